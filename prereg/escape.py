@@ -1,4 +1,4 @@
-"""What somebody else wrote, made fit to be shown: on a terminal, in Markdown, in JSON.
+"""What somebody else wrote, made fit to be shown: on a terminal, in Markdown, in LaTeX, in JSON.
 
 Titles, reasons, notes, names and error texts come from files that others made. A control character in one of them can
 clear a screen, an invisible one can hide a word, and a bidirectional one can turn a sentence round. `visible` decides
@@ -23,6 +23,39 @@ _NUMBER = re.compile(r"\d+\. ")
 _TAG = re.compile(r"<(?=[A-Za-z/!?])")
 _EDGE_UNDERSCORE = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])")
 _LINE_START = re.compile(r"^(\s*)([#>+-]|\d+[.)])(?=\s|$)")
+
+_LATEX = dict(
+    pair.split(" ")
+    for pairs in (
+        r"{ \{;} \};$ \$;& \&;# \#;% \%;_ \_;\ \textbackslash{};~ \textasciitilde{};^ \textasciicircum{}",
+        r"` \textasciigrave{};< $<$;> $>$;| $|$;− $-$;× $\times$;± $\pm$;· $\cdot$;÷ $\div$;≤ $\leq$;≥ $\geq$;≠ $\neq$",
+        r"≈ $\approx$;∞ $\infty$;√ $\surd$;∑ $\sum$;∈ $\in$;→ $\rightarrow$;← $\leftarrow$;↔ $\leftrightarrow$",
+        r"⇒ $\Rightarrow$;′ $'$;″ $''$;° $^{\circ}$;¬ $\neg$;∆ $\Delta$;µ $\mu$;– --;— ---;‐ -;‑ -;‘ `;’ ';“ ``;” ''",
+        r"… \dots{};• \textbullet{};§ \S{};© \copyright{};£ \pounds{};ß \ss{};æ \ae{};Æ \AE{};œ \oe{};Œ \OE{};ø \o{}",
+        r"„ ,,;Ø \O{};ł \l{};Ł \L{};ı \i{};¿ ?`;¡ !`",
+        *(f"{one} $^{{{digit}}}$" for digit, one in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")),
+        *(f"{one} $_{{{digit}}}$" for digit, one in enumerate("₀₁₂₃₄₅₆₇₈₉")),
+    )
+    for pair in pairs.split(";")
+)
+"""What plain LaTeX cannot read as it is, or would read as a command."""
+_ACCENTS = dict(
+    zip(
+        "\u0300\u0301\u0302\u0303\u0304\u0306\u0307\u0308\u030a\u030b\u030c\u0323\u0327\u0328",
+        "`'^~=u.\"rHvdck",
+        strict=True,
+    )
+)
+_GREEK = re.compile(r"GREEK (SMALL|CAPITAL) LETTER (\w+)")
+_GREEK_SMALL = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi"
+)
+_GREEK_CAPITAL = "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+_GREEK_NAMES = frozenset([*_GREEK_SMALL.split(), "psi", "omega", *_GREEK_CAPITAL.split()])
+_LIKE_LATIN = dict(zip("ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True))
+"""Greek letters that LaTeX has no command for, because they look like Latin ones."""
+_LIGATURE = re.compile("(?<=-)(?=-)|(?<=,)(?=,)|(?<=['’])(?=['’”])|(?<=‘)(?=[‘“])")
+_OPENING_QUOTE = re.compile(r"(?<![^\s(\[/])([\"'])(?=\S)")
 
 
 def visible(text: str, *, lines: bool = False) -> str:
@@ -61,6 +94,36 @@ def markdown_sentence(text: str, *, numbered: bool = False) -> str:
     number = found[0] if numbered and (found := _NUMBER.match(line)) else ""
     parts = _CODE.split(line.removeprefix(number))
     return number + "".join(part if at % 2 else _prose(part, "`*") for at, part in enumerate(parts))
+
+
+def curly(text: str) -> str:
+    """The text with straight quotes as opening and closing ones."""
+    return _OPENING_QUOTE.sub(lambda found: {'"': "“", "'": "‘"}[found[1]], text).replace('"', "”")
+
+
+def latex(text: str) -> str:
+    """Plain text that LaTeX shows unchanged.
+
+    pdflatex has no glyph for most scripts: a character that it cannot show becomes `\\ablatechar{CODE}`.
+    """
+    return "".join(_in_latex(one) for one in _LIGATURE.sub("\0", visible(text)))
+
+
+def _in_latex(character: str) -> str:
+    if character == "\0":  # between two characters that LaTeX would draw as one; `visible` leaves none in a text
+        return "{}"
+    if character in _LATEX or character.isascii():
+        return _LATEX.get(character, character)
+    if character in _LIKE_LATIN:
+        return f"${_LIKE_LATIN[character]}$"
+    base, *marks = list(unicodedata.normalize("NFD", character))
+    if base.isascii() and base.isalpha() and len(marks) == 1 and marks[0] in _ACCENTS:
+        dotless = f"\\{base}" if base in "ij" else base
+        return f"\\{_ACCENTS[marks[0]]}{{{dotless}}}"
+    greek = _GREEK.fullmatch(unicodedata.name(character, ""))
+    name = "" if greek is None else greek[2].replace("LAMDA", "LAMBDA").lower()
+    name = name.capitalize() if greek is not None and greek[1] == "CAPITAL" else name
+    return f"$\\{name}$" if name in _GREEK_NAMES else f"\\ablatechar{{{ord(character):04X}}}"
 
 
 def _one_line(text: str) -> str:

@@ -19,6 +19,7 @@ from ablate.api.context import (
 )
 from ablate.api.deciding import decide, report
 from ablate.api.exporting import export_model
+from ablate.api.indexing import report_index
 from ablate.api.peeking import peek, record_look
 from ablate.api.planning import plan_at_scale, plan_runs
 from ablate.api.proof import bundle, check_bundle, report_bundle, reproduce
@@ -63,6 +64,7 @@ __all__ = [
     "registrations",
     "report",
     "report_bundle",
+    "report_index",
     "reproduce",
     "require_pinned",
     "require_registered",

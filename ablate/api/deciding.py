@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,7 @@ from ablate.api.context import (
     utc_now,
     with_evidence,
 )
+from ablate.api.exporting import PAGES, known_forms, refuse_forms, write_forms
 from prereg.errors import EvidenceError, Where
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import write_whole
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
     from ablate.judge.verdict import Decision
     from ablate.records.evidence import Evidence
+    from ablate.reporting.context import ReportContext
+    from ablate.reporting.document import Document
     from prereg.documents.published import LoadedPublished
     from prereg.registry.ledger_entry import Entry
     from prereg.registry.looks import Look
@@ -43,6 +46,8 @@ class Decided:
     verdict_path: Path | None = None
     markdown_path: Path | None = None
     html_path: Path | None = None
+    exported: tuple[Path, ...] = ()
+    """The files of forms other than the two pages."""
     absent: int = 0
     """Runs whose sealed records are not on this disk, so that the pages were kept, under a notice, and not judged."""
     earlier: tuple[Entry, ...] = ()
@@ -134,18 +139,24 @@ def _log_look(
     return ledger.head()
 
 
-def report(path: str | Path, *, root: Path | None = None, now: Clock = utc_now) -> Decided:
+def report(
+    path: str | Path, *, root: Path | None = None, now: Clock = utc_now, forms: Sequence[str] = tuple(PAGES)
+) -> Decided:
     """Write the reports of a decision again, from the evidence and the ledger; decides nothing new.
 
-    Another version of this tool may write other bytes; the ledger then takes their hashes. Where no sealed record is on
-    this disk, those of the committed evidence are read; where there is none, the pages are kept and a notice above them
-    says so (`ablate.reporting.withdrawn`).
+    `forms`: html, markdown, latex, figures, csv. Another version of this tool may write other pages; the ledger then
+    takes their hashes. Where no sealed record is on this disk, those of the committed evidence are read; where there is
+    none, the pages are kept under a notice (`ablate.reporting.withdrawn`). Raises `EvidenceError` where nothing was
+    decided, where the evidence does not give the decision, for an unknown form, and for latex, figures and csv where
+    records are gone.
     """
+    known = known_forms(forms)
     with with_evidence(open_study(Path(path), root)) as (context, used):
-        return replace(_report(context, now), evidence_path=used)
+        return replace(_report(context, known, now), evidence_path=used)
 
 
-def _report(context: StudyContext, now: Clock) -> Decided:
+def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
+    exports = [form for form in forms if form not in PAGES]
     from ablate.judge.verdict import verdict_bytes
     from prereg.registry.ledger import Ledger
 
@@ -154,6 +165,8 @@ def _report(context: StudyContext, now: Clock) -> Decided:
     mine = [entry for entry in Ledger(context.root.ledger).entries() if entry.study == context.study.study]
     decided = [entry for entry in mine if entry.event == "decided"]
     if decided and not all(_present(context, decided[-1], mine)):
+        if exports:
+            refuse_forms(context, _present(context, decided[-1], mine), exports)
         return _keep(context, registration, decided[-1], mine, published, at=now())
     entries = [entry for entry in decided if entry.registration == registration.sha256]
     if not entries:
@@ -169,7 +182,14 @@ def _report(context: StudyContext, now: Clock) -> Decided:
             required=f"the evidence of the decision taken {entries[-1].at}",
             fix=f"ablate verify {context.path}, then ablate decide {context.path}",
         )
-    return _tell(context, registration, entries[-1], decision, evidence, published=published, at=now())
+    done = Decided(decision, registration, evidence.ledger_head)
+    told = [page for form, page in PAGES.items() if form in forms]
+    if told:
+        done = _tell(context, registration, entries[-1], decision, evidence, published=published, at=now(), only=told)
+    if not exports:
+        return done
+    text, document = _composed(registration, entries[-1], decision, evidence, published)
+    return replace(done, exported=write_forms(_report_folder(context), text, document, exports))
 
 
 def _judge(context: StudyContext, registration: Registration) -> tuple[Decision, Evidence]:
@@ -277,8 +297,20 @@ def pages(
     registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
 ) -> dict[str, bytes]:
     """The reports of the decision of a ledger entry, by file name. Writes nothing."""
-    from ablate.data import toy
     from ablate.reporting import html, markdown
+
+    text, document = _composed(registration, entry, decision, evidence, published)
+    return {
+        "report.md": markdown.render(text, document).encode(),
+        "report.html": html.render(text, document).encode(),
+    }
+
+
+def _composed(
+    registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
+) -> tuple[ReportContext, Document]:
+    """The report of the decision of a ledger entry, before it has a form."""
+    from ablate.data import toy
     from ablate.reporting.context import ReportContext
     from ablate.reporting.document import compose
 
@@ -292,11 +324,7 @@ def pages(
         generated_at=entry.at,
         published=published,
     )
-    document = compose(text)
-    return {
-        "report.md": markdown.render(text, document).encode(),
-        "report.html": html.render(text, document).encode(),
-    }
+    return text, compose(text)
 
 
 def _reads_toy_by_characters(registration: Registration) -> bool:
@@ -313,8 +341,11 @@ def _tell(
     *,
     published: LoadedPublished | None,
     at: str,
+    only: Collection[str] = tuple(PAGES.values()),
 ) -> Decided:
     """Write report.md and report.html for the decision of a ledger entry, and put their hashes in the ledger.
+
+    Of one of them `only`, the other is written too where it exists: one entry vouches for both.
 
     A report holds the hash of the decision's entry, so its own hash can only stand in a later one. With it goes that of
     the published figures that the report tells, so that `verify` can say when the two have parted.
@@ -323,7 +354,8 @@ def _tell(
     from prereg.registry.looks import decisions_before
 
     folder = _report_folder(context)
-    written = pages(registration, entry, decision, evidence, published)
+    made = pages(registration, entry, decision, evidence, published)
+    written = {page: data for page, data in made.items() if page in only or (folder / page).exists()}
     for page, data in written.items():
         write_whole(folder / page, data)
     ledger, name = Ledger(context.root.ledger), context.study.study
@@ -334,9 +366,9 @@ def _tell(
     # The entry may hold more than its body was given: what a crash had left before it.
     if not earlier or not body.items() <= earlier[-1].body.items():
         ledger.append("reported", study=name, registration=registration.sha256, body=body, at=at)
-    verdict, markdown, html = (folder / name for name in ("verdict.json", "report.md", "report.html"))
+    markdown, html = (folder / page if page in written else None for page in ("report.md", "report.html"))
     before = decisions_before(evidence.ledger, registration.sha256, entry.sha256)
-    return Decided(decision, registration, ledger.head(), verdict, markdown, html, earlier=before)
+    return Decided(decision, registration, ledger.head(), folder / "verdict.json", markdown, html, earlier=before)
 
 
 def _report_folder(context: StudyContext) -> Path:

@@ -1,14 +1,24 @@
-"""A trained model of a decided study as a folder that `transformers` loads."""
+"""A decided study in the forms of others: a model as a folder that `transformers` loads, and files for a paper."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, get_args
 
-from ablate.api.context import open_study, require_registered
+from ablate.api.context import StudyContext, open_study, require_registered
 from ablate.api.proof import recorded_run
-from prereg.errors import CorpusError, EvidenceError, RunError
+from prereg.errors import CorpusError, EvidenceError, RunError, nearest
+from prereg.registry.disk import write_whole
+
+if TYPE_CHECKING:
+    from ablate.reporting.context import ReportContext
+    from ablate.reporting.document import Document
+
+PAGES = {"html": "report.html", "markdown": "report.md"}
+"""Forms of a report that the ledger binds to the decision, and their files."""
 
 
 def export_model(path: str | Path, run: str, folder: Path, *, root: Path | None = None) -> tuple[Path, ...]:
@@ -89,3 +99,40 @@ def export_model(path: str | Path, run: str, folder: Path, *, root: Path | None 
             (whole / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         whole.rename(folder)
     return tuple(sorted(folder.iterdir()))
+
+
+def known_forms(forms: Sequence[str]) -> list[str]:
+    """The forms, each once. Raises `EvidenceError` for one that there is not."""
+    from ablate.reporting.exports.files import Export
+
+    known = [*PAGES, *get_args(Export)]
+    for form in forms:
+        if form not in known:
+            raise EvidenceError(
+                f"a report as '{form}'", required=f"one of {', '.join(known)}", fix=nearest(form, known) or known[0]
+            )
+    return list(dict.fromkeys(forms))
+
+
+def refuse_forms(context: StudyContext, present: Sequence[bool], forms: Sequence[str]) -> None:
+    """Raise `EvidenceError`: sealed runs are not on this disk, and forms other than pages are made from them."""
+    raise EvidenceError(
+        f"the sealed records of {present.count(False)} of {len(present)} runs are not here, and {', '.join(forms)} "
+        "are made from them",
+        required="the sealed records",
+        fix=f"restore them from a backup; ablate report {context.path} keeps the pages as they are",
+    )
+
+
+def write_forms(folder: Path, text: ReportContext, document: Document, forms: Sequence[str]) -> tuple[Path, ...]:
+    """Write the files of forms other than pages; the ledger does not hold them."""
+    from ablate.reporting.exports.files import EXPORTS, export_files
+
+    written = []
+    for form in EXPORTS:
+        for name, data in export_files(form, text, document) if form in forms else ():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, data)
+            written.append(path)
+    return tuple(written)

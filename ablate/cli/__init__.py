@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from ablate.cli import corpora, proof, records, runs, studies
+from ablate.cli import corpora, proof, records, reports, runs, studies
 from ablate.cli.options import Exit
 from prereg.errors import StudyError, missing_gpt, missing_posix
 from prereg.escape import visible
@@ -28,7 +28,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         runs.run,
         runs.status,
         runs.decide,
-        runs.report,
+        reports.report,
     ),
     "Design": (
         studies.try_out,

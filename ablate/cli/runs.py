@@ -26,8 +26,8 @@ from ablate.cli.options import (
     show,
     show_or_json,
 )
-from ablate.cli.proof import report_bundle
-from prereg.errors import RunError, SpecError
+from ablate.cli.reports import from_evidence
+from prereg.errors import RunError
 from prereg.text import counted
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False, m
 
     decided = api.decide(study, root=root, mirror=mirror or (), note=partial(print, file=sys.stderr))
     if decided.evidence_path is not None:
-        put_note(_from_evidence(decided.evidence_path))
+        put_note(from_evidence(decided.evidence_path))
     if as_json:
         put_json(decided.decision.model_dump_json(indent=2))
     else:
@@ -278,52 +278,6 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False, m
             "continue": Exit.INCONCLUSIVE,
         }[decided.decision.status]
     )
-
-
-def report(
-    study: Annotated[
-        Path, typer.Argument(metavar="STUDY", help="Path of a study file, or of a bundle: zip file or folder.")
-    ],
-    root: RootFolder = None,
-    as_json: AsJson = False,
-    out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Of a bundle: where to write (STUDY.report next to it).")
-    ] = None,
-) -> None:
-    """Write the last decision's reports again.
-
-    Decides nothing new. Where sealed records are no longer on this disk, those of the committed evidence are read; if
-    none is committed, the pages are kept as they are, under a notice. Of a bundle, writes the pages from its records
-    alone, once all its checks pass.
-
-    Example:  ablate report studies/embnorm.yaml
-    """
-    from ablate.verification.bundle.container import is_bundle
-
-    if is_bundle(study):
-        return report_bundle(study, out, as_json=as_json)
-    if out is not None:
-        raise SpecError(
-            "--out with a study, whose reports have their place",
-            required="a bundle, or no --out",
-            fix=f"ablate report {study}",
-        )
-    written = api.report(study, root=root)
-    pages = [page for page in (written.markdown_path, written.html_path) if page is not None]
-    if as_json:
-        facts = {"wrote": [str(page) for page in pages], "runs_absent": written.absent, "head": written.head}
-        used = {} if written.evidence_path is None else {"evidence": str(written.evidence_path)}
-        return put_json(json.dumps({**facts, **used}, indent=2))
-    if written.evidence_path is not None:
-        put(_from_evidence(written.evidence_path))
-    if written.absent:
-        put(f"the sealed records of {written.absent} runs are not on this disk, so nothing was judged again:")
-        put("the report is kept as it was written, and a notice at its top says so")
-    return put(*(f"wrote {page}" for page in pages), f"ledger head {written.head}")
-
-
-def _from_evidence(path: Path) -> str:
-    return f"no sealed run is in data/runs: judged from the committed evidence, {path}"
 
 
 def _report_run(study: Path, done: Ran, *, as_json: bool) -> None:

@@ -154,7 +154,7 @@ def _findings(decision: Decision) -> Iterator[Block]:
         )
     if any(finding.amended for finding in findings):
         yield Paragraph("Exploratory: touched by an amendment after evidence; no verdict rests on it.", "lead")
-    yield Paragraph(_legend(findings), "aside")
+    yield Paragraph(legend(findings), "aside")
     unstable = [f"'{arm.variant}'" for arm in decision.stability if not arm.stable]
     if unstable:
         yield Paragraph(f"Unstable by the registered rule: {words.listed(unstable)}")
@@ -183,7 +183,7 @@ def _sentence(finding: Finding) -> str:
     return f"{text}. Note: {same}" if same else text
 
 
-def _legend(findings: Sequence[Finding]) -> str:
+def legend(findings: Sequence[Finding]) -> str:
     """What n, the tests, the intervals and the p values of the table are."""
     levels: dict[bool, dict[str, None]] = {False: {}, True: {}}
     for finding in findings:

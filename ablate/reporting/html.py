@@ -21,7 +21,11 @@ _IDENTIFIER = re.compile(r"\bid=\"([^\"]+)\"|url\(#([^)]+)\)")
 
 def render(context: ReportContext, document: Document | None = None) -> str:
     """report.html of a decision, from its document where the caller has composed it."""
-    document = document or compose(context)
+    return page(document or compose(context))
+
+
+def page(document: Document) -> str:
+    """A document as a page of its own."""
     template = _environment().get_template("report.html")
     drawn = iter(range(10_000))
 

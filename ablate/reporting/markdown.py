@@ -12,7 +12,11 @@ from prereg.escape import markdown_line as escape
 
 def render(context: ReportContext, document: Document | None = None) -> str:
     """report.md of a decision, from its document where the caller has composed it."""
-    document = document or compose(context)
+    return page(document or compose(context))
+
+
+def page(document: Document) -> str:
+    """A document as a page of its own."""
     parts = [f"# {escape(document.title)}", _banner(document.banner, document.study)]
     parts += [_section(section) for section in document.sections]
     return "\n\n".join(parts) + "\n"
@@ -23,7 +27,7 @@ def _banner(banner: Banner, study: str) -> str:
     reasons = [">", *[f"> - {escape(reason)}" for reason in banner.reasons]] if banner.reasons else []
     body = reasons + because if banner.status == "inadmissible" else because + reasons
     lines = [f"> **{escape(banner.word)}: {escape(banner.headline)}**", *body]
-    return "\n".join([f"Study `{study}`", "", *lines])
+    return "\n".join([*([f"Study `{study}`", ""] if study else []), *lines])
 
 
 def _section(section: Section) -> str:

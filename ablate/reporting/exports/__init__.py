@@ -1,0 +1,1 @@
+"""What a report is written as besides its pages: figures to print, tables to compute with, and an index of studies."""

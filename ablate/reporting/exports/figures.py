@@ -1,0 +1,100 @@
+"""Every figure of a report as files to print: PDF, SVG and PNG, each panel with its title in it, and their captions.
+
+Panels are those of the document's figures, in black on white whatever a screen shows. The captions are in `captions.md`
+next to them: a picture without its caption says neither n nor which interval it draws.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any, Literal
+
+import altair as alt
+import vl_convert
+from altair.utils.schemapi import debug_mode
+
+from ablate.reporting.blocks import Figure, Panel
+from ablate.reporting.document import Document
+from prereg.escape import markdown_line, visible
+
+Form = Literal["pdf", "svg", "png"]
+FORMS: tuple[Form, ...] = ("pdf", "svg", "png")
+PRINTED_SCALE = 4.17
+"""Pixels of a PNG for each of the drawing's own: 300 to an inch where the drawing has 72."""
+_TITLE_LINE, _LETTER = 15, 6.2
+"""Height of a line of a title and width of a letter of it, in the drawing's pixels."""
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """One panel and the name of its files."""
+
+    figure: Figure
+    panel: Panel
+    stem: str
+
+
+def drawings(document: Document) -> tuple[Drawing, ...]:
+    """Every panel of a document, in its order."""
+    found = [block for section in document.sections for block in section.blocks if isinstance(block, Figure)]
+    return tuple(_named(found))
+
+
+def _named(figures: list[Figure]) -> Iterator[Drawing]:
+    taken: set[str] = set()
+    for figure in figures:
+        words = re.sub(r"[^a-z0-9]+", "-", figure.name.lower()).strip("-")[:48].strip("-") or "figure"
+        name = next(one for n in range(1, len(figures) + 1) if (one := words + f"-{n}" * (n > 1)) not in taken)
+        taken.add(name)
+        for at, panel in enumerate(figure.panels, start=1):
+            part = "" if len(figure.panels) == 1 else f"-{at if panel.shape == 'panel' else panel.shape}"
+            yield Drawing(figure, panel, name + part)
+
+
+def files_of(found: tuple[Drawing, ...]) -> Mapping[str, tuple[str, ...]]:
+    """Figure's name -> the stems of its panels in a paper: of a drawing that has two shapes the narrow one, whose
+    letters are still read in a column."""
+    names = dict.fromkeys(one.figure.name for one in found)
+    return {
+        name: tuple(one.stem for one in found if one.figure.name == name and one.panel.shape != "wide")
+        for name in names
+    }
+
+
+def draw(panel: Panel, form: Form) -> bytes:
+    """A panel as a file of one of the three forms."""
+    with debug_mode(False):  # as `charts.draw`
+        spec = printable(panel.make().to_dict(validate=False), panel.title)
+    version = "_".join(alt.SCHEMA_VERSION.split(".")[:2])
+    if form == "pdf":
+        return bytes(vl_convert.vegalite_to_pdf(spec, vl_version=version))
+    if form == "png":
+        return bytes(vl_convert.vegalite_to_png(spec, vl_version=version, scale=PRINTED_SCALE, ppi=72))
+    return str(vl_convert.vegalite_to_svg(spec, vl_version=version)).encode()
+
+
+def printable(spec: dict[str, Any], title: str) -> dict[str, Any]:
+    """A chart for paper: black letters on white, and its title above it."""
+    config = spec.get("config", {})
+    ink = {"labelColor": "#000000", "titleColor": "#000000", "domainColor": "#444444", "tickColor": "#444444"}
+    made = spec | {"background": "white", "config": config | {"axis": config.get("axis", {}) | ink}}
+    lines = wrap(visible(title), max(20, int(spec["width"] / _LETTER)))
+    if not lines:
+        return made
+    # A drawing that is fitted into its size would take the room of the title from its plot.
+    height = spec["height"] + _TITLE_LINE * len(lines) * ("autosize" in spec)
+    how = {"fontSize": 12, "fontWeight": "normal", "anchor": "start", "color": "#000000", "lineHeight": _TITLE_LINE}
+    return made | {"height": height, "title": {"text": lines, **how}}
+
+
+def captions(found: tuple[Drawing, ...]) -> str:
+    """What each figure shows, and each of its files, as Markdown."""
+    parts = []
+    for name in dict.fromkeys(one.figure.name for one in found):
+        mine = [one for one in found if one.figure.name == name]
+        lines = [f"- `{one.stem}`: {markdown_line(one.panel.words)}" for one in mine]
+        parts.append("\n".join([f"## {markdown_line(name)}", "", markdown_line(mine[0].figure.caption), "", *lines]))
+    return "# Figures\n\n" + "\n\n".join(parts) + "\n"

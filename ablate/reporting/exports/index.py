@@ -1,0 +1,136 @@
+"""An index over the studies of a repository: how each ended, effects next to each other, and every hypothesis so far.
+
+No study is dropped: what is not decided or inadmissible has its line, without a number that could be taken for one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from ablate.judge.overview import NOT_REGISTERED, StudyOverview
+from ablate.judge.programme import Programme
+from ablate.judge.verdict import Finding
+from ablate.reporting import estimates
+from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns, table_of
+from ablate.reporting.document import Banner, Document
+from ablate.reporting.estimates import NONE
+from ablate.reporting.latex.paper import LINE_OF_PAGE, preamble, standalone
+from ablate.reporting.latex.render import block, float_table, sections
+from ablate.reporting.latex.style import Style
+from ablate.reporting.sections.findings import method_of, n_of
+from ablate.reporting.summaries.proof import programme_section
+from prereg import text as words
+
+TITLE = "Studies"
+_EFFECTS_NOTE = (
+    "Each study by itself: its differences, intervals (level in brackets), p values and corrections are those of its "
+    "own registration, and no number here is corrected over studies. p: as corrected in its study, of refutation where "
+    "refuted, else of support. A study without a verdict shows no number here; its own report does where it may."
+)
+
+
+def index_document(studies: Sequence[StudyOverview], programme: Programme) -> Document:
+    """The index."""
+    states = Counter(one.state for one in studies)
+    ended = words.listed(f"{n} {state}" for state, n in states.items())
+    headline = words.counted(len(studies), "study", "studies")
+    because = f"{ended}." if ended else "Nothing is registered and there is no study file."
+    tested = programme_section(programme)
+    blocks = [Paragraph(tested.title, "lead"), *tested.blocks]
+    return Document(
+        "",
+        TITLE,
+        Banner("index", TITLE, headline, because, ()),
+        (
+            Section("studies", "How each study ended", tuple(_states(studies))),
+            Section("effects", "Effects by study", (effects_table(studies),)),
+            Section("hypotheses", "Hypotheses tested so far", tuple(blocks)),
+        ),
+    )
+
+
+def _states(studies: Sequence[StudyOverview]) -> Iterator[Block]:
+    yield table_of(
+        studies,
+        "Every study, in the order of registration.",
+        {
+            "Study": lambda one: one.study,
+            "Question": _title,
+            "Status": lambda one: one.state,
+            "Verdict": lambda one: one.verdict or NONE,
+            "Registered": lambda one: _day(one.registered_at),
+            "Decided": lambda one: _day(one.decided_at),
+            "Runs:": lambda one: f"{one.n_sealed} of {one.n_planned}" if one.n_planned else NONE,
+            "Time of runs:": _time,
+        },
+        note="Runs: sealed, of those planned. Time: of the sealed runs one after the other, as far as their records "
+        "are on this disk.",
+    )
+    for one in studies:
+        if one.notes:
+            yield Paragraph(f"{one.study}: {'; '.join(one.notes)}.")
+
+
+def _title(one: StudyOverview) -> str:
+    return one.registration.worded.title if one.registration is not None else NONE
+
+
+def _day(at: str | None) -> str:
+    return NONE if at is None else words.moment(at)[:10]
+
+
+def _time(one: StudyOverview) -> str:
+    if not one.n_timed:
+        return NONE
+    part = "" if one.n_timed == one.n_sealed else f" ({one.n_timed} of {one.n_sealed} runs)"
+    return words.duration(one.wall_s) + part
+
+
+def effects_table(studies: Sequence[StudyOverview]) -> Table:
+    """Every hypothesis of every study, next to each other: a number only where its study gave a verdict."""
+    rows = [row for one in studies for row in _effects(one)]
+    heads = ("Study", "Hypothesis", "Claim", "Outcome", "Difference:", "Interval:", "p:", "n:", "Test")
+    return Table("Effects by study.", columns(*heads), tuple(rows), note=_EFFECTS_NOTE, grouped=True)
+
+
+def _effects(one: StudyOverview) -> Iterator[tuple[str, ...]]:
+    decision = one.decision
+    if decision is not None and one.state in ("decided", "inconclusive"):
+        yield from ((one.study, *_effect(finding)) for finding in decision.findings)
+        return
+    known = {} if one.registration is None else one.registration.study.hypotheses
+    without = one.state if decision is not None or one.decided_at is None else f"{one.state}, its verdict is not here"
+    for name, hypothesis in known.items():
+        yield (one.study, name, hypothesis.claim, without, *[NONE] * 5)
+    if not known:
+        yield (one.study, NONE, NONE, one.state if one.state == NOT_REGISTERED else without, *[NONE] * 5)
+
+
+def _effect(finding: Finding) -> tuple[str, ...]:
+    p = finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted
+    return (
+        finding.label,
+        finding.claim,
+        finding.outcome,
+        estimates.difference_of(finding),
+        estimates.interval_of(finding),
+        estimates.p_cell(p, estimates.levels_of(finding)),
+        n_of(finding.estimate, finding.n),
+        method_of(finding),
+    )
+
+
+def latex_index(document: Document, studies: Sequence[StudyOverview]) -> dict[str, str]:
+    """The index as a page that compiles by itself, and its table of effects as a part for a paper."""
+    names = {row[1] for row in effects_table(studies).rows}
+    metrics = {f.metric for one in studies if one.decision is not None for f in one.decision.findings}
+    style = Style(frozenset(names | metrics))
+    page = Style(style.names, LINE_OF_PAGE)
+    banner = block(Paragraph(f"{document.banner.headline}: {document.banner.because}", "lead"), page, {})
+    body = f"{banner}\n\n{sections(document.sections, page, {})}"
+    part = float_table(effects_table(studies), style, "tab:studies")
+    return {
+        "index.tex": standalone(TITLE, "", body, head=preamble()),
+        "studies.tex": f"% Effects by study; needs the preamble.tex of a study.\n{part}\n",
+    }

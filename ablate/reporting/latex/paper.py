@@ -1,0 +1,263 @@
+"""A study as LaTeX files: the report as a page of its own, and the parts that a paper takes in.
+
+Sentences are those of the judge, of the report and of the documents of a registration; this module only says which of
+them a paper needs. Every file but `report.tex` is a part, to be taken in by `\\input`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ablate.judge.verdict import Finding
+from ablate.reporting import estimates
+from ablate.reporting.blocks import Block, Figure, Paragraph, Table, columns, table_of
+from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
+from ablate.reporting.document import Document, banner_of, legend
+from ablate.reporting.exports import figures
+from ablate.reporting.latex.references import bibtex, keys_in, list_of_references
+from ablate.reporting.latex.render import block, float_figure, float_table, paragraphs, sections
+from ablate.reporting.latex.style import Style
+from ablate.reporting.sections.audit import deviations_section
+from ablate.reporting.sections.components import components_section
+from ablate.reporting.sections.findings import EXPLORATORY, WITHHELD, findings_section, n_of
+from ablate.reporting.sections.methods import methods_section
+from ablate.reporting.sections.registration import registration_section
+from ablate.reporting.summaries.study import arms_table
+from prereg import text as words
+from prereg.documents import analysis_plan, measures
+from prereg.documents.configuration import arms_in_brief, base_sentences
+from prereg.documents.procedures import margin
+from prereg.documents.tuning import tuning
+from prereg.escape import latex
+
+IMPORTED = "every run was made here"
+"""The check of where runs were made; there where any was imported."""
+LINE_OF_PAGE = 455.0
+"""Points of a line of `report.tex`."""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """The files of a study for a paper, by path in their folder."""
+
+    texts: Mapping[str, str]
+    drawings: tuple[figures.Drawing, ...]
+    """Of which each is `figures/STEM.pdf`."""
+
+
+def paper(context: ReportContext, document: Document) -> Paper:
+    """The files of a decision, from its document."""
+    drawn = figures.drawings(document)
+    files = {name: [f"figures/{stem}.pdf" for stem in stems] for name, stems in figures.files_of(drawn).items()}
+    style, study = style_of(context), context.study
+    parts = {
+        "results.tex": paragraphs([*results(context)], style),
+        "methods.tex": paragraphs([*methods(context)], style),
+        **{
+            f"table-{name}.tex": float_table(table, style, f"tab:{study.study}:{name}")
+            for name, table in tables(context).items()
+        },
+        "figures.tex": "\n\n".join(
+            float_figure(one, style, files[one.name], f"fig:{study.study}:{at}")
+            for at, one in enumerate(_figures(document), start=1)
+        ),
+        "appendix.tex": "\n\n".join(block(one, style, files) for one in appendix(context)),
+    }
+    own_page = _page(context, document, Style(style.names, LINE_OF_PAGE), files)
+    texts = {name: _part(name, text) for name, text in parts.items()}
+    texts |= {"report.tex": own_page, "preamble.tex": preamble()}
+    texts["references.bib"] = bibtex(keys_in(*texts.values()))
+    # What is not drawn on paper (a shape for broad pages) has no file here.
+    shown = {file for panels in files.values() for file in panels}
+    return Paper(texts, tuple(one for one in drawn if f"figures/{one.stem}.pdf" in shown))
+
+
+def _part(name: str, text: str) -> str:
+    """A part with what it is in a comment. Names in typewriter are not hyphenated, so lines may stretch more."""
+    kind = name.partition("-")[0].removesuffix(".tex")
+    body = text if kind in ("table", "figures") else f"{{\\emergencystretch=3em\n{text}\n\\par}}"
+    return f"{_NOTE[kind]}{body}\n"
+
+
+_NOTE = {
+    "results": "% Results: the verdict by the registered rule, and every hypothesis.\n",
+    "methods": "% Methods: training, arms, seeds, tests, error rates and the rule.\n",
+    "table": "% A table that floats; needs preamble.tex.\n",
+    "figures": "% Figures that float; need preamble.tex.\n",
+    "appendix": "% Appendix: the pre-registration and what deviated from it.\n",
+}
+
+
+def style_of(context: ReportContext) -> Style:
+    """Names of the study that are set in typewriter."""
+    study = context.study
+    metrics = [claim.metric for claim in study.claims.values()]
+    fields = [field for arm in study.arms.values() for field in arm.overrides]
+    return Style(frozenset([*study.arms, *study.hypotheses, *metrics, *fields, *study.tie_breakers]))
+
+
+def results(context: ReportContext) -> Iterator[str]:
+    """The verdict by the registered rule, then each hypothesis with estimate, interval, p, n, test and margin."""
+    banner = banner_of(context.decision)
+    by_rule = " by the registered rule" * (context.decision.verdict is not None)
+    yield f"{banner.word}{by_rule}: {banner.headline}. {banner.because}".strip()
+    if banner.reasons:
+        yield " ".join(f"{reason.rstrip('.')}." for reason in banner.reasons)
+    if context.withheld:
+        yield WITHHELD
+        return
+    if context.unusable:
+        yield NOT_TO_BE_USED
+    if any(finding.amended for finding in context.decision.findings):
+        yield EXPLORATORY
+    for finding in context.decision.findings:
+        said = estimates.proper(finding.sentence)
+        said = said[0].lower() + said[1:] if said.startswith("Whether ") else said
+        yield f"{finding.label} ({finding.role}) is {finding.outcome}: {said}"
+
+
+def methods(context: ReportContext) -> Iterator[str]:
+    """How runs were trained and by whom, what an arm changes, when it stopped, and how it was judged."""
+    study = context.study
+    yield f"{base_sentences(study, context.registration.corpus)} {arms_in_brief(study)} {_made(context)}".strip()
+    yield measures.measured(study)
+    yield " ".join(filter(None, [tuning(study), analysis_plan.starting(study), analysis_plan.stopping(study)]))
+    for one in methods_section(context).blocks:
+        if isinstance(one, Paragraph):
+            yield one.text.replace("this report", "the report of the study")
+
+
+def _made(context: ReportContext) -> str:
+    """Who made the runs; of a user's own trainer the sentences of its command say it, unless runs were imported."""
+    imported = next((check for check in context.decision.checks if check.name == IMPORTED), None)
+    if imported is not None:
+        return f"{imported.found.rstrip('.')}."
+    return "The built-in trainer of ablate made the runs." if context.study.trainer == "gpt" else ""
+
+
+def tables(context: ReportContext) -> dict[str, Table]:
+    """The tables of a paper: findings, arms, values by arm, seeds, and of a component ablation its parts."""
+    made = {"arms": arms_table(context.study)}
+    findings = () if context.withheld else context.decision.findings
+    if findings:
+        found = [one for one in findings_section(context).blocks if isinstance(one, Table)]
+        seeds = next((one for one in found if "Seed" in {column.name for column in one.columns}), None)
+        made |= {"findings": findings_table(findings), "values": values_table(findings)}
+        made |= {} if seeds is None else {"seeds": seeds}
+    components = components_section(context)
+    parts = [one for one in components.blocks if isinstance(one, Table)] if components is not None else []
+    return made | {f"parts-{at}": table for at, table in enumerate(parts, start=1)}
+
+
+def findings_table(findings: Sequence[Finding]) -> Table:
+    """Every hypothesis in one row: what was found, and against which margin."""
+
+    def p(finding: Finding) -> str:
+        value = finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted
+        return estimates.p_cell(value, estimates.levels_of(finding))
+
+    def difference(finding: Finding) -> str:
+        value = finding.estimate.difference if finding.estimate else None
+        return estimates.signed(value, estimates.finding_decimals(finding))
+
+    def smallest(finding: Finding) -> str:
+        claim = estimates.claim_of(finding)
+        return margin(claim, finding.smallest, finding.unit) if finding.smallest else f"{estimates.NONE} {finding.unit}"
+
+    return table_of(
+        findings,
+        "Findings by hypothesis: the claim's left side minus its right side.",
+        {
+            "Hypothesis": lambda f: f.label,
+            "Claim": lambda f: f.claim,
+            "Outcome": lambda f: f.outcome,
+            "Difference:": difference,
+            "Interval:": estimates.interval_of,
+            "p:": p,
+            "n:": lambda f: n_of(f.estimate, f.n),
+            "Margin:": smallest,
+        },
+        note=f"{legend(findings)} Margin: the smallest difference that matters, as registered, "
+        "in the unit of the difference.",
+    )
+
+
+def values_table(findings: Sequence[Finding]) -> Table:
+    """Mean, standard deviation and n of what the claims read, for each arm that a claim names."""
+    rows: dict[tuple[str, str], tuple[str, ...]] = {}
+    for finding in findings:
+        spreads = [arm.sd for arm in finding.arms if arm.sd]
+        decimals = estimates.decimals_for(min(spreads)) if spreads else 3
+        for arm in finding.arms:
+            sd = estimates.NONE if arm.sd is None else words.number(arm.sd, decimals)
+            shown = (words.number(arm.mean, decimals), sd, str(arm.n))
+            rows.setdefault((finding.metric, arm.arm), (finding.metric, arm.arm, *shown))
+    return Table(
+        "What the claims read, by arm: mean and standard deviation over seeds, each arm by itself.",
+        columns("Metric", "Arm", "Mean:", "SD:", "n:"),
+        tuple(rows.values()),
+        grouped=True,
+    )
+
+
+def appendix(context: ReportContext) -> Iterator[Block]:
+    """The registration: its hash and date, hypotheses, rule, what it could find; then what deviated from it."""
+    yield from registration_section(context).blocks
+    yield from map(Paragraph, analysis_plan.plain_outcomes(context.study))
+    yield from deviations_section(context).blocks
+
+
+def _figures(document: Document) -> list[Figure]:
+    return [one for part in document.sections for one in part.blocks if isinstance(one, Figure)]
+
+
+@cache
+def preamble() -> str:
+    """What the parts need."""
+    return (Path(__file__).parents[1] / "templates" / "preamble.tex").read_text(encoding="utf-8")
+
+
+def standalone(title: str, line: str, body: str, *, head: str = r"\input{preamble}") -> str:
+    """A page of its own: it compiles by plain pdflatex, with the list of what it cites in it."""
+    return "\n".join(
+        [
+            r"\documentclass[10pt,a4paper]{article}",
+            r"\usepackage[T1]{fontenc}",
+            r"\usepackage[utf8]{inputenc}",
+            r"\usepackage{lmodern,microtype}",
+            r"\usepackage[a4paper,hmargin=25mm,vmargin=25mm]{geometry}",
+            r"\newcommand{\ablatecite}[2]{\hyperlink{cite.#1}{#2}}",
+            r"\newcommand{\ablatecitet}[2]{\ablatecite{#1}{#2}}",
+            head,
+            r"\usepackage[hidelinks]{hyperref}",
+            r"\emergencystretch=3em",
+            r"\setlength{\parindent}{0pt}\setlength{\parskip}{0.5\baselineskip plus 2pt}",
+            r"\setcounter{secnumdepth}{0}",
+            rf"\title{{{title}}}",
+            r"\author{}",
+            rf"\date{{{line}}}",
+            r"\begin{document}",
+            r"\maketitle",
+            body,
+            list_of_references(keys_in(body)),
+            r"\end{document}",
+            "",
+        ]
+    )
+
+
+def _page(context: ReportContext, document: Document, style: Style, files: Mapping[str, Sequence[str]]) -> str:
+    banner = document.banner
+    reasons = [rf"\item {style.text(reason)}" for reason in banner.reasons]
+    inside = [
+        rf"{{\large\bfseries {style.text(f'{banner.word}: {banner.headline}')}\par}}",
+        rf"\smallskip {style.text(banner.because)}",
+        *([r"\begin{itemize}", *reasons, r"\end{itemize}"] if reasons else []),
+    ]
+    framed = [r"\noindent\fbox{\begin{minipage}{\dimexpr\linewidth-2\fboxsep-2\fboxrule}", *inside, r"\end{minipage}}"]
+    body = "\n".join([*framed, "", sections(document.sections, style, files)])
+    at = words.moment(context.generated_at)
+    return standalone(style.text(document.title), latex(f"Study {document.study}, decided {at}"), body)

@@ -1,0 +1,242 @@
+"""Blocks as LaTeX: paragraphs, lists, tables with booktabs, figures from files. Escapes all, adds nothing.
+
+Widths of columns are estimated from their characters, so that nothing runs over the margin and one run of pdflatex
+gives the page. What is written needs `preamble.tex`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import assert_never
+
+from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section, Table
+from ablate.reporting.latex.style import COMPARISON_OR_WORD, INTERVAL_OR_WORD, Style
+
+MOST_ROWS = 24
+"""Rows of a table that a paper can place as one float; longer ones break over pages."""
+MOST_OF_PANELS = 3
+"""Rows of panels of one float: a page holds no more with their caption."""
+_SIZES = {"small": 0.92, "footnotesize": 0.86, "scriptsize": 0.8}
+"""How much narrower smaller letters are: less than they are lower."""
+_THIN, _BROAD = frozenset(" .,:;!|'iljtfrI()[]/-"), frozenset("mwMW%@−+×±<>=∞–ABCDEFGHKNOPQRUVXYZ")
+_TONES = {"plain": "{}", "warning": r"\textbf{{{}}}", "lead": r"\emph{{{}}}", "aside": r"{{\small {}\par}}"}
+
+
+def sections(parts: Sequence[Section], style: Style, files: Mapping[str, Sequence[str]]) -> str:
+    """Sections with their headings, of a page of their own; `files` are those of the panels of each figure."""
+    return "\n\n".join(
+        "\n\n".join([rf"\section{{{_heading(part.title, style)}}}", *(block(one, style, files) for one in part.blocks)])
+        for part in parts
+    )
+
+
+def block(found: Block, style: Style, files: Mapping[str, Sequence[str]]) -> str:
+    """One block where it is read."""
+    match found:
+        case Paragraph():
+            return _TONES[found.tone].format(style.text(found.text))
+        case Facts():
+            kind = "description" if any(term for term, _ in found.items) else "itemize"
+            terms = (rf"[{{{style.text(term)}}}]" * (kind == "description") for term, _ in found.items)
+            items = (rf"\item{term} {style.text(one[1])}" for term, one in zip(terms, found.items, strict=True))
+            return "\n".join([rf"\begin{{{kind}}}", *items, rf"\end{{{kind}}}"])
+        case Table():
+            return long_table(found, style)
+        case Figure():
+            return "\n\n".join(_drawn(found, style, files.get(found.name, ())))
+        case _:
+            assert_never(found)
+
+
+def _heading(title: str, style: Style) -> str:
+    """A heading; its bookmark can hold no mathematics and no command."""
+    said, plain = style.text(title), re.sub(r"[^A-Za-z0-9 .,:;()'-]", "", title)
+    return said if said == plain else rf"\texorpdfstring{{{said}}}{{{plain}}}"
+
+
+def paragraphs(texts: Sequence[str], style: Style) -> str:
+    """Running text, a paragraph for each."""
+    return "\n\n".join(map(style.text, texts))
+
+
+def float_table(found: Table, style: Style, label: str) -> str:
+    """A table that a paper places, with a label; one of many rows breaks over pages where it is."""
+    if len(found.rows) > MOST_ROWS:
+        return long_table(found, style, label)
+    size, layout, tied = _layout(found, style)
+    lines = [
+        r"\begin{table}[tbp]",
+        r"\centering",
+        rf"\caption{{{style.text(found.caption)}}}",
+        rf"\label{{{label}}}",
+        rf"\{size}\setlength{{\tabcolsep}}{{{_gap(found)}pt}}%",
+        rf"\begin{{tabular}}{{{layout}}}",
+        r"\toprule",
+        _head(found, style),
+        r"\midrule",
+        *_rows(found, style, tied=tied),
+        r"\bottomrule",
+        r"\end{tabular}",
+        *([rf"\par\smallskip\raggedright\footnotesize {style.text(found.note)}"] if found.note else []),
+        r"\end{table}",
+    ]
+    return "\n".join(lines)
+
+
+def long_table(found: Table, style: Style, label: str = "") -> str:
+    """A table where it is read, over as many pages as it takes."""
+    size, layout, tied = _layout(found, style)
+    head = [r"\toprule", _head(found, style), r"\midrule"]
+    caption = []
+    if found.caption:
+        named = rf"\caption{{{style.text(found.caption)}}}" + (rf"\label{{{label}}}" if label else "")
+        caption = [rf"{named}\\"]
+    lines = [
+        rf"{{\{size}\setlength{{\tabcolsep}}{{{_gap(found)}pt}}\setlength{{\LTcapwidth}}{{\linewidth}}%",
+        rf"\begin{{longtable}}{{{layout}}}",
+        *caption,
+        *head,
+        r"\endfirsthead",
+        *head,
+        r"\endhead",
+        r"\bottomrule",
+        r"\endlastfoot",
+        *_rows(found, style, tied=tied),
+        r"\end{longtable}",
+        *([rf"\noindent\footnotesize {style.text(found.note)}\par\medskip"] if found.note else []),
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def float_figure(found: Figure, style: Style, files: Sequence[str], label: str) -> str:
+    """A figure that a paper places, with a label; one of many panels is placed in parts."""
+    made = []
+    for at, part in enumerate(_batches(found, files)):
+        more = " (continued)" * (at > 0)
+        caption = style.text(found.caption) if at == 0 else rf"{style.text(found.name)}{more}."
+        made.append(
+            "\n".join(
+                [
+                    r"\begin{figure}[tbp]",
+                    r"\centering",
+                    part,
+                    rf"\caption{{{caption}}}",
+                    rf"\label{{{label}{f':{at + 1}' * (at > 0)}}}",
+                    r"\end{figure}",
+                ]
+            )
+        )
+    return "\n\n".join(made)
+
+
+def _drawn(found: Figure, style: Style, files: Sequence[str]) -> Sequence[str]:
+    """Panels, then the caption: a grid of them may break over pages."""
+    parts = [rf"\begin{{center}}{part}\end{{center}}" for part in _batches(found, files)]
+    caption = rf"\begin{{quote}}\small \textbf{{{style.text(found.name)}.}} {style.text(found.caption)}\end{{quote}}"
+    return [*parts, caption]
+
+
+def _batches(found: Figure, files: Sequence[str]) -> Sequence[str]:
+    alone = len(files) == 1
+    size = r"width=0.62\linewidth,height=0.7\textheight,keepaspectratio" if alone else r"width=0.485\linewidth"
+    drawn = [rf"\includegraphics[{size}]{{\ablatefolder {file}}}" for file in files]
+    rows = ["\\hfill\n".join(drawn[at : at + 2]) for at in range(0, len(drawn), 2)]
+    return ["\n\n".join(rows[at : at + MOST_OF_PANELS]) for at in range(0, len(rows), MOST_OF_PANELS)]
+
+
+def _head(found: Table, style: Style) -> str:
+    cells = [rf"\textbf{{{style.text(column.name)}}}" if column.name else "" for column in found.columns]
+    return " & ".join(cells) + r" \\"
+
+
+def _rows(found: Table, style: Style, *, tied: bool) -> list[str]:
+    lines = []
+    for at, row in enumerate(found.rows):
+        cells = [style.cell(cell, tied=tied) for cell in row]
+        if at in found.marked:
+            cells = [rf"\textbf{{{cell}}}" if cell else cell for cell in cells]
+        if found.grouped and at and row[0] != found.rows[at - 1][0]:
+            lines.append(r"\addlinespace")
+        lines.append(" & ".join(cells) + r" \\")
+    return lines
+
+
+def _layout(found: Table, style: Style) -> tuple[str, str, bool]:
+    """The size of the letters; the columns, as broad as they are where all fit, else wrapped within shares of the line;
+    and whether intervals stay on one line."""
+    columns = [
+        [(column.name, True), *((row[at], n in found.marked) for n, row in enumerate(found.rows))]
+        for at, column in enumerate(found.columns)
+    ]
+    room = style.line - 2 * _gap(found) * (len(columns) - 1)
+    natural = [max(_width(cell, style, bold=bold) for cell, bold in cells) for cells in columns]
+    for size in ("footnotesize",) if found.folded else ("small", "footnotesize"):
+        if sum(natural) * _SIZES[size] <= room:
+            return size, "@{}" + "".join("r" if column.numeric else "l" for column in found.columns) + "@{}", True
+    for size, tied in (("small", True), ("footnotesize", True), ("scriptsize", True), ("scriptsize", False)):
+        least = [
+            max(_width(word, style, bold=bold) for one, bold in cells for word in _words(one, tied))
+            for cells in columns
+        ]
+        if sum(least) * _SIZES[size] <= room * (0.8 if size == "small" else 1.0):
+            break
+    # A heading may wrap before a cell has to.
+    rest = [[_width(cell, style, bold=bold) for cell, bold in cells[1:]] for cells in columns]
+    natural = [max([low, *cells]) * _SIZES[size] for low, cells in zip(least, rest, strict=True)]
+    widths = _shared(natural, [one * _SIZES[size] for one in least], room)
+    layout = "".join(
+        rf">{{\ragged{'left' if column.numeric else 'right'}\arraybackslash\hspace{{0pt}}}}"
+        rf"p{{{width / style.line:.4f}\linewidth}}"
+        for column, width in zip(found.columns, widths, strict=True)
+    )
+    return size, f"@{{}}{layout}@{{}}", tied
+
+
+def _gap(found: Table) -> int:
+    """Points on each side of a column."""
+    return 3 if len(found.columns) > 7 else 4
+
+
+def _shared(natural: Sequence[float], least: Sequence[float], room: float) -> list[float]:
+    """Widths that fill the room: none broader than it needs, none narrower than its longest word where that fits."""
+    floor = _capped(least, room)
+    left = room - sum(floor)
+    wanted = [max(0.0, one - low) for one, low in zip(natural, floor, strict=True)]
+    # A column of sentences wants much more than one of names; by square roots neither starves.
+    roots = [one**0.5 for one in wanted]
+    whole = sum(roots) or 1.0
+    widths = [low + left * root / whole for low, root in zip(floor, roots, strict=True)]
+    spare = sum(max(0.0, width - one) for width, one in zip(widths, natural, strict=True))
+    widths = [min(width, max(one, low)) for width, one, low in zip(widths, natural, floor, strict=True)]
+    hungry = [one > width + 1e-9 for one, width in zip(natural, widths, strict=True)]
+    share = spare / (sum(hungry) or 1)
+    return [width + share * is_hungry for width, is_hungry in zip(widths, hungry, strict=True)]
+
+
+def _capped(least: Sequence[float], room: float) -> list[float]:
+    """Widths that fit into the room: where they do not, the broadest give, which are those of words that can break."""
+    left = room
+    for at, one in enumerate(sorted(least)):
+        columns = len(least) - at
+        if one * columns > left:
+            return [min(width, left / columns) for width in least]
+        left -= one
+    return [*least]
+
+
+def _words(cell: str, tied: bool) -> Sequence[str]:
+    """The words of a cell as far as nothing breaks them; a `tied` interval is one."""
+    found = (INTERVAL_OR_WORD if tied else COMPARISON_OR_WORD).findall(cell)
+    return [word if word[0] in "[<>" else word[:14] for word in found] or [""]
+
+
+def _width(text: str, style: Style, *, bold: bool) -> float:
+    """Points that a text takes in ten point letters, a little too many rather than too few."""
+    if " " in text:
+        words = text.split(" ")
+        return sum(_width(word, style, bold=bold) for word in words) + 3.6 * (len(words) - 1)
+    if style.is_typewriter(text):
+        return 5.3 * len(text) + 1.5
+    return 1.5 + (1.25 if bold else 1.08) * sum(3.1 if one in _THIN else 7.6 if one in _BROAD else 5.3 for one in text)
