@@ -24,6 +24,9 @@ def choices_of(context: AuditContext) -> tuple[Choice, ...]:
     return choose(context.study, context.evidence.final(tune.choose_by))
 
 
+_NOT_YET = "the pilot has not ended, and no setting is chosen yet"
+
+
 @_check(
     "the settings are those that the pilot chose",
     "inadmissible",
@@ -34,7 +37,7 @@ def choices_of(context: AuditContext) -> tuple[Choice, ...]:
 def _chosen(context: AuditContext) -> Found:
     logged = [entry.body.get("chosen") for entry in context.of("tuned")]
     if not logged:
-        return ["no entry holds a choice"]
+        return Result(found=_NOT_YET) if context.evidence.missing else ["no entry holds a choice"]
     if context.evidence.withheld:
         return Result(passed=True, found="not derived while planned runs are missing")
     derived = {choice.arm: choice.setting for choice in choices_of(context)}
@@ -51,9 +54,10 @@ def _chosen(context: AuditContext) -> Found:
 )
 def _frozen_before(context: AuditContext) -> Found:
     first = next((entry.index for entry in context.of("tuned")), None)
-    if first is None:
-        return ["no entry holds a choice"]
     pilot, arms = context.study.pilots, context.study.arms
+    if first is None:
+        begun = any(cell_of(entry)[0] in arms for entry in context.of("started", "sealed", "failed", "imported"))
+        return Result(found=_NOT_YET) if context.evidence.missing and not begun else ["no entry holds a choice"]
     sealed = {cell_of(entry): entry.index for entry in reversed(context.of("sealed", "imported"))}
     late = [f"{named(cell)} was sealed after it" for cell, at in sealed.items() if cell[0] in pilot and at > first]
     early = {cell_of(entry) for entry in context.of("started", "sealed", "failed", "imported") if entry.index < first}
