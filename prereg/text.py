@@ -33,6 +33,12 @@ def number(value: float, decimals: int) -> str:
     return text
 
 
+def crosses(value: float, decimals: int, marks: Iterable[float]) -> bool:
+    """Whether rounding puts a value on another side of one of the marks, or onto one that it is not at."""
+    shown = round(value, decimals)
+    return any(_sign(shown - mark) != _sign(value - mark) for mark in marks)
+
+
 def compact(value: float) -> str:
     """A number alone, such as a margin: at most six significant digits, no trailing zeros."""
     assert math.isfinite(value), value

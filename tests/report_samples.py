@@ -241,10 +241,13 @@ def decide_by_hand(
         ),
         Check(name="the tool's tree was clean", passed=True, severity="note", found="no uncommitted changes"),
     ]
-    status: Literal["decided", "inconclusive", "inadmissible"] = "inadmissible"
+    status: Literal["decided", "inconclusive", "inadmissible", "unfinished"] = "inadmissible"
     verdict: str | None = None
     line: int | None = None
     because = "The evidence is not what was promised, so no verdict is given."
+    if ending == "incomplete":
+        status = "unfinished"
+        because = "13 of 15 planned runs have ended; nothing is judged, and nothing is shown, before all have."
     if ending == "decided":
         status, verdict, line = "decided", "adopt layernorm", 2
         because = "Line 2 is the first that holds: supported(gain_ln) and supported(harm_ln)."

@@ -196,18 +196,21 @@ def test_deciding_twice_and_reporting_again_change_no_byte(copied: House, monkey
     assert house.snapshot() == before
 
 
-def test_an_unfinished_study_is_inadmissible_and_shows_no_contrast(
+def test_an_unfinished_study_has_a_state_and_an_exit_code_of_its_own_and_shows_no_contrast(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     study = house.write()
     assert ablate(monkeypatch, "register", study) == 0
     before = house.snapshot()
     capsys.readouterr()
-    assert ablate(monkeypatch, "decide", study) == 4
-    assert "INADMISSIBLE" in capsys.readouterr().out
+    assert ablate(monkeypatch, "decide", study) == cli.Exit.UNFINISHED == 6
+    shown = capsys.readouterr().out
+    assert "UNFINISHED: 0 of 6 planned runs have ended" in shown and "INADMISSIBLE" not in shown
+    assert "No report was written." in shown and f"next:  ablate run {study}" in shown
     assert house.snapshot() == before
-    assert ablate(monkeypatch, "decide", study, "--json") == 4
-    assert json.loads(capsys.readouterr().out)["findings"] == []
+    assert ablate(monkeypatch, "decide", study, "--json") == 6
+    said = json.loads(capsys.readouterr().out)
+    assert (said["status"], said["verdict"], said["findings"]) == ("unfinished", None, [])
 
 
 @pytest.mark.slow

@@ -54,15 +54,33 @@ def test_while_runs_are_missing_no_contrast_is_computed(monkeypatch: pytest.Monk
     monkeypatch.setattr(judge, "judge_hypotheses", forbidden)
     monkeypatch.setattr(judge, "judge_stability", forbidden)
     found = decide(registration, evidence)
-    assert (found.status, found.verdict, found.findings, found.stability) == ("inadmissible", None, (), ())
+    assert (found.status, found.verdict, found.findings, found.stability) == ("unfinished", None, (), ())
     assert "14 of 15 planned runs have ended" in found.because
     assert not any(check.passed for check in found.checks if check.name == "every planned run is present")
 
 
 def test_a_running_or_failed_run_is_a_missing_one() -> None:
-    registration, evidence = make_evidence(small_study(), effects=GAIN, sd=0.002)
+    registration, evidence = make_evidence(small_study(), effects=GAIN, sd=0.002, left_out=(("rmsnorm", 5),))
     for status in ("running", "failed"):
         assert decide(registration, with_run(evidence, ("none", 1), status=status)).findings == ()
+
+
+def test_missing_runs_with_any_other_fault_are_inadmissible_and_not_unfinished() -> None:
+    registration, evidence = make_evidence(small_study(), effects=GAIN, sd=0.002, left_out=(("rmsnorm", 5),))
+    assert decide(registration, evidence).status == "unfinished"
+    faults = {
+        "broken": replace(evidence, broken=("metrics.parquet differs",)),
+        "unregistered": replace(evidence, ledger=evidence.ledger[1:]),
+        "unmatched": with_run(evidence, ("none", 1), metrics_sha256="0" * 64),
+        "looked at": with_entry(registration, evidence, "peeked", {}, at=5),
+    }
+    for name, faulty in faults.items():
+        found = decide(registration, faulty)
+        assert (found.status, found.findings) == ("inadmissible", ()), name
+    # A sealed run whose record is gone was made, and is not still to be made.
+    whole = make_evidence(small_study(), effects=GAIN, sd=0.002)[1]
+    gone = replace(whole, runs=tuple(run for run in whole.runs if run.cell != ("none", 1)))
+    assert decide(registration, gone).status == "inadmissible"
 
 
 def test_inadmissible_evidence_shows_its_numbers_and_no_verdict() -> None:

@@ -59,7 +59,7 @@ def test_a_look_that_is_not_complete_shows_nothing_and_computes_nothing(monkeypa
     registration, evidence = up_to(2, effects=STRONG)
     monkeypatch.setattr(judge, "judge_hypotheses", None)
     found = decide(registration, evidence)
-    assert (found.status, found.findings) == ("inadmissible", ())
+    assert (found.status, found.findings) == ("unfinished", ())
     assert "Look 1 of 3, at 3 seeds, needs 9 runs, and 6 have ended" in found.because
 
 
@@ -272,7 +272,7 @@ def test_deciding_before_a_look_is_complete_shows_and_logs_nothing(house: House,
     assert say("register", study)[0] == 0
     before = house.snapshot()
     code, said = say("decide", study)
-    assert code == 4 and "Look 1 of 2, at 2 seeds, needs 4 runs, and 0 have ended" in said
+    assert code == 6 and "Look 1 of 2, at 2 seeds, needs 4 runs, and 0 have ended" in said
     assert house.snapshot() == before
 
 

@@ -81,9 +81,9 @@ def full_page() -> str:
 
 def visible_drawings(ending: Ending) -> int:
     """Panels that one width shows: a forest plot is drawn twice, for a broad page and for a phone."""
-    figures = [
-        block for section in compose(told(ending)).sections for block in section.blocks if isinstance(block, Figure)
-    ]
+    document = compose(told(ending))
+    blocks = [*document.opening, *(block for section in document.sections for block in section.blocks)]
+    figures = [block for block in blocks if isinstance(block, Figure)]
     return sum(panel.shape != "narrow" for figure in figures for panel in figure.panels)
 
 

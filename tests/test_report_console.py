@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import pytest
 from report_samples import ENDINGS, Ending, told
@@ -22,8 +21,6 @@ from ablate.reporting.summaries.study import design_section, study_section
 from ablate.reporting.terminal import show, show_document
 from ablate.verification.result import Item, Verification
 from prereg.study.spec import Study, study_from_document
-
-PATH = Path("reports/embnorm/report.html")
 
 
 def written(*, terminal: bool = False, encoding: str = "utf-8") -> tuple[Console, io.TextIOWrapper]:
@@ -45,7 +42,7 @@ def read(stream: io.TextIOWrapper) -> str:
 def printed(ending: Ending, *, terminal: bool = False, encoding: str = "utf-8") -> str:
     console, stream = written(terminal=terminal, encoding=encoding)
     whole = told(ending, spiky=ending == "inadmissible")
-    show_document(console, decision_document(whole.decision, report_path=PATH, ledger_head="f" * 64))
+    show_document(console, decision_document(whole.decision, whole.registration))
     return read(stream)
 
 
@@ -61,7 +58,7 @@ def test_a_stream_without_unicode_gets_ascii() -> None:
 def test_square_brackets_of_a_title_are_not_markup() -> None:
     console, stream = written()
     decision = told().decision.model_copy(update={"title": "[bold]x[/bold] [/]"})
-    show_document(console, decision_document(decision, report_path=PATH, ledger_head="f" * 64))
+    show_document(console, decision_document(decision, told().registration))
     assert "[bold]x[/bold] [/]" in read(stream)
 
 
@@ -150,9 +147,3 @@ def test_a_decision_is_printed_as_reviewed_in_80_columns(ending: Ending) -> None
     assert_snapshot(f"decide-{ending}.txt", text)
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     assert ("supported" in text) == (ending != "incomplete")  # nothing separates the arms while runs are missing
-
-
-def test_a_missing_report_is_stated() -> None:
-    console, stream = written()
-    show_document(console, decision_document(told("incomplete").decision, report_path=None, ledger_head="f" * 64))
-    assert "No report was written." in read(stream)

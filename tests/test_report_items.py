@@ -37,7 +37,7 @@ def terminal(told: ReportContext) -> str:
     stream = StringIO()
     console = Console(file=stream, width=80, force_terminal=False)
     show(console, design_section(design(told.study, n_sims=50)))
-    show_document(console, decision_document(told.decision, report_path=None, ledger_head="f" * 64))
+    show_document(console, decision_document(told.decision, told.registration))
     assert max(map(len, stream.getvalue().splitlines())) <= 80
     return stream.getvalue()
 
@@ -61,8 +61,8 @@ def test_a_report_over_new_items_names_them_in_sentence_tables_and_methods() -> 
     # What new items add is in no difference over seeds: nothing is looked back at from them alone.
     assert "Looking back at the plan" not in page
     assert "pigeonhole" in render_html(account)
-    said = terminal(account)
-    assert "5 x 60" in said and "two-way t, new seeds and new items" in said and "not simulated" in said
+    said = " ".join(terminal(account).split())
+    assert "n = 5 x 60 items" in said and "two-way t, new seeds and new items" in said and "not simulated" in said
 
 
 def test_a_report_over_these_items_says_that_it_is_a_paired_t() -> None:
@@ -79,7 +79,7 @@ def test_a_report_over_tasks_counts_tasks_and_the_items_in_them() -> None:
     page = render(account)
     assert "two-way t over 5 seeds x 6 tasks (60 items)" in page and "| 5 x 6 tasks (60 items) |" in page
     assert "new seeds and new tasks (the items of a task belong together)" in page
-    assert "5 x 6\n" in terminal(account)
+    assert "n = 5 x 6 tasks (60 items)" in " ".join(terminal(account).split())
 
 
 def test_a_report_without_items_says_nothing_of_them() -> None:

@@ -11,6 +11,7 @@ from ablate.judge.decide import decide
 from ablate.records.evidence import Evidence
 from ablate.reporting import html, markdown
 from ablate.reporting.context import ReportContext
+from ablate.reporting.headline import clause_of
 from prereg.registry.registration import Registration
 from prereg.study.spec import Study
 
@@ -57,12 +58,12 @@ def factorial(**changes: Any) -> Study:
 
 
 @pytest.mark.slow
-def test_a_clean_decision_is_told_with_the_judges_own_sentences() -> None:
+def test_a_clean_decision_is_told_finding_by_finding() -> None:
     told = told_of(make_evidence(small_study(), effects={"val/loss": {"layernorm": -0.08}}, sd=0.001))
     assert told.decision.verdict == "adopt layernorm"
     text = markdown.render(told)
     for finding in told.decision.findings:
-        assert finding.sentence.split(" (")[0].replace("-0", "−0").replace(" -", " −") in text
+        assert markdown.escape(clause_of(told.study, finding)).removeprefix("whether ") in text
     assert told.decision.because in text
     for check in told.decision.checks:
         assert markdown.escape(check.name) in text

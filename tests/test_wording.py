@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from evidence_factory import make_evidence, one_claim, small_study
+from evidence_factory import make_evidence, make_registration, one_claim, small_study
 from report_samples import told
 from rich.console import Console
 from test_hypotheses import around, judged, values_of
@@ -23,15 +24,16 @@ from ablate.reporting.terminal import show, show_document
 from prereg.documents.analysis_plan import deciding_test, plain_outcomes
 from prereg.documents.page import markdown as page_of
 from prereg.documents.source import Source
+from prereg.registry.registration import Registration
 from prereg.study.spec import Study
 
 BY = "layernorm lowers val/loss by at least 0.02"
 PAIR = values_of(around(-0.05))["val/loss"] | values_of(around(-0.021), arm="rmsnorm")["val/loss"]
 
 
-def lines(decision: Decision) -> str:
+def lines(decision: Decision, registration: Registration | None = None) -> str:
     stream = io.StringIO()
-    show_document(Console(file=stream, width=80), decision_document(decision, report_path=None, ledger_head="f" * 64))
+    show_document(Console(file=stream, width=80), decision_document(decision, registration or told().registration))
     return " ".join(stream.getvalue().split())
 
 
@@ -60,10 +62,10 @@ def test_without_a_correction_nothing_is_called_simultaneous_or_corrected() -> N
     assert found.margin is not None and found.margin.interval is not None
     assert found.margin.interval.level == pytest.approx(0.9) and "Bonferroni" not in found.margin.interval.method
     whole = told(analysis={"correct": "none"})
-    text = markdown.render(whole) + lines(whole.decision)
+    text = markdown.render(whole) + lines(whole.decision, whole.registration)
     for word in ("imultaneous", "orrected over", "fter correction", "corrected level", "Bonferroni", "correction and"):
         assert word not in text, word
-    assert "95% against zero; 90% (1 − 2 alpha) against a margin" in lines(whole.decision)
+    assert "95% = 1 − alpha, two-sided against zero (gain_ln); 90% = 1 − 2 alpha, one-sided against the margin" in text
     holm = told()
     assert "corrected over a role" in lines(holm.decision) and "after correction" in markdown.render(holm)
 
@@ -146,7 +148,8 @@ def test_seeds_that_do_nothing_are_named(effect: float, test: str) -> None:
     found = judge_hypotheses(study, {"val/loss": values})[0]
     assert "all 6 seeds give the same values: the seed seems to do nothing" in found.sentence
     decision = told().decision
-    shown = lines(decision.model_copy(update={"findings": (found,)}))
+    unusable = {"findings": (found,), "status": "inadmissible", "verdict": None, "line": None}
+    shown = lines(decision.model_copy(update=unusable), make_registration(study))
     assert ("the seed seems to do nothing" in shown) and "cannot be tested" not in judged(
         study, around(0.1, n=6)
     ).sentence
@@ -166,18 +169,22 @@ def test_an_outcome_is_printed_with_what_it_means() -> None:
     registration, evidence = make_evidence(study, effects=effects, sd=0.001)
     metrics = {metric: evidence.final(metric) for metric in ("val/loss", "val/accuracy")}
     findings = judge_hypotheses(study, metrics)
-    decision = whole.decision.model_copy(update={"findings": findings, "registration": registration.sha256})
+    ruling = study.rule.decide({one.hypothesis: one.outcome for one in findings}, dict.fromkeys(study.arms, True))
+    ruled = {"line": ruling.line, "verdict": ruling.verdict}
+    decision = whole.decision.model_copy(update={"findings": findings, "registration": registration.sha256, **ruled})
     for shown in (
-        lines(decision),
+        lines(decision, registration),
         markdown.render(replace(whole, decision=decision, registration=registration, evidence=evidence)),
     ):
-        assert "layernorm worsens val/accuracy" in shown
-        assert "rmsnorm does not worsen val/accuracy by 0.005 share or more" in shown
-    assert "harm_ln: refuted - layernorm worsens val/accuracy; zone: worse by the margin or more" in lines(decision)
-    assert "harm_rms: supported - rmsnorm does not worsen" in lines(decision)
+        assert re.search("layernorm worsens val(/|idation )accuracy", shown)
+        assert re.search("rmsnorm does not worsen val(/|idation )accuracy by 0.005", shown)
+    assert "harm_ln, refuted: layernorm worsens val/accuracy; zone: worse by the margin or more" in lines(
+        decision, registration
+    )
+    assert "harm_rms, supported: rmsnorm does not worsen" in lines(decision, registration)
     assert any("harm_ln refuted: layernorm worsens the validation accuracy" in said for said in plain_outcomes(study))
-    forest = [block.caption for block in findings_section(whole).blocks if hasattr(block, "panels")]
-    assert "zone: at least the margin" in forest[0] and "zone: worse or too small to matter" in forest[0]
+    said = [text for block in findings_section(whole).blocks if hasattr(block, "items") for _, text in block.items]
+    assert "zone: at least the margin" in said[0] and "zone: worse or too small to matter" in said[1]
 
 
 def test_a_check_says_which_errors_are_held_and_what_outcomes_mean() -> None:

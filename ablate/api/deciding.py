@@ -63,28 +63,44 @@ def decide(
     now: Clock = utc_now,
     mirror: Sequence[str] = (),
     note: Callable[[str], None] = print,
+    announce: Callable[[Decided], None] | None = None,
 ) -> Decided:
-    """Apply the registered rule, log the decision, write the reports; then send all of it to trackers.
+    """Apply the registered rule, log the decision, announce it, write the reports; then send all of it to trackers.
 
+    `announce` gets the decision once it is in the ledger and before any report is drawn, so that a report that cannot
+    be drawn takes no decision with it; it gets what is not logged (unfinished, a look that settled nothing) too.
     Raises `RunError` where a tracker of `mirror` cannot be used, before anything is logged. One that fails later is
     named in a note.
     """
     with with_evidence(open_study(Path(path), root)) as (context, used):
         registration = require_registered(context)
+
+        def told(decided: Decided) -> None:
+            if announce is not None:
+                announce(replace(decided, evidence_path=used))
+
         if not mirror:
-            return replace(_decide(context, registration, now), evidence_path=used)
+            return replace(_decide(context, registration, now, told), evidence_path=used)
         from ablate.api.mirroring import mirror_decided
         from ablate.trackers.target import usable
 
         targets = [usable(word) for word in mirror]
-        decided = _decide(context, registration, now)
+        decided = _decide(context, registration, now, told)
         mirror_decided(context, decided, targets, note)
         return replace(decided, evidence_path=used)
 
 
-def _decide(context: StudyContext, registration: Registration, now: Clock) -> Decided:
+def _decide(
+    context: StudyContext, registration: Registration, now: Clock, announce: Callable[[Decided], None] | None
+) -> Decided:
     from ablate.judge.verdict import verdict_bytes
     from prereg.registry.ledger import Ledger
+    from prereg.registry.looks import decisions_before
+
+    def announced(decided: Decided) -> Decided:
+        if announce is not None:
+            announce(decided)
+        return decided
 
     published = published_beside(context)  # a mistake in it is found before anything is logged
     decision, evidence = _judge(context, registration)
@@ -92,11 +108,11 @@ def _decide(context: StudyContext, registration: Registration, now: Clock) -> De
     unfit = look is not None and not look.last and decision.status == "inadmissible"
     if evidence.missing or evidence.ledger_faults or unfit:
         # Nothing may be written: either the study is unfinished, or the ledger cannot take an entry.
-        return Decided(decision, registration, evidence.ledger_head)
+        return announced(Decided(decision, registration, evidence.ledger_head))
     if look is not None:
         head = _log_look(context, registration, evidence, look, final=decision.status != "continue", at=now())
         if decision.status == "continue":
-            return Decided(decision, registration, head)
+            return announced(Decided(decision, registration, head))
     verdict = verdict_bytes(decision)
     body = {
         "status": decision.status,
@@ -114,6 +130,8 @@ def _decide(context: StudyContext, registration: Registration, now: Clock) -> De
             "decided", study=context.study.study, registration=registration.sha256, body=body, at=now()
         )
     write_whole(folder / "verdict.json", verdict)
+    before = decisions_before(evidence.ledger, registration.sha256, entry.sha256)
+    announced(Decided(decision, registration, entry.sha256, folder / "verdict.json", earlier=before))
     return _tell(context, registration, entry, decision, evidence, published=published, at=now())
 
 
@@ -177,11 +195,7 @@ def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
         )
     decision, evidence = _judge(context, registration)
     if sha256_bytes(verdict_bytes(decision)) != entries[-1].body["verdict_sha256"]:
-        raise EvidenceError(
-            "the evidence on disk does not give the decision in the ledger",
-            required=f"the evidence of the decision taken {entries[-1].at}",
-            fix=f"ablate verify {context.path}, then ablate decide {context.path}",
-        )
+        decision = _as_worded(context, entries[-1], decision)
     done = Decided(decision, registration, evidence.ledger_head)
     told = [page for form, page in PAGES.items() if form in forms]
     if told:
@@ -190,6 +204,25 @@ def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
         return done
     text, document = _composed(registration, entries[-1], decision, evidence, published)
     return replace(done, exported=write_forms(_report_folder(context), text, document, exports))
+
+
+def _as_worded(context: StudyContext, entry: Entry, now: Decision) -> Decision:
+    """The decision of a ledger entry as an earlier version worded it, where it differs from today's in words alone.
+
+    Raises `EvidenceError` where verdict.json is not the one of the entry, or anything but words differs.
+    """
+    from ablate.judge.verdict import Decision, verdict_bytes
+    from ablate.verification.rejudge import compare_verdicts
+
+    path = context.root.report(context.study.study) / "verdict.json"
+    data = path.read_bytes() if path.is_file() else b""
+    if sha256_bytes(data) == entry.body["verdict_sha256"] and not compare_verdicts(data, verdict_bytes(now)).matter:
+        return Decision.model_validate_json(data)
+    raise EvidenceError(
+        "the evidence on disk does not give the decision in the ledger",
+        required=f"the evidence of the decision taken {entry.at}",
+        fix=f"ablate verify {context.path}, then ablate decide {context.path}",
+    )
 
 
 def _judge(context: StudyContext, registration: Registration) -> tuple[Decision, Evidence]:

@@ -71,7 +71,7 @@ app = typer.Typer(
     help="Pre-registered ablation studies for language models.\n\n"
     "\b\nStart with:\n  ablate run studies/quickstart.yaml\n  ablate decide studies/quickstart.yaml",
     epilog="Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, "
-    "5 runs failed or a seal pending, 130 interrupted, 1 our bug (of reproduce: not reproduced).",
+    "5 runs failed or a seal pending, 6 unfinished, 130 interrupted, 1 our bug (of reproduce: not reproduced).",
 )
 for panel, verbs in PANELS.items():
     for verb in verbs:

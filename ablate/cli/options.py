@@ -33,6 +33,7 @@ class Exit(IntEnum):
     INCONCLUSIVE = 3
     INADMISSIBLE = 4
     INCOMPLETE = 5
+    UNFINISHED = 6
     INTERRUPTED = 130
 
 

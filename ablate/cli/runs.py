@@ -32,6 +32,7 @@ from prereg.text import counted
 
 if TYPE_CHECKING:
     from ablate.api.clusters import Submitted
+    from ablate.api.deciding import Decided
     from ablate.api.running import Ran
     from ablate.runner.progress import Watcher
 
@@ -250,32 +251,46 @@ def peek(
 def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False, mirror: Mirrors = None) -> None:
     """Apply the registered rule and write the report.
 
-    Logs the decision and writes verdict.json, report.md and report.html under reports/STUDY/.
-    At a look of a sequential study that decides nothing it logs the look, says CONTINUE and ends with 3.
+    Logs the decision, shows it, then writes verdict.json, report.md and report.html under reports/STUDY/.
+    At a look of a sequential study that decides nothing it logs the look, says CONTINUE and ends with 3; while planned
+    runs are missing it logs nothing, says UNFINISHED and ends with 6.
 
     Example:  ablate decide studies/embnorm.yaml
     """
     from ablate.reporting.document import decision_document
     from ablate.reporting.terminal import show_document
 
-    decided = api.decide(study, root=root, mirror=mirror or (), note=partial(print, file=sys.stderr))
-    if decided.evidence_path is not None:
-        put_note(from_evidence(decided.evidence_path))
-    if as_json:
-        put_json(decided.decision.model_dump_json(indent=2))
-    else:
-        document = decision_document(
-            decided.decision, report_path=decided.html_path, ledger_head=decided.head, earlier=decided.earlier
-        )
-        show_document(console(), document)
-        if decided.decision.status == "continue":
-            put(f"next:  ablate run {study} --next-look")
+    logged: list[Decided] = []
+
+    def announce(done: Decided) -> None:
+        if done.evidence_path is not None:
+            put_note(from_evidence(done.evidence_path))
+        if as_json:
+            put_json(done.decision.model_dump_json(indent=2))
+        else:
+            show_document(console(), decision_document(done.decision, done.registration, earlier=done.earlier))
+        sys.stdout.flush()
+        logged.extend([done] if done.verdict_path is not None else [])
+
+    note = partial(print, file=sys.stderr)
+    try:
+        decided = api.decide(study, root=root, mirror=mirror or (), note=note, announce=announce)
+    except Exception:
+        if logged:
+            note(f"the decision above is in the ledger; its report was not written. To retry:  ablate report {study}")
+        raise
+    if not as_json:
+        put("", f"Report: {decided.html_path}" if decided.html_path is not None else "No report was written.")
+        put(f"Ledger head: {decided.head}")
+        if decided.decision.status in ("continue", "unfinished"):
+            put(f"next:  ablate run {study}{' --next-look' * (decided.decision.status == 'continue')}")
     raise typer.Exit(
         {
             "decided": Exit.OK,
             "inconclusive": Exit.INCONCLUSIVE,
             "inadmissible": Exit.INADMISSIBLE,
             "continue": Exit.INCONCLUSIVE,
+            "unfinished": Exit.UNFINISHED,
         }[decided.decision.status]
     )
 

@@ -1,6 +1,7 @@
 """Evidence to verdict: audit first, then findings, then the registered rule. The only module that gives one.
 
-    runs missing                 -> inadmissible, and no contrast is computed: nothing is shown early
+    runs missing, no other fault -> unfinished, and no contrast is computed: nothing is shown early
+    runs missing, and a fault    -> inadmissible, and no contrast either
     the ledger is damaged        -> the same: a look that cannot be logged is not given
     complete, an audit failure   -> inadmissible, findings shown, no verdict
     another library's numbers    -> the same (`ablate.judge.recompute`)
@@ -62,7 +63,10 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
         # What cannot be logged is not shown either: a look that leaves no trace would be a free one.
         assert not admissible(checks), checks
         because_not = _incomplete(evidence, look) if evidence.missing else _not_as_promised(checks)
-        return _decision(context, checks, because_not)
+        # A run that the ledger sealed and that is not here was made once: that is damage, and not a run still to make.
+        to_make = bool(evidence.missing) and not any(cell in context.seals for cell in evidence.missing)
+        waiting = to_make and admissible(check for check in checks if check.name not in WAITING)
+        return _decision(context, checks, because_not, unfinished=waiting)
     checks += own(evidence) if own is not None else not_run(study.checks)
     early = look is not None and not look.last
     if early and not admissible(checks):
@@ -96,6 +100,10 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
         return _decision(context, checks, because_not, findings=findings, stability=stability)
     reason = because(study, ruling) + ("" if look is None else f" Decided at {look.words}.")
     return _decision(context, checks, reason, findings=findings, stability=stability, ruling=ruling)
+
+
+WAITING = ("every planned run is present", "no run failed")
+"""Checks that fail only because runs are still to be made, or made again: such a study is unfinished."""
 
 
 def rng_seed_of(registration: Registration) -> int:
@@ -146,16 +154,18 @@ def _decision(
     findings: tuple[Finding, ...] = (),
     stability: tuple[Stability, ...] = (),
     ruling: Ruling | None = None,
+    unfinished: bool = False,
 ) -> Decision:
     study = context.study
     status = "inadmissible" if ruling is None else UNDECIDED if ruling.verdict == UNDECIDED else "decided"
     if ruling is None and admissible(checks):
         status = "continue"
+    status = "unfinished" if unfinished else status
     return Decision(
         study=study.study,
         title=context.registration.worded.title,
         registration=context.registration.sha256,
-        status=status,  # type: ignore[arg-type]  # one of the four by construction
+        status=status,  # type: ignore[arg-type]  # one of the five by construction
         verdict=None if ruling is None else ruling.verdict,
         line=None if ruling is None else ruling.line,
         because=because,

@@ -272,7 +272,6 @@ def _finding(
         notes.append("no standardised effect: a diverged run has no number")
     also, unable = _description(study, name, pairs, rng_seed, items)
     adjusted = judged.refute if judged.outcome == "refuted" else judged.support
-    same = same_in_every_pair(pairs.left, pairs.right, paired=claim.is_paired)
     effects = (
         effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha, paired=claim.is_paired)
         if whole and pairs.seeds
@@ -297,8 +296,9 @@ def _finding(
             estimate=deciding,
             adjusted=adjusted,
             reason=str(nulls),
+            simultaneous=interval,
             margin=margin,
-            same=same,
+            same=same_in_every_pair(pairs.left, pairs.right, paired=claim.is_paired),
         ),
         n=sum(one.values.size for one in pairs.samples) or len(pairs.seeds),
         family=family,

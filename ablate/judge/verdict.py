@@ -1,4 +1,4 @@
-"""The types the judge returns: estimates, findings, checks, the decision. Pure values, no computing.
+"""The types the judge returns: estimates, findings, checks, the decision; and which interval of a finding decides.
 
 `verdict.json` is `Decision.model_dump_json()`. It holds no clock time and no path, so that the same
 evidence under the same registration always gives the same bytes.
@@ -6,14 +6,17 @@ evidence under the same registration always gives the same bytes.
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 from pydantic import JsonValue
 
+from prereg.documents.procedures import against_margin
 from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.catalogue import Better
 from prereg.registry.looks import Look
 from prereg.study.analysis import Role, Scale
+from prereg.study.claim import Verb
 
 Outcome = Literal["supported", "refuted", "inconclusive"]
 Severity = Literal["inadmissible", "deviation", "note"]
@@ -310,10 +313,11 @@ class Decision(GrownModel):
     """Its title."""
     registration: str
     """sha256 of the registration."""
-    status: Literal["decided", "inconclusive", "inadmissible", "continue"]
-    """Exit codes 0, 3, 4 and 3. `continue`: a look of a sequential study that settled nothing and is not the last."""
+    status: Literal["decided", "inconclusive", "inadmissible", "continue", "unfinished"]
+    """Exit codes 0, 3, 4, 3 and 6. `continue`: a look of a sequential study that settled nothing and is not the last;
+    `unfinished`: planned runs have not ended, and nothing else is wrong. Neither of the two is logged as a decision."""
     verdict: str | None
-    """The registered words; none when inadmissible."""
+    """The registered words; none when inadmissible or unfinished."""
     line: int | None
     """Which line of the decision list held, from 1."""
     because: str
@@ -335,3 +339,21 @@ class Decision(GrownModel):
 def verdict_bytes(decision: Decision) -> bytes:
     """The contents of verdict.json."""
     return decision.model_dump_json(indent=2).encode() + b"\n"
+
+
+def deciding_interval(
+    verb: Verb, outcome: Outcome, estimate: Estimate | None, simultaneous: Interval | None, margin: MarginTest | None
+) -> Interval | None:
+    """The interval that agrees with the outcome: against the margin at 1 - 2 alpha, otherwise against zero; over all
+    claims that are corrected together. Sentences, tables, figures and the terminal show no other under its name."""
+    if estimate is None:
+        return None
+    if margin is not None and against_margin(verb, outcome):
+        return margin.interval
+    return simultaneous or estimate.interval
+
+
+def correction_of(bounds: Interval) -> str:
+    """Over how many claims an interval is corrected, `Bonferroni over 2`; empty where it is that of one test alone."""
+    found = re.search(r"(?:Bonferroni|max-T) over (\d+).*", bounds.method)
+    return "" if found is None or found[0] == "Bonferroni over 1" else found[0]

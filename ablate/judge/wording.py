@@ -1,7 +1,8 @@
 """A finding in one plain sentence: what, by how much, how sure, from how many, by which method.
 
-It never says "no effect" for a p above alpha, and never writes a p of 0. Where the outcome is a one-sided test against
-the margin, the interval is that of the test (1 - 2 alpha), with t against the margin and both one-sided p values.
+It never says "no effect" for a p above alpha, and never writes a p of 0. Its interval is the one that agrees with the
+outcome (`deciding_interval`): against zero, over all claims that are corrected together; where the outcome is a
+one-sided test against the margin, that test's (1 - 2 alpha), with t against the margin and both one-sided p values.
 """
 
 from __future__ import annotations
@@ -18,12 +19,21 @@ from ablate.judge.stats.estimate import words
 from ablate.judge.stats.multiplicity import Null
 from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_of
 from ablate.judge.stats.paired_t import EQUAL, one_sample
-from ablate.judge.verdict import Estimate, Interval, ItemLayout, MarginTest, Outcome
+from ablate.judge.verdict import (
+    Estimate,
+    Finding,
+    Interval,
+    ItemLayout,
+    MarginTest,
+    Outcome,
+    correction_of,
+    deciding_interval,
+)
 from prereg.documents.components import alias_note, part_note
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.spec import Study
-from prereg.text import compact, listed, p_value
+from prereg.text import compact, crosses, listed, p_value
 
 
 def said_p(p: float, levels: Sequence[float] = ()) -> str:
@@ -68,6 +78,7 @@ def sentence(
     estimate: Estimate | None,
     adjusted: float | None,
     reason: str,
+    simultaneous: Interval | None = None,
     margin: MarginTest | None = None,
     same: str = "",
 ) -> str:
@@ -83,9 +94,9 @@ def sentence(
         undecided = meaning(claim, "inconclusive", hypothesis.smallest, unit=unit, baseline=study.baseline)
         return f"{_capital(undecided.removesuffix(' is undecided'))} cannot be tested: {reason}.{same}"
     unit = f" {unit}" if unit else ""
+    bounds = deciding_interval(claim.verb, outcome, estimate, simultaneous, margin)
     ending = f"; smallest that matters {hypothesis.smallest:g}"
     if claim.percent is not None:
-        bounds = _shown_interval(study, name, estimate, margin, outcome)
         ending = f"{ratio(study, name, estimate, bounds)}; smallest that matters {compact(claim.percent)}%"
     if margin is not None:
         ending += f"; zone: {zone_in_words(claim.verb, claim.better, margin.zone)}"
@@ -93,7 +104,10 @@ def sentence(
     taken = part_note(study, name)
     ending += f"{f'; in this fraction {aliased}' if aliased else ''}{f'; {taken}' if taken else ''}.{same}"
     flip = outcome == "supported" and claim.verb in ("lowers", "lowers_below")
-    evidence = _evidence(study, name, estimate, adjusted, margin, flip=flip, outcome=outcome)
+    said = [] if bounds is None else [_bounds(study, name, bounds, estimate, margin, flip=flip, outcome=outcome)]
+    evidence = ", ".join(
+        [*said, *_details(study, name, estimate, adjusted, bounds=bounds, margin=margin, outcome=outcome)]
+    )
     head = _capital(meaning(claim, outcome, hypothesis.smallest, unit=unit.strip(), baseline=study.baseline))
     if estimate.difference is None:
         return f"{head}; runs diverged, so no difference can be stated ({evidence}){ending}"
@@ -111,23 +125,19 @@ def is_pseudomedian(estimate: Estimate) -> bool:
     return estimate.method == "wilcoxon" or estimate.ranked > 0
 
 
-def _shown_interval(
-    study: Study, name: str, estimate: Estimate, margin: MarginTest | None, outcome: Outcome
-) -> Interval | None:
-    """The interval of the test that the outcome rests on."""
-    on_margin = margin is not None and against_margin(study.claims[name].verb, outcome)
-    return margin.interval if margin is not None and on_margin else estimate.interval
+def details_of(study: Study, finding: Finding) -> str:
+    """What decided a finding, behind its interval: test, n, p values, and why the interval may not show the outcome."""
+    if finding.estimate is None:
+        return ""
+    adjusted = finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted
+    name, outcome, margin = finding.hypothesis, finding.outcome, finding.margin
+    bounds = deciding_interval(study.claims[name].verb, outcome, finding.estimate, finding.simultaneous, margin)
+    return ", ".join(_details(study, name, finding.estimate, adjusted, bounds=bounds, margin=margin, outcome=outcome))
 
 
 def ratio(study: Study, name: str, estimate: Estimate, bounds: Interval | None) -> str:
     """A difference of logarithms as a ratio; nothing where it is no ratio of two means, or not of means."""
-    claim = study.claims[name]
-    sides = (claim.left, claim.right) if claim.is_paired else (claim.left,)
-    if (
-        estimate.difference is None
-        or is_pseudomedian(estimate)
-        or not all(isclose(sum(s.values()), 1.0) for s in sides)
-    ):
+    if estimate.difference is None or not is_ratio(study, name, estimate):
         return ""
     width = 0.0 if bounds is None or bounds.low is None or bounds.high is None else bounds.high - bounds.low
     decimals = min(6, max(1, 1 - floor(log10(100.0 * width)))) if width > 0.0 else 2
@@ -136,36 +146,42 @@ def ratio(study: Study, name: str, estimate: Estimate, bounds: Interval | None) 
         change = 100.0 * expm1(difference)
         return f"{abs(change):.{decimals}f}% {'lower' if change < 0.0 else 'higher'}"
 
-    means = "geometric means over seeds" if claim.is_paired else "the geometric mean over seeds to the constant"
+    means = (
+        "geometric means over seeds"
+        if study.claims[name].is_paired
+        else "the geometric mean over seeds to the constant"
+    )
     text = f"; as a ratio of {means} {percent(estimate.difference)}"
     if bounds is None or bounds.low is None or bounds.high is None:
         return text
     return f"{text} ({100 * bounds.level:.6g}% interval {percent(bounds.low)} to {percent(bounds.high)})"
 
 
+def is_ratio(study: Study, name: str, estimate: Estimate) -> bool:
+    """Whether a difference of logarithms is the ratio of two means."""
+    claim = study.claims[name]
+    sides = (claim.left, claim.right) if claim.is_paired else (claim.left,)
+    return not is_pseudomedian(estimate) and all(isclose(sum(side_.values()), 1.0) for side_ in sides)
+
+
 def _capital(text: str) -> str:
     return text[0].upper() + text[1:] if text.startswith("whether ") else text
 
 
-def _evidence(
+def _details(
     study: Study,
     name: str,
     estimate: Estimate,
     adjusted: float | None,
-    margin: MarginTest | None,
     *,
-    flip: bool,
+    bounds: Interval | None,
+    margin: MarginTest | None,
     outcome: Outcome,
-) -> str:
-    bounds = _shown_interval(study, name, estimate, margin, outcome)
+) -> list[str]:
     if not against_margin(study.claims[name].verb, outcome):
         margin = None
     m = _corrected_over(study, name)
-    shared = f"/{m} (Bonferroni)" if m > 1 else ""
     parts = []
-    if bounds is not None:
-        said = _bounds(bounds, estimate, flip=flip, kind=_kind_of_interval(study))
-        parts.append(said if margin is None else f"{said} at 1 - 2 alpha{shared}")
     tested = "t-test e-process" if isinstance(study.stopping, EProcess) else words(study.analysis.test)
     if not study.claims[name].is_paired:
         tested = one_sample(tested)
@@ -176,14 +192,15 @@ def _evidence(
         n = f"n = {listed(list(map(str, estimate.sizes)))} runs of {listed(list(study.claims[name].weights))}"
     parts += [tested, n] if estimate.items is None else _over_items(estimate, estimate.items)
     if margin is not None:
-        parts += _against_margin(study, name, estimate, margin, outcome)
+        parts += _against_margin(study, name, estimate, margin)
+    parts += disagreement(study, name, outcome, bounds, margin)
     if adjusted is not None and (margin is None or m > 1 or is_gated(study, study.corrected_with(name))):
         parts.append(_said_correction(study, name, adjusted, outcome))
-    return ", ".join(parts)
+    return parts
 
 
-def _against_margin(study: Study, name: str, estimate: Estimate, margin: MarginTest, outcome: Outcome) -> list[str]:
-    """t against the margin, both one-sided p values, and why the interval does not show what was decided if so."""
+def _against_margin(study: Study, name: str, estimate: Estimate, margin: MarginTest) -> list[str]:
+    """t against the margin, and both one-sided p values."""
     claim, smallest, levels = study.claims[name], study.hypotheses[name].smallest, levels_of(study, name)
     parts = []
     if estimate.se and estimate.difference is not None and not isinstance(study.stopping, EProcess):
@@ -199,35 +216,44 @@ def _against_margin(study: Study, name: str, estimate: Estimate, margin: MarginT
         f"one-sided p {said_p(margin.p_reached, levels)} for '{reached}' and {said_p(margin.p_short, levels)} for "
         f"'{short}'"
     )
-    return [*parts, *_disagreement(study, name, margin, outcome)]
+    return parts
 
 
-def _disagreement(study: Study, name: str, margin: MarginTest, outcome: Outcome) -> list[str]:
-    """Why the interval that is shown lies on another side of the margin than the outcome; nothing where it does not."""
-    if margin.interval is None:
+def disagreement(
+    study: Study, name: str, outcome: Outcome, bounds: Interval | None, margin: MarginTest | None
+) -> list[str]:
+    """Why the interval lies on another side of the margin, or of zero, than the outcome; nothing where it does not."""
+    if bounds is None or (margin is None and outcome == "inconclusive"):
         return []
     claim, smallest = study.claims[name], study.hypotheses[name].smallest
     support, refute = nulls_of(claim.verb, claim.better, smallest)
     deciding: tuple[Null | None, ...] = (support, refute) if claim.by is not None else (support,)
     if outcome != "inconclusive":
         deciding = (support if outcome == "supported" else refute,)
-    low, high = margin.interval.low, margin.interval.high
-    assert low is not None and high is not None, margin
-    excluded = [
-        all(high < value if side_ == "less" else low > value for value, side_ in null.points)
-        for null in deciding
-        if null is not None
-    ]
-    if any(excluded) is (outcome != "inconclusive"):
+    if any(null is not None and _excludes(bounds, null) for null in deciding) is (outcome != "inconclusive"):
         return []
-    p = margin.p_reached if outcome == "supported" and claim.by is not None else margin.p_short
     m = _corrected_over(study, name)
+    if margin is None:
+        p = 1.0
+    else:
+        p = margin.p_reached if outcome == "supported" and claim.by is not None else margin.p_short
     if is_gated(study, study.corrected_with(name)) and outcome != "refuted":
         return ["decided by the gate, whose level for it is not that of this interval"]
     if m > 1 and outcome != "inconclusive" and p > study.analysis.alpha / m:
         how = "Holm's steps" if study.analysis.correct == "holm" else "the joint correction"
         return [f"decided by {how}, which can find more than this interval shows"]
-    return ["decided by the one-sided test, of which this interval is not the exact inverse"]
+    sided = "one-sided " * (margin is not None)
+    return [f"decided by the {sided}test, of which this interval is not the exact inverse"]
+
+
+def _excludes(bounds: Interval, null: Null) -> bool:
+    """Whether no value of a null lies in an interval; an open end holds every value beyond."""
+    low = float("-inf") if bounds.low is None else bounds.low
+    high = float("inf") if bounds.high is None else bounds.high
+    outside = {"less": lambda value: high < value, "greater": lambda value: low > value}
+    return all(
+        outside[side_](value) if side_ in outside else high < value or low > value for value, side_ in null.points
+    )
 
 
 def _over_items(estimate: Estimate, items: ItemLayout) -> list[str]:
@@ -282,21 +308,37 @@ def _corrected_over(study: Study, name: str) -> int:
     return 1 if study.analysis.correct == "none" else len(study.family_of(name))
 
 
-def _kind_of_interval(study: Study) -> str:
+def kind_of_interval(study: Study) -> str:
     """A sequential study's intervals are not the ordinary ones, and are named."""
     if study.stopping == "fixed":
         return "CI"
     return "repeated CI" if isinstance(study.stopping, Looks) else "anytime-valid CI"
 
 
-def _bounds(interval: Interval, estimate: Estimate, *, flip: bool, kind: str) -> str:
+def _bounds(
+    study: Study,
+    name: str,
+    interval: Interval,
+    estimate: Estimate,
+    margin: MarginTest | None,
+    *,
+    flip: bool,
+    outcome: Outcome,
+) -> str:
+    """`97.5% CI 0.040 to 0.058, Bonferroni over 2`."""
     assert interval.low is not None and interval.high is not None, interval
-    low, high = (-interval.high, -interval.low) if flip else (interval.low, interval.high)
-    return f"{100 * interval.level:.6g}% {kind} {_number(low, estimate)} to {_number(high, estimate)}"
+    smallest, m = study.hypotheses[name].smallest, _corrected_over(study, name)
+    ends = (-interval.high, -interval.low) if flip else (interval.low, interval.high)
+    low, high = (_number(end, estimate, (0.0, smallest, -smallest)) for end in ends)
+    said = f"{100 * interval.level:.6g}% {kind_of_interval(study)} {low} to {high}"
+    if margin is not None and against_margin(study.claims[name].verb, outcome):
+        return f"{said} at 1 - 2 alpha{f'/{m} (Bonferroni)' if m > 1 else ''}"
+    return ", ".join(filter(None, [said, correction_of(interval)]))
 
 
-def _number(value: float, estimate: Estimate) -> str:
-    """As many decimals as the interval deserves: three significant digits of its width."""
+def _number(value: float, estimate: Estimate, marks: Sequence[float] = ()) -> str:
+    """As many decimals as the interval deserves, three significant digits of its width, and more where rounding would
+    cross one of the marks."""
     interval = estimate.interval
     width = 0.0 if interval is None or interval.low is None or interval.high is None else interval.high - interval.low
     if width <= 0.0:
@@ -304,5 +346,6 @@ def _number(value: float, estimate: Estimate) -> str:
     decimals = max(0, 2 - floor(log10(width)))
     if decimals > 8 or (decimals == 0 and abs(value) >= 1e7):
         return f"{value:.4g}"
+    decimals = next((more for more in range(decimals, 9) if not crosses(value, more, marks)), decimals)
     text = f"{value:.{decimals}f}"
     return text.lstrip("-") if float(text) == 0.0 else text

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-Tone = Literal["plain", "warning", "aside", "lead"]
+Tone = Literal["plain", "warning", "aside", "lead", "trust"]
 Shape = Literal["panel", "wide", "narrow"]
 Item = TypeVar("Item")
 
@@ -82,8 +82,6 @@ class Panel:
     words: str
     shape: Shape = "panel"
     """`panel`: one of a grid; `wide` and `narrow`: one drawing for a broad page or paper, one for a phone."""
-    characters: tuple[str, ...] = ()
-    """The same drawing in lines of characters, for a terminal."""
 
     @property
     def chart(self) -> Any:
@@ -96,8 +94,11 @@ class Figure:
     """Panels under one caption."""
 
     name: str
+    """Empty where it stands next to what names it."""
     caption: str
     panels: tuple[Panel, ...]
+    characters: tuple[str, ...] = ()
+    """The same in lines of characters, for a terminal and Markdown."""
 
 
 Block = Paragraph | Facts | Table | Figure

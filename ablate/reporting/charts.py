@@ -263,9 +263,9 @@ def dressed(chart: Any, width: int, height: int, *, fit: bool = False) -> alt.La
 
 
 def forest(findings: Sequence[Finding], *, wide: bool) -> alt.LayerChart:
-    """Differences of one metric on one scale, for a broad page or a phone: both intervals, and what is too small."""
+    """Differences of one metric on one scale, for a broad page or a phone: the deciding interval, what is too small."""
     width, plot, row_height = (880, (250, 620), 50) if wide else (PANEL_WIDTH, (12, PANEL_WIDTH - 12), 78)
-    low, high = _forest_domain(findings)
+    low, high = forest_domain(findings)
     half = 0.32 if wide else 0.18
     rows = [_forest_row(place, finding, low, high, half) for place, finding in enumerate(findings)]
     x_scale = alt.Scale(domain=[low, high], range=list(plot), nice=False, zero=False)
@@ -294,10 +294,7 @@ def forest(findings: Sequence[Finding], *, wide: bool) -> alt.LayerChart:
         .mark_rect(color=PALE)
         .encode(x=x("zone_low"), x2=alt.X2("zone_high:Q"), y=y("zone_top"), y2=alt.Y2("zone_bottom:Q")),
         base.mark_rule(color=INK, strokeWidth=1).encode(x=x("zero"), y=y("zero_top"), y2=alt.Y2("zero_bottom:Q")),
-        measured.mark_rule(strokeWidth=1.6).encode(x=x("low"), x2=alt.X2("high:Q"), y=y(), color=_by_outcome()),
-        measured.transform_filter("isValid(datum.inner_low)")
-        .mark_rule(strokeWidth=5, opacity=0.55)
-        .encode(x=x("inner_low"), x2=alt.X2("inner_high:Q"), y=y(), color=_by_outcome()),
+        measured.mark_rule(strokeWidth=3).encode(x=x("low"), x2=alt.X2("high:Q"), y=y(), color=_by_outcome()),
         measured.mark_point(filled=True, size=110, opacity=1, stroke="white", strokeWidth=1).encode(
             x=x("difference"),
             y=y(),
@@ -337,7 +334,7 @@ def _forest_words(base: Any, y: Any, *, wide: bool, width: int) -> list[Any]:
         ]
     return [
         text("name", 4, -27, limit=width - 110, weight="bold"),
-        text("numbers", 4, 26, limit=width - 8),
+        text("in_full", 4, 26, limit=width - 8),
         base.mark_text(align="right", baseline="middle", dy=-27, fontWeight="bold", fontSize=12, color=INK).encode(
             x=alt.value(width - 4), y=y(), text=alt.Text("outcome:N")
         ),
@@ -354,6 +351,7 @@ def _forest_row(place: int, finding: Finding, low: float, high: float, half: flo
         "contrast": "\n".join(wrap(estimates.meaning_of(finding), 40)),
         "ending": f"{finding.outcome}, n = {finding.n}",
         "numbers": f"no estimate, n = {finding.n}",
+        "in_full": f"no estimate, n = {finding.n}",
         "difference": None,
         "zone_low": -finding.smallest,
         "zone_high": finding.smallest,
@@ -369,22 +367,23 @@ def _forest_row(place: int, finding: Finding, low: float, high: float, half: flo
     outer = estimates.shown_interval(finding)
     row["difference"] = estimate.difference
     row["numbers"] = f"{estimates.signed(estimate.difference, decimals)} {estimates.interval(outer, decimals)}"
+    if outer is not None:
+        row["ending"] = f"{finding.outcome}, {words.level(outer.level)}, n = {finding.n}"
+        row["in_full"] = f"{row['numbers']} {words.level(outer.level)}, n = {finding.n}"
     row["low"] = low if outer is None or outer.low is None else outer.low
     row["high"] = high if outer is None or outer.high is None else outer.high
-    if estimate.interval is not None and finding.simultaneous is not None and not estimates.rests_on_margin(finding):
-        row["inner_low"] = low if estimate.interval.low is None else estimate.interval.low
-        row["inner_high"] = high if estimate.interval.high is None else estimate.interval.high
     return row
 
 
-def _forest_domain(findings: Sequence[Finding]) -> tuple[float, float]:
+def forest_domain(findings: Sequence[Finding]) -> tuple[float, float]:
+    """A range that holds zero, the margins, and every difference with its interval."""
     ends = [0.0]
     for finding in findings:
         ends += [finding.smallest, -finding.smallest]
         if finding.estimate is not None:
             ends += [] if finding.estimate.difference is None else [finding.estimate.difference]
-            for bounds in (finding.estimate.interval, estimates.shown_interval(finding)):
-                ends += [end for end in (bounds.low, bounds.high) if end is not None] if bounds else []
+            bounds = estimates.shown_interval(finding)
+            ends += [end for end in (bounds.low, bounds.high) if end is not None] if bounds else []
     return padded(ends)
 
 

@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable
 from dataclasses import replace
 
-from ablate.judge.verdict import Finding, Interval
+from ablate.judge.verdict import Finding, Interval, correction_of, deciding_interval
 from prereg.documents.procedures import against_margin, meaning, zone_in_words
 from prereg.study.claim import Claim, parse_claim
-from prereg.text import MINUS, compact, level, number, p_value
+from prereg.text import MINUS, compact, crosses, level, listed, number, p_value
 
 NONE = "–"
 _HYPHEN_MINUS = re.compile(r"(?<![\w.)])-(?=\.?\d)")
@@ -78,7 +78,10 @@ def zone_of(finding: Finding) -> str:
     """In which zone the effect was shown to lie, in the words of the claim; a dash where there is no margin."""
     if finding.margin is None:
         return NONE
-    return zone_in_words(claim_of(finding).verb, finding.better, finding.margin.zone)
+    verb = claim_of(finding).verb
+    if verb == "does_not_worsen" and finding.margin.zone == "short of the margin":
+        return "worse by less than the margin, if at all"
+    return zone_in_words(verb, finding.better, finding.margin.zone)
 
 
 def rests_on_margin(finding: Finding) -> bool:
@@ -87,11 +90,38 @@ def rests_on_margin(finding: Finding) -> bool:
 
 
 def shown_interval(finding: Finding) -> Interval | None:
-    """The interval that agrees with the outcome: against the margin at 1 - 2 alpha, otherwise against zero, over the
-    role where it is corrected."""
-    if finding.margin is not None and rests_on_margin(finding):
-        return finding.margin.interval
-    return finding.simultaneous or (finding.estimate.interval if finding.estimate else None)
+    """The deciding interval of a finding; no other is shown under that name."""
+    verb = claim_of(finding).verb
+    return deciding_interval(verb, finding.outcome, finding.estimate, finding.simultaneous, finding.margin)
+
+
+def level_reason(finding: Finding) -> str:
+    """Why the deciding interval has its level: `1 − 2 alpha/2, one-sided against the margin, Bonferroni over 2`."""
+    bounds, claim = shown_interval(finding), claim_of(finding)
+    if bounds is None:
+        return ""
+    on_margin = rests_on_margin(finding)
+    one_sided = on_margin or claim.constant is not None
+    correction = correction_of(bounds)
+    spent = (1.0 - bounds.level) / finding.alpha / (2.0 if one_sided else 1.0)
+    over = "" if math.isclose(spent, 1.0, rel_tol=1e-9) else f"/{compact(round(1.0 / spent, 6))}"
+    against = "one-sided against the margin" if on_margin else "two-sided against zero"
+    if claim.constant is not None and not on_margin:
+        against = f"one-sided against {compact(claim.constant)}"
+    said = f"1 − {'2 alpha' if one_sided else 'alpha'}{over}, {against}"
+    return f"{said}, {correction}" if correction else said
+
+
+def levels_in_words(findings: Iterable[Finding]) -> str:
+    """The levels of deciding intervals and why: `97.5% = 1 − alpha/2, two-sided against zero, Bonferroni over 2`."""
+    reasons: dict[str, list[str]] = {}
+    for finding in findings:
+        bounds = shown_interval(finding)
+        if bounds is not None:
+            reasons.setdefault(f"{level(bounds.level)} = {level_reason(finding)}", []).append(finding.label)
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    return "; ".join(f"{why} ({listed(names)})" for why, names in reasons.items()) or "none"
 
 
 def is_corrected(findings: Iterable[Finding]) -> bool:
@@ -111,7 +141,8 @@ def is_corrected(findings: Iterable[Finding]) -> bool:
 
 
 def finding_decimals(finding: Finding) -> int:
-    """The decimals of every number of one finding, so that its differences and intervals line up."""
+    """The decimals of every number of one finding, so that its differences and intervals line up: two significant
+    digits of the half-width, and as many more as keep each end of its intervals on its side of zero and the margin."""
     spans = [
         (bounds.high - bounds.low) / 2
         for bounds in (finding.estimate.interval if finding.estimate else None, shown_interval(finding))
@@ -119,11 +150,15 @@ def finding_decimals(finding: Finding) -> int:
     ]
     narrow = [span for span in spans if span > 0]
     wanted = decimals_for(min(narrow)) if narrow else 3
-    if finding.percent is not None:
-        return min(8, wanted)  # a round percentage is no round logarithm
-    shown = compact(finding.smallest)
-    margin = len(shown.partition(".")[2]) if "." in shown else 0
-    return min(8, max(wanted, margin + 1 if finding.smallest else 0))
+    if finding.percent is None:  # a round percentage is no round logarithm
+        shown = compact(finding.smallest)
+        margin = len(shown.partition(".")[2]) if "." in shown else 0
+        wanted = max(wanted, margin + 1 if finding.smallest else 0)
+    wanted = min(8, wanted)
+    bounds = shown_interval(finding)
+    ends = [] if bounds is None else [end for end in (bounds.low, bounds.high) if end is not None]
+    marks = (0.0, finding.smallest, -finding.smallest)
+    return next((more for more in range(wanted, 13) if not any(crosses(end, more, marks) for end in ends)), wanted)
 
 
 def proper(sentence: str) -> str:

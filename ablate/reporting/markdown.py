@@ -1,4 +1,4 @@
-"""The report as Markdown: the same account without figures. Escapes what a study brings, adds nothing."""
+"""The report as Markdown, its figures in characters where they have any. Escapes what a study brings, adds nothing."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section, Ta
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import Banner, Document, compose
 from prereg.escape import markdown_line as escape
+from prereg.escape import visible
 
 
 def render(context: ReportContext, document: Document | None = None) -> str:
@@ -18,15 +19,15 @@ def render(context: ReportContext, document: Document | None = None) -> str:
 def page(document: Document) -> str:
     """A document as a page of its own."""
     parts = [f"# {escape(document.title)}", _banner(document.banner, document.study)]
+    parts += [_block(block) for block in document.opening]
     parts += [_section(section) for section in document.sections]
     return "\n\n".join(parts) + "\n"
 
 
 def _banner(banner: Banner, study: str) -> str:
-    because = [">", f"> {escape(banner.because)}"]
-    reasons = [">", *[f"> - {escape(reason)}" for reason in banner.reasons]] if banner.reasons else []
-    body = reasons + because if banner.status == "inadmissible" else because + reasons
-    lines = [f"> **{escape(banner.word)}: {escape(banner.headline)}**", *body]
+    failed = [">", *[f"> - {escape(reason)}" for reason in banner.failed]] if banner.stops and banner.failed else []
+    reasons = [part for one in banner.reasons for part in (">", f"> {escape(one)}")]
+    lines = [f"> **{escape(banner.word)}: {escape(banner.headline)}**", *failed, *reasons]
     return "\n".join([*([f"Study `{study}`", ""] if study else []), *lines])
 
 
@@ -42,6 +43,9 @@ def _block(block: Block) -> str:
             return "\n".join(f"- **{escape(term)}**: {escape(text)}" for term, text in block.items)
         case Table():
             return _table(block)
+        case Figure(characters=lines) if lines:
+            drawn = "\n".join(visible(line).replace("`", "'") for line in lines)
+            return f"```text\n{drawn}\n```\n\n{escape(block.caption)}".rstrip()
         case Figure():
             return f"*Figure (drawn in report.html): {escape(block.name)}.* {escape(block.caption)}"
         case _:

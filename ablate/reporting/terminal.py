@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
 _ASCII = str.maketrans(
     {"−": "-", "–": "-", "±": "+/-", "∞": "inf", "×": "x", "●": "*", "○": "o", "◉": "@"}
+    | {"─": "-", "├": "[", "┤": "]", "│": "|", "░": "."}
     | dict(zip("▁▂▃▄▅▆▇█", "..--==##", strict=True))
 )
-_TONES = {"plain": "", "lead": "bold", "warning": "bold red", "aside": "dim"}
-_STATUSES = {"decided": "blue", "inconclusive": "yellow", "inadmissible": "red", "continue": "yellow"}
+_TONES = {"plain": "", "lead": "bold", "warning": "bold red", "aside": "dim", "trust": ""}
+_STATUSES = {"decided": "blue", "inadmissible": "red"}
+"""Yellow for every other status."""
 _FIRST_CELLS = {"supported": "blue", "refuted": "yellow", "inconclusive": "dim"}
 _SHORT = 12
 """A column of single words is not broken over lines if none is longer."""
@@ -54,21 +56,21 @@ def drawn(console: Console, section: Section) -> Group:
 
 
 def show_document(console: Console, document: Document) -> None:
-    """Print a document's banner, in a frame on a terminal, and its sections. Why there is no verdict comes first."""
-    banner, style = document.banner, _STATUSES[document.banner.status]
-    reasons = [f"- {reason}" for reason in banner.reasons]
-    because = [banner.because] * bool(banner.because)
-    body = reasons + because if banner.status == "inadmissible" else because + reasons
-    lines = [fit(console, line) for line in (f"{banner.word.upper()}: {banner.headline}", document.title, *body)]
+    """Print a document's banner, in a frame on a terminal, what stands with it, and its sections. Why there is no
+    verdict comes first."""
+    banner, style = document.banner, _STATUSES.get(document.banner.status, "yellow")
+    failed = [f"- {reason}" for reason in banner.failed if banner.stops]
+    body = [f"{banner.word.upper()}: {banner.headline}", *failed, *banner.reasons, document.title]
+    lines = [fit(console, line) for line in body]
     lines[0].stylize(f"bold {style}")
-    lines[1].stylize("dim")
+    lines[-1].stylize("dim")
     if console.is_terminal:
         console.print(Panel(Text("\n").join(lines), box=HEAVY, border_style=style, padding=(0, 1)))
     else:
         for line in lines:
             console.print(_wrap(console, line.plain), soft_wrap=True)
     console.print()
-    show(console, *document.sections)
+    show(console, Section("", "", document.opening), *document.sections)
 
 
 def fit(console: Console, text: str) -> Text:
@@ -107,8 +109,8 @@ def _block(console: Console, block: Block) -> Iterator[RenderableType | None]:
             yield None
         case Figure():
             yield None
-            for panel in block.panels:
-                yield Text("\n").join(fit(console, line) for line in panel.characters or (panel.words,))
+            drawn = block.characters or tuple(panel.words for panel in block.panels)
+            yield Text("\n").join(fit(console, line) for line in drawn)
             yield None
         case _:
             assert_never(block)

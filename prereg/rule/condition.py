@@ -96,6 +96,24 @@ def holds(condition: Condition, outcomes: Mapping[str, Outcome], stable: Mapping
             return any(holds(part, outcomes, stable) for part in parts)
 
 
+def deciding_term(
+    condition: Condition, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool], *, holding: bool = True
+) -> tuple[Question, ...]:
+    """The questions whose answers make a condition hold, or fail without `holding`: of its disjunctive normal form the
+    first term that is true, from left to right."""
+    match condition:
+        case Question():
+            return (condition,)
+        case Not(part=part):
+            return deciding_term(part, outcomes, stable, holding=not holding)
+        case All(parts=parts) | AnyOf(parts=parts):
+            # All parts of an `and` make it hold; one makes it fail. Of an `or` it is the other way round.
+            if isinstance(condition, AnyOf) is holding:
+                parts = (next(part for part in parts if holds(part, outcomes, stable) is holding),)
+            found = (deciding_term(part, outcomes, stable, holding=holding) for part in parts)
+            return tuple(dict.fromkeys(question for term in found for question in term))
+
+
 def questions(condition: Condition) -> Iterator[Question]:
     """Every question of a condition, from left to right."""
     match condition:

@@ -29,6 +29,7 @@ from prereg.rule.condition import (
     Not,
     Outcome,
     Question,
+    deciding_term,
     holds,
     parse_condition,
     pointed,
@@ -144,6 +145,18 @@ class Rule:
             line=first,
             also=tuple(number for number in later if self.conditions[number - 1] is not None),
         )
+
+    def decided_by(
+        self, line: int, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool]
+    ) -> tuple[Question, ...]:
+        """The questions whose answers made a line, from 1, the verdict; of a line that holds in every other case, those
+        that kept every earlier line from holding."""
+        own = self.conditions[line - 1]
+        if own is not None:
+            return deciding_term(own, outcomes, stable)
+        earlier = [one for one in self.conditions[: line - 1] if one is not None]
+        terms = [deciding_term(one, outcomes, stable, holding=False) for one in earlier]
+        return tuple({(one.state, one.name): one for term in terms for one in term}.values())
 
     def excludes(self, outcomes: Mapping[str, Outcome]) -> bool:
         """Whether some of these outcomes exclude each other, so that they are no case."""

@@ -32,6 +32,9 @@ def choices_of(context: AuditContext) -> tuple[Choice, ...]:
     return choose(context.study, context.evidence.final(given.choose_by))
 
 
+_NOT_YET = "the pilot has not ended, and its choice is not made yet"
+
+
 @_check(
     "the settings are those that the pilot chose",
     "inadmissible",
@@ -42,7 +45,7 @@ def choices_of(context: AuditContext) -> tuple[Choice, ...]:
 def _chosen(context: AuditContext) -> Found:
     logged = [entry.body.get("chosen") for entry in context.of("tuned")]
     if not logged:
-        return ["no entry holds a choice"]
+        return Result(found=_NOT_YET) if context.evidence.missing else ["no entry holds a choice"]
     if context.evidence.withheld:
         return Result(passed=True, found="not derived while planned runs are missing")
     derived = {choice.arm: choice.setting for choice in choices_of(context)}
@@ -85,7 +88,7 @@ def _inside(context: AuditContext) -> Found:
 def _path(context: AuditContext) -> Found:
     logged = [entry.body.get("chosen") for entry in context.of("tuned")]
     if not logged or not context.study.settings_known:
-        return ["no entry holds a whole path"]
+        return Result(found=_NOT_YET) if context.evidence.missing else ["no entry holds a whole path"]
     if context.evidence.withheld:
         return Result(passed=True, found="not derived while planned runs are missing")
     derived = chosen_by(context.study, choices_of(context))
@@ -110,7 +113,7 @@ def _path_before(context: AuditContext) -> Found:
     return _not_frozen_before(context)
 
 
-def _not_frozen_before(context: AuditContext) -> list[str]:
+def _not_frozen_before(context: AuditContext) -> Found:
     """Pilot runs sealed after the choice that rests on them, and judged runs begun before the last choice."""
     study = context.study
     made: dict[str, int] = {}
@@ -119,7 +122,8 @@ def _not_frozen_before(context: AuditContext) -> list[str]:
         for arm in chosen if isinstance(chosen, dict) else ():
             made.setdefault(arm, entry.index)
     if not made:
-        return ["no entry holds a choice"]
+        begun = any(cell_of(one)[0] in study.arms for one in context.of("started", "sealed", "failed", "imported"))
+        return Result(found=_NOT_YET) if context.evidence.missing and not begun else ["no entry holds a choice"]
     sealed = {cell_of(entry): entry.index for entry in reversed(context.of("sealed", "imported"))}
     late = [
         f"{named(cell)} was sealed after it"

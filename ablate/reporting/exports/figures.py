@@ -7,7 +7,7 @@ next to them: a picture without its caption says neither n nor which interval it
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Literal
@@ -39,11 +39,10 @@ class Drawing:
 
 def drawings(document: Document) -> tuple[Drawing, ...]:
     """Every panel of a document, in its order."""
-    found = [block for section in document.sections for block in section.blocks if isinstance(block, Figure)]
-    return tuple(_named(found))
+    return tuple(_named(document.figures))
 
 
-def _named(figures: list[Figure]) -> Iterator[Drawing]:
+def _named(figures: Sequence[Figure]) -> Iterator[Drawing]:
     taken: set[str] = set()
     for figure in figures:
         words = re.sub(r"[^a-z0-9]+", "-", figure.name.lower()).strip("-")[:48].strip("-") or "figure"

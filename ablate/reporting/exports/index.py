@@ -15,10 +15,10 @@ from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.document import Banner, Document
 from ablate.reporting.estimates import NONE
+from ablate.reporting.forest import method_of, n_of
 from ablate.reporting.latex.paper import LINE_OF_PAGE, preamble, standalone
 from ablate.reporting.latex.render import block, float_table, sections
 from ablate.reporting.latex.style import Style
-from ablate.reporting.sections.findings import method_of, n_of
 from ablate.reporting.summaries.proof import programme_section
 from prereg import text as words
 
@@ -41,7 +41,8 @@ def index_document(studies: Sequence[StudyOverview], programme: Programme) -> Do
     return Document(
         "",
         TITLE,
-        Banner("index", TITLE, headline, because, ()),
+        Banner("index", TITLE, headline, (because,), ()),
+        (),
         (
             Section("studies", "How each study ended", tuple(_states(studies))),
             Section("effects", "Effects by study", (effects_table(studies),)),
@@ -127,7 +128,7 @@ def latex_index(document: Document, studies: Sequence[StudyOverview]) -> dict[st
     metrics = {f.metric for one in studies if one.decision is not None for f in one.decision.findings}
     style = Style(frozenset(names | metrics))
     page = Style(style.names, LINE_OF_PAGE)
-    banner = block(Paragraph(f"{document.banner.headline}: {document.banner.because}", "lead"), page, {})
+    banner = block(Paragraph(f"{document.banner.headline}: {' '.join(document.banner.reasons)}", "lead"), page, {})
     body = f"{banner}\n\n{sections(document.sections, page, {})}"
     part = float_table(effects_table(studies), style, "tab:studies")
     return {

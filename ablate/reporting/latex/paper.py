@@ -13,16 +13,17 @@ from pathlib import Path
 
 from ablate.judge.verdict import Finding
 from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Figure, Paragraph, Table, columns, table_of
+from ablate.reporting.blocks import Block, Paragraph, Table, columns, table_of
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
-from ablate.reporting.document import Document, banner_of, legend
+from ablate.reporting.document import Document, banner_of
 from ablate.reporting.exports import figures
+from ablate.reporting.forest import legend, n_of
 from ablate.reporting.latex.references import bibtex, keys_in, list_of_references
 from ablate.reporting.latex.render import block, float_figure, float_table, paragraphs, sections
 from ablate.reporting.latex.style import Style
 from ablate.reporting.sections.audit import deviations_section
 from ablate.reporting.sections.components import components_section
-from ablate.reporting.sections.findings import EXPLORATORY, WITHHELD, findings_section, n_of
+from ablate.reporting.sections.findings import EXPLORATORY, WITHHELD, findings_section
 from ablate.reporting.sections.methods import methods_section
 from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.summaries.study import arms_table
@@ -62,7 +63,7 @@ def paper(context: ReportContext, document: Document) -> Paper:
         },
         "figures.tex": "\n\n".join(
             float_figure(one, style, files[one.name], f"fig:{study.study}:{at}")
-            for at, one in enumerate(_figures(document), start=1)
+            for at, one in enumerate(document.figures, start=1)
         ),
         "appendix.tex": "\n\n".join(block(one, style, files) for one in appendix(context)),
     }
@@ -96,16 +97,16 @@ def style_of(context: ReportContext) -> Style:
     study = context.study
     metrics = [claim.metric for claim in study.claims.values()]
     fields = [field for arm in study.arms.values() for field in arm.overrides]
-    return Style(frozenset([*study.arms, *study.hypotheses, *metrics, *fields, *study.tie_breakers]))
+    return Style(frozenset([*study.arms, *study.hypotheses, *metrics, *fields, *study.shown_at_ties]))
 
 
 def results(context: ReportContext) -> Iterator[str]:
     """The verdict by the registered rule, then each hypothesis with estimate, interval, p, n, test and margin."""
-    banner = banner_of(context.decision)
+    banner = banner_of(context.decision, context.registration)
     by_rule = " by the registered rule" * (context.decision.verdict is not None)
-    yield f"{banner.word}{by_rule}: {banner.headline}. {banner.because}".strip()
-    if banner.reasons:
-        yield " ".join(f"{reason.rstrip('.')}." for reason in banner.reasons)
+    yield f"{banner.word}{by_rule}: {banner.headline}. {' '.join(banner.reasons)}".strip()
+    if banner.failed:
+        yield " ".join(f"{reason.rstrip('.')}." for reason in banner.failed)
     if context.withheld:
         yield WITHHELD
         return
@@ -210,10 +211,6 @@ def appendix(context: ReportContext) -> Iterator[Block]:
     yield from deviations_section(context).blocks
 
 
-def _figures(document: Document) -> list[Figure]:
-    return [one for part in document.sections for one in part.blocks if isinstance(one, Figure)]
-
-
 @cache
 def preamble() -> str:
     """What the parts need."""
@@ -251,13 +248,14 @@ def standalone(title: str, line: str, body: str, *, head: str = r"\input{preambl
 
 def _page(context: ReportContext, document: Document, style: Style, files: Mapping[str, Sequence[str]]) -> str:
     banner = document.banner
-    reasons = [rf"\item {style.text(reason)}" for reason in banner.reasons]
+    failed = [rf"\item {style.text(reason)}" for reason in banner.failed]
     inside = [
         rf"{{\large\bfseries {style.text(f'{banner.word}: {banner.headline}')}\par}}",
-        rf"\smallskip {style.text(banner.because)}",
-        *([r"\begin{itemize}", *reasons, r"\end{itemize}"] if reasons else []),
+        *(rf"\smallskip {style.text(reason)}\par" for reason in banner.reasons),
+        *([r"\begin{itemize}", *failed, r"\end{itemize}"] if failed and banner.stops else []),
     ]
     framed = [r"\noindent\fbox{\begin{minipage}{\dimexpr\linewidth-2\fboxsep-2\fboxrule}", *inside, r"\end{minipage}}"]
-    body = "\n".join([*framed, "", sections(document.sections, style, files)])
+    opening = (part for one in document.on_opening for part in (block(one, style, files), ""))
+    body = "\n".join([*framed, "", *opening, sections(document.sections, style, files)])
     at = words.moment(context.generated_at)
     return standalone(style.text(document.title), latex(f"Study {document.study}, decided {at}"), body)

@@ -145,7 +145,8 @@ def power_figure(design: Design) -> Figure | None:
         "and rings: the chance of any adopting verdict. Both with every claim true at the effect where its power is "
         "stated, by simulation of the registered rule. Vertical line: the "
         f"registered {words.counted(design.n_seeds, 'seed')}. Horizontal line: 80%.",
-        (Panel("", chart, f"Power by seeds. {said}.", characters=tuple(text_chart(design))),),
+        (Panel("", chart, f"Power by seeds. {said}."),),
+        tuple(text_chart(design)),
     )
 
 

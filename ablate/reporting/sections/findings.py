@@ -1,28 +1,29 @@
 """The part of the report that tells what was found about each hypothesis, in words, tables and figures.
 
+The forest plot of all findings opens the report (`ablate.reporting.opening`), but for findings that are not to be used.
+
 While runs are missing there are no findings, and nothing that separates the arms may be shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
 
-from ablate.judge.stats.paired_t import one_sample
-from ablate.judge.verdict import EffectSize, Estimate, Finding
-from ablate.judge.wording import is_pseudomedian
+from ablate.judge.verdict import EffectSize, Estimate, Finding, Interval
+from ablate.judge.wording import details_of
 from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Section, Table, columns, table_of
-from ablate.reporting.charts import forest
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.estimates import NONE
+from ablate.reporting.forest import centre_in_words, counted, forest_figure, legend, method_of, n_of, test_of
+from ablate.reporting.headline import clause_of
 from ablate.reporting.sections.described import bayes_table, stopped_table
 from ablate.reporting.sections.final_values import tie_breakers_table
 from ablate.reporting.sections.seed_values import seed_figures
-from ablate.reporting.sections.unpaired import about_pairing, any_unpaired, runs_in_words, runs_tables, what_n_counts
-from ablate.reporting.tasks import of_all_tasks, summary_of_family, task_tables
+from ablate.reporting.sections.unpaired import about_pairing, any_unpaired, runs_tables
+from ablate.reporting.tasks import summary_of_family, task_tables
 from prereg import text as words
-from prereg.documents.procedures import PSEUDOMEDIAN
+from prereg.documents.claims import capital
 from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import said_once
 
@@ -35,18 +36,6 @@ WITHHELD = (
     "final value. Seeing outcomes before the last run has ended would let the outcome choose when to stop, and the "
     "error rate promised above would no longer hold."
 )
-SHORT_TESTS = {
-    "paired_t": "paired t",
-    "bootstrap_t": "bootstrap-t",
-    "sign_flip": "sign-flip",
-    "wilcoxon": "Wilcoxon",
-    "e_process": "e-process",
-    "percentile": "percentile bootstrap",
-    "bca": "BCa bootstrap",
-    "items": "seeds x items",
-    "welch": "Welch's t",
-    "permutation": "permutation",
-}
 EFFECT_NAMES = {name: name for name in ("d_z", "g_z", "g_av")} | {
     "hedges_g": "Hedges' g",
     "cliff_delta": "Cliff's delta",
@@ -56,20 +45,22 @@ EFFECT_NAMES = {name: name for name in ("d_z", "g_z", "g_av")} | {
 def findings_section(context: ReportContext) -> Section:
     """Every hypothesis with its numbers, and the figures of the contrasts."""
     if context.withheld:
-        return Section("findings", "What was found", (Paragraph(WITHHELD, "warning"),))
+        because = Paragraph(context.decision.because)
+        return Section("findings", "What was found", (because, Paragraph(WITHHELD, "warning")))
     findings = context.decision.findings
     blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if context.unusable else []
     if any(finding.amended for finding in findings):
         blocks.append(Paragraph(EXPLORATORY, "warning"))
     blocks += [
+        Paragraph(context.decision.because),
         Facts(tuple(_facts(context))),
         *task_tables(context),
         _numbers(findings),
-        _outcomes(findings),
     ]
     if any(finding.gate for finding in findings):
         blocks.append(_gate(context))
-    blocks += [_forest(group) for group in _by_scale(findings)]
+    if context.unusable:
+        blocks += [forest_figure(findings), Paragraph(legend(findings), "aside")]
     if any(finding.pairs for finding in findings):
         blocks += [*seed_figures(context), _seeds(findings)]
     blocks += runs_tables(findings)
@@ -90,7 +81,7 @@ def _facts(context: ReportContext) -> Iterator[tuple[str, str]]:
         if names is not None:
             yield f"{label}, per task", summary_of_family([by_name[one] for one in names])
         else:
-            yield f"{by_name[name].label}: {by_name[name].outcome}", _sentence(by_name[name])
+            yield f"{by_name[name].label}: {by_name[name].outcome}", _sentence(context, by_name[name])
 
 
 def any_paired(findings: Iterable[Finding]) -> bool:
@@ -98,26 +89,15 @@ def any_paired(findings: Iterable[Finding]) -> bool:
     return any(estimates.claim_of(finding).is_paired for finding in findings)
 
 
-def _sentence(finding: Finding) -> str:
-    return estimates.proper(f"{finding.sentence} {_joined(finding.notes)}".strip())
-
-
-def method_of(finding: Finding) -> str:
-    """The test of a finding in words."""
-    if finding.estimate is None:
-        return "no test"
-    return test_of(finding.estimate, paired=estimates.claim_of(finding).is_paired)
-
-
-def test_of(estimate: Estimate, *, paired: bool = True) -> str:
-    """A test in words; over items, what it speaks of too. Without `paired` each seed gives one number."""
-    items = estimate.items
-    if items is None:
-        name = SHORT_TESTS.get(estimate.method, estimate.method)
-        return name if paired else one_sample(name)
-    if items.estimand == "new_seeds":
-        return f"paired t over seeds' means, new seeds on these {items.unit}"
-    return f"two-way t, new seeds and new {items.unit}" + " of these tasks" * (items.strata is not None)
+def _sentence(context: ReportContext, finding: Finding) -> str:
+    """What it says with its numbers, in which zone the effect lies, what decided it, and its notes."""
+    parts = [clause_of(context.study, finding)]
+    if finding.estimate is not None:
+        parts.append(f"decided by {estimates.proper(details_of(context.study, finding))}")
+    if finding.margin is not None:
+        parts.append(f"zone: {estimates.zone_of(finding)}")
+    said = "; ".join(parts)
+    return f"{capital(said) if said.startswith('whether ') else said}. {_joined(finding.notes)}".strip()
 
 
 def df_of(estimate: Estimate) -> str:
@@ -131,39 +111,6 @@ def df_of(estimate: Estimate) -> str:
     return f"{estimate.n - 1}; {units if items.effective is None else 'exact'}"
 
 
-def n_of(estimate: Estimate | None, pairs: int) -> str:
-    """Pairs; over items, seeds x items."""
-    items = None if estimate is None else estimate.items
-    if estimate is not None and estimate.sizes:
-        return runs_in_words(estimate.sizes)
-    if items is None:
-        return str(pairs)
-    unit = items.unit if items.n_units > 1 else items.unit[:-1]
-    return f"{pairs} x {items.n_units:,} {unit}" + (f" ({items.n_items:,} items)" if items.unit == "tasks" else "")
-
-
-def centre_in_words(findings: Iterable[Finding]) -> str:
-    """Which number the differences are."""
-    kinds = {is_pseudomedian(finding.estimate) for finding in findings if finding.estimate}
-    names = {False: "mean difference", True: PSEUDOMEDIAN}
-    return " or ".join(names[kind] for kind in sorted(kinds)) or names[False]
-
-
-def _outcomes(findings: Iterable[Finding]) -> Table:
-    return table_of(
-        findings,
-        "What each outcome says, and in which zone the effect was shown to lie.",
-        {
-            "Hypothesis": lambda f: f.label,
-            "Outcome": lambda f: f.outcome,
-            "That is": estimates.meaning_of,
-            "Zone": estimates.zone_of,
-            "Role": lambda f: f.role,
-        },
-        note="Zone: at least the smallest difference that matters, short of it, or undecided; a dash: none is set.",
-    )
-
-
 def _numbers(findings: Sequence[Finding]) -> Table:
     corrected = estimates.is_corrected(findings)
     correction = "corrected over the hypotheses of the role" if corrected else "those of each test alone"
@@ -175,6 +122,7 @@ def _numbers(findings: Sequence[Finding]) -> Table:
         f"{centre_in_words(findings)}{_of_what(findings)}.",
         {
             "Hypothesis": lambda f: f.label,
+            "Role": lambda f: f.role,
             "Outcome": lambda f: f.outcome,
             "Difference:": estimates.difference_of,
             "Interval:": estimates.interval_of,
@@ -183,7 +131,7 @@ def _numbers(findings: Sequence[Finding]) -> Table:
             "n:": lambda f: n_of(f.estimate, f.n),
             "Test": method_of,
         },
-        note=f"n: {_counted(findings)}. Intervals: {_interval_methods(findings)}. Both p values are "
+        note=f"n: {counted(findings)}. Intervals: {estimates.levels_in_words(findings)}. Both p values are "
         f"{correction}; a small p to refute means that the data rule the claim out.",
     )
 
@@ -218,61 +166,10 @@ def _gate(context: ReportContext) -> Table:
     )
 
 
-def _counted(findings: Sequence[Finding]) -> str:
-    over_items = any(finding.estimate and finding.estimate.items for finding in findings)
-    return what_n_counts(findings) + (", and the items or tasks that every run was scored on" if over_items else "")
-
-
 def _of_what(findings: Sequence[Finding]) -> str:
     if any_unpaired(finding.estimate for finding in findings):
         return ""
     return " of the pairs" if any_paired(findings) else " of the seeds"
-
-
-def _interval_methods(findings: Iterable[Finding]) -> str:
-    methods = []
-    for finding in findings:
-        bounds = estimates.shown_interval(finding) if finding.estimate else None
-        if bounds is not None:
-            why = " (1 − 2 alpha, as a margin is tested on one side)" if estimates.rests_on_margin(finding) else ""
-            methods.append(f"{bounds.method.removesuffix(', Bonferroni over 1')} at {words.level(bounds.level)}{why}")
-    return "; ".join(dict.fromkeys(methods)) or "none available at this n"
-
-
-def _by_scale(findings: Iterable[Finding]) -> list[list[Finding]]:
-    groups: dict[tuple[str, str, str], list[Finding]] = {}
-    for finding in findings:
-        # The tasks of a family share one figure.
-        groups.setdefault((of_all_tasks(finding.metric), finding.scale, finding.unit), []).append(finding)
-    return list(groups.values())
-
-
-def _forest(findings: list[Finding]) -> Figure:
-    metric = findings[0].metric if len(findings) == 1 else of_all_tasks(findings[0].metric)
-    said = "; ".join(
-        f"{f.label}: {estimates.difference_of(f)} {estimates.interval_of(f)}, {f.outcome}, n = {f.n}" for f in findings
-    )
-    levels = {finding.estimate.interval.level for finding in findings if finding.estimate and finding.estimate.interval}
-    against_zero = any(f.estimate and f.simultaneous and not estimates.rests_on_margin(f) for f in findings)
-    alone = len(levels) == 1 and against_zero
-    thick = f"thick bar: the {words.level(levels.pop())} interval of a test against zero alone; " if alone else ""
-    caption = (
-        f"Point: {centre_in_words(findings)} (circle supported, square refuted, diamond inconclusive); {thick}thin "
-        f"bar: {_interval_methods(findings)}; grey: differences too small to matter, as registered. "
-        + " ".join(
-            f"{f.label}: {f.outcome}, {estimates.meaning_of(f)}; zone: {estimates.zone_of(f)}; "
-            f"n = {n_of(f.estimate, f.n)}, {method_of(f)}."
-            for f in findings
-        )
-    )
-    return Figure(
-        f"Differences in {metric}",
-        caption,
-        (
-            Panel("", partial(forest, findings, wide=True), f"Forest plot. {said}.", "wide"),
-            Panel("", partial(forest, findings, wide=False), f"Forest plot. {said}.", "narrow"),
-        ),
-    )
 
 
 def _seeds(findings: Sequence[Finding]) -> Table:
@@ -303,11 +200,11 @@ def _seeds(findings: Sequence[Finding]) -> Table:
 def _details(findings: Sequence[Finding]) -> Table:
     notes = [note for finding in findings if finding.estimate for note in finding.estimate.notes]
     return Table(
-        "The registered tests in detail, each against zero and by itself.",
+        "The registered tests in detail, each against zero and by itself. An interval given here decides nothing.",
         columns(
             "Hypothesis",
             "Test",
-            "Interval of this test alone:",
+            "Uncorrected, against zero:",
             "Two-sided p:",
             "Smallest p possible:",
             "Standard error:",
@@ -328,7 +225,7 @@ def _detail(finding: Finding) -> tuple[str, ...]:
     return (
         finding.label,
         method_of(finding),
-        estimates.interval(bounds, decimals) + (f" ({words.level(bounds.level)})" if bounds else ""),
+        _alone(finding, bounds, decimals),
         estimates.p_cell(estimate.p, levels),
         estimates.p_cell(estimate.p_floor, levels),
         NONE if estimate.se is None else words.number(estimate.se, decimals + 1),
@@ -336,6 +233,14 @@ def _detail(finding: Finding) -> tuple[str, ...]:
         NONE if finding.correlation is None else words.number(finding.correlation, 2),
         n_of(estimate, finding.n),
     )
+
+
+def _alone(finding: Finding, bounds: Interval | None, decimals: int) -> str:
+    """The interval of a test against zero without correction, where it is not the one that the finding has anyway."""
+    shown = estimates.shown_interval(finding)
+    if bounds is not None and shown is not None and (bounds.low, bounds.high) == (shown.low, shown.high):
+        return "the one above"
+    return estimates.interval(bounds, decimals) + (f" ({words.level(bounds.level)})" if bounds else "")
 
 
 def _effect(effect: EffectSize) -> str:

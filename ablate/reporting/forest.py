@@ -1,0 +1,173 @@
+"""The forest plot: every finding with its deciding interval and its margin, a hypothesis on a line.
+
+Takes findings and gives one figure: charts for a page, and the same in characters for a terminal and Markdown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from ablate.judge.stats.paired_t import one_sample
+from ablate.judge.verdict import Estimate, Finding
+from ablate.judge.wording import is_pseudomedian
+from ablate.reporting import estimates
+from ablate.reporting.blocks import Figure, Panel
+from ablate.reporting.charts import DIRECTIONS, forest, forest_domain
+from ablate.reporting.sections.unpaired import runs_in_words, what_n_counts
+from ablate.reporting.tasks import of_all_tasks
+from prereg import text as words
+from prereg.documents.procedures import PSEUDOMEDIAN
+
+WIDTH = 80
+LEAST_PLOT = 16
+"""Columns that a plot in characters needs next to its numbers; with fewer it gets a line of its own."""
+
+
+SHORT_TESTS = {
+    "paired_t": "paired t",
+    "bootstrap_t": "bootstrap-t",
+    "sign_flip": "sign-flip",
+    "wilcoxon": "Wilcoxon",
+    "e_process": "e-process",
+    "percentile": "percentile bootstrap",
+    "bca": "BCa bootstrap",
+    "items": "seeds x items",
+    "welch": "Welch's t",
+    "permutation": "permutation",
+}
+
+
+def forest_figure(findings: Sequence[Finding]) -> Figure:
+    """Every finding with its deciding interval and margin, metrics on scales of their own; `legend` is its caption."""
+    panels = []
+    for group in by_scale(findings):
+        said = "; ".join(
+            f"{f.label}: {estimates.difference_of(f)} {estimates.interval_of(f)}, {f.outcome}, n = {f.n}" for f in group
+        )
+        for shape in ("wide", "narrow"):
+            drawing = partial(forest, group, wide=shape == "wide")
+            panels.append(Panel("", drawing, f"Forest plot. {said}.", shape))
+    return Figure("", "", tuple(panels), tuple(text_forest(findings)))
+
+
+def centre_in_words(findings: Iterable[Finding]) -> str:
+    """Which number the differences are."""
+    kinds = {is_pseudomedian(finding.estimate) for finding in findings if finding.estimate}
+    names = {False: "mean difference", True: PSEUDOMEDIAN}
+    return " or ".join(names[kind] for kind in sorted(kinds)) or names[False]
+
+
+def legend(findings: Sequence[Finding]) -> str:
+    """What is drawn, what the percentages of the intervals are and why, the tests, and what n counts."""
+    tests = words.listed(dict.fromkeys(method_of(finding) for finding in findings))
+    numbers = {n_of(finding.estimate, finding.n) for finding in findings}
+    n = f"n = {numbers.pop()}" if len(numbers) == 1 else "n"
+    return (
+        f"Point and bar: {centre_in_words(findings)}, and the interval that agrees with the outcome. Shaded: "
+        f"differences too small to matter, as registered. Intervals: {estimates.levels_in_words(findings)}. Test: "
+        f"{tests}. {n}: {counted(findings)}."
+    )
+
+
+def method_of(finding: Finding) -> str:
+    """The test of a finding in words."""
+    if finding.estimate is None:
+        return "no test"
+    return test_of(finding.estimate, paired=estimates.claim_of(finding).is_paired)
+
+
+def test_of(estimate: Estimate, *, paired: bool = True) -> str:
+    """A test in words; over items, what it speaks of too. Without `paired` each seed gives one number."""
+    items = estimate.items
+    if items is None:
+        name = SHORT_TESTS.get(estimate.method, estimate.method)
+        return name if paired else one_sample(name)
+    if items.estimand == "new_seeds":
+        return f"paired t over seeds' means, new seeds on these {items.unit}"
+    return f"two-way t, new seeds and new {items.unit}" + " of these tasks" * (items.strata is not None)
+
+
+def n_of(estimate: Estimate | None, pairs: int) -> str:
+    """Pairs; over items, seeds x items."""
+    items = None if estimate is None else estimate.items
+    if estimate is not None and estimate.sizes:
+        return runs_in_words(estimate.sizes)
+    if items is None:
+        return str(pairs)
+    unit = items.unit if items.n_units > 1 else items.unit[:-1]
+    return f"{pairs} x {items.n_units:,} {unit}" + (f" ({items.n_items:,} items)" if items.unit == "tasks" else "")
+
+
+def counted(findings: Sequence[Finding]) -> str:
+    """What n counts."""
+    over_items = any(finding.estimate and finding.estimate.items for finding in findings)
+    return what_n_counts(findings) + (", and the items or tasks that every run was scored on" if over_items else "")
+
+
+def by_scale(findings: Iterable[Finding]) -> list[list[Finding]]:
+    """Findings that can be drawn on one axis."""
+    groups: dict[tuple[str, str, str], list[Finding]] = {}
+    for finding in findings:
+        # The tasks of a family share one axis.
+        groups.setdefault((of_all_tasks(finding.metric), finding.scale, finding.unit), []).append(finding)
+    return list(groups.values())
+
+
+def text_forest(findings: Sequence[Finding], width: int = WIDTH) -> Iterator[str]:
+    """The forest in characters: a heading for each metric, a line for each hypothesis."""
+    cells = {finding.hypothesis: _cells(finding) for finding in findings}
+    sizes = [max(map(len, column)) for column in zip(*cells.values(), strict=True)]
+    # One n for all is in the legend.
+    shown = range(4 if len({row[-1] for row in cells.values()}) == 1 else 5)
+    room = width - sum(sizes[at] + 2 for at in shown)
+    for group in by_scale(findings):
+        unit = f", {group[0].unit}" if group[0].unit else ""
+        metric = group[0].metric if len(group) == 1 else of_all_tasks(group[0].metric)
+        yield f"{metric}{unit} ({DIRECTIONS[group[0].better]})"
+        for finding in group:
+            row = cells[finding.hypothesis]
+            line = "  ".join(row[at].ljust(sizes[at]) if at < 3 else row[at].rjust(sizes[at]) for at in shown)
+            if room >= LEAST_PLOT:
+                yield f"{line}  {_plot(finding, group, room)}".rstrip()
+            else:
+                yield line.rstrip()
+                yield f"  {_plot(finding, group, width - 2)}".rstrip()
+
+
+def _cells(finding: Finding) -> tuple[str, str, str, str, str]:
+    """Name, outcome, difference and interval, level, n."""
+    estimate, bounds = finding.estimate, estimates.shown_interval(finding)
+    n = f"n {runs_in_words(estimate.sizes) if estimate is not None and estimate.sizes else finding.n}"
+    if estimate is None:
+        return finding.label, finding.outcome, "no estimate", "", n
+    decimals = estimates.finding_decimals(finding)
+    interval = estimates.interval(bounds, decimals) if bounds is not None else "[no finite interval]"
+    numbers = f"{estimates.signed(estimate.difference, decimals)} {interval}"
+    return finding.label, finding.outcome, numbers, "" if bounds is None else words.level(bounds.level), n
+
+
+def _plot(finding: Finding, group: Sequence[Finding], width: int) -> str:
+    low, high = forest_domain(group)
+
+    def place(value: float) -> int:
+        return min(width - 1, max(0, round((value - low) / (high - low) * (width - 1))))
+
+    cells = [" "] * width
+    for at in range(place(-finding.smallest), place(finding.smallest) + 1 if finding.smallest else 0):
+        cells[at] = "░"
+    cells[place(0.0)] = "│"
+    if finding.estimate is None:
+        return "".join(cells)
+    bounds = estimates.shown_interval(finding)
+    if bounds is not None:
+        first, last = (
+            place(low if bounds.low is None else bounds.low),
+            place(high if bounds.high is None else bounds.high),
+        )
+        cells[first : last + 1] = "─" * (last + 1 - first)
+        cells[first] = "─" if bounds.low is None else "├"
+        cells[last] = "─" if bounds.high is None else "┤"
+    if finding.estimate.difference is not None:
+        cells[place(finding.estimate.difference)] = "●"
+    return "".join(cells)

@@ -1,0 +1,241 @@
+"""The first screen: a sentence that says no more than its interval, one interval for each finding, earned trust."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from evidence_factory import make_evidence, one_claim, small_study, with_run
+from report_samples import told
+from test_hypotheses import around, judged
+
+from ablate import cli
+from ablate.api import deciding
+from ablate.judge.audit.checks import DECLARED
+from ablate.judge.decide import decide
+from ablate.judge.verdict import Finding
+from ablate.reporting import estimates, markdown
+from ablate.reporting.document import compose
+from ablate.reporting.forest import text_forest
+from ablate.reporting.headline import clause_of, headline_of, next_step
+from ablate.reporting.opening import TRUST, trust_line
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
+from prereg.rule.condition import deciding_term, parse_condition
+from prereg.study.spec import Study
+
+WRITTEN = Path(__file__).resolve().parent / "written"
+CLAIMS = ("lowers val/loss", "lowers val/loss by at least 0.02", "does_not_worsen val/loss", "does_not_change val/loss")
+
+
+@pytest.mark.parametrize(
+    ("condition", "term"),
+    [
+        ("supported(a) and supported(b)", "a b"),
+        ("refuted(b) or supported(a)", "a"),
+        ("supported(b) or refuted(b) or supported(a)", "b"),
+        ("not refuted(a) and (refuted(b) or stable(x))", "a x"),
+        ("not (refuted(a) or refuted(b))", "a b"),
+        ("not (supported(a) and refuted(b))", "b"),
+    ],
+)
+def test_of_a_condition_that_holds_the_first_true_term_is_what_decided(condition: str, term: str) -> None:
+    outcomes, stable = {"a": "supported", "b": "supported"}, {"x": True}
+    found = deciding_term(parse_condition(condition), outcomes, stable)  # type: ignore[arg-type]
+    assert " ".join(one.name for one in found) == term
+
+
+def test_the_headline_speaks_of_the_findings_that_made_the_line_hold() -> None:
+    study = small_study()
+    gain = {"val/loss": {"layernorm": -0.06, "rmsnorm": -0.05}, "val/accuracy": {"layernorm": 0.01, "rmsnorm": 0.01}}
+    registration, evidence = make_evidence(study, effects=gain, sd=0.002)
+    decision = decide(registration, evidence)
+    said = headline_of(decision, registration).sentence
+    assert study.decision[(decision.line or 0) - 1].when == "supported(gain_ln) and supported(harm_ln)"
+    assert said.startswith("Adopt layernorm: layernorm improves validation loss by 0.06")
+    assert said.count("n = 5 pairs") == 2 and "rmsnorm" not in said
+    # Of a line that holds in every other case: what is undecided, and kept the other lines from holding.
+    registration, evidence = make_evidence(study, effects={"val/loss": {"layernorm": -0.01}}, sd=0.02, seed=3)
+    decision = decide(registration, evidence)
+    assert decision.status == "inconclusive"
+    said = headline_of(decision, registration).sentence
+    assert said.startswith("Inconclusive: whether layernorm lowers validation loss is undecided: difference ")
+
+
+@pytest.mark.parametrize("claim", CLAIMS)
+def test_a_sentence_never_says_more_than_its_interval(claim: str) -> None:
+    study = one_claim(f"layernorm {claim}")
+    seen = set()
+    for effect in (-0.06, -0.03, -0.021, -0.012, -0.004, 0.0, 0.006, 0.018, 0.03):
+        for spread in (0.002, 0.009, 0.03):
+            found = judged(study, around(effect, spread))
+            bounds, said = estimates.shown_interval(found), clause_of(study, found)
+            assert bounds is not None and bounds.low is not None and bounds.high is not None
+            near, far = sorted((abs(bounds.low), abs(bounds.high)))
+            excludes = bounds.low > 0 or bounds.high < 0
+            directed = re.match(r"layernorm (improves|worsens) validation loss by", said)
+            assert not directed or (excludes and (directed[1] == "improves") == (bounds.high < 0)), said
+            assert ("beyond the margin" not in said) or (excludes and near >= found.smallest), said
+            assert ("less than the margin" not in said) or far < found.smallest, said
+            assert f"{100 * bounds.level:g}% CI" in said and "n = 5 pairs" in said
+            if found.outcome == "inconclusive":
+                assert said.startswith("whether ") and "undecided" in said
+            seen.add((found.outcome, directed[1] if directed else ""))
+    assert len(seen) >= 3
+
+
+def test_a_finding_has_one_interval_in_sentence_table_figure_and_terminal() -> None:
+    whole = told()
+    page = markdown.render(whole)
+    for finding in whole.decision.findings:
+        bounds = estimates.shown_interval(finding)
+        assert bounds is not None and finding.estimate is not None
+        numbers = estimates.interval(bounds, estimates.finding_decimals(finding))
+        drawn = next(line for line in text_forest(whole.decision.findings) if line.startswith(f"{finding.hypothesis} "))
+        rows = [line for line in page.splitlines() if line.startswith(f"| {finding.hypothesis} |")]
+        row = next(line for line in rows if "paired t" in line)
+        assert numbers in drawn and numbers in row.replace("\\", "")
+        low, high = (number.lstrip("+−") for number in numbers.strip("[]").split(", "))
+        said = clause_of(whole.study, finding)
+        assert low in said and high in said and f"{100 * bounds.level:g}% CI" in said
+    # The only other interval is in the table of details, which says that it is uncorrected and decides nothing.
+    gain = whole.decision.findings[0]
+    assert gain.estimate is not None and gain.estimate.interval is not None
+    alone = estimates.interval(gain.estimate.interval, estimates.finding_decimals(gain))
+    assert page.replace("\\", "").count(alone) == 1 and alone in page.replace("\\", "").split("in detail")[1]
+    # The judge's own sentence, which is in verdict.json, has the same interval.
+    assert "97.5% CI 0.0400 to 0.0578, Bonferroni over 2" in gain.sentence and "95% CI" not in gain.sentence
+
+
+def test_no_end_of_an_interval_is_rounded_onto_or_across_zero_or_the_margin() -> None:
+    study = one_claim("layernorm does_not_worsen val/loss")
+    found = judged(study, around(0.01, 0.0094))
+    assert found.margin is not None and found.margin.interval is not None
+
+    def ending(high: float) -> Finding:
+        assert found.margin is not None and found.margin.interval is not None
+        interval = found.margin.interval.model_copy(update={"low": 0.001, "high": high})
+        return found.model_copy(update={"margin": found.margin.model_copy(update={"interval": interval})})
+
+    for high, shown in ((0.019999, "0.019999"), (0.0200004, "0.0200004"), (0.02, "0.0200"), (0.0123, "0.0123")):
+        assert re.search(rf"to \+?{shown},", clause_of(study, ending(high))), clause_of(study, ending(high))
+        assert f"+{shown}]" in estimates.interval_of(ending(high))
+
+
+def test_each_word_of_trust_is_earned_and_what_failed_comes_first() -> None:
+    assert {name for names in TRUST.values() for name in names} <= set(DECLARED)
+    study = small_study()
+    registration, evidence = make_evidence(study, effects={"val/loss": {"layernorm": -0.06}}, sd=0.002)
+    whole = "Registered before any run, complete, matched, verified, recomputed."
+    assert trust_line(decide(registration, evidence), study) == whole
+    for word, faulty in {
+        "verified": with_run(evidence, ("none", 1), outcome_sha256="0" * 64),
+        "matched": with_run(evidence, ("none", 1), pairing=None),
+    }.items():
+        said = trust_line(decide(registration, faulty), study)
+        assert said.startswith(f"Not {word} (failed: "), said
+        assert word not in said.split(").", 1)[1]
+    decision = decide(registration, evidence)
+    fewer = tuple(check for check in decision.checks if "seal" not in check.name and "ledger" not in check.name)
+    bare = decision.model_copy(update={"checks": tuple(one for one in fewer if one.name not in TRUST["verified"])})
+    assert trust_line(bare, study).startswith("Not checked: verified. Registered")
+
+
+def test_after_an_inconclusive_verdict_a_new_study_is_named_and_never_more_seeds_for_this_one() -> None:
+    whole = told("inconclusive")
+    said = next_step(whole.decision, whole.registration)
+    assert re.search(r"18 seeds have power 80%", said) and "a new study with seeds of its own" in said
+    assert "`stopping:`" in said and "seeds added to it would be chosen by its outcome" in said
+    assert next_step(told().decision, told().registration) == ""
+    assert said in " ".join(getattr(block, "text", "") for block in compose(whole).opening)
+
+
+def test_a_ratio_is_written_in_percent() -> None:
+    study = small_study(
+        hypotheses={"h": {"claim": "layernorm lowers val/perplexity by at least 2%"}},
+        decision=[{"verdict": "yes", "when": "supported(h)"}, {"verdict": "inconclusive"}],
+        assume={},
+        tie_breakers=[],
+    )
+    found = judged_in_logs(study, around(np.log(0.95), 0.004))
+    said = clause_of(study, found)
+    assert "by 5.0" in said and "%, 90% CI" in said and "beyond the margin of 2%" in said, said
+
+
+def judged_in_logs(study: Study, gaps: np.ndarray) -> Finding:
+    from ablate.judge.findings import judge_hypotheses
+
+    values = {("none", seed): 8.0 for seed in study.seeds}
+    values |= {("layernorm", seed): float(8.0 * np.exp(gap)) for seed, gap in zip(study.seeds, gaps, strict=True)}
+    return judge_hypotheses(study, {"val/perplexity": values})[0]
+
+
+class Judged:
+    """A decided study with its records, in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = Path(shutil.copytree(WRITTEN / "fixed", folder / "fixed"))
+        self.study = self.path / "studies" / "fixed.yaml"
+        self.reports = self.path / "reports" / "fixed"
+
+    def events(self) -> list[str]:
+        return [entry.event for entry in Ledger(Root(self.path).ledger).entries()]
+
+    def ask(self, monkeypatch: pytest.MonkeyPatch, verb: str) -> int:
+        monkeypatch.setattr(sys, "argv", ["ablate", verb, str(self.study)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        return int(ended.value.code or 0)
+
+
+@pytest.mark.parametrize(("error", "code"), [(ValueError("no such mark"), 1), (OSError(28, "No space left"), 2)])
+def test_a_report_that_cannot_be_drawn_loses_no_decision(
+    error: Exception, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    house = Judged(tmp_path)
+    for page in ("report.md", "report.html", "verdict.json"):
+        (house.reports / page).unlink()
+    before = house.events().count("reported")
+    drawn = deciding.pages
+
+    def fails(*_: object) -> dict[str, bytes]:
+        raise error
+
+    monkeypatch.setattr(deciding, "pages", fails)
+    assert house.ask(monkeypatch, "decide") == code
+    out, err = capsys.readouterr()
+    assert "DECIDED: take it" in out and "new improves validation loss by 0.098" in out and "Report:" not in out
+    assert (
+        f"the decision above is in the ledger; its report was not written. To retry:  ablate report {house.study}"
+        in err
+    )
+    assert json.loads((house.reports / "verdict.json").read_bytes())["verdict"] == "take it"
+    assert house.events().count("decided") == 1 and house.events().count("reported") == before
+    monkeypatch.setattr(deciding, "pages", drawn)
+    assert house.ask(monkeypatch, "report") == 0
+    assert (house.reports / "report.html").stat().st_size > 1000
+
+
+def test_a_decision_that_an_earlier_version_worded_otherwise_is_reported_and_another_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    house = Judged(tmp_path)
+    judged_now = deciding._judge
+
+    def reworded(*given: object) -> object:
+        decision, evidence = judged_now(*given)  # type: ignore[arg-type]
+        findings = tuple(one.model_copy(update={"sentence": "Said otherwise."}) for one in decision.findings)
+        return decision.model_copy(update={"findings": findings}), evidence
+
+    monkeypatch.setattr(deciding, "_judge", reworded)
+    assert house.ask(monkeypatch, "report") == 0
+    monkeypatch.setattr(
+        deciding, "_judge", lambda *given: (judged_now(*given)[0].model_copy(update={"line": 2}), judged_now(*given)[1])
+    )
+    assert house.ask(monkeypatch, "report") == 2
+    assert "does not give the decision in the ledger" in capsys.readouterr().err
