@@ -174,6 +174,8 @@ def report(
 
 
 def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
+    from ablate.verification.rejudge import as_worded
+
     exports = [form for form in forms if form not in PAGES]
     from ablate.judge.verdict import verdict_bytes
     from prereg.registry.ledger import Ledger
@@ -195,7 +197,7 @@ def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
         )
     decision, evidence = _judge(context, registration)
     if sha256_bytes(verdict_bytes(decision)) != entries[-1].body["verdict_sha256"]:
-        decision = _as_worded(context, entries[-1], decision)
+        decision = as_worded(context.root, entries[-1], decision)
     done = Decided(decision, registration, evidence.ledger_head)
     told = [page for form, page in PAGES.items() if form in forms]
     if told:
@@ -204,25 +206,6 @@ def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
         return done
     text, document = _composed(registration, entries[-1], decision, evidence, published)
     return replace(done, exported=write_forms(_report_folder(context), text, document, exports))
-
-
-def _as_worded(context: StudyContext, entry: Entry, now: Decision) -> Decision:
-    """The decision of a ledger entry as an earlier version worded it, where it differs from today's in words alone.
-
-    Raises `EvidenceError` where verdict.json is not the one of the entry, or anything but words differs.
-    """
-    from ablate.judge.verdict import Decision, verdict_bytes
-    from ablate.verification.rejudge import compare_verdicts
-
-    path = context.root.report(context.study.study) / "verdict.json"
-    data = path.read_bytes() if path.is_file() else b""
-    if sha256_bytes(data) == entry.body["verdict_sha256"] and not compare_verdicts(data, verdict_bytes(now)).matter:
-        return Decision.model_validate_json(data)
-    raise EvidenceError(
-        "the evidence on disk does not give the decision in the ledger",
-        required=f"the evidence of the decision taken {entry.at}",
-        fix=f"ablate verify {context.path}, then ablate decide {context.path}",
-    )
 
 
 def _judge(context: StudyContext, registration: Registration) -> tuple[Decision, Evidence]:

@@ -24,7 +24,7 @@ from ablate.records.gather import gather
 from ablate.records.parquet import TableError, open_bounded
 from ablate.verification.bundle.manifest import Tool, this_tool
 from ablate.verification.result import Item
-from prereg.errors import StudyError
+from prereg.errors import EvidenceError, StudyError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
@@ -48,6 +48,23 @@ class Comparison:
     """Where words, the form or standardised effects differ: a fault only if the same version wrote both."""
     digits: bool = False
     """Whether last digits differ."""
+
+
+def as_worded(root: Root, entry: Entry, now: Decision) -> Decision:
+    """The decision of a ledger entry as an earlier version worded it, where it differs from today's in words alone.
+
+    Raises `EvidenceError` where verdict.json is not the one of the entry, or anything but words differs.
+    """
+    path = root.report(entry.study) / "verdict.json"
+    data = path.read_bytes() if path.is_file() else b""
+    if sha256_bytes(data) == entry.body["verdict_sha256"] and not compare_verdicts(data, verdict_bytes(now)).matter:
+        return Decision.model_validate_json(data)
+    study = root.study(entry.study)
+    raise EvidenceError(
+        "the evidence on disk does not give the decision in the ledger",
+        required=f"the evidence of the decision taken {entry.at}",
+        fix=f"ablate verify {study}, then ablate decide {study}",
+    )
 
 
 def compare_verdicts(written: bytes, now: bytes) -> Comparison:
