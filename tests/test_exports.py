@@ -16,7 +16,6 @@ from test_latex import assert_clean, compile_latex
 from typer.testing import CliRunner
 
 from ablate import api, cli
-from ablate.reporting.blocks import Figure
 from ablate.reporting.document import compose
 from ablate.reporting.exports import figures
 from ablate.reporting.exports.csv_files import COLUMNS, csv_files
@@ -74,9 +73,7 @@ def test_csv_columns_are_documented_and_hold_nothing_that_may_not_be_shown() -> 
 def test_every_panel_is_drawn_in_three_forms_in_black_on_white() -> None:
     document = compose(told())
     found = figures.drawings(document)
-    panels = [
-        panel for part in document.sections for one in part.blocks if isinstance(one, Figure) for panel in one.panels
-    ]
+    panels = [panel for one in document.figures for panel in one.panels]
     assert [one.panel for one in found] == panels and len({one.stem for one in found}) == len(found)
     pair = next(one.panel for one in found if one.stem == "pairs-1")
     pdf, svg, png = (figures.draw(pair, form) for form in figures.FORMS)

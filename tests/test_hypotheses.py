@@ -359,7 +359,7 @@ def test_the_sentence_says_what_by_how_much_how_sure_and_from_how_many() -> None
     }
     found = judge_hypotheses(small_study(), values)[0]
     assert found.sentence == (
-        "layernorm lowers val/loss by 0.0311 nats/token (95% CI 0.0250 to 0.0372, paired t, "
+        "layernorm lowers val/loss by 0.0311 nats/token (97.5% CI 0.0234 to 0.0388, Bonferroni over 2, paired t, "
         f"n = 5 seeds, Holm p {said_p(found.p_support_adjusted or 0)} over 2); "
         "smallest that matters 0.02; zone: at least the margin."
     )

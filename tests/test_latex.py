@@ -130,7 +130,7 @@ def test_the_results_say_the_numbers_of_the_verdict() -> None:
         assert any(abs(abs(one) - size) <= 0.005 * size for one in numbers), finding.hypothesis
         assert finding.smallest in numbers and f"n = {finding.n} seeds" in sentence and "paired t" in sentence
         assert f"is {finding.outcome}" in sentence and re.search(r"p [=<>] ", sentence)
-        assert re.search(r"9\d% CI", sentence), sentence
+        assert re.search(r"9\d(\.\d)?% CI", sentence), sentence
 
 
 def test_results_that_are_not_to_be_used_say_so_and_missing_ones_show_none() -> None:

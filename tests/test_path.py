@@ -188,7 +188,7 @@ def test_report_and_terminal_name_the_part_of_every_step(finished: OwnHouse) -> 
 
 def test_the_terminal_names_the_parts_and_the_study_verifies(finished: OwnHouse) -> None:
     code, shown = terminal("decide", str(study_path(finished)))
-    assert code == 0 and "step_1 (gate): supported" in shown and "step_3 (sink): refuted" in shown
+    assert code == 0 and "step_1 (gate), supported" in shown and "step_3 (sink), refuted" in shown
     assert verify_study(study_path(finished)).intact
 
 

@@ -15,7 +15,7 @@ from ablate.judge.wording import said_p, same_in_every_pair
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section
 from ablate.reporting.context import ReportContext
-from ablate.reporting.forest import forest_figure, legend
+from ablate.reporting.forest import about_p, forest_figure, legend
 from ablate.reporting.headline import headline_of
 from ablate.reporting.opening import opening_blocks
 from ablate.reporting.sections.audit import (
@@ -187,20 +187,12 @@ def _findings(decision: Decision, registration: Registration) -> Iterator[Block]
     else:
         yield Paragraph(decision.because)
     yield Facts(tuple(_summaries(findings)))
-    yield Paragraph(_about_p(findings), "aside")
+    yield Paragraph(about_p(findings), "aside")
     if any(finding.amended for finding in findings):
         yield Paragraph("Exploratory: touched by an amendment after evidence; no verdict rests on it.", "lead")
     unstable = [f"'{arm.variant}'" for arm in decision.stability if not arm.stable]
     if unstable:
         yield Paragraph(f"Unstable by the registered rule: {words.listed(unstable)}")
-
-
-def _about_p(findings: Sequence[Finding]) -> str:
-    """Which p values are given."""
-    how = "corrected over a role, " if estimates.is_corrected(findings) else ""
-    if any(finding.gate for finding in findings):
-        how = "adjusted by the gate, or for refutation over the role, "
-    return f"p: {how}of refutation where refuted, else of support."
 
 
 def _short(finding: Finding) -> str:

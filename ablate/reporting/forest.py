@@ -59,15 +59,27 @@ def centre_in_words(findings: Iterable[Finding]) -> str:
 
 
 def legend(findings: Sequence[Finding]) -> str:
-    """What is drawn, what the percentages of the intervals are and why, the tests, and what n counts."""
+    """What is drawn, and about its numbers."""
+    return (
+        f"Point and bar: {centre_in_words(findings)}, and the interval that agrees with the outcome. Shaded: "
+        f"differences too small to matter, as registered. {about_numbers(findings)}"
+    )
+
+
+def about_numbers(findings: Sequence[Finding]) -> str:
+    """What the percentages of the intervals are and why, the tests, and what n counts."""
     tests = words.listed(dict.fromkeys(method_of(finding) for finding in findings))
     numbers = {n_of(finding.estimate, finding.n) for finding in findings}
     n = f"n = {numbers.pop()}" if len(numbers) == 1 else "n"
-    return (
-        f"Point and bar: {centre_in_words(findings)}, and the interval that agrees with the outcome. Shaded: "
-        f"differences too small to matter, as registered. Intervals: {estimates.levels_in_words(findings)}. Test: "
-        f"{tests}. {n}: {counted(findings)}."
-    )
+    return f"Intervals: {estimates.levels_in_words(findings)}. Test: {tests}. {n}: {counted(findings)}."
+
+
+def about_p(findings: Sequence[Finding]) -> str:
+    """Which p values are given."""
+    how = "corrected over a role, " if estimates.is_corrected(findings) else ""
+    if any(finding.gate for finding in findings):
+        how = "adjusted by the gate, or for refutation over the role, "
+    return f"p: {how}of refutation where refuted, else of support."
 
 
 def method_of(finding: Finding) -> str:

@@ -48,9 +48,11 @@ def _named(figures: Sequence[Figure]) -> Iterator[Drawing]:
         words = re.sub(r"[^a-z0-9]+", "-", figure.name.lower()).strip("-")[:48].strip("-") or "figure"
         name = next(one for n in range(1, len(figures) + 1) if (one := words + f"-{n}" * (n > 1)) not in taken)
         taken.add(name)
-        for at, panel in enumerate(figure.panels, start=1):
-            part = "" if len(figure.panels) == 1 else f"-{at if panel.shape == 'panel' else panel.shape}"
-            yield Drawing(figure, panel, name + part)
+        shapes = [panel.shape for panel in figure.panels]
+        for at, panel in enumerate(figure.panels):
+            shape = f"-{panel.shape}" * (panel.shape != "panel")
+            number = f"-{shapes[: at + 1].count(panel.shape)}" * (shapes.count(panel.shape) > 1)
+            yield Drawing(figure, panel, name + shape + number)
 
 
 def files_of(found: tuple[Drawing, ...]) -> Mapping[str, tuple[str, ...]]:

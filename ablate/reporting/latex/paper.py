@@ -17,7 +17,7 @@ from ablate.reporting.blocks import Block, Paragraph, Table, columns, table_of
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.document import Document, banner_of
 from ablate.reporting.exports import figures
-from ablate.reporting.forest import legend, n_of
+from ablate.reporting.forest import about_numbers, about_p, n_of
 from ablate.reporting.latex.references import bibtex, keys_in, list_of_references
 from ablate.reporting.latex.render import block, float_figure, float_table, paragraphs, sections
 from ablate.reporting.latex.style import Style
@@ -181,8 +181,8 @@ def findings_table(findings: Sequence[Finding]) -> Table:
             "n:": lambda f: n_of(f.estimate, f.n),
             "Margin:": smallest,
         },
-        note=f"{legend(findings)} Margin: the smallest difference that matters, as registered, "
-        "in the unit of the difference.",
+        note=f"{about_numbers(findings)} {about_p(findings)} Margin: the smallest difference that matters, as "
+        "registered, in the unit of the difference.",
     )
 
 

@@ -82,6 +82,7 @@ WORKS: Mapping[str, Work] = {
         "Psychological Bulletin, 114(3), 494–509",
         ["Cliff 1993"],
     ),
+    "cochran1977": _book("Cochran, William G.", "Sampling Techniques", 1977, "Wiley", "Cochran 1977"),
     "cornfield1956": _article(
         "Cornfield, Jerome and Tukey, John W.",
         "Average values of mean squares in factorials",
@@ -232,6 +233,13 @@ WORKS: Mapping[str, Work] = {
         1993,
         "Wiley",
         "Westfall and Young 1993",
+    ),
+    "whitehead1986": _article(
+        "Whitehead, John",
+        "On the bias of maximum likelihood estimation following a sequential test",
+        1986,
+        "Biometrika, 73(3), 573–581",
+        ["Whitehead (1986)", "Whitehead 1986"],
     ),
     "wilcoxon1945": _article(
         "Wilcoxon, Frank",

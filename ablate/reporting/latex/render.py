@@ -20,7 +20,13 @@ MOST_OF_PANELS = 3
 _SIZES = {"small": 0.92, "footnotesize": 0.86, "scriptsize": 0.8}
 """How much narrower smaller letters are: less than they are lower."""
 _THIN, _BROAD = frozenset(" .,:;!|'iljtfrI()[]/-"), frozenset("mwMW%@−+×±<>=∞–ABCDEFGHKNOPQRUVXYZ")
-_TONES = {"plain": "{}", "warning": r"\textbf{{{}}}", "lead": r"\emph{{{}}}", "aside": r"{{\small {}\par}}"}
+_TONES = {
+    "plain": "{}",
+    "trust": "{}",
+    "warning": r"\textbf{{{}}}",
+    "lead": r"\emph{{{}}}",
+    "aside": r"{{\small {}\par}}",
+}
 
 
 def sections(parts: Sequence[Section], style: Style, files: Mapping[str, Sequence[str]]) -> str:
