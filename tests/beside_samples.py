@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pandas as pd
-from report_samples import told
+from report_samples import decide_by_hand, document, make_evidence, register_by_hand, told
 
-from ablate.records.evidence import METRIC_COLUMNS
+from ablate.records.evidence import METRIC_COLUMNS, Evidence
 from ablate.reporting.context import ReportContext
 from prereg.documents.published import LoadedPublished, check_published, published_from_document
+from prereg.metrics.catalogue import METRICS
 from prereg.registry.canon import sha256_of
+from prereg.study.spec import study_from_document
 
 BINS = 15
 
@@ -87,3 +91,56 @@ def full(ending: Any = "decided") -> ReportContext:
     """Everything that the parts under test can show."""
     suites = {"measure": {"every": 25, "suites": ["loss", "calibration", "gradients", "speed"]}}
     return with_bins(with_published(told(ending, **suites)))
+
+
+def as_embnorm() -> ReportContext:
+    """Three arms, five seeds, four hypotheses and 300 steps, with the suites of a study that looks into its models."""
+    harm = {"claim": "rmsnorm does_not_worsen val/accuracy", "smallest": 0.005}
+    claims = document()["hypotheses"] | {"harm_rms": harm}
+    account = with_bins(told(hypotheses=claims, measure={"every": 25, "suites": list(_SUITES)}))
+    made = ("speed/measure", "val/loss", "val/accuracy", "calibration/ece")
+    single = [name for name in METRICS if METRICS[name].suite in _SUITES and not name.startswith(made)]
+    by_block = ("grad/layer", "residual/norm", "residual/cosine", "residual/effective_rank", "attention/entropy")
+    by_block += ("update/ratio", "adam/second_moment")
+    names = [*single, "val/loss_first_quarter", "val/loss_last_quarter"]
+    names += [f"{stem}_{block}" for stem in by_block for block in range(8)]
+    cells = [(run.variant, run.seed) for run in account.evidence.runs]
+    rows = [
+        (arm, seed, step, name, 1.0 + at % 7 + 0.1 * len(arm) + 0.01 * seed * (at % 5) + step / 300)
+        for arm, seed in cells
+        for at, name in enumerate(names)
+        for step in (25, 300)
+    ]
+    return with_rows(account, rows)
+
+
+_SUITES = ("loss", "calibration", "activations", "gradients", "speed")
+
+
+def of_many_runs(arms: int = 20, seeds: int = 50) -> ReportContext:
+    """A decided study of many runs, 1,000 by default, each with a curve of 13 points."""
+    variants: dict[str, Any] = {"none": {}} | {f"arm{at}": {"model.dropout": at / 100} for at in range(1, arms)}
+    study = study_from_document(
+        document(
+            variants=variants,
+            seeds=list(range(1, seeds + 1)),
+            hypotheses={"gain": {"claim": "arm1 lowers val/loss", "smallest": 0.02}},
+            decision=[{"verdict": "adopt", "when": "supported(gain)"}, {"verdict": "inconclusive"}],
+            tie_breakers=[],
+            assume={"metrics": {"val/loss": {"sd": 0.011, "correlation": 0.8}}},
+        )
+    )
+    registration = register_by_hand(study)
+    rng, rows = np.random.default_rng(7), []
+    for place, arm in enumerate(variants):
+        for seed in study.seeds:
+            for step in range(0, 301, 25):
+                loss = 2.0 + 2.2 * math.exp(-step / 70) - 0.002 * place + 0.01 * float(rng.normal())
+                rows += [(arm, seed, step, "val/loss", loss), (arm, seed, step, "grad/norm", 1.0 + loss / 3)]
+    planned = tuple((arm, seed) for seed in study.seeds for arm in variants)
+    whole = make_evidence(study_from_document(document()), registration, "decided").runs[0]
+    runs = tuple(whole.model_copy(update={"variant": arm, "seed": seed}) for arm, seed in planned)
+    frame = pd.DataFrame(rows, columns=list(METRIC_COLUMNS))
+    evidence = Evidence(planned=planned, runs=runs, metrics=frame, ledger_head="0" * 64)
+    decision = decide_by_hand(study, registration, evidence, "decided")
+    return ReportContext(decision, registration, evidence, "0" * 64, "2026-05-04T15:20:11+00:00")

@@ -9,14 +9,18 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
+from beside_samples import as_embnorm
 from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import FLOOR, LOSS, told
 
 from ablate.records.evidence import Evidence
-from ablate.reporting import charts, html
+from ablate.reporting import arm_charts, charts, html
+from ablate.reporting.blocks import Figure
 from ablate.reporting.charts import forest
+from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise, thin, thin_evenly, trace, trace_differences
+from ablate.reporting.document import compose
 
 ARMS = ("none", "layernorm", "rmsnorm")
 lines = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300).map(lambda values: list(enumerate(values)))
@@ -152,14 +156,14 @@ def test_a_paired_plot_names_both_sides_and_every_seed() -> None:
 def test_the_floor_is_drawn_and_named() -> None:
     traced = trace(told().evidence, "val/loss", ARMS)
     assert traced is not None
-    chart = charts.curves(
+    chart = arm_charts.curves(
         traced,
         "layernorm",
         baseline="none",
         unit="nats/token",
         floor=FLOOR,
         diverged=(3,),
-        domain=charts.domain_of(traced, FLOOR),
+        domain=arm_charts.domain_of(traced, FLOOR),
     )
     svg = text_of(charts.draw(lambda: chart))
     assert "floor 1.4321" in svg and "× diverged" in svg and "optimiser step" in svg
@@ -170,3 +174,65 @@ def test_inline_drawings_share_no_identifier() -> None:
     inlined = html.inline_svg(svg, words='say "<x>"', prefix="f1")
     assert 'id="f1-a"' in inlined and "url(#f1-a)" in inlined
     assert 'aria-label="say &#34;&lt;x&gt;&#34;"' in inlined
+
+
+def figures_of(account: ReportContext) -> dict[str, Figure]:
+    blocks = [block for section in compose(account).sections for block in section.blocks]
+    return {block.name: block for block in blocks if isinstance(block, Figure)}
+
+
+def test_figures_of_positions_token_classes_and_cost_are_there_where_they_were_recorded() -> None:
+    found = figures_of(as_embnorm())
+    for name in ("Loss by position", "Embedding norm by token class", "grad/layer from block to block"):
+        assert "from the lowest to the highest run, which is no interval" in found[name].caption
+        assert "none 5, layernorm 5 and rmsnorm 5" in found[name].caption
+    (panel,) = found["Loss by position"].panels
+    assert panel.title.startswith("Last quarter minus first quarter: none ") and len(panel.title.split(";")) == 3
+    for name in ("Loss by position", "Embedding norm by token class", "Cost and val/loss"):
+        (panel,) = found[name].panels
+        chart = panel.make()
+        assert chart.to_dict()  # by altair's schema
+        drawn = charts.draw(panel.make)
+        assert all(f">{arm}</text>" in drawn for arm in ARMS)
+    plain = figures_of(told())
+    assert not {"Loss by position", "Embedding norm by token class"} & set(plain)
+    assert "Cost and val/loss" in plain  # every run has its seconds of training
+
+
+def test_cost_is_drawn_only_for_runs_that_recorded_it() -> None:
+    account = told()
+    runs = tuple(
+        run.model_copy(update={"train_s": 0.0}) if run.variant != "none" else run for run in account.evidence.runs
+    )
+    assert "Cost and val/loss" not in figures_of(replace(account, evidence=replace(account.evidence, runs=runs)))
+
+
+def test_a_band_holds_every_run_at_every_step() -> None:
+    for every in (25, 1):
+        traced = trace(told(every=every).evidence, "val/loss", ARMS)
+        assert traced is not None and set(traced.ranges) == set(ARMS)
+        for arm, band in traced.ranges.items():
+            held = {step: (low, high) for step, low, high in band}
+            for (name, _), line in traced.runs.items():
+                inside = [held[step][0] <= value <= held[step][1] for step, value in line if step in held]
+                assert name != arm or (inside and all(inside))
+
+
+def test_ticks_are_round_and_lie_within_the_range() -> None:
+    # d3.ticks(0, 300, 4), d3-array 3.2
+    assert arm_charts.whole_ticks(300, 4) == [0.0, 100.0, 200.0, 300.0]
+    assert arm_charts.whole_ticks(1, 6) == [0.0, 1.0] and arm_charts.whole_ticks(7, 6) == [0.0, 2.0, 4.0, 6.0]
+    assert arm_charts.whole_ticks(0, 4) == [0.0]
+
+
+@given(st.floats(-1e9, 1e9), st.floats(1e-3, 1e9), st.integers(2, 8))
+def test_ticks_of_any_range_are_few_and_in_order(low: float, span: float, count: int) -> None:
+    ticks = arm_charts.round_ticks(low, low + span, count)
+    assert ticks == sorted(ticks) and len(ticks) <= count + 1
+    assert all(low - 1e-6 * span <= tick <= low + span * (1 + 1e-6) for tick in ticks)
+
+
+def test_many_arms_share_panels_each_with_the_baseline() -> None:
+    arms = ["none", *"abcdefg"]
+    assert arm_charts.shared(arms, "none") == [["none", *"abc"], ["none", *"def"], ["none", "g"]]
+    assert arm_charts.shared(["none"], "none") == [["none"]]

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from report_samples import ENDINGS, Ending, told
 
-from ablate.reporting import charts, forest, html, markdown
+from ablate.reporting import arm_charts, charts, forest, html, markdown
 from ablate.reporting.blocks import Figure, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import compose
@@ -344,8 +344,10 @@ def test_markdown_draws_nothing_and_so_makes_no_chart(monkeypatch: pytest.Monkey
         raise AssertionError("a chart that nobody draws")
 
     monkeypatch.setattr(forest, "forest", made)
-    for name in ("paired", "curves", "difference_curves", "power_by_seeds"):
+    for name in ("paired", "power_by_seeds"):
         monkeypatch.setattr(charts, name, made)
+    for name in ("curves", "difference_curves", "along", "by_class", "scatter"):
+        monkeypatch.setattr(arm_charts, name, made)
     assert "Figure (drawn in report.html)" in expected
     assert markdown.render(whole) == expected
     with pytest.raises(AssertionError, match="nobody draws"):

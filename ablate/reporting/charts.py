@@ -1,7 +1,8 @@
 """The figures as altair charts, and the theme of all. No statistics: every number arrives computed.
 
-Colours are Okabe and Ito's (2008), distinct by shape, dash and position as well. Charts carry a white
-ground of their own, the same in a dark page and on paper. A panel is 300 px wide, which is what a phone has to give.
+Colours are Okabe and Ito's (2008), distinct by shape, dash and position as well. They are attributes of the SVG, white
+ground included, so that a drawing holds up alone; the page's style sheet replaces them in the dark. A panel is 300 px
+wide, which is what a phone has to give.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from altair.utils.schemapi import debug_mode
 
 from ablate.judge.verdict import Finding, Outcome
 from ablate.reporting import estimates
-from ablate.reporting.description import Curves, Line
 from prereg import text as words
+from prereg.escape import visible
 
-BLUE, VERMILLION, GREY, INK, PALE = "#0072B2", "#D55E00", "#767676", "#222222", "#E4E4E4"
+BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
+GREY, INK, PALE = "#767676", "#222222", "#E4E4E4"
 PANEL_WIDTH = 300
 MOST_SEED_LABELS = 14
 SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+~g')"
@@ -35,9 +37,18 @@ def draw(make: Callable[[], Any]) -> str:
     """The chart that a function composes, as SVG text."""
     # Altair checks each part of a chart against its schema, which takes longer than to draw it. The tests have done so.
     with debug_mode(False):
-        drawn = make().to_dict(validate=False)
+        drawn = _seen(make().to_dict(validate=False))
     svg: str = vl_convert.vegalite_to_svg(drawn, vl_version="_".join(alt.SCHEMA_VERSION.split(".")[:2]))
     return svg
+
+
+def _seen(part: Any) -> Any:
+    """A chart with unseen characters written out: of a control character in a name, vl-convert aborts the process."""
+    if isinstance(part, str):
+        return visible(part, lines=True)
+    if isinstance(part, dict):
+        return {name: _seen(value) for name, value in part.items()}
+    return [_seen(value) for value in part] if isinstance(part, (list, tuple)) else part
 
 
 def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
@@ -96,8 +107,8 @@ def power_by_seeds(
 ) -> alt.LayerChart:
     """Chance of success by number of seeds: solid in closed form, dashed by simulation of the rule."""
     last = max(n for n, _ in [*power, *adopting])
-    x = quantity(alt.X, "n", (0, last), title="seeds", tickCount=6, format="d")
-    y = quantity(alt.Y, "share", (0, 1), title="power", tickCount=5, format=".0%")
+    x = quantity(alt.X, "n", (0, last), title="seeds of each arm", tickCount=6, format="d")
+    y = quantity(alt.Y, "share", (0, 1), title="chance", tickCount=5, format=".0%")
     layers: list[Any] = [
         alt.Chart(inline([{"share": 0.8}])).mark_rule(color=GREY, strokeWidth=1).encode(y=y),
         alt.Chart(inline([{"n": registered}])).mark_rule(color=GREY, strokeWidth=1, strokeDash=[1, 3]).encode(x=x),
@@ -110,65 +121,6 @@ def power_by_seeds(
                 base.mark_point(color=colour, filled=filled, size=28, opacity=1).encode(x=x, y=y),
             ]
     return dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
-
-
-def curves(
-    traced: Curves,
-    arm: str,
-    *,
-    baseline: str,
-    unit: str,
-    floor: float | None,
-    diverged: Sequence[int],
-    domain: tuple[float, float],
-) -> alt.LayerChart:
-    """One arm by step: thin lines for seeds, a thick mean, the baseline's mean dashed behind, the floor dotted."""
-    x, y = _step_axes(traced, f"{traced.metric} ({unit})" if unit else traced.metric, domain)
-    layers = _lines_of(traced, arm, x, y, BLUE if arm != baseline else INK)
-    if arm != baseline and baseline in traced.means:
-        data = inline(_points(traced.means[baseline]))
-        layers.append(alt.Chart(data).mark_line(color=INK, strokeDash=[5, 3], strokeWidth=1.5).encode(x=x, y=y))
-    if floor is not None:
-        line = alt.Chart(inline([{"value": floor}])).encode(y=y)
-        layers += [
-            line.mark_rule(color=VERMILLION, strokeDash=[1, 3], strokeWidth=2),
-            line.mark_text(
-                text=f"floor {words.compact(round(floor, 4))}",
-                align="right",
-                baseline="bottom",
-                dy=-3,
-                color="#9C4500",
-                fontSize=11,
-            ).encode(x=alt.value("width")),
-        ]
-    ends = [traced.runs[(arm, seed)][-1] for seed in diverged if traced.runs.get((arm, seed))]
-    if ends:
-        layers.append(
-            alt.Chart(inline(_points(ends)))
-            .mark_text(text="× diverged", align="left", baseline="middle", color="#9C4500", fontSize=12)
-            .encode(x=x, y=y)
-        )
-    return dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
-
-
-def difference_curves(
-    traced: Curves, arm: str, *, unit: str, smallest: float | None, domain: tuple[float, float]
-) -> alt.LayerChart:
-    """An arm minus the baseline of the same seed, by step; the zone too small to matter is grey."""
-    title = f"difference in {traced.metric}" + (f" ({unit})" if unit else "")
-    x, y = _step_axes(traced, title, domain, signed=True)
-    layers: list[Any] = []
-    if smallest:
-        zone = inline([{"value": max(-smallest, domain[0]), "high": min(smallest, domain[1])}])
-        layers.append(alt.Chart(zone).mark_rect(color=PALE).encode(y=y, y2=alt.Y2("high:Q")))
-    layers.append(alt.Chart(inline([{"value": 0}])).mark_rule(color=INK, strokeWidth=1).encode(y=y))
-    layers += _lines_of(traced, arm, x, y, BLUE)
-    return dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
-
-
-def domain_of(traced: Curves, *more: float) -> tuple[float, float]:
-    """One range of values for all panels of a figure, so that panels compare by eye."""
-    return padded([*traced.values(), *more])
 
 
 def spread(values: Sequence[float], gap: float) -> list[float]:
@@ -190,33 +142,6 @@ def spread(values: Sequence[float], gap: float) -> list[float]:
     return places
 
 
-def _lines_of(traced: Curves, arm: str, x: Any, y: Any, colour: str) -> list[Any]:
-    single = [
-        {"step": step, "value": value, "seed": seed}
-        for (name, seed), line in traced.runs.items()
-        if name == arm
-        for step, value in line
-    ]
-    thin = alt.Chart(inline(single)).mark_line(strokeWidth=0.9, opacity=0.5, color=colour)
-    layers: list[Any] = [thin.encode(x=x, y=y, detail=alt.Detail("seed:N"))]
-    if len(traced.means.get(arm, [])) > 1:
-        layers.append(
-            alt.Chart(inline(_points(traced.means[arm]))).mark_line(strokeWidth=2.4, color=colour).encode(x=x, y=y)
-        )
-    return layers
-
-
-def _step_axes(traced: Curves, title: str, domain: tuple[float, float], *, signed: bool = False) -> tuple[Any, Any]:
-    last = max(line[-1][0] for line in traced.runs.values())
-    x = quantity(alt.X, "step", (0, last), title="optimiser step", tickCount=5, format="~s" if last > 9999 else "d")
-    labels = SIGNED if signed else PLAIN
-    return x, quantity(alt.Y, "value", domain, zero=False, title=title, tickCount=5, titleLimit=210, labelExpr=labels)
-
-
-def _points(line: Line) -> list[dict[str, Any]]:
-    return [{"step": step, "value": value} for step, value in line]
-
-
 def quantity(channel: Any, field: str, ends: Sequence[float], *, zero: bool | None = None, **axis: Any) -> Any:
     """A channel of numbers over a fixed range, with its axis."""
     more: dict[str, Any] = {} if zero is None else {"zero": zero}
@@ -232,7 +157,7 @@ def padded(ends: Sequence[float]) -> tuple[float, float]:
 
 def _lines(text: str) -> str:
     """A label as a vega expression: one line, or one for each arm of a sum."""
-    parts = text.replace(" - ", "\n- ").replace(" + ", "\n+ ").split("\n")
+    parts = visible(text).replace(" - ", "\n- ").replace(" + ", "\n+ ").split("\n")
     return json.dumps([part.replace("- ", f"{words.MINUS} ") for part in parts])
 
 

@@ -24,11 +24,13 @@ LEAST_BUCKETS, MOST_BUCKETS = 20, 150
 
 @dataclass(frozen=True)
 class Curves:
-    """One metric by step: a line for every run and the mean line of every arm."""
+    """One metric by step: a line for every run, and of every arm the mean line and the range of its runs."""
 
     metric: str
     runs: Mapping[tuple[str, int], Line]
     means: Mapping[str, Line]
+    ranges: Mapping[str, list[tuple[int, float, float]]]
+    """Arm -> step, lowest and highest run, for arms of several runs."""
     n: Mapping[str, int]
     thinned: int
     """Evaluations that stand behind one bucket of a drawn line; 1 when every evaluation is drawn."""
@@ -104,23 +106,20 @@ def _drawable(metric: str, lines: Mapping[tuple[str, int], pd.Series[float]], ar
         return None
     buckets = min(MOST_BUCKETS, max(LEAST_BUCKETS, POINTS_OF_A_FIGURE // (2 * len(lines))))
     size = 1 if longest <= 2 * buckets else ceil(longest / buckets)
-    means = {arm: _mean([line for (name, _), line in lines.items() if name == arm]) for arm in arms}
+    arms_runs = {arm: _together([line for (name, _), line in lines.items() if name == arm]) for arm in arms}
     return Curves(
         metric=metric,
         runs={key: thin(line, size) for key, line in lines.items()},
-        means={arm: thin_evenly(line, size) for arm, line in means.items() if len(line)},
-        n={arm: sum(name == arm for name, _ in lines) for arm in means},
+        means={arm: thin_evenly(table.mean(axis=1), size) for arm, table in arms_runs.items() if len(table)},
+        ranges={arm: thin_range(table, size) for arm, table in arms_runs.items() if len(table) and table.shape[1] > 1},
+        n={arm: sum(name == arm for name, _ in lines) for arm in arms},
         thinned=size,
     )
 
 
-def _mean(lines: Sequence[pd.Series[float]]) -> pd.Series[float]:
-    """The mean at every step that all of an arm's runs reached, so that a run's end never bends it."""
-    if not lines:
-        return pd.Series(dtype=float)
-    once = {number: _once(line) for number, line in enumerate(lines)}
-    means: pd.Series[float] = pd.DataFrame(once).sort_index().dropna().mean(axis=1)
-    return means
+def _together(lines: Sequence[pd.Series[float]]) -> pd.DataFrame:
+    """Runs as columns, at every step that all of an arm's runs reached, so that a run's end never bends their mean."""
+    return pd.DataFrame({number: _once(line) for number, line in enumerate(lines)}).sort_index().dropna()
 
 
 def thin(line: pd.Series[float], size: int) -> Line:
@@ -138,6 +137,16 @@ def thin(line: pd.Series[float], size: int) -> Line:
 def thin_evenly(line: pd.Series[float], size: int) -> Line:
     """Every `size`-th point and the last."""
     return _points(line) if size <= 1 else [*_points(line.iloc[:-1:size]), *_points(line.iloc[-1:])]
+
+
+def thin_range(table: pd.DataFrame, size: int) -> list[tuple[int, float, float]]:
+    """The lowest and the highest value of every bucket of `size` steps, at its first step and at the last of all."""
+    steps, low, high = table.index, table.min(axis=1).to_numpy(), table.max(axis=1).to_numpy()
+    starts = range(0, len(table), size)
+    found = [(steps[at], low[at : at + size].min(), high[at : at + size].max()) for at in starts]
+    if size > 1:
+        found.append((steps[-1], low[-1], high[-1]))
+    return [(int(step), float(lowest), float(highest)) for step, lowest, highest in found]
 
 
 def _points(line: pd.Series[float]) -> Line:

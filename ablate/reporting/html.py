@@ -16,7 +16,11 @@ from ablate.reporting.document import Document, compose
 from prereg.escape import visible
 
 _OPENING = re.compile(r"<svg[^>]*\bwidth=\"([\d.]+)\" height=\"([\d.]+)\" viewBox=\"([^\"]+)\"[^>]*>")
+_ROLE = re.compile(r'(<g [^<>]*?) role="graphics-(?:object|symbol)" aria-roledescription="[a-z -]*"')
 _IDENTIFIER = re.compile(r"\bid=\"([^\"]+)\"|url\(#([^)]+)\)")
+
+OPENED = ("findings", "components", "curves", "published")
+"""Sections that are open on a screen when the page is; all are on paper."""
 
 
 def render(context: ReportContext, document: Document | None = None) -> str:
@@ -32,7 +36,8 @@ def page(document: Document) -> str:
     def draw(panel: Panel) -> Markup:
         return inline_svg(charts.draw(panel.make), words=panel.words, prefix=f"figure{next(drawn)}")
 
-    return template.render(document=document, draw=draw)
+    opened = OPENED if document.banner.status != "inadmissible" else (*OPENED, "checks", "deviations")
+    return template.render(document=document, draw=draw, opened=opened)
 
 
 def inline_svg(svg: str, *, words: str, prefix: str) -> Markup:
@@ -40,9 +45,10 @@ def inline_svg(svg: str, *, words: str, prefix: str) -> Markup:
     opening = _OPENING.match(svg)
     assert opening is not None, svg[:200]
     width, height, box = opening.groups()
+    # Parts of a picture have no role of their own: one without a name is a fault to a screen reader.
+    plain = _ROLE.sub(r"\1", visible(svg[opening.end() :], lines=True))
     body = _IDENTIFIER.sub(
-        lambda match: f'id="{prefix}-{match[1]}"' if match[1] else f"url(#{prefix}-{match[2]})",
-        visible(svg[opening.end() :], lines=True),
+        lambda match: f'id="{prefix}-{match[1]}"' if match[1] else f"url(#{prefix}-{match[2]})", plain
     )
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" role="img" aria-label="{escape(visible(words))}" '

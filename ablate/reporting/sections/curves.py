@@ -1,4 +1,4 @@
-"""The parts of the report that draw metrics by step, and metrics of every block from the input to the output.
+"""The parts of the report that draw metrics by step, by position, by token class, and of every block.
 
 Description, not inference: the claims that read single steps or blocks are in the findings.
 """
@@ -8,20 +8,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from statistics import fmean
 from typing import Any
 
-import altair as alt
-
 from ablate.records.evidence import Evidence
-from ablate.reporting import charts
+from ablate.reporting import arm_charts
+from ablate.reporting.arm_charts import Spread, is_wide, whole_ticks
 from ablate.reporting.blocks import Figure, Panel, Section, Table, columns
-from ablate.reporting.charts import BLUE, INK, PANEL_WIDTH, PLAIN, dressed, inline, quantity
 from ablate.reporting.context import ReportContext
-from ablate.reporting.description import Curves, recorded_metrics, trace, trace_differences
+from ablate.reporting.description import Curves, Line, recorded_metrics, trace, trace_differences
 from ablate.reporting.estimates import NONE
 from prereg import text as words
-from prereg.metrics.catalogue import METRICS
+from prereg.metrics.catalogue import METRICS, TOKEN_CLASSES
+
+POSITIONS = {
+    "val/loss_first_quarter": "first quarter",
+    "val/loss_last_quarter": "last quarter",
+    "length/loss_beyond": "beyond",
+}
+"""Metric -> the positions of the window whose mean loss it is, in order."""
+RANGE = "from the lowest to the highest run, which is no interval"
 
 
 def curves_section(context: ReportContext) -> Section | None:
@@ -39,17 +46,18 @@ def _by_step(context: ReportContext) -> Iterator[Figure]:
         gaps = trace_differences(context.evidence, metric, arms, baseline) if context.study.paired else None
         if gaps is not None:
             yield _difference_curves(context, gaps)
+    yield from _by_position(context)
 
 
 def _curves(context: ReportContext, traced: Curves) -> Figure:
     baseline, metric = context.study.baseline, traced.metric
     floor = context.floors.get(metric)
-    domain = charts.domain_of(traced, *([] if floor is None else [floor]))
+    domain = arm_charts.domain_of(traced, *([] if floor is None else [floor]))
     panels = []
     for arm in traced.means:
         diverged = [run.seed for run in context.evidence.runs if run.variant == arm and run.status == "diverged"]
         chart = partial(
-            charts.curves,
+            arm_charts.curves,
             traced,
             arm,
             baseline=baseline,
@@ -58,21 +66,32 @@ def _curves(context: ReportContext, traced: Curves) -> Figure:
             diverged=diverged,
             domain=domain,
         )
-        part = ", the baseline" if arm == baseline else ""
         panels.append(
             Panel(
-                f"{arm}{part}, n = {traced.n[arm]}",
+                f"{_named(arm, baseline)}{_last(traced.means[arm], traced.n[arm])}",
                 chart,
-                f"{metric} by step for {arm}: {words.counted(traced.n[arm], 'run')} and their mean.",
+                f"{metric} by step for {arm}: {words.counted(traced.n[arm], 'run')}, their range and their mean"
+                f"{_last(traced.means[arm], traced.n[arm])}.",
             )
         )
     caption = (
-        f"{metric} by optimiser step. Thin lines: single seeds; thick line: their mean, at the steps that every "
-        f"run of the arm reached; dashed: the mean of {baseline}. No interval is drawn."
+        f"{metric} by optimiser step. Thin lines: single seeds; band: {RANGE}; thick line: their mean, at the steps "
+        f"that every run of the arm reached; dashed: the mean of {baseline}."
     )
     if floor is not None:
         caption += f" Dotted: {words.compact(round(floor, 4))}, which no model can pass."
     return Figure(f"{metric} by step", caption + _thinning(traced), tuple(panels))
+
+
+def _named(arm: str, baseline: str) -> str:
+    return f"{arm}{', the baseline' if arm == baseline else ''}"
+
+
+def _last(mean: Line, n: int) -> str:
+    if not mean:
+        return f", n = {n}"
+    step, value = mean[-1]
+    return f": {words.compact(_significant(value, 4))} at step {step}, n = {n}"
 
 
 def _tested(context: ReportContext) -> str:
@@ -82,22 +101,27 @@ def _tested(context: ReportContext) -> str:
 
 def _difference_curves(context: ReportContext, gaps: Curves) -> Figure:
     baseline, metric = context.study.baseline, gaps.metric
-    domain = charts.domain_of(gaps, 0.0)
+    domain = arm_charts.domain_of(gaps, 0.0)
     panels = []
     for arm in gaps.means:
         smallest = _smallest_of(context, arm, metric)
         unit = words.unit_of(metric, own=context.study.own_units)
-        chart = partial(charts.difference_curves, gaps, arm, unit=unit, smallest=smallest, domain=domain)
+        chart = partial(arm_charts.difference_curves, gaps, arm, unit=unit, smallest=smallest, domain=domain)
+        ends = [line[-1][1] for (name, _), line in gaps.runs.items() if name == arm]
+        found = (
+            f"lower than {baseline} in {sum(end < 0 for end in ends)} of {words.counted(len(ends), 'pair')} at the end"
+        )
         panels.append(
             Panel(
-                f"{arm} {words.MINUS} {baseline}, n = {gaps.n[arm]}",
+                f"{arm}: {found}",
                 chart,
-                f"{metric} of {arm} minus {baseline} of the same seed, by step, {words.counted(gaps.n[arm], 'pair')}.",
+                f"{metric} of {arm} minus {baseline} of the same seed, by step: {found}.",
             )
         )
     caption = (
-        f"{metric} minus {baseline} of the same seed, by step. Thin lines: single pairs; thick line: their mean; grey, "
-        f"where a claim declares one: differences too small to matter. {_tested(context)}; the rest is description."
+        f"{metric} minus {baseline} of the same seed, by step. Thin lines: single pairs; band: {RANGE}; thick line: "
+        f"their mean; grey, where a claim declares one: differences too small to matter. {_tested(context)}; the rest "
+        "is description."
     )
     return Figure(f"{metric} minus {baseline}, seed by seed", caption + _thinning(gaps), tuple(panels))
 
@@ -114,8 +138,8 @@ def _thinning(traced: Curves) -> str:
     if traced.thinned == 1:
         return ""
     return (
-        f" Thinned for size: of every {traced.thinned} evaluations a thin line keeps the lowest and the highest, "
-        "and a mean line keeps the first."
+        f" Thinned for size: of every {traced.thinned} evaluations a thin line and a band keep the lowest and the "
+        "highest, and a mean line keeps the first."
     )
 
 
@@ -179,28 +203,113 @@ def by_block_section(context: ReportContext) -> Section | None:
         for stem, members in families(context.evidence).items()
     )
     blocks = (block for found in profiles for block in (_figure(context, found), _table(context, found)))
-    return context.outcomes("by-block", "From block to block", blocks)
+    return context.outcomes("by-block", "From block to block", chain(blocks, _by_class(context)))
 
 
 def _figure(context: ReportContext, found: Profiles) -> Figure:
-    values = [value for one in (*found.runs.values(), *found.first.values()) for value in one.values()]
-    logarithmic = min(values) > 0.0
     deepest = max(max(one) for one in found.runs.values())
+    places = [(block, f"{block:g}") for block in whole_ticks(deepest, 6)]
+    spreads = {arm: _spreads([one for (name, _), one in found.runs.items() if name == arm]) for arm in found.last}
+    unit = words.unit_of(f"{found.metric}_0")
+    title = f"{found.metric}{f' ({unit})' if unit else ''}"
     baseline = context.study.baseline
     panels = [
         Panel(
-            f"{arm}{', the baseline' if arm == baseline else ''}, n = {found.n[arm]}",
-            partial(_chart, found, arm, baseline, (min(values), max(values)), deepest, logarithmic=logarithmic),
-            f"{found.metric} by block for {arm}: {words.counted(found.n[arm], 'run')} and their mean.",
+            f"First / last: {_ratios(found, arms)}",
+            partial(
+                arm_charts.along,
+                {arm: spreads[arm] for arm in arms},
+                places,
+                ("block, from the input", title),
+                baseline=baseline,
+                began={arm: found.first[arm] for arm in arms if arm in found.first},
+            ),
+            f"{found.metric} by block. First / last: {_ratios(found, arms)}.",
         )
-        for arm in found.last
+        for arms in arm_charts.shared(list(found.last), baseline)
     ]
+    n = words.listed(f"{arm} {found.n[arm]}" for arm in found.last)
     caption = (
-        f"{found.metric} by block, from the input (0) to the output. Thin lines: single seeds at the last evaluation; "
-        f"thick line: their mean; dotted: the mean at step {found.first_step}, the first evaluation; dashed: the last "
-        f"of {baseline}. {'The scale is logarithmic. ' if logarithmic else ''}No interval is drawn."
+        f"{found.metric} by block, from the input (0) to the output, at the last evaluation. Marks: means over seeds "
+        f"(n: {n}); bars: {RANGE}; dotted: the mean at step {found.first_step}, the first evaluation. Over the panel: "
+        "the value of the first block over that of the last."
     )
+    ends = [value for one in (*found.runs.values(), *found.first.values()) for value in one.values()]
+    caption += " The scale is logarithmic." if is_wide(ends) else ""
     return Figure(f"{found.metric} from block to block", caption, tuple(panels))
+
+
+def _ratios(found: Profiles, arms: Sequence[str]) -> str:
+    shares = {arm: _shares(found, arm) for arm in arms}
+    ratios = {arm: words.compact(_significant(fmean(one), 3)) if one else NONE for arm, one in shares.items()}
+    return "; ".join(f"{arm} {ratio}" for arm, ratio in ratios.items())
+
+
+def _shares(found: Profiles, arm: str) -> list[float]:
+    """First block over last, run by run: a ratio of means would be that of the largest run."""
+    return [one[0] / one[max(one)] for (name, _), one in found.runs.items() if name == arm and one[max(one)] != 0.0]
+
+
+def _spreads(profiles: Sequence[Profile]) -> dict[float, Spread]:
+    places = set.intersection(*(set(one) for one in profiles))
+    return {float(place): _spread([one[place] for one in profiles]) for place in places}
+
+
+def _spread(values: Sequence[float]) -> Spread:
+    return Spread(fmean(values), min(values), max(values))
+
+
+def _finals(context: ReportContext, metrics: Mapping[str, str]) -> dict[str, dict[str, list[float]]]:
+    """Arm -> what a metric stands for -> final values of its runs, for metrics that were recorded."""
+    found: dict[str, dict[str, list[float]]] = {}
+    for metric, place in metrics.items():
+        for (arm, _), value in sorted(context.evidence.final(metric).items()):
+            found.setdefault(arm, {}).setdefault(place, []).append(value)
+    return {arm: found[arm] for arm in context.study.arms if arm in found}
+
+
+def _by_position(context: ReportContext) -> Iterator[Figure]:
+    found = _finals(context, POSITIONS)
+    places = [place for place in POSITIONS.values() if any(place in one for one in found.values())]
+    whole = {arm: one for arm, one in found.items() if set(one) == set(places)}
+    if len(places) < 2 or not whole:
+        return
+    baseline = context.study.baseline
+    ticks = [(float(at), place) for at, place in enumerate(places)]
+    lines = {arm: {float(at): _spread(line[place]) for at, place in enumerate(places)} for arm, line in whole.items()}
+    gaps = {arm: words.compact(_significant(line[1.0].mean - line[0.0].mean, 3)) for arm, line in lines.items()}
+    panels = []
+    for arms in arm_charts.shared(list(whole), baseline):
+        said = f"{places[1].capitalize()} minus {places[0]}: " + "; ".join(f"{arm} {gaps[arm]}" for arm in arms)
+        titles = ("positions of the window", "loss (nats/token)")
+        part = partial(arm_charts.along, {arm: lines[arm] for arm in arms}, ticks, titles, baseline=baseline)
+        panels.append(Panel(said, part, f"Loss by position in the window. {said}."))
+    n = words.listed(f"{arm} {len(next(iter(one.values())))}" for arm, one in whole.items())
+    caption = f"Loss by position in the window, at the last step. Marks: means over seeds (n: {n}); bars: {RANGE}."
+    if "beyond" in places:
+        caption += " Beyond: the positions from the context length to twice it."
+    yield Figure("Loss by position", caption, tuple(panels))
+
+
+def _by_class(context: ReportContext) -> Iterator[Figure]:
+    found = _finals(context, {f"embedding/norm_{name}": name.replace("_", " ") for name in TOKEN_CLASSES})
+    if not found:
+        return
+    spreads = {arm: {name: _spread(one) for name, one in classes.items()} for arm, classes in found.items()}
+    panels = []
+    for arms in arm_charts.shared(list(found), context.study.baseline):
+        largest = {arm: max(spreads[arm], key=lambda name: spreads[arm][name].mean) for arm in arms}
+        said = "; ".join(f"{arm}: largest of {name}" for arm, name in largest.items())
+        part = partial(
+            arm_charts.by_class, {arm: spreads[arm] for arm in arms}, "embedding/norm", baseline=context.study.baseline
+        )
+        panels.append(Panel(said, part, f"Embedding norm by token class. {said}."))
+    n = words.listed(f"{arm} {max(map(len, one.values()))}" for arm, one in found.items())
+    caption = (
+        f"{METRICS['embedding/norm'].definition[0].upper()}{METRICS['embedding/norm'].definition[1:]}, by the class of "
+        f"the token at the position, at the last step. Marks: means over seeds (n: {n}); bars: {RANGE}."
+    )
+    yield Figure("Embedding norm by token class", caption, tuple(panels))
 
 
 def _table(context: ReportContext, found: Profiles) -> Table:
@@ -208,17 +317,14 @@ def _table(context: ReportContext, found: Profiles) -> Table:
     definition = METRICS[f"{found.metric}_0"].definition.replace("block 0 (from 0)", "a block")
     for arm, line in found.last.items():
         deepest = max(line)
-        # The ratio is taken run by run: a ratio of means would be that of the largest run.
-        shares = [
-            one[0] / one[max(one)] for (name, _), one in found.runs.items() if name == arm and one[max(one)] != 0.0
-        ]
+        shares = _shares(found, arm)
         rows.append(
             (
                 arm,
                 str(deepest + 1),
-                words.compact(_rounded(line[0])),
-                words.compact(_rounded(line[deepest])),
-                words.compact(_rounded(fmean(shares))) if shares else NONE,
+                words.compact(_significant(line[0], 3)),
+                words.compact(_significant(line[deepest], 3)),
+                words.compact(_significant(fmean(shares), 3)) if shares else NONE,
                 str(found.n[arm]),
             )
         )
@@ -229,33 +335,6 @@ def _table(context: ReportContext, found: Profiles) -> Table:
         note=f"First / last is the mean of the runs' own ratios; below 1, {found.metric} falls towards the input. "
         f"{definition[0].upper()}{definition[1:]}.",
     )
-
-
-def _chart(
-    found: Profiles, arm: str, baseline: str, domain: tuple[float, float], deepest: int, *, logarithmic: bool
-) -> alt.LayerChart:
-    x = quantity(alt.X, "block", (0, deepest), title="block", tickMinStep=1, tickCount=min(deepest, 6), format="d")
-    scale = alt.Scale(domain=list(domain), type="log" if logarithmic else "linear", nice=logarithmic, zero=False)
-    labels: dict[str, Any] = {"format": "~g"} if logarithmic else {"labelExpr": PLAIN}
-    axis = alt.Axis(title=found.metric, tickCount=5, titleLimit=210, **labels)
-    y = alt.Y("value:Q", scale=scale, axis=axis)
-    colour = INK if arm == baseline else BLUE
-
-    def line(values: Profile, **how: Any) -> Any:
-        points = [{"block": block, "value": value} for block, value in sorted(values.items())]
-        return alt.Chart(inline(points)).mark_line(**how).encode(x=x, y=y)
-
-    layers = [
-        line(values, color=colour, strokeWidth=0.8, opacity=0.5)
-        for (name, _), values in found.runs.items()
-        if name == arm
-    ]
-    if arm != baseline and baseline in found.last:
-        layers.append(line(found.last[baseline], color=INK, strokeDash=[5, 3], strokeWidth=1.5))
-    if arm in found.first:
-        layers.append(line(found.first[arm], color=colour, strokeDash=[1, 3], strokeWidth=1.6))
-    layers.append(line(found.last[arm], color=colour, strokeWidth=2.4))
-    return dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
 
 
 def _by_block(rows: Any) -> Profile:
@@ -271,6 +350,6 @@ def _has(runs: Mapping[tuple[str, int], Profile], arm: str) -> bool:
     return any(name == arm for name, _ in runs)
 
 
-def _rounded(value: float) -> float:
-    """Three significant digits: these range over many powers of ten."""
-    return float(f"{value:.3g}")
+def _significant(value: float, digits: int) -> float:
+    """So many significant digits: these range over many powers of ten."""
+    return float(f"{value:.{digits}g}")

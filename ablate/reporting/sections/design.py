@@ -139,8 +139,11 @@ def power_figure(design: Design) -> Figure | None:
         return None
     said = "; ".join(f"{n} seeds: {words.share(share)}" for n, share in power or adopting)
     chart = partial(power_by_seeds, power, adopting, registered=design.n_seeds)
+    here = dict(power or adopting).get(design.n_seeds)
+    of = "least power" if power else "chance of adoption"
+    ended = "" if here is None else f": {of} {words.share(here)} with the registered {design.n_seeds}"
     return Figure(
-        "Power by number of seeds",
+        f"Power by number of seeds{ended}",
         "Solid line and discs: the least power over the hypotheses that the decision asks to be supported. Dashed line "
         "and rings: the chance of any adopting verdict. Both with every claim true at the effect where its power is "
         "stated, by simulation of the registered rule. Vertical line: the "

@@ -7,10 +7,12 @@ of a family by block is in one table of its family.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from statistics import fmean
 
 from ablate.judge.verdict import ArmSummary
-from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
+from ablate.reporting import arm_charts, estimates
+from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise
 from ablate.reporting.estimates import NONE
@@ -54,6 +56,7 @@ def _blocks(context: ReportContext) -> Iterator[Block]:
             "value at the last step."
         )
         yield Table(caption, _COLUMNS, first, note=EACH_BY_ITSELF, grouped=True)
+    yield from _cost_and_quality(context, claimed)
     for group, metrics in grouped.items():
         if metrics:
             about = _ABOUT[group] if group in (OWN, TASKS, OTHERS) else f"suite {group}, {_ABOUT[group]}"
@@ -63,6 +66,40 @@ def _blocks(context: ReportContext) -> Iterator[Block]:
         yield _family(context, stem, members)
     if by_bin:
         yield Paragraph(f"What was recorded bin by bin is under {RELIABILITY}.", "aside")
+
+
+def _cost_and_quality(context: ReportContext, claimed: Sequence[str]) -> Iterator[Figure]:
+    """The first claimed metric over the time of training, for arms whose runs recorded both."""
+    seconds = {run.cell: run.train_s for run in context.evidence.runs if run.status == "done" and run.train_s > 0.0}
+    final = context.evidence.final(claimed[0]) if claimed else {}
+    points: dict[str, list[tuple[float, float]]] = {}
+    for cell, value in sorted(final.items()):
+        if cell in seconds:
+            points.setdefault(cell[0], []).append((seconds[cell], value))
+    found = {arm: points[arm] for arm in context.study.arms if arm in points}
+    if len(found) < 2:
+        return
+    metric, baseline, n = claimed[0], context.study.baseline, {arm: len(runs) for arm, runs in found.items()}
+    unit = words.unit_of(metric, own=context.study.own_units)
+    mean = {arm: tuple(fmean(one[side] for one in runs) for side in (0, 1)) for arm, runs in found.items()}
+    panels = []
+    for arms in arm_charts.shared(list(found), baseline):
+        said = "; ".join(
+            f"{arm}: {words.compact(float(f'{mean[arm][1]:.4g}'))} in {words.duration(mean[arm][0])}" for arm in arms
+        )
+        chart = partial(
+            arm_charts.scatter,
+            {arm: found[arm] for arm in arms},
+            ("seconds of training of a run", f"{metric} ({unit})" if unit else metric),
+            baseline=baseline,
+        )
+        panels.append(Panel(said, chart, f"{metric} over the time of training. Means over seeds: {said}."))
+    caption = (
+        f"{metric} at the last step over the seconds in training steps. Small marks: runs; large: means over seeds (n: "
+        f"{words.listed(f'{arm} {n[arm]}' for arm in found)}). What else the machine did at the time moves a run "
+        "sideways. No interval is drawn."
+    )
+    yield Figure(f"Cost and {metric}", caption, tuple(panels))
 
 
 def _named(context: ReportContext) -> list[str]:

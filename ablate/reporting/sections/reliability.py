@@ -178,7 +178,8 @@ def _figure(context: ReportContext, found: Mapping[str, list[Bin]]) -> Figure:
     n = {arm: max(one.n_runs for one in members) for arm, members in found.items()}
     panels = tuple(
         Panel(
-            f"{arm}{', the baseline' if arm == baseline else ''}, n = {n[arm]}",
+            f"{arm}{', the baseline' if arm == baseline else ''}: accuracy below confidence in {_below(members)} of "
+            f"{words.counted(len(members), 'bin')}, n = {n[arm]}",
             partial(_chart, members, largest, BLUE if arm != baseline else INK),
             _in_words(arm, members, n[arm]),
         )
@@ -197,14 +198,17 @@ def _figure(context: ReportContext, found: Mapping[str, list[Bin]]) -> Figure:
     return Figure("Accuracy over confidence", caption, panels)
 
 
+def _below(members: Sequence[Bin]) -> int:
+    return sum(fmean(one.accuracies.values()) < fmean(one.confidences.values()) for one in members)
+
+
 def _in_words(arm: str, members: Sequence[Bin], n: int) -> str:
-    below = sum(fmean(one.accuracies.values()) < fmean(one.confidences.values()) for one in members)
     fullest = max(members, key=lambda one: one.share)
     return (
         f"Reliability of {arm}: accuracy over confidence in {words.counted(len(members), 'bin')}, "
-        f"{words.counted(n, 'run')}; in {below} of them accuracy lies below confidence. The fullest bin, with "
-        f"{words.share(fullest.share)} of the tokens, has confidence {fmean(fullest.confidences.values()):.2f} and "
-        f"accuracy {fmean(fullest.accuracies.values()):.2f}."
+        f"{words.counted(n, 'run')}; in {_below(members)} of them accuracy lies below confidence. The fullest bin, "
+        f"with {words.share(fullest.share)} of the tokens, has confidence {fmean(fullest.confidences.values()):.2f} "
+        f"and accuracy {fmean(fullest.accuracies.values()):.2f}."
     )
 
 

@@ -49,7 +49,7 @@ def _paired(context: ReportContext, finding: Finding) -> Panel:
     left, right = (side[1:-1] if side.startswith("(") else side for side in (claim.left_side, claim.right_side))
     lower = sum(pair.difference < 0 for pair in finding.pairs)
     return Panel(
-        f"{finding.label}: {finding.claim}, n = {finding.n}",
+        f"{finding.label}: {finding.claim}, n = {finding.n}; left side lower in {lower} of {len(finding.pairs)}",
         partial(charts.paired, finding, left, right),
         f"Paired plot of {finding.metric}, {right} against {left}: lower on the left side of the claim in "
         f"{lower} of {len(finding.pairs)} seeds.",
@@ -60,7 +60,7 @@ def _single(context: ReportContext, finding: Finding) -> Panel:
     left = context.study.claims[finding.hypothesis].left_side
     lower = sum(pair.difference < 0 for pair in finding.pairs)
     return Panel(
-        f"{finding.label}: {finding.claim}, n = {finding.n}",
+        f"{finding.label}: {finding.claim}, n = {finding.n}; lower in {lower} of {len(finding.pairs)}",
         partial(by_seed, finding),
         f"{finding.metric} of {left} by seed: lower than {words.compact(finding.pairs[0].right)} in {lower} of "
         f"{len(finding.pairs)} seeds.",
