@@ -87,11 +87,14 @@ class Document:
 
     @property
     def on_opening(self) -> tuple[Block, ...]:
-        """The blocks of the first screen, its figure with a name and the legend as its caption."""
-        legends = [one.text for one in self.opening if isinstance(one, Paragraph) and one.tone == "aside"]
+        """The blocks of the first screen for paper: the legend is the caption of the figure, which has a name."""
+        legends = [one for one in self.opening if isinstance(one, Paragraph) and one.tone == "aside"]
         return tuple(
-            replace(one, name=FOREST, caption=legends[-1] if legends else "") if isinstance(one, Figure) else one
+            replace(one, name=FOREST, caption=" ".join(legend.text for legend in legends))
+            if isinstance(one, Figure)
+            else one
             for one in self.opening
+            if one not in legends
         )
 
     @property
