@@ -104,7 +104,7 @@ def _readme(
         "This folder holds a pre-registered comparison of ways to train a model: what was promised before the first "
         "run, the records of every run, and the verdict that the promised rule gives on them.",
         _heading("Verdict"),
-        _verdict(decision, study.analysis.test),
+        _verdict(decision),
         f"Registered {registration.registered_at}, sha256 {registration.sha256}.",
     ]
     if page in files:
@@ -141,16 +141,15 @@ def _lines(part: str) -> list[str]:
     return lines
 
 
-def _verdict(decision: Decision | None, test: str) -> str:
+def _verdict(decision: Decision | None) -> str:
     if decision is None:
         return "None yet: the study has not been decided, or its verdict is not in this bundle."
     if decision.status == "inadmissible":
         failed = [check.name for check in decision.checks if not check.passed and check.severity == "inadmissible"]
-        why = "".join(f"\n- not so: {name}" for name in failed)
+        why = "".join(f"\n- failed check: {name}" for name in failed)
         return f"No verdict: the evidence is inadmissible by the registered rules.\n{decision.because}{why}"
-    counts = ", ".join(f"{one.hypothesis} is {one.outcome} (n = {one.n})" for one in decision.findings)
-    verdict = "No verdict" if decision.verdict is None else decision.verdict
-    return f"{verdict}\n{decision.because}" + f"\nHypotheses, by the test {test}: {counts}." * bool(counts)
+    found = "".join(f"\n- {one.hypothesis}, {one.outcome}: {one.sentence}" for one in decision.findings)
+    return f"{decision.verdict or 'No verdict'}\n{decision.because}{found}"
 
 
 def _listing(files: Sequence[str], study: str) -> list[str]:
