@@ -75,17 +75,17 @@ def decide(
     with with_evidence(open_study(Path(path), root)) as (context, used):
         registration = require_registered(context)
 
-        def told(decided: Decided) -> None:
+        def show(decided: Decided) -> None:
             if announce is not None:
                 announce(replace(decided, evidence_path=used))
 
         if not mirror:
-            return replace(_decide(context, registration, now, told), evidence_path=used)
+            return replace(_decide(context, registration, now, show), evidence_path=used)
         from ablate.api.mirroring import mirror_decided
         from ablate.trackers.target import usable
 
         targets = [usable(word) for word in mirror]
-        decided = _decide(context, registration, now, told)
+        decided = _decide(context, registration, now, show)
         mirror_decided(context, decided, targets, note)
         return replace(decided, evidence_path=used)
 
@@ -199,9 +199,9 @@ def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
     if sha256_bytes(verdict_bytes(decision)) != entries[-1].body["verdict_sha256"]:
         decision = as_worded(context.root, entries[-1], decision)
     done = Decided(decision, registration, evidence.ledger_head)
-    told = [page for form, page in PAGES.items() if form in forms]
-    if told:
-        done = _tell(context, registration, entries[-1], decision, evidence, published=published, at=now(), only=told)
+    chosen = [page for form, page in PAGES.items() if form in forms]
+    if chosen:
+        done = _tell(context, registration, entries[-1], decision, evidence, published=published, at=now(), only=chosen)
     if not exports:
         return done
     text, document = _composed(registration, entries[-1], decision, evidence, published)

@@ -1,6 +1,6 @@
 """Charts of arms as altair charts: by optimiser step, along blocks or positions, by class of token, over cost.
 
-Arms are told apart by colour, dash and shape at once, and lines are named where they end.
+Arms differ by colour, dash and shape at once, and lines are named where they end.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Document:
     title: str
     banner: Banner
     opening: tuple[Block, ...]
-    """What stands with the verdict on the first screen."""
+    """What is shown with the verdict on the first screen."""
     sections: tuple[Section, ...]
 
     @property

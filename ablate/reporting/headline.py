@@ -66,12 +66,12 @@ def _decisive(decision: Decision, study: Study) -> tuple[list[Finding], list[Sta
     by_arm = {one.variant: one for one in decision.stability}
     outcomes = {name: finding.outcome for name, finding in by_name.items()}
     stable = {arm: one.stable for arm, one in by_arm.items()}
-    asked = study.rule.decided_by(decision.line or 0, outcomes, stable)
-    findings = [by_name[name] for name in dict.fromkeys(one.name for one in asked if one.state != "stable")]
+    questions = study.rule.decided_by(decision.line or 0, outcomes, stable)
+    findings = [by_name[name] for name in dict.fromkeys(one.name for one in questions if one.state != "stable")]
     undecided = [finding for finding in findings if finding.outcome == "inconclusive"]
     if decision.verdict == UNDECIDED and undecided:
         return undecided, []
-    return findings, [by_arm[arm] for arm in dict.fromkeys(one.name for one in asked if one.state == "stable")]
+    return findings, [by_arm[arm] for arm in dict.fromkeys(one.name for one in questions if one.state == "stable")]
 
 
 def _stable(arm: Stability) -> str:
@@ -92,8 +92,8 @@ def clause_of(study: Study, finding: Finding) -> str:
     unit = "" if finding.unit == "share" else finding.unit
     said = meaning(claim, finding.outcome, finding.smallest, unit=unit, baseline=study.baseline)
     if estimate is None:
-        told = estimates.proper(finding.sentence).rstrip(".")
-        return told[0].lower() + told[1:]
+        text = estimates.proper(finding.sentence).rstrip(".")
+        return text[0].lower() + text[1:]
     counted = n_in_words(study, finding)
     if estimate.difference is None:
         return f"{said}; runs diverged, so no difference can be stated, {counted}"

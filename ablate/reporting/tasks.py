@@ -182,12 +182,12 @@ def _side(means: pd.Series, claim: Claim, weights: Mapping[str, float], seeds: S
 
 def _chances(items: pd.DataFrame) -> dict[str, float]:
     """Task -> mean over its items of one over the number of choices; none where no likelihood of a choice is sealed."""
-    asked = items[items["metric"].str.startswith(_LIKELIHOOD)]
-    if asked.empty:
+    scored = items[items["metric"].str.startswith(_LIKELIHOOD)]
+    if scored.empty:
         return {}
     # All runs met the same items: those of one of them tell.
-    variant, seed = asked["variant"].iloc[0], asked["seed"].iloc[0]
-    asked = asked[(asked["variant"] == variant) & (asked["seed"] == seed)]
-    asking = asked["metric"].str.rpartition("/")[0]
-    choices = asked.groupby([asked["task"], asked["item"], asking]).size()
+    variant, seed = scored["variant"].iloc[0], scored["seed"].iloc[0]
+    scored = scored[(scored["variant"] == variant) & (scored["seed"] == seed)]
+    asking = scored["metric"].str.rpartition("/")[0]
+    choices = scored.groupby([scored["task"], scored["item"], asking]).size()
     return {str(task): float((1.0 / found).mean()) for task, found in choices.groupby(level=0)}

@@ -66,7 +66,7 @@ class All:
 
     parts: tuple[Condition, ...]
     over: Question | None = None
-    """What is asked of a family, under its own name, where it is written `all STATE(FAMILY)`."""
+    """The question about a family, under its own name, where it is written `all STATE(FAMILY)`."""
 
 
 @dataclass(frozen=True)
@@ -214,20 +214,20 @@ class _Parser:
         if found.name in self.groups and found.state != "stable":
             wrong = _Token(found.name, found.column)
             said = f"'{found.name}' is a family of {len(self.groups[found.name])} hypotheses"
-            asked = f"{found.state}({found.name})"
-            raise self.error(wrong, said, f"all {asked} or any {asked}", f"all {asked}")
+            question = f"{found.state}({found.name})"
+            raise self.error(wrong, said, f"all {question} or any {question}", f"all {question}")
         return found
 
     def quantified(self, token: _Token) -> Condition:
         """`all` or `any` of a family: the plain conjunction, or disjunction, over its hypotheses."""
-        asked = self.question(self.take())
-        if asked.name not in self.groups or asked.state == "stable":
-            wrong = _Token(asked.name, asked.column)
+        question = self.question(self.take())
+        if question.name not in self.groups or question.state == "stable":
+            wrong = _Token(question.name, question.column)
             known = listed(self.groups) or "none: no hypothesis of this study is `per: task`"
-            fix = nearest(asked.name, tuple(self.groups)) or f"{asked.state}({asked.name})"
-            raise self.error(wrong, f"'{asked.name}' is no family", f"a family of hypotheses ({known})", fix)
-        each = tuple(Question(asked.state, name, asked.column) for name in self.groups[asked.name])
-        return All(each, asked) if token.text == "all" else AnyOf(each, asked)
+            fix = nearest(question.name, tuple(self.groups)) or f"{question.state}({question.name})"
+            raise self.error(wrong, f"'{question.name}' is no family", f"a family of hypotheses ({known})", fix)
+        each = tuple(Question(question.state, name, question.column) for name in self.groups[question.name])
+        return All(each, question) if token.text == "all" else AnyOf(each, question)
 
     def question(self, token: _Token) -> Question:
         state = next((known for known in STATES if known == token.text), None)

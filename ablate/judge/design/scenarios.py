@@ -83,7 +83,7 @@ def effect_scenarios(study: Study, *, divergence: float = 0.0, correlation: floa
     if margins:
         found.append(TrueEffects("gains true, every does_not claim false at its margin", gains | margins))
     if len(margins) > 1:
-        # Of a family per task one stands for all; which of them is worst the search sees.
+        # Of a family per task one represents all; which of them is worst the search sees.
         shown = [name for name in said_once(study).values() if name in margins]
         found += [
             TrueEffects(f"all true but {name}, false at its margin", gains | {name: margins[name]}) for name in shown

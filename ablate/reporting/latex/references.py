@@ -1,6 +1,6 @@
 """The works that a report cites in words: which there are, and those of a text as BibTeX and as a list of references.
 
-A report names a method with author and year where it says what was done. What is cited is what stands in its text, so
+A report names a method with author and year where it says what was done. What is cited is what its text names, so
 a method that was not used is not among its references.
 """
 
