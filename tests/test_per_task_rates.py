@@ -142,6 +142,24 @@ def error(rate: float, n: int) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("n_items", [[2, 200], [3, 50], [10, 200], [2, 2, 500]])
+@pytest.mark.parametrize("alpha", [0.05, 0.005])
+def test_tasks_of_very_unequal_size_do_not_raise_the_error_of_their_mean(n_items: list[int], alpha: float) -> None:
+    """Most of the variance is that of the large tasks in half of the studies, and of the small one in the others."""
+    rng, n, missed = np.random.default_rng([3, *n_items]), 3000, 0
+    for at in range(n):
+        spreads = [1.0, 5.0] if at % 2 else [5.0, 1.0]
+        tables = [
+            spreads[min(k, 1)] * (rng.standard_normal(size) + 0.5 * rng.standard_normal((SEEDS, size)))
+            for k, size in enumerate(n_items)
+        ]
+        bounds = macro_of(tables, tuple(range(1, SEEDS + 1))).bounds(alpha)
+        assert bounds is not None
+        missed += not bounds[0] <= 0.0 <= bounds[1]
+    assert missed / n <= alpha + 3.0 * sqrt(alpha / n), (n_items, alpha, missed / n)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(("n_tasks", "shared"), [(5, 0.0), (5, 0.9), (20, 0.0), (20, 0.9)])
 def test_a_family_of_tasks_holds_both_its_error_rates_over_seeds(n_tasks: int, shared: float) -> None:
     supported, refuted = over_seeds(n_tasks, shared, 2_000)

@@ -57,7 +57,7 @@ class ItemLayout(GrownModel):
     strata: int | None = None
     """Tasks that the items are new items of, where tasks are fixed and count alike; not written otherwise."""
     df: float | None = None
-    """Degrees of freedom over the items of such strata (Satterthwaite)."""
+    """Degrees of freedom over the items of such strata: those of the smallest."""
 
 
 class Estimate(GrownModel):

@@ -60,9 +60,9 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         why="another claim, margin, scale or reading is another test",
     ),
     AmendmentEffect(
-        fields=("hypotheses.H, added or removed", "hypotheses.H.role"),
+        fields=("hypotheses.H, added or removed", "hypotheses.H.role", "hypotheses.H.family"),
         scope="role",
-        said="every hypothesis of the role, old and new, or of the gate; H alone under correct: none",
+        said="every hypothesis of the role or family, old and new, or of the gate; H alone under correct: none",
         why="the correction runs over another family",
     ),
     AmendmentEffect(
@@ -309,6 +309,10 @@ def _hypotheses_reached(study: Study, difference: Difference) -> set[str]:
         return own
     of = {name: one.family or one.role for name, one in study.hypotheses.items()}
     moved = [*_families(difference), *(of[name] for name in own if _reshapes(field, name, difference))]
+    if _from_or_to_its_role(difference):
+        if not own:
+            return set(study.hypotheses)  # it was removed since, and nothing here says what its role was
+        moved += [study.hypotheses[name].role for name in own]
     joint = [of[name] for name in own] if study.analysis.correct == "max_t" else []
     if study.stages and moved:
         return own | set(study.hypotheses)
@@ -320,13 +324,20 @@ def _reshapes(field: str, name: str, difference: Difference) -> bool:
     return field == f"hypotheses.{name}.role" or ABSENT in (difference.registered, difference.now)
 
 
+def _from_or_to_its_role(difference: Difference) -> bool:
+    """Whether a hypothesis left a family for its role, or its role for a family: the difference names one of them."""
+    values = (difference.registered, difference.now)
+    # A hypothesis that is itself named `X.family` comes or goes as a mapping.
+    return difference.field.endswith(".family") and ABSENT in values and all(isinstance(one, str) for one in values)
+
+
 def _families(difference: Difference) -> list[str]:
     """Families that a hypothesis left or came to, from the values of the difference."""
     found = []
     for value in (difference.registered, difference.now):
         if isinstance(value, dict) and isinstance(family := value.get("family") or value.get("role"), str):
             found.append(family)
-        elif difference.field.endswith(".role") and isinstance(value, str):
+        elif difference.field.endswith((".role", ".family")) and isinstance(value, str):
             found.append(value)
     return found
 

@@ -21,7 +21,7 @@ from collections.abc import Collection
 from itertools import combinations, product
 
 from prereg.frozen import FrozenModel
-from prereg.rule.condition import OUTCOMES, All, AnyOf, Condition, Not, Outcome, Question, holds, questions
+from prereg.rule.condition import OUTCOMES, All, AnyOf, Condition, Not, Outcome, Question, State, holds
 from prereg.study.designs.ties import ROLE, TieBreakers, line_of_the_tie
 from prereg.study.spec import Study
 from prereg.text import compact, listed
@@ -54,6 +54,19 @@ def adopting_claims(study: Study, names: Collection[str]) -> tuple[str, ...]:
     all."""
     deciding = tuple(name for name in names if study.hypotheses[name].role == ROLE)
     return deciding or tuple(names)
+
+
+def resting_on_worse(study: Study) -> tuple[tuple[str, str], ...]:
+    """(verdict, hypothesis) of each line that needs `supported(H)` where H says, by `raises` or `lowers`, that a metric
+    gets worse: such a claim may be turned the wrong way round."""
+    found = []
+    for verdict, names in needed_support(study).items():
+        for name in sorted(names):
+            claim = study.claims[name]
+            worse = {"raises": "lower", "lowers": "higher"}.get(claim.verb.removesuffix("_by"))
+            if worse is not None and claim.better == worse and study.components is None:
+                found.append((verdict, name))
+    return tuple(found)
 
 
 def _supports(condition: Condition, wanted: bool = True) -> set[str]:
@@ -180,6 +193,7 @@ def tie_errors(study: Study) -> str:
     Such a verdict is wrong if the arm is not better by the margin, or if a finding that the tie needs is false. Where
     the tie needs all of its findings, one that is false must have been made, which has at most alpha; where none is
     false, a tie-breaking claim must be, and over all of them that has at most alpha too (intersection-union test).
+    Where it may hold by one of several findings, `_errors_of_the_tie` says how many alphas add up.
     """
     ties = study.tie_breakers
     if not isinstance(ties, TieBreakers):
@@ -194,12 +208,11 @@ def tie_errors(study: Study) -> str:
             "assumptions hold; nothing bounds how often arms are called tied that are not, because the tie rests on "
             f"the absence of a finding ({listed(absent)}), which is the likeliest end of a small study"
         )
-    kinds = {(one.state, study.hypotheses[one.name].role) for one in questions(condition) if one.state != "stable"}
-    several = _either(condition)
-    at_most = min(1.0, alpha * (len(kinds) if several else 1))
+    errors = _errors_of_the_tie(study, condition)
+    tie = "the tie is a finding" if errors == 1 else "the tie may be one of several findings, whose errors add up"
     return (
         "wrong (a finding that the tie needs is false, or the arm is not better by the margin) in at most "
-        f"{compact(at_most)}, where the tests' assumptions hold: the tie is a finding, and any false support of the "
+        f"{compact(min(1.0, alpha * errors))}, where the tests' assumptions hold: {tie}, and any false support of the "
         f"{n} tie-breaking claims has at most {compact(alpha)}"
     )
 
@@ -230,14 +243,46 @@ def absences_of(condition: Condition, wanted: bool = True) -> tuple[str, ...]:
             return tuple(dict.fromkeys(one for part in parts for one in absences_of(part, wanted)))
 
 
-def _either(condition: Condition) -> bool:
-    """Whether a condition may hold by one of several findings."""
+def _errors_of_the_tie(study: Study, condition: Condition) -> int:
+    """How many errors of at most alpha each can make a verdict by a tie-breaker wrong, whatever the true effects are.
+
+    One where a single case is left. Else the tie may rest on a false finding of any kind, and where another case is
+    true, on that one and a false tie-breaking claim. The two do not go together where every kind has one case: the case
+    that is true takes its kind away.
+    """
+    cases = _cases(condition)
+    if len(cases) == 1:
+        return 1
+    kinds = [kind for case in cases for kind in {_kind(study, *finding) for finding in case}]
+    found = set(kinds)
+    if len(found) < len(kinds) or frozenset() in cases:
+        found.add(_kind(study, study.families[ROLE][0], "supported"))
+    return len(found)
+
+
+def _kind(study: Study, name: str, state: State) -> tuple[State, str]:
+    """Findings of one kind have one alpha for any false one among them: those that are corrected together."""
+    groups = study.corrected_together if state == "supported" else study.families
+    return state, next(group for group, names in groups.items() if name in names)
+
+
+def _cases(condition: Condition, wanted: bool = True) -> set[frozenset[tuple[str, State]]]:
+    """The findings (hypothesis, outcome) by which a condition may hold, those that are needed together in one set; an
+    empty set where it may hold by what is stable. Of conditions without absences."""
     match condition:
-        case Question():
-            return False
+        case Question(state="stable"):
+            return {frozenset()}
+        case Question(state="inconclusive", name=name):
+            # Not inconclusive, since there are no absences: either finding will do.
+            return {frozenset({(name, "supported")}), frozenset({(name, "refuted")})}
+        case Question(state=state, name=name):
+            return {frozenset({(name, state)})}
         case Not(part=part):
-            return _either(part)
-        case All(parts=parts):
-            return any(_either(part) for part in parts)
-        case AnyOf():
-            return True
+            return _cases(part, not wanted)
+        case All(parts=parts) | AnyOf(parts=parts):
+            found = [_cases(part, wanted) for part in parts]
+            if isinstance(condition, AnyOf) is wanted:
+                return set().union(*found)
+            needed = frozenset().union(*(case for cases in found if len(cases) == 1 for case in cases))
+            several = set().union(*(cases for cases in found if len(cases) > 1))
+            return several | {needed} if needed or not several else several

@@ -53,7 +53,9 @@ items, deviations d_i of the items' means over seeds and r_si of the interaction
 
     items: sum over k of sum d_i^2 / (K^2 n_k (n_k - 1))        interaction: the same of r_si^2 / (S (S - 1))
 
-and t_I has Satterthwaite's degrees of freedom over the tasks, at least those of the smallest task.
+and t_I has the degrees of freedom of the smallest task. A t with those errs no more often than its level, whatever the
+variances of the tasks (Hajek 1962). Satterthwaite's do not hold: with two tasks of 2 and 200 items, whose items have
+SDs of 1 and 5, five seeds and no effect they erred in .112 at .05 and in .042 at .005 (3,000 simulated studies).
 
 **Pigeonhole bootstrap** (McCullagh 2000, Owen 2007): seeds and items are drawn independently, each with replacement,
 and every drawn cell is counted as often as its row times its column. Its percentile interval is description: its
@@ -324,7 +326,7 @@ def spread_of(table: Floats, weights: Floats) -> Spread:
 
 
 def spread_within(table: Floats, strata: npt.NDArray[np.int64]) -> tuple[Spread, float]:
-    """The same of seeds x items within strata that weigh alike, and Satterthwaite's degrees of freedom of the units.
+    """The same of seeds x items within strata that weigh alike, and the degrees of freedom of the smallest stratum.
     Raises `NoTestError` where a stratum has one item."""
     sizes = np.bincount(strata).astype(np.float64)
     if sizes.min() < 2.0:
@@ -335,9 +337,8 @@ def spread_within(table: Floats, strata: npt.NDArray[np.int64]) -> tuple[Spread,
     rest = table - by_task[:, strata] - apart
     units = np.bincount(strata, weights=apart**2) * share
     both = np.bincount(strata, weights=(rest**2).sum(axis=0)) * share / (n_seeds * (n_seeds - 1))
-    total, squares = float(units.sum()), float((units**2 / (sizes - 1.0)).sum())
-    spread = Spread(seeds=float(by_task.mean(axis=1).var(ddof=1)) / n_seeds, units=total, both=float(both.sum()))
-    return spread, total**2 / squares if squares > 0.0 else float((sizes - 1.0).sum())
+    by_seeds = float(by_task.mean(axis=1).var(ddof=1)) / n_seeds
+    return Spread(seeds=by_seeds, units=float(units.sum()), both=float(both.sum())), float(sizes.min() - 1.0)
 
 
 def tail_of(weights: Floats) -> Tail:

@@ -127,6 +127,13 @@ WORKS: Mapping[str, Work] = {
         {"booktitle": "Proceedings of the 34th International Conference on Machine Learning", "pages": "1321–1330"},
         ("Guo et al. 2017",),
     ),
+    "hajek1962": _article(
+        "Hájek, Jaroslav",
+        "Inequalities for the generalized Student's distribution and their applications",
+        1962,
+        "Selected Translations in Mathematical Statistics and Probability, 2, 63–74",
+        ["Hajek 1962"],
+    ),
     "hedges1981": _article(
         "Hedges, Larry V.",
         "Distribution theory for Glass's estimator of effect size and related estimators",

@@ -37,7 +37,7 @@ ABOUT_ESTIMANDS = {
 }
 ABOUT_STRATA = (
     " Of a mean in which tasks count alike the tasks are strata: items are sampled within them and vary about their "
-    "own task's mean (Cochran 1977), with Satterthwaite's degrees of freedom over the tasks."
+    "own task's mean (Cochran 1977), with the degrees of freedom of the smallest task (Hajek 1962)."
 )
 
 

@@ -5,7 +5,8 @@
 becomes no_harm.TASK about harness/accuracy/TASK for every task of `measure.harness`, in the order of their names. They
 are a family of their own, corrected over the tasks, and the decision asks of all or any of them by the one name. They
 are written when the file is read, from the pack that lies here, or where it does not from the study's own lock; the
-registration holds them one by one.
+registration holds them one by one, each with its `family`. A file does not say `family`, and in plain data a family
+holds what one line writes: a claim corrected alone is not corrected.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args
 from prereg.errors import FieldPath, field_error
 from prereg.metrics.catalogue import ITEM_METRICS, OF_TASKS, task_of
 from prereg.study.analysis import Hypothesis, Role
+from prereg.study.measure import OWN_TASKS
 from prereg.text import counted, listed
 
 if TYPE_CHECKING:
@@ -26,6 +28,21 @@ _METRIC = re.compile(rf"(?<!\S){OF_TASKS}(?!\S)")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*")
 _LONGEST = 80
 _ROLES: tuple[Role, ...] = get_args(Role)
+
+
+def refuse_families(document: Mapping[str, Any]) -> None:
+    """Raise `SpecError` where a study file says `family`, which is for the claims that `with_tasks` writes."""
+    hypotheses = document.get("hypotheses")
+    for name, one in hypotheses.items() if isinstance(hypotheses, Mapping) else ():
+        if isinstance(one, Mapping) and "family" in one:
+            raise field_error(
+                ("hypotheses", name, "family"),
+                "a family is written by hand, which would take the hypothesis out of the correction over its role",
+                "no family in a file: hypotheses of one role are corrected together, and only the claims of a line "
+                "`per: task` are a family of their own",
+                "delete it; or for one claim a task NAME: {claim: ARM raises harness/accuracy, smallest: 0.02, per: "
+                "task}",
+            )
 
 
 def names_tasks(document: Mapping[str, Any]) -> str:
@@ -63,7 +80,11 @@ def with_tasks(document: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[str,
 
 
 def check_per_task(study: Study) -> None:
-    """Raise `SpecError` where hypotheses of a family are not those that one line `per: task` writes."""
+    """Raise `SpecError` where hypotheses of a family are not those that one line `per: task` writes.
+
+    Which tasks a pack has is not known here. But all lines are written over the same tasks, those of the one harness,
+    so each family has a claim about every task that any claim of the study is about, or that `lm_eval:` lists.
+    """
     for name, one in study.hypotheses.items():
         if one.per is not None:
             raise field_error(
@@ -72,14 +93,31 @@ def check_per_task(study: Study) -> None:
                 "a study read from its file, next to the task pack",
                 "ablate check STUDY, in the root of the project",
             )
-    for family, names in study.task_families.items():
+    # Not by `task_families`: a family named like a role would hide there, among the hypotheses of the role.
+    families: dict[str, list[str]] = {}
+    for name, one in study.hypotheses.items():
+        if one.family is not None:
+            families.setdefault(one.family, []).append(name)
+    claimed, listed_tasks = study.tasks_claimed, _tasks_listed(study)
+    for family, names in families.items():
         place: FieldPath = ("hypotheses", names[0], "family")
-        if family in (*study.hypotheses, *_ROLES):
-            raise field_error(place, f"the family is named '{family}'", "a name that no hypothesis and no role has")
+        if family in ("", *study.hypotheses, *_ROLES):
+            required = "a name that no hypothesis and no role has"
+            raise field_error(place, f"the family is named '{family}'", required, "leave `family` out")
+        required, fix = "what a line `per: task` writes", f"{family}: {{..., per: task}}, or leave `family` out"
         shared = {_without_task(name, study) for name in names}
-        if len(shared) > 1 or any(name != f"{family}.{study.tasks_claimed.get(name)}" for name in names):
-            found = f"the family '{family}' holds other claims than one for each task"
-            raise field_error(place, found, "what a line `per: task` writes", f"{family}: {{..., per: task}}")
+        if len(shared) > 1 or any(name not in claimed or name != f"{family}.{claimed[name]}" for name in names):
+            raise field_error(place, f"the family '{family}' holds other claims than one for each task", required, fix)
+        tasks = {claimed[name] for name in names}
+        lacking = sorted({*claimed.values(), *listed_tasks} - tasks)
+        if lacking:
+            raise field_error(place, f"the family '{family}' has no claim about the task '{lacking[0]}'", required, fix)
+        unlisted = sorted(tasks - listed_tasks) if listed_tasks else []
+        if unlisted:
+            found = (
+                f"the family '{family}' has a claim about the task '{unlisted[0]}', which measure.harness does not list"
+            )
+            raise field_error(place, found, required, fix)
 
 
 def said_once(study: Study) -> dict[str, str]:
@@ -94,7 +132,7 @@ def said_once(study: Study) -> dict[str, str]:
 def of_any_task(study: Study, label: str, text: str) -> str:
     """What is said of the first hypothesis of a family, without its task; any other text as it is."""
     names = study.task_families.get(label)
-    return text if names is None else text.replace(f"/{study.tasks_claimed[names[0]]}", "")
+    return text if names is None else re.sub(rf"/{re.escape(study.tasks_claimed[names[0]])}(?!\w)", "", text)
 
 
 def tasks_of(study: Study, label: str) -> tuple[str, ...]:
@@ -183,6 +221,14 @@ def _of_line(name: str, one: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[
 
 def _without_task(name: str, study: Study) -> str:
     """A claim and its settings but for the task."""
-    one, task = study.hypotheses[name], task_of(study.claims[name].metric)
-    plain: Hypothesis = one.model_copy(update={"claim": one.claim.replace(f"/{task}", "")})
+    one, metric = study.hypotheses[name], study.claims[name].metric
+    # The metric as a whole: of harness/accuracy/acc not the first "/acc".
+    of_all = metric.removesuffix(f"/{task_of(metric)}")
+    plain: Hypothesis = one.model_copy(update={"claim": one.claim.replace(metric, of_all)})
     return plain.model_dump_json()
+
+
+def _tasks_listed(study: Study) -> set[str]:
+    """The tasks that the study itself lists, after `lm_eval:`; none where they are those of a pack."""
+    tasks = "" if study.measure.harness is None else study.measure.harness.tasks
+    return set(tasks.removeprefix(OWN_TASKS).split(",")) if tasks.startswith(OWN_TASKS) else set()

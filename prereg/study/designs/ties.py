@@ -30,10 +30,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
-from prereg.errors import SpecError, field_error, nearest
+from prereg.errors import RuleError, SpecError, field_error, nearest
 from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
-from prereg.rule.condition import AnyOf, parse_condition
+from prereg.rule.condition import AnyOf, Groups, parse_condition
 from prereg.study.analysis import Hypothesis, Read, Role
 from prereg.study.claim import percent_of
 from prereg.study.designs import percent
@@ -120,10 +120,12 @@ class TieBreakers(FrozenModel):
                 found[name] |= {"read": one.model_dump(mode="json")["read"], "better": one.better}
         return found
 
-    def lines(self, when: str) -> list[dict[str, str]]:
-        """The lines of the decision, under the condition of the tie."""
+    def lines(self, when: str, groups: Groups) -> list[dict[str, str]]:
+        """The lines of the decision, under the condition of the tie; `groups`: the families that it can ask about."""
         condition = " ".join(when.split())
-        tied = f"({condition})" if isinstance(parse_condition(condition), AnyOf) else condition
+        parsed = parse_condition(condition, groups)
+        # `any supported(F)` is one question as it is written, and an `or` only in meaning.
+        tied = f"({condition})" if isinstance(parsed, AnyOf) and parsed.over is None else condition
         return [
             {"verdict": f"{arm} (tie broken by {one.metric})", "when": f"{tied} and supported({name})"}
             for one, names in zip(self.order, self.pairs(), strict=True)
@@ -150,7 +152,10 @@ def with_ties(document: Mapping[str, Any]) -> Mapping[str, Any]:
         raise _clash(written[0])
     verdicts = [line.get("verdict") if isinstance(line, dict) else None for line in decision]
     at = _line_of_the_tie(ties, verdicts, [isinstance(one, dict) and bool(one.get("when")) for one in decision])
-    lines = ties.lines(str(decision[at]["when"]))
+    try:
+        lines = ties.lines(str(decision[at]["when"]), _families(hypotheses))
+    except RuleError as error:
+        raise error.at(field=("decision", at, "when")) from None
     return {**document, "hypotheses": {**hypotheses, **made}, "decision": [*decision[:at], *lines, *decision[at:]]}
 
 
@@ -165,7 +170,7 @@ def check_ties(study: Study) -> None:
                     (_PLACE, "between", at), f"'{arm}' is not a variant", required, nearest(arm, study.arms)
                 )
         written = ties.hypotheses({one.name: one.better for one in study.measure.own})
-        _check_lines(ties, study.decision)
+        _check_lines(ties, study.decision, study.task_families)
     for name, hypothesis in study.hypotheses.items():
         if hypothesis.role == ROLE and name not in written:
             raise field_error(
@@ -227,9 +232,19 @@ def _ties_from(raw: Mapping[str, Any]) -> TieBreakers:
         raise fault.at(field=(_PLACE, *fault.where.field)) from None
 
 
-def _check_lines(ties: TieBreakers, decision: Sequence[DecisionLine]) -> None:
+def _families(hypotheses: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """The families of plain data, which lines `per: task` have been written out to by now."""
+    found: dict[str, tuple[str, ...]] = {}
+    for name, one in hypotheses.items():
+        family = one.get("family") if isinstance(one, Mapping) else None
+        if isinstance(family, str):
+            found[family] = (*found.get(family, ()), name)
+    return found
+
+
+def _check_lines(ties: TieBreakers, decision: Sequence[DecisionLine], groups: Groups) -> None:
     at = _line_of_the_tie(ties, [line.verdict for line in decision], [bool(line.when) for line in decision])
-    wanted = ties.lines(decision[at].when or "")
+    wanted = ties.lines(decision[at].when or "", groups)
     here = [line.model_dump() for line in decision[max(0, at - len(wanted)) : at]]
     if here != wanted:
         raise field_error(
