@@ -19,6 +19,7 @@ from conftest import House, tiny_document
 from test_cli import ablate
 
 from ablate import api
+from ablate.judge.verdict import Decision
 from ablate.runner.progress import PlainWatcher
 from ablate.verification import rejudge
 from ablate.verification.bundle import manifest
@@ -147,10 +148,14 @@ def test_it_holds_what_the_house_holds_and_says_what_it_lacks(decided: House, bu
 def test_a_reader_without_the_tool_finds_the_verdict_the_command_and_the_figures(bundle: Path) -> None:
     files = files_of(bundle)
     text = files["README.txt"].decode()
-    assert "keep none" in text and "ablate verify FOLDER-OR-FILE" in text and "gain is" in text and "(n = 3)" in text
+    told = " ".join(text.split())
+    assert "keep none" in text and "ablate verify FOLDER-OR-FILE" in text and "n = 3" in text
+    decision = Decision.model_validate_json(files["reports/tiny/verdict.json"])
+    assert decision.findings
+    for finding in decision.findings:
+        assert f"- {finding.hypothesis}, {finding.outcome}: {finding.sentence}" in told
     assert max(map(len, text.splitlines())) <= 80
     assert json.loads(files["MANIFEST.json"])["ledger"]["head"] in text
-    told = " ".join(text.split())
     for name in files:
         assert name in told or name.startswith(("data/runs/", "figures/")), name
     figures = [data for name, data in files.items() if name.startswith("figures/")]

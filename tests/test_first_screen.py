@@ -77,7 +77,12 @@ def test_a_sentence_never_says_more_than_its_interval(claim: str) -> None:
             bounds, said = estimates.shown_interval(found), clause_of(study, found)
             assert bounds is not None and bounds.low is not None and bounds.high is not None
             near, far = sorted((abs(bounds.low), abs(bounds.high)))
-            excludes = bounds.low > 0 or bounds.high < 0
+            assert found.estimate is not None and found.estimate.interval is not None
+            against_zero = found.estimate.interval
+            assert against_zero.low is not None and against_zero.high is not None
+            # An interval against a margin, at 1 - 2 alpha, is too short to state a direction by itself.
+            excludes = max(bounds.low, against_zero.low) > 0 or min(bounds.high, against_zero.high) < 0
+            excludes = excludes and min(bounds.low, against_zero.low) * max(bounds.high, against_zero.high) > 0
             directed = re.match(r"layernorm (improves|worsens) validation loss by", said)
             assert not directed or (excludes and (directed[1] == "improves") == (bounds.high < 0)), said
             assert ("beyond the margin" not in said) or (excludes and near >= found.smallest), said
@@ -125,6 +130,23 @@ def test_no_end_of_an_interval_is_rounded_onto_or_across_zero_or_the_margin() ->
     for high, shown in ((0.019999, "0.019999"), (0.0200004, "0.0200004"), (0.02, "0.0200"), (0.0123, "0.0123")):
         assert re.search(rf"to \+?{shown},", clause_of(study, ending(high))), clause_of(study, ending(high))
         assert f"+{shown}]" in estimates.interval_of(ending(high))
+
+
+def test_an_interval_that_decides_nothing_is_not_rounded_onto_zero_either() -> None:
+    found = judged(one_claim("layernorm lowers val/loss"), around(-0.02, 0.02))
+    assert found.estimate is not None and found.estimate.interval is not None
+    simultaneous = found.estimate.interval.model_copy(update={"low": -0.06, "high": 0.02})
+    alone = found.estimate.interval.model_copy(update={"low": -0.041, "high": -0.00021})
+    estimate = found.estimate.model_copy(update={"interval": alone})
+    changed = found.model_copy(update={"estimate": estimate, "simultaneous": simultaneous})
+    assert estimates.interval(alone, estimates.finding_decimals(changed)) == "[−0.0410, −0.0002]"
+
+
+def test_of_a_verdict_without_the_interval_of_its_outcome_the_interval_says_what_it_is() -> None:
+    found = judged(one_claim("layernorm lowers val/loss"), around(-0.001, 0.002))
+    assert found.outcome == "refuted" and estimates.interval_of(found).endswith("(90%)")
+    older = found.model_copy(update={"margin": None})
+    assert estimates.interval_of(older).endswith("(95%, against zero)")
 
 
 def test_each_word_of_trust_is_earned_and_what_failed_comes_first() -> None:

@@ -68,7 +68,8 @@ def test_a_clean_decision_is_told_finding_by_finding() -> None:
     for check in told.decision.checks:
         assert markdown.escape(check.name) in text
     page = html.render(told)
-    assert page.count("<svg") == 2 * 2 + 4 + 3 + 2 + 3 + 2  # forests, pairs, curves and differences of two metrics
+    # Of two metrics: forests (wide and narrow), pairs, curves and differences; and the loss over the time of training.
+    assert page.count("<svg") == 2 * 2 + 4 + 3 + 2 + 3 + 2 + 1
 
 
 @pytest.mark.slow

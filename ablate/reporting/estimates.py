@@ -154,11 +154,20 @@ def finding_decimals(finding: Finding) -> int:
         shown = compact(finding.smallest)
         margin = len(shown.partition(".")[2]) if "." in shown else 0
         wanted = max(wanted, margin + 1 if finding.smallest else 0)
-    wanted = min(8, wanted)
-    bounds = shown_interval(finding)
-    ends = [] if bounds is None else [end for end in (bounds.low, bounds.high) if end is not None]
-    marks = (0.0, finding.smallest, -finding.smallest)
-    return next((more for more in range(wanted, 13) if not any(crosses(end, more, marks) for end in ends)), wanted)
+    other = [] if finding.estimate is None else [finding.estimate.interval]
+    other += [estimate.interval for estimate in finding.also]
+    deciding = apart(min(8, wanted), [shown_interval(finding)], finding.smallest)
+    all_of_them = apart(deciding, [*other, *finding.beside], finding.smallest)
+    # An interval that decides nothing may end next to zero, and is no reason to print every number in ten digits.
+    return all_of_them if all_of_them <= deciding + 3 else deciding
+
+
+def apart(decimals: int, intervals: Iterable[Interval | None], smallest: float = 0.0) -> int:
+    """At least so many decimals, and as many more as keep each end of the intervals on its side of zero and margin."""
+    ends = [end for one in intervals if one is not None for end in (one.low, one.high) if end is not None]
+    marks = (0.0, smallest, -smallest)
+    more = (more for more in range(decimals, 13) if not any(crosses(end, more, marks) for end in ends))
+    return next(more, decimals)
 
 
 def proper(sentence: str) -> str:
@@ -180,8 +189,10 @@ def difference_of(finding: Finding) -> str:
 
 
 def interval_of(finding: Finding) -> str:
-    """The interval that agrees with the outcome, and its level."""
+    """The interval that agrees with the outcome, and its level; of an older verdict, which has none, it says so."""
     if finding.estimate is None:
         return NONE
     bounds = shown_interval(finding)
-    return interval(bounds, finding_decimals(finding)) + (f" ({level(bounds.level)})" if bounds else "")
+    missing = finding.margin is None and finding.smallest and against_margin(claim_of(finding).verb, finding.outcome)
+    what = ", against zero" if missing else ""
+    return interval(bounds, finding_decimals(finding)) + (f" ({level(bounds.level)}{what})" if bounds else "")

@@ -85,7 +85,8 @@ def _stable(arm: Stability) -> str:
 def clause_of(study: Study, finding: Finding) -> str:
     """What a finding says, with its difference, deciding interval, n and margin.
 
-    Where the interval excludes zero and agrees with the outcome, the direction and its size; else the outcome.
+    Where the interval, and the one against zero, exclude zero and agree with the outcome: the direction and its size.
+    Else the outcome.
     """
     name, estimate, bounds = finding.hypothesis, finding.estimate, estimates.shown_interval(finding)
     claim = replace(study.claims[name], metric=reading(study, name))
@@ -101,7 +102,8 @@ def clause_of(study: Study, finding: Finding) -> str:
     shown_unit = f" {unit}" if unit and not ratio else ""
     on_margin = finding.margin if estimates.rests_on_margin(finding) else None
     apart = disagreement(study, name, finding.outcome, bounds, on_margin)
-    sign = _side(bounds)
+    # The interval of an outcome against the margin is at 1 - 2 alpha, too short to state a direction.
+    sign = _side(bounds) if _side(bounds) == _side(finding.simultaneous or estimate.interval) else 0
     one_effect = claim.constant is None and claim.trend is None
     if finding.outcome != "inconclusive" and sign and not apart and one_effect:
         by = f"by {_centre(estimate)}{amount(sign * estimate.difference, sign)}{shown_unit}"

@@ -40,7 +40,9 @@ def _block(block: Block) -> str:
         case Paragraph():
             return f"**{escape(block.text)}**" if block.tone == "warning" else escape(block.text)
         case Facts():
-            return "\n".join(f"- **{escape(term)}**: {escape(text)}" for term, text in block.items)
+            return "\n".join(
+                f"- **{escape(term)}**: {escape(text)}" if term else f"- {escape(text)}" for term, text in block.items
+            )
         case Table():
             return _table(block)
         case Figure(characters=lines) if lines:
@@ -62,5 +64,6 @@ def _table(table: Table) -> str:
             cells = [f"**{cell}**" if cell else cell for cell in cells]
         rows.append(cells)
     lines = ["| " + " | ".join(cells) + " |" for cells in (heads, rules, *rows)]
-    text = f"*{escape(table.caption)}*\n\n" + "\n".join(lines)
+    text = "\n".join(lines)
+    text = f"*{escape(table.caption)}*\n\n{text}" if table.caption else text
     return f"{text}\n\n{escape(table.note)}" if table.note else text

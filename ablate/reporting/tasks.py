@@ -159,7 +159,7 @@ def _described(
         except NoTestError:
             pass
         width = 0.0 if bounds is None or bounds.low is None or bounds.high is None else (bounds.high - bounds.low) / 2.0
-        decimals = estimates.decimals_for(width)
+        decimals = estimates.apart(estimates.decimals_for(width), [bounds])
         rows.append(
             (
                 str(task),

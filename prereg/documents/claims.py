@@ -91,20 +91,24 @@ def _per(study: Study, name: str) -> str:
     return "" if trend is None else f" {trend.per}"
 
 
-def reading(study: Study, name: str) -> str:
-    """The quantity that the claim compares: metric, scale, and where on its curve it is read."""
+def value_read(study: Study, name: str) -> str:
+    """What a claim reads of each run: the metric, and where on its curve."""
     hypothesis, metric = study.hypotheses[name], plain(study.claims[name].metric)
     if isinstance(hypothesis.read, AtStep):
-        text = f"{metric} at step {hypothesis.read.step:,}"
-    elif isinstance(hypothesis.read, OverLast):
-        text = f"{metric} averaged over the last {hypothesis.read.last} evaluations"
-    else:
-        best = "lowest" if study.claims[name].better == "lower" else "highest"
-        text = {
-            "final": metric,
-            "best": f"{best} {metric} of any evaluation",
-            "area": f"{metric} averaged over the steps of training",
-        }[hypothesis.read]
+        return f"{metric} at step {hypothesis.read.step:,}"
+    if isinstance(hypothesis.read, OverLast):
+        return f"{metric} averaged over the last {hypothesis.read.last} evaluations"
+    best = "lowest" if study.claims[name].better == "lower" else "highest"
+    return {
+        "final": metric,
+        "best": f"{best} {metric} of any evaluation",
+        "area": f"{metric} averaged over the steps of training",
+    }[hypothesis.read]
+
+
+def reading(study: Study, name: str) -> str:
+    """The quantity that the claim compares: what it reads, on its scale."""
+    hypothesis, text = study.hypotheses[name], value_read(study, name)
     if hypothesis.percent is not None:
         return f"geometric mean {text}"  # by so many percent of which it differs, and not of its logarithm
     return text if hypothesis.scale == "raw" else f"{_LOGARITHM[hypothesis.scale]} of the {text}"

@@ -144,7 +144,7 @@ def _curves(context: ReportContext) -> Iterator[Row]:
     if context.withheld:
         return
     claimed = [claim.metric for claim in context.study.claims.values()]
-    for metric in dict.fromkeys(["val/loss", *claimed, *context.study.tie_breakers]):
+    for metric in dict.fromkeys(["val/loss", *claimed, *context.study.shown_at_ties]):
         for (arm, seed), (steps, values) in context.evidence.lines(metric).items():
             for step, value in zip(steps.tolist(), values.tolist(), strict=True):
                 yield arm, seed, metric, step, value

@@ -29,10 +29,12 @@ from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.summaries.study import arms_table
 from prereg import text as words
 from prereg.documents import analysis_plan, measures
+from prereg.documents.claims import value_read
 from prereg.documents.configuration import arms_in_brief, base_sentences
 from prereg.documents.procedures import margin
 from prereg.documents.tuning import tuning
 from prereg.escape import latex
+from prereg.study.spec import Study
 
 IMPORTED = "every run was made here"
 """The check of where runs were made; there where any was imported."""
@@ -146,7 +148,7 @@ def tables(context: ReportContext) -> dict[str, Table]:
     if findings:
         found = [one for one in findings_section(context).blocks if isinstance(one, Table)]
         seeds = next((one for one in found if "Seed" in {column.name for column in one.columns}), None)
-        made |= {"findings": findings_table(findings), "values": values_table(findings)}
+        made |= {"findings": findings_table(findings), "values": values_table(context.study, findings)}
         made |= {} if seeds is None else {"seeds": seeds}
     components = components_section(context)
     parts = [one for one in components.blocks if isinstance(one, Table)] if components is not None else []
@@ -186,16 +188,18 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     )
 
 
-def values_table(findings: Sequence[Finding]) -> Table:
+def values_table(study: Study, findings: Sequence[Finding]) -> Table:
     """Mean, standard deviation and n of what the claims read, for each arm that a claim names."""
     rows: dict[tuple[str, str], tuple[str, ...]] = {}
     for finding in findings:
         spreads = [arm.sd for arm in finding.arms if arm.sd]
         decimals = estimates.decimals_for(min(spreads)) if spreads else 3
+        name, metric = finding.hypothesis, finding.metric
+        read = metric if study.hypotheses[name].read == "final" else value_read(study, name)
         for arm in finding.arms:
             sd = estimates.NONE if arm.sd is None else words.number(arm.sd, decimals)
             shown = (words.number(arm.mean, decimals), sd, str(arm.n))
-            rows.setdefault((finding.metric, arm.arm), (finding.metric, arm.arm, *shown))
+            rows.setdefault((read, arm.arm), (read, arm.arm, *shown))
     return Table(
         "What the claims read, by arm: mean and standard deviation over seeds, each arm by itself.",
         columns("Metric", "Arm", "Mean:", "SD:", "n:"),
