@@ -20,7 +20,7 @@ An inadmissible study is not an error: it is a result, and has its own type in `
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -30,6 +30,7 @@ from prereg.escape import visible
 
 FieldPath = tuple[str | int, ...]
 _LONGEST = 1200
+_MOST = 10
 _NAME = 200
 
 
@@ -56,17 +57,32 @@ class StudyError(Exception):
         self.required = required
         self.fix = fix
         self.where = where or Where()
+        self.others: tuple[StudyError, ...] = ()
+        """Further mistakes of the same file."""
+        self.n_left_out = 0
         super().__init__(self.text())
 
+    def followed_by(self, others: Sequence[StudyError]) -> Self:
+        """The same error with further ones of the file after it, ten in all, each message once."""
+        seen: dict[str, StudyError] = {self.text(): self}
+        first = type(self)(self.found, required=self.required, fix=self.fix, where=self.where)
+        first.others = tuple(seen.setdefault(one.text(), one) for one in others if one.text() not in seen)
+        first.n_left_out = max(0, len(first.others) + 1 - _MOST)
+        first.others = first.others[: _MOST - 1]
+        first.args = (first.text(),)
+        return first
+
     def at(self, *, file: Path | None = None, line: int | None = None, field: FieldPath = ()) -> Self:
-        """The same error, placed by a caller that knows the file, the line or the field."""
+        """The same error alone, placed by a caller that knows the file, the line or the field."""
         where = replace(
             self.where, file=file or self.where.file, line=line or self.where.line, field=field or self.where.field
         )
         return type(self)(self.found, required=self.required, fix=self.fix, where=where)
 
     def text(self) -> str:
-        """The message as a user reads it, without colour. What a file brings into it is cut to what can be read.
+        """The message as a user reads it, without colour, and those of the others after it.
+
+        What a file brings into it is cut to what can be read.
 
         A line after the first of a part is indented, so that no part can begin a line of ours.
         """
@@ -76,6 +92,8 @@ class StudyError(Exception):
             lines.append(f"  required: {_cut(self.required)}")
         if self.fix:
             lines.append(f"  try:      {_cut(self.fix)}")
+        lines += [f"error: {other.text()}" for other in self.others]
+        lines += [f"and {self.n_left_out} more"] if self.n_left_out else []
         return "\n".join(lines)
 
 

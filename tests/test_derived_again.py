@@ -301,6 +301,45 @@ def test_other_words_are_a_note_since_another_version_may_have_written_them(hous
     assert "take fast; written otherwise: because; as another version writes it, or by hand" in house.notes()
 
 
+def test_other_numbers_in_a_sentence_and_a_failed_check_left_out_are_faults_and_not_reported(house: Decided) -> None:
+    old = verdict_of(house)
+    number, check, finding = (json.loads(old) for _ in range(3))
+    number["findings"][0]["sentence"] = "fast lowers val/loss by 9.99 nats/token (n = 500 seeds, p < .0001)."
+    failed_first = sorted(check["checks"], key=lambda one: bool(one["passed"]))
+    assert not failed_first[0]["passed"]
+    check["checks"] = failed_first[1:]
+    finding["findings"].clear()
+    for lie, said in (
+        (number, "verdict.json: findings.gain.sentence states 9.99, 500, which is not found when judged here"),
+        (check, f"verdict.json: checks.{failed_first[0]['name']} is missing, and failed when judged here: "),
+        (finding, "verdict.json: findings is [], and "),
+    ):
+        redecide(house, json.dumps(lie, indent=2).encode() + b"\n")
+        assert said in house.faults()
+        with pytest.raises(EvidenceError, match="does not give the decision in the ledger"):
+            api.report(house.study)
+    redecide(house, old)
+    assert house.verified().intact, house.faults()
+
+
+def test_a_report_has_the_words_of_the_decision_and_everything_else_as_judged(
+    house: Decided, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = Decision.model_validate_json(verdict_of(house))
+    told: list[Decision] = []
+    monkeypatch.setattr(deciding, "pages", lambda _, __, decision, *___: told.append(decision) or {})
+    words = json.loads(verdict_of(house))
+    held = next(index for index, one in enumerate(words["checks"]) if one["passed"])
+    del words["checks"][held]
+    words["because"] = now.because.replace("the first that holds", "the one that decides")
+    words["findings"][0]["sentence"] = "It helps (n = 3 seeds)."
+    redecide(house, json.dumps(words, indent=2).encode() + b"\n")
+    assert house.verified().intact, house.faults()
+    assert "findings.gain.sentence (not with the numbers stated here)" in house.notes()
+    api.report(house.study)
+    assert told == [now.model_copy(update={"because": words["because"]})] and told[0] != now
+
+
 def test_a_sealed_run_that_is_gone_is_named_unless_none_is_here(house: Decided) -> None:
     place = house.run_folder("fast", 2)
     shutil.rmtree(place)

@@ -17,6 +17,7 @@ from ablate.api.context import (
     require_registered,
     utc_now,
 )
+from ablate.api.creating import new, templates
 from ablate.api.deciding import decide, report
 from ablate.api.exporting import export_model
 from ablate.api.indexing import report_index
@@ -33,6 +34,7 @@ from ablate.api.registering import (
     save,
 )
 from ablate.api.running import Imported, import_runs, mapping_template, run, write_manifest
+from ablate.api.support import unnamed_metrics_file
 from ablate.api.trying import try_out
 from ablate.runner.options import RunOptions
 
@@ -52,6 +54,7 @@ __all__ = [
     "import_runs",
     "load",
     "mapping_template",
+    "new",
     "open_study",
     "peek",
     "pin_code",
@@ -72,7 +75,9 @@ __all__ = [
     "run_on_ray",
     "save",
     "submit",
+    "templates",
     "try_out",
+    "unnamed_metrics_file",
     "utc_now",
     "write_manifest",
 ]

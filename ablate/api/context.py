@@ -75,12 +75,16 @@ def load(path: str | Path) -> Study:
 
 
 def check(path: Path, root: Path | None = None) -> StudyContext:
-    """Everything that can be known without a corpus: the file is well formed and this version can carry it out."""
-    from ablate.api.support import require_supported, require_tokenizer_files
+    """Everything that can be known without reading a corpus: the file is well formed, and
+    this version can carry it out; a study that is not registered yet names known corpora."""
+    from ablate.api.support import require_known_corpora, require_supported, require_tokenizer_files
     from prereg.metrics.user_code import pin_checks
+    from prereg.registry.registration import load_registration
 
     context = open_study(path, root)
     placed(context, lambda: require_supported(context.study))
+    if context.study.trainer == "gpt" and load_registration(context.root, context.study.study) is None:
+        placed(context, lambda: require_known_corpora(context.study, context.root))
     placed(context, lambda: require_tokenizer_files(context.study, context.root.path))
     placed(context, lambda: pin_checks(context.study, context.path.parent))  # found and read; none is executed
     if context.study.measure.harness is not None:

@@ -6,18 +6,46 @@ name, so that nobody finds out after training. Delete a line when its part lands
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePath
 
 from prereg.errors import CorpusError, FieldPath, SpecError, UnsupportedError, Where
-from prereg.registry.paths import is_device
+from prereg.registry.paths import Root, is_device
 from prereg.study.analysis import Ceiling
+from prereg.study.command import ScriptPin
 from prereg.study.sizes import Match
 from prereg.study.spec import Study
 from prereg.study.tokenizer_file import TokenizerJson, read_tokenizer
 from prereg.study.training import TokenizerFile
 
 Missing = tuple[tuple[str | int, ...], bool, str, str]
+
+
+def require_known_corpora(study: Study, root: Root) -> None:
+    """Raise `CorpusError` for a corpus that is neither here nor known by its address. Its text is not read."""
+    from ablate.data.corpora import Library
+
+    library = Library.of(root.corpora)
+    for name in dict.fromkeys(name for arm in study.arms for name in study.training(arm).data.sources):
+        try:
+            library.manifest(name)
+        except CorpusError as error:
+            raise error.at(field=("base", "data", "corpus")) from None
+
+
+def unnamed_metrics_file(study: Study, root: Root, scripts: Sequence[ScriptPin]) -> str:
+    """A note where neither the command nor the trainer's pinned files name the file of its metrics; else empty."""
+    name = study.metrics.file
+    if any(PurePath(name).name in word or "{run_dir}" in word for word in study.command):
+        return ""
+    ways = (PurePath(name).name.encode(), b"ABLATE_METRICS", b"ABLATE_RUN_DIR", b"ablate")
+    texts = ((root.path / pin.path).read_bytes() for pin in scripts)
+    if not scripts or any(way in text for text in texts for way in ways):
+        return ""
+    return (
+        f"Note: metrics are read from '{name}' in each run's own directory, which neither the command nor its script "
+        "names. ablate try shows where the trainer writes."
+    )
 
 
 def require_supported(study: Study) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from ablate.cli import corpora, proof, records, reports, runs, studies
+from ablate.cli import corpora, proof, records, registering, reports, runs, studies
 from ablate.cli.options import Exit
 from prereg.errors import StudyError, missing_gpt, missing_posix
 from prereg.escape import visible
@@ -23,6 +23,7 @@ from prereg.registry.disk import NO_ROOM
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Everyday commands": (
+        studies.new,
         studies.check,
         studies.design,
         runs.run,
@@ -32,14 +33,14 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     ),
     "Design": (
         studies.try_out,
-        studies.register,
-        studies.amend,
+        registering.register,
+        registering.amend,
         studies.plan,
-        studies.export,
+        registering.export,
         studies.schema,
         studies.explain,
     ),
-    "Proof": (proof.verify, proof.reproduce, proof.bundle, studies.seal),
+    "Proof": (proof.verify, proof.reproduce, proof.bundle, registering.seal),
     "Records": (runs.watch, runs.peek, proof.ledger, records.import_records, records.export_model),
 }
 NAMES = {studies.try_out: "try", records.import_records: "import"}
@@ -69,7 +70,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     help="Pre-registered ablation studies for language models.\n\n"
-    "\b\nStart with:\n  ablate run studies/quickstart.yaml\n  ablate decide studies/quickstart.yaml",
+    "\b\nStart with:\n  ablate new first\n  ablate run studies/first.yaml\n  ablate decide studies/first.yaml",
     epilog="Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, "
     "5 runs failed or a seal pending, 6 unfinished, 130 interrupted, 1 our bug (of reproduce: not reproduced).",
 )

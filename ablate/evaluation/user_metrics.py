@@ -1,7 +1,7 @@
 """A study's own metrics: registered code only, on a copy of the model at rest, one number back.
 
 A metric is a plain function of one argument, a `View`. It sees a copy of the model and of the validation text: what it
-does to them changes no run. It sees no hypothesis, no other run and no training text. Its module is loaded anew for
+does to them changes no run. It sees no hypothesis, no other run and no training text. Its module is loaded again for
 every evaluation, so that nothing is carried from one to the next, and a run that is resumed gives the same.
 
     returns a finite number            recorded

@@ -94,7 +94,7 @@ class Figure:
     """Panels under one caption."""
 
     name: str
-    """Empty where it stands next to what names it."""
+    """Empty where the text around it names it."""
     caption: str
     panels: tuple[Panel, ...]
     characters: tuple[str, ...] = ()

@@ -56,8 +56,7 @@ def drawn(console: Console, section: Section) -> Group:
 
 
 def show_document(console: Console, document: Document) -> None:
-    """Print a document's banner, in a frame on a terminal, what stands with it, and its sections. Why there is no
-    verdict comes first."""
+    """Print a document's banner (framed on a terminal), its opening and its sections; reasons for no verdict first."""
     banner, style = document.banner, _STATUSES.get(document.banner.status, "yellow")
     failed = [f"- {reason}" for reason in banner.failed if banner.stops]
     body = [f"{banner.word.upper()}: {banner.headline}", *failed, *banner.reasons, document.title]

@@ -299,7 +299,7 @@ class Claims:
                 end_leftover(left)
                 left.rename(own)
                 return
-            # It may wake up, and write on. A user's own trainer starts anew: nothing vouches for what it would read.
+            # It may wake up, and write on. A user's own trainer starts over: nothing vouches for what it would read.
             partial = own.with_name(f"{own.name}.partial")
             shutil.rmtree(partial, ignore_errors=True)
             partial.mkdir()

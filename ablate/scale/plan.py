@@ -22,7 +22,7 @@ MACHINE = 8
 """Devices of one machine, at most: `ablate run` spreads a run within one."""
 REFERENCES = (
     "Brown et al. 2020, table 2.1: shapes and batches of models by their size",
-    "Chowdhery et al. 2022, app. B: FLOPs a token 6 N + 12 L h s, N weights that are multiplied; MFU",
+    "Chowdhery et al. 2022, app. B: FLOPs per token 6 N + 12 L h s, N weights that are multiplied; MFU",
     "Korthikanti et al. 2022: activations; s context, b micro-batch, h width, a heads, L layers, v vocabulary",
     "Rajbhandari et al. 2020: weights, gradients and moments cut over the devices; P parameters",
 )
@@ -82,7 +82,7 @@ class Request:
     vocabulary_from: str
     n_seeds: int
     tokens: int | None
-    """Tokens a run; none: each arm's own budget."""
+    """Tokens per run; none: each arm's own budget."""
     devices: int
     device: Device
     devices_per_run: int | None = None
@@ -166,8 +166,8 @@ def _run_section(request: Request, arm: str) -> Section:
             Line("tokens", "tokens", tokens, "", "requested" if request.tokens is not None else "the study's budget"),
             Line("tokens_per_step", "tokens a step", step, "", f"batch {config.budget.batch:,} x {model.context:,}"),
             Line("steps", "steps", -(-tokens // step), "", "tokens / tokens a step"),
-            Line("flops_per_token", "FLOPs a token", each, "", "6 N + 12 L h s, forward and backward"),
-            Line("flops_per_run", "FLOPs a run", each * tokens, "", "FLOPs a token x tokens"),
+            Line("flops_per_token", "FLOPs per token", each, "", "6 N + 12 L h s, forward and backward"),
+            Line("flops_per_run", "FLOPs per run", each * tokens, "", "FLOPs per token x tokens"),
         ),
     )
 
@@ -315,12 +315,12 @@ class _Speed:
                     fix="--peak-tflops N",
                 )
             return cls(
-                peak * request.mfu, peak, peak_from, request.mfu, "ASSUMED, by --mfu", "peak x MFU / FLOPs a token"
+                peak * request.mfu, peak, peak_from, request.mfu, "ASSUMED, by --mfu", "peak x MFU / FLOPs per token"
             )
         if seen is not None:
             text = f"measured: {counted(seen.n_runs, 'run')} on {seen.device}"
             mfu = None if peak is None else seen.flops_per_s / peak
-            return cls(seen.flops_per_s, peak, peak_from, mfu, text, "measured FLOP/s / FLOPs a token")
+            return cls(seen.flops_per_s, peak, peak_from, mfu, text, "measured FLOP/s / FLOPs per token")
         return cls(None, peak, peak_from, None, "not known: no run of this device, no --mfu", "needs an MFU")
 
 
@@ -334,7 +334,7 @@ def _notes(request: Request, heaviest: str, layout: Layout, speed: _Speed) -> tu
         notes.append(
             f"Measured on {seen.device}: {seen.flops_per_s / 1e12:.4g} TFLOP/s a device, the mean of "
             f"{counted(seen.n_runs, 'run')} from {seen.low / 1e12:.4g} to {seen.high / 1e12:.4g}, "
-            "tokens x FLOPs a token / seconds in training steps."
+            "tokens x FLOPs per token / seconds in training steps."
         )
     if seen is not None and speed.mfu is not None and request.mfu is None:
         notes.append("A measured MFU is that of the recorded runs; larger matrices usually reach more.")

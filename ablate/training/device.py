@@ -100,7 +100,7 @@ class Peak:
 
     @classmethod
     def reset(cls) -> Peak:
-        """Begin anew, where the system can."""
+        """Start over, where the system can."""
         try:
             _RESET.write_text("5")
         except OSError:

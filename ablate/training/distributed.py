@@ -95,7 +95,7 @@ class Replicated(Ranks):
     """Whole weights on every rank.
 
     Gradients are averaged block by block after the last micro-batch, in pieces that never change. (Torch's own
-    DistributedDataParallel orders its pieces anew after the first step of a process: with more than two ranks a resumed
+    DistributedDataParallel reorders its buckets after the first step of a process: with more than two ranks a resumed
     run would then add in another order than the uninterrupted one, and leave its bits.)
     """
 

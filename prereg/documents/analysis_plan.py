@@ -207,7 +207,7 @@ def test_in_brief(study: Study) -> str:
     return f"{name[0].upper()}{name[1:]} {on}{beside_it}"
 
 
-def beside(study: Study) -> str:
+def secondary_tests(study: Study) -> str:
     """Tests that are reported and decide nothing."""
     also = listed(f"the {TESTS[test]}" for test in study.analysis.also)
     said = f"Reported beside the deciding test, and deciding nothing: {also}." if also else ""

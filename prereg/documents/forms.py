@@ -265,7 +265,7 @@ def _other(study: Study) -> str:
         if exploratory
         else ""
     )
-    return _joined(analysis_plan.beside(study), said, analysis_plan.tie_breakers(study)) or "None."
+    return _joined(analysis_plan.secondary_tests(study), said, analysis_plan.tie_breakers(study)) or "None."
 
 
 def _context(source: Source) -> str:

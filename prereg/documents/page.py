@@ -106,7 +106,7 @@ def _blocks(source: Source) -> dict[str, list[Block]]:
         ],
         "Tests and error rates": [
             analysis_plan.deciding_test(study),
-            analysis_plan.beside(study),
+            analysis_plan.secondary_tests(study),
             analysis_plan.families(study),
             analysis_plan.estimand(study),
         ],

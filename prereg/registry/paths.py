@@ -65,7 +65,7 @@ class Root:
         raise StudyFileError(
             f"neither {resolved} nor a folder above it holds a folder named 'studies'",
             required="a repository of studies",
-            fix="cd to one, use --root FOLDER, or begin one: mkdir studies",
+            fix="cd to one, use --root FOLDER, or begin one: ablate new NAME",
         )
 
     @property

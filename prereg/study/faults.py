@@ -1,4 +1,4 @@
-"""Validation errors as a user reads them: the one fault worth showing, in the words of the study format.
+"""Validation errors as a user reads them: the faults worth showing, in the words of the study format.
 
 Pydantic reports every branch of every union and names Python types. A study's author wants the most
 useful fault: a misspelt field before the field it left missing, the branch of a union that was meant
@@ -8,12 +8,14 @@ before the branches that were not. Lines are added by `prereg.study.load`, which
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args
 
+import yaml
 from pydantic import BaseModel, ValidationError
 
-from prereg.errors import FieldPath, SpecError, Where, nearest
+from prereg.errors import FieldPath, SpecError, StudyFileError, Where, nearest
 
 Fault = dict[str, Any]
 
@@ -47,9 +49,22 @@ _BOUNDS = {
 def spec_error(
     error: ValidationError, document: Any, model: type[BaseModel], *, form: str = "the study format"
 ) -> SpecError:
-    """The most useful fault of a validation error of `model` over `document`, which should have the `form`."""
+    """The faults of a validation error of `model` over `document`, which should have the `form`: the most useful first,
+    the others after it."""
     faults: list[Fault] = [{**fault} for fault in error.errors(include_url=False) if not _echo(fault)]
-    chosen = min(_meant(faults, document), key=_usefulness)
+    errors: dict[FieldPath, SpecError] = {}
+    for chosen in sorted(_meant(faults, document), key=_usefulness):
+        path = _path(chosen, document)
+        misspelt = (error.fix for other, error in errors.items() if other[:-1] == path[:-1])
+        if chosen["type"] == "missing" and f"did you mean '{path[-1]}'?" in misspelt:
+            continue  # it is there, under another name
+        errors.setdefault(path, _error(chosen, faults, document, model=model, form=form))
+    first, *others = errors.values()
+    return first.followed_by(others)
+
+
+def _error(chosen: Fault, faults: Sequence[Fault], document: Any, *, model: type[BaseModel], form: str) -> SpecError:
+    """One fault, at the path that a user knows."""
     path = _path(chosen, document)
     if chosen["type"] == "extra_forbidden":
         known = fields_at(model, path[:-1])
@@ -77,6 +92,60 @@ def spec_error(
         if words and required and words not in required:
             required += f"; or {words}"
     return SpecError(_found(chosen), required=required, fix=fix, where=Where(field=path))
+
+
+_LEVELS = "two spaces for each level"
+# What PyYAML says and, after a line break, the line it says it of, as a pattern -> what is meant, what is required,
+# what to type. The first that fits decides.
+_YAML = (
+    (r"character '\\t'", "a tab where the line begins", "spaces: YAML takes no tab there", _LEVELS),
+    (
+        r"mapping values are not allowed.*\n.*: .*: ",
+        "a second ': ' in one value",
+        "quotes round a text that holds ': '",
+        'title: "Dropout: does it help?"',
+    ),
+    (
+        r"mapping values are not allowed",
+        "a field below a line that has a value already",
+        "fields of one block indented by the same number of spaces",
+        _LEVELS,
+    ),
+    (r"quoted scalar", "a quote that is not closed", "a second quote of the same kind", ""),
+    (r"parsing a flow mapping", "a '{' that is not closed, or a missing comma", "{a: 1, b: 2}", ""),
+    (r"parsing a flow sequence", "a '[' that is not closed, or a missing comma", "[1, 2, 3]", ""),
+    (r"could not find expected ':'", "a line without a colon", "field: value", ""),
+    (r"that cannot start any token", "a value that begins with a sign of YAML's own", "quotes round it", ""),
+    (r"found '[]}]'", "a bracket that closes nothing", "an opening bracket before it, or quotes round the value", ""),
+    (
+        r"expected <block end>.*\n.*: *[\"']",
+        "text after a closing quote",
+        "quotes round the whole value; inside single quotes, two of them for one",
+        "",
+    ),
+    (
+        r"expected <block end>|expected the node content",
+        "a line whose indentation fits no line above it",
+        "fields of one block indented by the same number of spaces",
+        _LEVELS,
+    ),
+)
+
+
+def yaml_error(error: yaml.MarkedYAMLError, text: str) -> StudyFileError:
+    """What is wrong with a text that is no YAML, at its line, with the words that the line holds."""
+    said = f"{error.context or ''} {error.problem or ''}"
+    opened = error.context_mark if re.search("quoted|flow|expected ':'", said) else None
+    mark = opened or error.problem_mark
+    line = None if mark is None else mark.line + 1
+    shown = "" if line is None or line > text.count("\n") + 1 else text.split("\n")[line - 1].strip()
+    for pattern, found, required, fix in _YAML:
+        if re.search(pattern, f"{said}\n{shown}"):
+            what = f"{found}: {shown[:60]}" if shown else found
+            return StudyFileError(f"not YAML: {what}", required=required, fix=fix, where=Where(line=line))
+    return StudyFileError(
+        f"not YAML: {error.problem or error.context}", required="one YAML mapping", where=Where(line=line)
+    )
 
 
 def fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:

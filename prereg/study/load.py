@@ -25,7 +25,8 @@ from pydantic import JsonValue
 from prereg.errors import FieldPath, StudyError, StudyFileError, Where, nearest
 from prereg.registry.disk import open_regular, read_regular
 from prereg.registry.paths import PUBLISHED_SUFFIX, Root
-from prereg.study.designs.per_task import names_tasks, with_tasks
+from prereg.study.designs.per_task import names_tasks, refuse_families, with_tasks
+from prereg.study.faults import yaml_error
 from prereg.study.spec import Study, study_from_document
 from prereg.study.tasks import task_names
 
@@ -90,7 +91,10 @@ def load_study(path: Path, root: Path | None = None) -> Loaded:
         study = study_from_document(document)
         _check_name(study.study, path)
     except StudyError as error:
-        raise error.at(file=path, line=error.where.line or line_of(error.where.field, lines)) from None
+        first, *others = (
+            one.at(file=path, line=one.where.line or line_of(one.where.field, lines)) for one in (error, *error.others)
+        )
+        raise first.followed_by(sorted(others, key=lambda one: one.where.line or 0)) from None
     return Loaded(study=study, source_bytes=source, path=path, lines=lines)
 
 
@@ -108,8 +112,7 @@ def parse_yaml(source: bytes, lines: Lines, *, first: str = "study: NAME") -> di
     try:
         return _Builder(yaml.parse(text, Loader=yaml.SafeLoader), lines, first).document()
     except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark is not None else None
-        raise _fault(f"not YAML: {error.problem or error.context}", "one YAML mapping", line=line) from None
+        raise yaml_error(error, text) from None
     except (yaml.YAMLError, ValueError, OverflowError) as error:
         # PyYAML lets a bare ValueError out for an escape such as "\UFFFFFFFF".
         raise _fault(f"not YAML: {str(error).splitlines()[0]}", "one YAML mapping") from None
@@ -143,7 +146,7 @@ def _nearest_study(path: Path) -> str:
         known = [str(found) for found in path.parent.glob("*.yaml")]
     except (OSError, ValueError):
         known = []
-    return nearest(str(path), known) or f"there is no study in {path.parent}; write {path.parent / f'{path.stem}.yaml'}"
+    return nearest(str(path), known) or f"ablate new {path.stem}   (there is no study in {path.parent})"
 
 
 def _decode(source: bytes) -> str:
@@ -237,6 +240,7 @@ def _with_claims_per_task(
 ) -> dict[str, JsonValue]:
     """The document with claims `per: task` written out, each on the line that it is written from: over the tasks of the
     pack that lies here, else over those of the study's own lock."""
+    refuse_families(document)
     pack = names_tasks(document)
     if not pack:
         return document

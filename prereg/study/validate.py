@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
-from prereg.errors import FieldPath, field_error, nearest
+from prereg.errors import FieldPath, SpecError, field_error, nearest
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.study.command import check_command
 from prereg.study.designs.gate import check_gate
@@ -32,31 +32,31 @@ _OWN = re.compile(r"lm_eval:[A-Za-z0-9][\w.-]*(,[A-Za-z0-9][\w.-]*)*")
 
 
 def check_promises(study: Study) -> None:
-    """Raise `SpecError`, `ClaimError` or `RuleError` for the first contradiction."""
-    for check in (
-        _check_arms,
-        check_tune,
-        check_path,
-        check_command,
-        _check_seeds,
-        check_seeds_of_arms,
-        check_measure,
-        check_claims,
-        check_per_task,
-        check_unpaired,
-        _check_analysis,
-        _check_assumptions,
-        _check_items,
-        _check_harness,
-        check_readings,
-        _check_ranks,
-        _check_stopping,
-        check_gate,
-    ):
-        check(study)
+    """Raise `SpecError`, `ClaimError` or `RuleError` for the first contradiction, with others after it.
+
+    What rests on arms or claims is checked once those hold: otherwise each mistake in one would be reported again.
+    """
+    found: list[SpecError] = []
+    for checks in _CHECKS:
+        for check in checks:
+            try:
+                check(study)
+            except SpecError as error:
+                found.append(error)
+            except Exception:
+                if not found:  # else it may rest on what an earlier check refused
+                    raise
+        if found:
+            raise found[0].followed_by(found[1:])
+
+
+def _check_names(study: Study) -> None:
     twice = _first_repeated(check.name for check in study.checks)
     if twice is not None:
         raise field_error(("checks",), f"two checks are named '{twice}'", "a name each")
+
+
+def _check_rule(study: Study) -> None:
     _ = study.rule
 
 
@@ -350,3 +350,10 @@ def _check_stopping(study: Study) -> None:
 
 def _first_repeated(values: Iterable[T]) -> T | None:
     return next((value for value, times in Counter(values).items() if times > 1), None)
+
+
+_CHECKS: tuple[tuple[Callable[[Study], None], ...], ...] = (
+    (_check_arms, check_tune, check_path, check_command, _check_seeds, check_seeds_of_arms, check_measure),
+    (check_claims, check_per_task, check_unpaired, _check_analysis, _check_names, _check_rule),
+    (_check_assumptions, _check_items, _check_harness, check_readings, _check_ranks, _check_stopping, check_gate),
+)

@@ -115,6 +115,8 @@ class Declared:
     why: str
     """Why it means that, and what it depends on."""
     run: Callable[..., tuple[Check, ...]]
+    only_failed: bool = False
+    """Whether it is listed only when it fails."""
 
 
 DECLARED: dict[str, Declared] = {}
@@ -162,7 +164,7 @@ def check(
 
         assert name not in DECLARED, name
         reason = f"listed only when it fails; {why}" if only_failed else why
-        DECLARED[name] = Declared(name, looks_at, consequence, reason, run)
+        DECLARED[name] = Declared(name, looks_at, consequence, reason, run, only_failed)
         return run
 
     return decorate

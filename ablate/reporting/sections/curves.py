@@ -260,7 +260,7 @@ def _spread(values: Sequence[float]) -> Spread:
 
 
 def _finals(context: ReportContext, metrics: Mapping[str, str]) -> dict[str, dict[str, list[float]]]:
-    """Arm -> what a metric stands for -> final values of its runs, for metrics that were recorded."""
+    """Arm -> place (the value that `metrics` maps a metric to) -> final values of its runs, of recorded metrics."""
     found: dict[str, dict[str, list[float]]] = {}
     for metric, place in metrics.items():
         for (arm, _), value in sorted(context.evidence.final(metric).items()):

@@ -15,7 +15,7 @@ from prereg.documents.components import ALIASES_LEFT_OUT, alias_rows, design_sen
 from prereg.documents.pairs import runs_of_arms
 from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings
 from prereg.documents.tuning import tuning
-from prereg.rule.bound import absences_of_the_tie
+from prereg.rule.bound import absences_of_the_tie, resting_on_worse
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
 from prereg.study.designs.gate import in_words
@@ -80,6 +80,9 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     if absent := absences_of_the_tie(study):
         said = f"The tie rests on the absence of a finding ({words.listed(absent)}), which shows no equality."
         blocks.append(Paragraph(said, "warning"))
+    for verdict, name in resting_on_worse(study):
+        said = f"'{verdict}' needs {name}: {study.hypotheses[name].claim}, and {study.claims[name].better} is better."
+        blocks.append(Paragraph(f"{said} Is the claim the right way round?", "warning"))
     blocks += [Paragraph("Errors held:"), Facts(errors)]
     spikes, lost = false_alarm_text(study), lost_starts(study)
     notes = [*([] if lost is None else [lost]), *(counted_as(study, said) for said in said_losses(study))]

@@ -143,7 +143,7 @@ def _follow(ranks: Replicated) -> None:
             trainer = _trainer(worker, RunSpec.model_validate_json(spec), Paths(**json.loads(paths)), device, ranks)
             continue
         assert order in STEPS_TOGETHER and trainer is not None, order
-        # The first rank meets the same fault in the same file, and begins anew; anything else would part their weights.
+        # The first rank meets the same fault in the same file, and starts over; anything else would part their weights.
         assert order == "begin" or not half_restored, order
         half_restored = order == "restore" and not _restored(trainer, Path(str(words[0])))
         if order != "restore":

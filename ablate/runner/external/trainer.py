@@ -1,4 +1,4 @@
-"""Runs of a user's own trainer: one child process a run, its metrics read strictly, its record sealed like any other.
+"""Runs of a user's own trainer: one child process per run, its metrics read strictly, its record sealed like any other.
 
     run folder            run.json, the sealed metrics, config.json, stdout.txt, stderr.txt
     run folder / work     the child's own directory, and all of it that it may write in

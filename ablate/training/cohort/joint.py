@@ -4,7 +4,7 @@ The forward is `GPT.loss` itself under `torch.func.vmap`. Nothing is summed over
 with respect to a member's weights is that of its own loss, so nothing that is not finite crosses from member to member.
 
 Compiled, the functions are traced first into one list of elementary operations, `vmap` and gradient included, so that
-nothing is left of the Python they are written in: no guard, no break of the graph, no compiling anew in the middle of a
+nothing is left of the Python they are written in: no guard, no break of the graph, no compiling in the middle of a
 run. Weights, batches, masks and the model's tables are inputs. The learning rate is none of it: the optimiser is
 torch's, as ever.
 

@@ -204,7 +204,7 @@ def _held(folder: Path) -> Iterator[Path]:
 
 
 def _kept(path: Path) -> list[dict[str, Any]]:
-    """Earlier measurements. What cannot be read is measured anew: it is a cache, and records name their path."""
+    """Earlier measurements. What cannot be read is measured again: it is a cache, and records name their path."""
     try:
         entries = json.loads(path.read_text(encoding="utf-8"))
         return [entry for entry in entries if {"asked", *PARTS} <= set(entry)]

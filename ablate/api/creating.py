@@ -1,0 +1,136 @@
+"""New studies from the templates that the package carries."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prereg.errors import RegistrationError, StudyError, UnsupportedError, field_error, nearest
+from prereg.registry.disk import create_whole, write_whole
+from prereg.registry.paths import Root
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+DEFAULT = "gpt"
+SCHEMA = "study.schema.json"
+_FOLDER = files("ablate") / "templates"
+_SCRIPT, _TABLE = "train.py", "results.csv"
+
+
+@dataclass(frozen=True)
+class Created:
+    """What `new` wrote: the study first."""
+
+    files: tuple[Path, ...]
+    next: tuple[str, ...]
+    """Commands to type next."""
+
+    @property
+    def study(self) -> Path:
+        return self.files[0]
+
+
+def templates() -> dict[str, str]:
+    """Name -> what it is for, the default one first."""
+    found = {_stem(file): file.read_text(encoding="utf-8") for file in _FOLDER.iterdir() if file.name.endswith(".yaml")}
+    names = sorted(found, key=lambda name: (name != DEFAULT, name))
+    return {name: found[name].split("\n", 1)[0].removeprefix("# ") for name in names}
+
+
+def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: Path | None = None) -> Created:
+    """Write `studies/NAME.yaml` from a template, with the script or table that it needs, and the schema for editors.
+
+    The root is the one given, else the nearest folder upward that holds `studies/`, else the current folder. Raises
+    `StudyError` for an unknown template, for a name or title that makes no study, and where a file would be replaced;
+    nothing is written then.
+    """
+    known = templates()
+    if template not in known:
+        raise UnsupportedError(
+            f"no template is named '{template}'", required="one of " + ", ".join(known), fix=nearest(template, known)
+        )
+    home = _home(root)
+    text = _rendered(name, template, title)
+    study = home / "studies" / f"{name}.yaml"
+    parts = {study: text.encode()}
+    for ending, place in ((".py.txt", _SCRIPT), (".csv", _TABLE)):  # a .py would be a module
+        part = _FOLDER / f"{template}{ending}"
+        if part.is_file():
+            parts[home / "studies" / name / place] = part.read_bytes()
+    present = next((path for path in parts if path.exists()), None)
+    if present is not None:
+        raise RegistrationError(
+            f"{present} exists already",
+            required="a name that is free: nothing is replaced",
+            fix=f"ablate new {name}_2 --template {template}",
+        )
+    for path, data in parts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        create_whole(path, data)
+    _write_schema(home / "studies" / SCHEMA)
+    return Created(tuple(parts), _next_steps(template, study))
+
+
+def _home(root: Path | None) -> Path:
+    if root is not None:
+        return root.resolve()
+    try:
+        return Root.around(Path()).path
+    except StudyError:
+        return Path().resolve()
+
+
+def _rendered(name: str, template: str, title: str | None) -> str:
+    """The template under a name and a title, read as a study so that what is written is one."""
+    from prereg.study.load import parse_yaml
+    from prereg.study.spec import study_from_document
+
+    text = (_FOLDER / f"{template}.yaml").read_text(encoding="utf-8")
+    purpose, rest = text.split("\n", 1)
+    body = rest.replace("studies/NAME", f"studies/{name}").replace("study: NAME", f"study: {name}", 1)
+    if title is not None:
+        # JSON text is YAML text in quotes.
+        body = re.sub(r"^title: .*$", lambda _: f"title: {json.dumps(title, ensure_ascii=False)}", body, flags=re.M)
+    purpose = purpose.replace("studies/NAME", f"studies/{name}")
+    text = f"# yaml-language-server: $schema={SCHEMA}\n{purpose}\n{body}"
+    document = parse_yaml(text.encode(), {})
+    if document["study"] != name:
+        raise field_error(("study",), f"'{name}'", "a name: letters, digits and underscores, beginning with a letter")
+    study_from_document(document | ({"seeds": [1, 2, 3, 4, 5, 6, 7, 8]} if isinstance(document["seeds"], str) else {}))
+    return text
+
+
+def _write_schema(path: Path) -> None:
+    from prereg.documents.published import json_schema
+
+    data = (json.dumps(json_schema(), ensure_ascii=False) + "\n").encode()
+    if not path.exists() or path.read_bytes() != data:
+        write_whole(path, data)
+
+
+def _next_steps(template: str, study: Path) -> tuple[str, ...]:
+    path = _relative(study)
+    if template == "import":
+        rows = _relative(study.with_suffix("") / _TABLE)
+        columns = "--arm-column arm --step-column epoch --column val/loss=valid_loss"
+        return (
+            f"ablate register {path}",
+            f"ablate import {path} {rows} --exploratory --note TEXT {columns}",
+            f"ablate decide {path}",
+        )
+    tried = (f"ablate try {path}",) if template in ("command", "huggingface") else ()
+    return (f"ablate check {path}", *tried, f"ablate run {path}", f"ablate decide {path}")
+
+
+def _relative(path: Path) -> str:
+    here = Path().resolve()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _stem(file: Traversable) -> str:
+    return file.name.removesuffix(".yaml")

@@ -1,0 +1,218 @@
+"""Commands that register a study: register, amend, seal, and documents of a registration."""
+
+from __future__ import annotations
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ablate import api
+from ablate.cli.options import (
+    Accept,
+    AsJson,
+    Exit,
+    Ots,
+    Pilot,
+    RootFolder,
+    Sign,
+    StudyFile,
+    Timestamp,
+    confirm_amendment,
+    put,
+    put_document,
+    put_json,
+    show,
+)
+
+if TYPE_CHECKING:
+    from ablate.verification.seal import Sealing
+    from prereg.registry.registration import Registration
+
+
+class Form(StrEnum):
+    """The documents there are."""
+
+    aspredicted = "aspredicted"
+    osf = "osf"
+    markdown = "markdown"
+
+
+_HELD = {
+    "the same bytes": "it holds the lock, byte for byte",
+    "other bytes": "it holds other bytes in place of the lock: git commit, then ablate seal again",
+    "absent": "it does not hold the lock yet: git commit, then ablate seal",
+}
+
+
+def register(
+    study: StudyFile,
+    root: RootFolder = None,
+    pilot: Pilot = None,
+    accept: Accept = None,
+    *,
+    sign: Sign = None,
+    timestamp: Timestamp = None,
+    ots: Ots = False,
+    as_json: AsJson = False,
+) -> None:
+    """Freeze a study in its lock and in the ledger.
+
+    Doing it twice changes nothing. What would fail later costs nothing before: see ablate try. Seals are for others,
+    and optional: see ablate seal.
+
+    Example:  ablate register studies/embnorm.yaml
+    """
+    from ablate.verification.seal import attest, require_able
+
+    require_able(sign=sign, timestamp=timestamp, ots=ots)
+    registration, entry = api.register(study, root=root, pilot=pilot, accept_underpowered=accept)
+    name, new, context = registration.study.study, entry is not None, api.open_study(study, root)
+    if not as_json and new:
+        put(f"registered {name} as {registration.sha256[:8]} at {registration.registered_at}", *repeated_runs(context))
+        _print_power(registration)
+        put(f"registration page: {context.root.page(name)}")
+    elif not as_json:
+        put(f"{name} is registered already, {registration.sha256[:8]} since {registration.registered_at}")
+    wanted = new or sign is not None or timestamp is not None or ots
+    sealing = attest(context, registration, sign=sign, timestamp=timestamp, ots=ots) if wanted else None
+    if as_json:
+        facts = {"study": name, "registration": registration.sha256, "registered_at": registration.registered_at}
+        pending = [seal.kind for seal in sealing.pending] if sealing else []
+        page = str(context.root.page(name))
+        put_json(json.dumps({**facts, "registered_now": new, "page": page, "seals_pending": pending}, indent=2))
+    elif sealing is not None:
+        print_seals(sealing, study)
+
+
+def repeated_runs(context: api.StudyContext) -> list[str]:
+    """Notes on other registered studies whose runs this one would train again."""
+    from prereg.registry.history import repeated
+
+    return [f"Note: {other.words}." for other in repeated(context.root, context.study)]
+
+
+def _print_power(registration: Registration) -> None:
+    """What the new registration can find."""
+    from ablate.judge.design.hindsight import frozen_design
+    from ablate.reporting.summaries.study import power_section
+
+    found = frozen_design(registration)
+    assert found is not None, registration.study.study
+    show(power_section(found))
+
+
+def amend(
+    study: StudyFile,
+    reason: Annotated[str, typer.Option(help="Why, in a sentence; kept in the ledger.")],
+    root: RootFolder = None,
+    pilot: Pilot = None,
+    accept: Accept = None,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the consequences and write nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask, whatever the consequences.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Register a changed study, with a reason.
+
+    The earlier registration stays in the ledger, with what differs and whether evidence existed by then. If it
+    did, hypotheses that the change affects are exploratory from then on, and no verdict rests on them: you are asked
+    first. Runs that failed are no evidence as long as no two arms left a value of a claimed metric. Another title or
+    question alone keeps the registration, its runs and its verdict.
+
+    Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run" --dry-run
+    """
+    from ablate.reporting.summaries.explain import amendment_section
+    from prereg.registry.amendments import affected, amendments_of
+
+    preview, changed = api.preview_amendment(study, root=root), api.open_study(study, root).study
+    if dry_run and as_json:
+        return put_json(preview.model_dump_json(indent=2))
+    reach = affected(changed, [preview])
+    asks = not yes and bool(reach.hypotheses or reach.arms or reach.verdict)
+    if dry_run or asks:
+        show(amendment_section(changed, (), preview))
+    if dry_run:
+        return None
+    if asks:
+        confirm_amendment(study)
+    registration, entry = api.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
+    if as_json:
+        return put_json(entry.model_dump_json(indent=2))
+    if entry.event == "reworded":
+        show(amendment_section(registration.study, (), preview))
+        return put(f"recorded as entry {entry.index}", f"ledger head {entry.sha256}")
+    show(amendment_section(registration.study, api.registrations(study, root), amendments_of([entry])[0]))
+    put(f"registration page: {api.open_study(study, root).root.page(registration.study.study)}")
+    put(f"ledger head {entry.sha256}")
+    return None
+
+
+def export(
+    study: StudyFile,
+    form: Annotated[Form, typer.Option("--as", help="Which document: a form to hand in, or a page to read.")],
+    root: RootFolder = None,
+    out: Annotated[Path | None, typer.Option(help="A file to write; printed if left out.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Export a registration for OSF or AsPredicted.
+
+    Full sentences from the lock; a study that is not registered is marked as a draft. Fields that only you can answer
+    stay blank.
+
+    Example:  ablate export studies/embnorm.yaml --as osf --out osf.md
+    """
+    document = api.export(study, form=form.value, root=root, as_json=as_json)
+    if out is None:
+        put_document(document.text)
+        return
+    api.save(document.text, out)
+    put(f"wrote {out}" + (", a DRAFT: the study is not registered" if document.draft else ""))
+    for title in document.blanks:
+        put(f"left to you: {title}")
+
+
+def seal(
+    study: StudyFile,
+    root: RootFolder = None,
+    *,
+    sign: Sign = None,
+    timestamp: Timestamp = None,
+    ots: Ots = False,
+) -> None:
+    """Sign or timestamp a registration; retry what is pending.
+
+    With no option: retries what is pending, completes what calendars promised, and records the git commit. Ends
+    with 5 while a seal is pending. What seals prove is printed by ablate verify.
+
+    Example:  ablate seal studies/embnorm.yaml --sign ~/.ssh/id_ed25519
+    """
+    from ablate.verification import seal as attest
+
+    sealing = attest.seal(study, root=root, sign=sign, timestamp=timestamp, ots=ots)
+    print_seals(sealing, study)
+    if sealing.pending:
+        raise typer.Exit(Exit.INCOMPLETE)
+
+
+def print_seals(sealing: Sealing, study: Path) -> None:
+    """Print what was sealed, what is pending, and the ledger's head after it."""
+    from prereg.seals.state import PROOFS
+
+    for text in sealing.made:
+        when = "" if text.time is None else f" at {text.time}"
+        put(f"{PROOFS[text.kind].name}: {text.by}{when}")
+        if text.file is not None:
+            put(f"  wrote {text.file}")
+        if text.git is not None:
+            put(f"  {_HELD[text.git.lock]}")
+            if not text.git.clean:
+                put(f"  other files that differ from it, or are not in it: {text.git.n_changed}")
+    for note in sealing.notes:
+        put(note)
+    for text in sealing.pending:
+        put(f"{PROOFS[text.kind].name} PENDING: {text.why}")
+        put(f"  retry:  ablate seal {study}")
+    put(f"ledger head {sealing.head}")

@@ -1,0 +1,79 @@
+"""The mistakes of a first day: each is found before any training, in a message that says what to type next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from snapshot import assert_snapshot
+from test_cli import ablate
+
+from ablate import api
+
+CURES: dict[str, tuple[tuple[str, str], ...]] = {
+    "a tab": (("  slow: {}", "\tslow: {}"),),
+    "a colon in a text": (("title: Does", "title: Question: does"),),
+    "an open quote": (("title: Does", "title: 'Does"),),
+    "an open bracket": (("seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 5"),),
+    "a line indented too far": (("  slow: {}", "      slow: {}"),),
+    "a field below a value": (("baseline: slow", "baseline: slow\n  variants: {}"),),
+    "a field twice": (("baseline: slow", "baseline: slow\nbaseline: fast"),),
+    "an unknown field": (("baseline: slow", "base_line: slow"),),
+    "an unknown setting of an arm": (("optim.lr: 3.0e-3", "optim.lrr: 3.0e-3"),),
+    "a word for a number": (("layers: 2", "layers: two"),),
+    "an unknown corpus": (("corpus: toy", "corpus: toys"),),
+    "one seed": (("seeds: [1, 2, 3, 4, 5]", "seeds: [1]"),),
+    "a seed twice": (("seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 4]"),),
+    "an arm that is not there": (("claim: fast lowers", "claim: fats lowers"),),
+    "a metric that is not there": (("lowers val/loss by", "lowers val/los by"),),
+    "no smallest difference": (("    smallest: 0.01 ", "    # smallest: 0.01 "),),
+    "an unknown hypothesis": (("supported(faster_learning) and", "supported(faster) and"),),
+    "no last line": (("  - {verdict: inconclusive}\n", ""),),
+    "a line that no case reaches": (
+        ("  - {verdict: inconclusive}", "  - {verdict: inconclusive}\n  - {verdict: other}"),
+    ),
+    "a baseline that is no arm": (("baseline: slow", "baseline: slowest"),),
+    "a name that is not the file's": (("study: mine", "study: yours"),),
+    "five mistakes": (
+        ("title:", "titel:"),
+        ("layers: 2", "layers: two"),
+        ("warmup: 10", "warm_up: 10"),
+        ("role: guardrail", "role: guard"),
+        ("    smallest: 0.01 ", "    # smallest: 0.01 "),
+    ),
+    "a claim turned round": (("fast lowers val/loss", "fast raises val/loss"),),
+}
+
+
+def test_each_mistake_is_found_by_check_and_says_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    study = api.new("mine").study
+    text, said = study.read_text(), []
+    for what, changes in CURES.items():
+        wrong = text
+        for old, new in changes:
+            assert wrong.count(old) == 1, (what, old)
+            wrong = wrong.replace(old, new)
+        study.write_text(wrong)
+        code = ablate(monkeypatch, "check", "studies/mine.yaml")
+        out, err = capsys.readouterr()
+        if what == "a claim turned round":
+            out = out[out.index("'adopt the higher rate' needs") : out.index("Errors held")]
+        assert (code, bool(err)) == ((0, False) if what == "a claim turned round" else (2, True)), (what, out, err)
+        said.append(f"# {what}\n{err or out}")
+    assert_snapshot("first-day.txt", "\n".join(said))
+
+
+def test_a_metrics_file_that_nothing_names_is_noted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = api.new("mine", "command")
+    made.study.write_text(made.study.read_text().replace("\nbase:", "\nmetrics: {file: log.csv}\nbase:"))
+    for script, noted in (("print('trained')\n", True), ("open('log.csv', 'w')\n", False)):
+        made.files[1].write_text(script)
+        assert ablate(monkeypatch, "check", "studies/mine.yaml") == 0
+        assert ("metrics are read from 'log.csv'" in capsys.readouterr().out) == noted
