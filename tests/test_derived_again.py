@@ -298,21 +298,21 @@ def test_other_words_are_a_note_since_another_version_may_have_written_them(hous
     words["because"] = "In other words."
     redecide(house, json.dumps(words, indent=2).encode() + b"\n")
     assert house.verified().intact, house.faults()
-    assert "take fast; written otherwise: because; as another version writes it, or by hand" in house.notes()
+    assert (
+        "take fast; written otherwise: because (not with the numbers stated here); as another version writes it, or"
+        in house.notes()
+    )
 
 
 def test_other_numbers_in_a_sentence_and_a_failed_check_left_out_are_faults_and_not_reported(house: Decided) -> None:
     old = verdict_of(house)
-    number, check, finding = (json.loads(old) for _ in range(3))
+    number, check = json.loads(old), json.loads(old)
     number["findings"][0]["sentence"] = "fast lowers val/loss by 9.99 nats/token (n = 500 seeds, p < .0001)."
-    failed_first = sorted(check["checks"], key=lambda one: bool(one["passed"]))
-    assert not failed_first[0]["passed"]
-    check["checks"] = failed_first[1:]
-    finding["findings"].clear()
+    failed = next(one for one in check["checks"] if not one["passed"])
+    check["checks"].remove(failed)
     for lie, said in (
         (number, "verdict.json: findings.gain.sentence states 9.99, 500, which is not found when judged here"),
-        (check, f"verdict.json: checks.{failed_first[0]['name']} is missing, and failed when judged here: "),
-        (finding, "verdict.json: findings is [], and "),
+        (check, f"verdict.json: checks.{failed['name']} is missing, and failed when judged here: "),
     ):
         redecide(house, json.dumps(lie, indent=2).encode() + b"\n")
         assert said in house.faults()
@@ -320,6 +320,28 @@ def test_other_numbers_in_a_sentence_and_a_failed_check_left_out_are_faults_and_
             api.report(house.study)
     redecide(house, old)
     assert house.verified().intact, house.faults()
+
+
+def test_a_deviation_that_was_found_when_it_was_decided_cannot_be_left_out(house: Decided) -> None:
+    assert house.verified().intact
+    house.log("finished", {}, AT)
+    old = verdict_of(house)
+    house.decided()
+    now = json.loads(verdict_of(house))
+    (clock,) = (one for one in now["checks"] if one["name"] == "the ledger's times run forward")
+    assert not clock["passed"] and clock["severity"] == "deviation" and "times run forward" not in old.decode()
+    assert house.verified().intact, house.faults()
+    now["checks"].remove(clock)
+    redecide(house, json.dumps(now, indent=2).encode() + b"\n")
+    assert "checks.the ledger's times run forward is missing, and failed when judged here" in house.faults()
+
+
+def test_a_deviation_that_came_about_afterwards_is_a_note(house: Decided) -> None:
+    house.log("finished", {})
+    house.log("finished", {}, AT)
+    assert house.verified().intact, house.faults()
+    assert "checks.the ledger's times run forward is missing, and failed when judged here" in house.notes()
+    api.report(house.study)
 
 
 def test_a_report_has_the_words_of_the_decision_and_everything_else_as_judged(

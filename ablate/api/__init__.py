@@ -21,6 +21,7 @@ from ablate.api.creating import new, templates
 from ablate.api.deciding import decide, report
 from ablate.api.exporting import export_model
 from ablate.api.indexing import report_index
+from ablate.api.judging import judge_frame
 from ablate.api.peeking import peek, record_look
 from ablate.api.planning import plan_at_scale, plan_runs
 from ablate.api.proof import bundle, check_bundle, report_bundle, reproduce
@@ -52,6 +53,7 @@ __all__ = [
     "export_model",
     "find_vocabulary",
     "import_runs",
+    "judge_frame",
     "load",
     "mapping_template",
     "new",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from ablate.api.context import Clock, StudyContext, check, open_study, pin, placed, require_registered, utc_now
-from prereg.errors import RegistrationError, StudyFileError, UndecidableDesignError, Where
+from prereg.errors import RegistrationError, StudyFileError, UndecidableDesignError, UnsupportedError, Where
 from prereg.registry.disk import write_whole
 
 if TYPE_CHECKING:
@@ -19,13 +19,29 @@ if TYPE_CHECKING:
     from prereg.registry.amendments import Amendment
     from prereg.registry.ledger_entry import Entry
     from prereg.registry.registration import Override, Registration
+    from prereg.study.spec import Study
 
 Registered = TypeVar("Registered")
 
 
-def design(path: str | Path, *, root: Path | None = None, pilot: str | None = None) -> Design:
-    """Operating characteristics of a study's registered rule, by simulation."""
-    return characterise(check(Path(path), root), pilot=pilot)
+def design(
+    study: str | Path | Study | Mapping[str, Any], *, root: Path | None = None, pilot: str | None = None
+) -> Design:
+    """Operating characteristics of a study's registered rule, by simulation: of a file, or of a study in memory.
+
+    Raises `StudyError` for a study that this version cannot carry out, and for a `pilot` without a file.
+    """
+    if isinstance(study, (str, Path)):
+        return characterise(check(Path(study), root), pilot=pilot)
+    from ablate.api.support import require_supported
+    from ablate.judge.design.characteristics import design as simulate
+    from prereg.study.spec import Study, study_from_document
+
+    if pilot is not None:
+        raise UnsupportedError("a pilot for a study without a file", required="the path of a study file")
+    given = study if isinstance(study, Study) else study_from_document(study)
+    require_supported(given)
+    return simulate(given)
 
 
 def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:

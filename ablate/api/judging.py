@@ -1,0 +1,193 @@
+"""The judge for a table of results, without a registration: exploratory, and labelled so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from prereg.errors import EvidenceError, SpecError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ablate.judge.verdict import Finding
+    from prereg.study.spec import Study
+
+LABEL = "EXPLORATORY: not registered. Nothing here was promised before the values were known."
+_NAME = "frame"
+
+
+@dataclass(frozen=True)
+class JudgedFrame:
+    """What the tests say of a table; `print` it, or read `findings` and `table`."""
+
+    findings: tuple[Finding, ...]
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per claim: outcome, difference, the interval that agrees with the outcome, p, n and test."""
+        import pandas as pd
+
+        from ablate.reporting import estimates
+        from ablate.reporting.forest import method_of
+
+        rows = []
+        for one in self.findings:
+            bounds, estimate = estimates.shown_interval(one), one.estimate
+            rows.append(
+                {
+                    "claim": one.claim,
+                    "outcome": one.outcome,
+                    "difference": None if estimate is None else estimate.difference,
+                    "low": None if bounds is None else bounds.low,
+                    "high": None if bounds is None else bounds.high,
+                    "level": None if bounds is None else bounds.level,
+                    "p": one.p_refute_adjusted if one.outcome == "refuted" else one.p_support_adjusted,
+                    "n": one.n,
+                    "test": method_of(one),
+                }
+            )
+        return pd.DataFrame(rows, index=[one.hypothesis for one in self.findings])
+
+    def __str__(self) -> str:
+        from ablate.reporting import estimates
+        from ablate.reporting.forest import text_forest
+
+        sentences = [f"{one.hypothesis}: {estimates.proper(one.sentence)}" for one in self.findings]
+        return "\n".join([LABEL, "", *text_forest(self.findings), "", *sentences])
+
+    def _repr_html_(self) -> str:
+        return f"<p><strong>{LABEL}</strong></p>{self.table.to_html()}"
+
+
+def judge_frame(
+    frame: pd.DataFrame,
+    claims: str | Sequence[str] | Mapping[str, str | Mapping[str, Any]],
+    *,
+    smallest: float | None = None,
+    baseline: str | None = None,
+    arm: str = "variant",
+    seed: str = "seed",
+    step: str | None = None,
+    test: str = "paired_t",
+    alpha: float = 0.05,
+    correct: str = "holm",
+) -> JudgedFrame:
+    """The registered tests on a table with a row per run (or per run and step, of which the last is read).
+
+    A claim is written as in a study, "fast lowers val/loss by at least 0.05", about a column of the table; `smallest`
+    is the smallest difference that matters to claims that do not say one, or a mapping name -> {claim, smallest, scale,
+    role} gives each its own. The baseline is the first arm, unless given. A run without a value is left out of its
+    pair, with a note. Without pairs: `test="welch"`.
+
+    Raises `StudyError` for a table or a claim that cannot be read.
+    """
+    from ablate.judge.findings import judge_hypotheses
+
+    rows = _last_rows(frame, arm, seed, step)
+    study = _study(
+        rows,
+        _hypotheses(claims, smallest),
+        baseline=baseline,
+        analysis={"test": test, "alpha": alpha, "correct": correct},
+    )
+    metrics = dict.fromkeys(claim.metric for claim in study.claims.values())
+    missing = next((metric for metric in metrics if metric not in frame.columns), None)
+    if missing is not None:
+        known = [str(name) for name in frame.columns if name not in (arm, seed, step)]
+        raise EvidenceError(
+            f"the table has no column '{missing}'", required="one of " + ", ".join(known), fix=nearest(missing, known)
+        )
+    values = {
+        metric: {
+            cell: float(value)
+            for cell, value in zip(rows.index, rows[metric], strict=True)
+            if value == value  # noqa: PLR0124 - NaN is no value
+        }
+        for metric in metrics
+    }
+    return JudgedFrame(judge_hypotheses(study, values))
+
+
+def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd.DataFrame:
+    """One row per run, by (arm, seed)."""
+    for name in filter(None, (arm, seed, step)):
+        if name not in frame.columns:
+            known = [str(one) for one in frame.columns]
+            raise EvidenceError(
+                f"the table has no column '{name}'",
+                required="columns for arm, seed and values",
+                fix=f"arm=, seed= or step= one of {', '.join(known)}",
+            )
+    ordered = frame
+    if step is not None:
+        ordered = frame.sort_values(step, kind="stable").drop_duplicates([arm, seed], keep="last")
+    try:
+        rows = ordered.set_index([ordered[arm].map(str), ordered[seed].map(int)])
+    except (TypeError, ValueError):
+        raise EvidenceError(
+            f"column '{seed}' holds something other than whole numbers", required="a seed for every row"
+        ) from None
+    if rows.index.has_duplicates:
+        name, number = rows.index[rows.index.duplicated()][0]
+        raise EvidenceError(
+            f"{name}, seed {number}, has several rows",
+            required="one row per arm and seed, or a column of steps",
+            fix='step="step"   (the last step of each run is read)',
+        )
+    return rows
+
+
+def _hypotheses(
+    claims: str | Sequence[str] | Mapping[str, str | Mapping[str, Any]], smallest: float | None
+) -> dict[str, dict[str, Any]]:
+    if isinstance(claims, str):
+        claims = [claims]
+    named = claims if isinstance(claims, Mapping) else {f"claim_{at}": one for at, one in enumerate(claims, start=1)}
+    found: dict[str, dict[str, Any]] = {}
+    for name, one in named.items():
+        said: dict[str, Any] = {"claim": one} if isinstance(one, str) else dict(one)
+        if smallest is not None and " by at least " not in str(said.get("claim")):
+            said.setdefault("smallest", smallest)
+        found[name] = said
+    return found
+
+
+def _study(
+    rows: pd.DataFrame, hypotheses: dict[str, dict[str, Any]], *, baseline: str | None, analysis: dict[str, Any]
+) -> Study:
+    """A study of these arms, seeds and claims, which trains nothing."""
+    from ablate.api.support import require_supported
+    from prereg.study.analysis import UNPAIRED_TESTS
+    from prereg.study.spec import study_from_document
+
+    by_arm: dict[str, list[int]] = {}
+    for name, number in rows.index:
+        by_arm.setdefault(name, []).append(int(number))
+    union = sorted({number for numbers in by_arm.values() for number in numbers})
+    unpaired = analysis["test"] in UNPAIRED_TESTS
+    if not unpaired and len(by_arm) > 1 and not set.intersection(*map(set, by_arm.values())):
+        raise EvidenceError(
+            "no seed has a run of every arm", required="runs that share seeds, for a paired test", fix='test="welch"'
+        )
+    first, *_ = by_arm
+    document = {
+        "study": _NAME,
+        "title": _NAME,
+        "trainer": "command",
+        "command": ["{python}"],
+        "base": {"arm": first},
+        "baseline": baseline or first,
+        "variants": {name: {} if name == first else {"arm": name} for name in by_arm},
+        "seeds": {name: sorted(numbers) for name, numbers in by_arm.items()} if unpaired else union,
+        "hypotheses": hypotheses,
+        "decision": [{"verdict": "inconclusive"}],
+        "analysis": analysis,
+    }
+    try:
+        study = study_from_document(document)
+        require_supported(study)
+    except SpecError as error:
+        raise EvidenceError(error.found, required=error.required, fix=error.fix, where=error.where) from None
+    return study

@@ -1,0 +1,85 @@
+"""`judge_frame`: the tests of a study on a table of results, exploratory and labelled so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+import ablate
+from ablate.api.judging import LABEL
+from prereg.errors import StudyError
+
+TABLE = Path(ablate.__file__).parent / "templates" / "import.csv"
+
+
+@pytest.fixture
+def frame() -> pd.DataFrame:
+    return pd.read_csv(TABLE)
+
+
+def last(frame: pd.DataFrame, arm: str) -> np.ndarray:
+    rows = frame[(frame["arm"] == arm) & (frame["epoch"] == 3)].sort_values("seed")
+    return rows["valid_loss"].to_numpy()
+
+
+def test_a_paired_claim_has_the_numbers_of_scipy(frame: pd.DataFrame) -> None:
+    found = ablate.judge_frame(frame, "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch")
+    paired = stats.ttest_rel(last(frame, "dropout"), last(frame, "plain"))
+    row = found.table.iloc[0]
+    assert row["p"] == pytest.approx(paired.pvalue, rel=1e-9) and row["n"] == 5 and row["test"] == "paired t"
+    assert (row["low"], row["high"]) == pytest.approx(tuple(paired.confidence_interval()), rel=1e-9)
+    assert str(found).startswith(LABEL) and LABEL in found._repr_html_() and "n = 5" in str(found)
+
+
+def test_without_pairs_it_is_welch_and_several_claims_are_corrected_by_holm(frame: pd.DataFrame) -> None:
+    claims = {
+        "gain": "dropout lowers valid_loss by at least 0.01",
+        "same": {"claim": "dropout does_not_change valid_loss", "smallest": 0.1},
+    }
+    moved = frame.assign(seed=frame["seed"] + 10 * (frame["arm"] == "dropout"))
+    with pytest.raises(StudyError, match="no seed has a run of every arm") as refused:
+        ablate.judge_frame(moved, claims, arm="arm", step="epoch")
+    assert refused.value.fix == 'test="welch"'
+    found = ablate.judge_frame(moved, claims, arm="arm", step="epoch", test="welch").table
+    shifted = last(frame, "plain") - 0.01
+    alone = stats.ttest_ind(last(frame, "dropout"), shifted, equal_var=False, alternative="less").pvalue
+    other = stats.ttest_ind(last(frame, "dropout"), last(frame, "plain") - 0.1, equal_var=False, alternative="greater")
+    assert found.loc["gain", "p"] == pytest.approx(max(alone, 2 * other.pvalue), rel=1e-9)
+
+
+def test_a_run_without_a_value_leaves_its_pair_with_a_note(frame: pd.DataFrame) -> None:
+    lost = (frame["arm"] == "dropout") & (frame["seed"] == 4)
+    holed = frame.assign(valid_loss=frame["valid_loss"].where(~lost))
+    (finding,) = ablate.judge_frame(holed, "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch").findings
+    assert finding.n == 4 and any("seed 4 is left out" in note for note in finding.notes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"arm": "name"}, "no column 'name'"),
+        ({"step": None}, "has several rows"),
+        ({"seed": "arm"}, "other than whole numbers"),
+        ({"claims": "dropot lowers valid_loss"}, "did you mean 'dropout'"),
+        ({"claims": "dropout lowers valid_los"}, "did you mean 'valid_loss'"),
+        ({"smallest": None}, "'smallest' is missing"),
+        ({"test": "percentile"}, "never decides"),
+        ({"baseline": "none"}, "baseline 'none' is not a variant"),
+    ],
+)
+def test_what_cannot_be_judged_is_refused_in_words(frame: pd.DataFrame, change: dict[str, str], message: str) -> None:
+    asked = {"claims": "dropout lowers valid_loss", "smallest": 0.02, "arm": "arm", "step": "epoch"} | change
+    with pytest.raises(StudyError, match=message):
+        ablate.judge_frame(frame, **asked)  # type: ignore[arg-type]
+
+
+def test_design_takes_a_file_a_study_or_a_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path = ablate.api.new("mine", "target").study
+    study = ablate.load(path)
+    designs = [ablate.design(path), ablate.design(study), ablate.design(study.model_dump(mode="json"))]
+    assert designs[0] == designs[1] == designs[2]
