@@ -118,6 +118,7 @@ def test_the_public_names_are_the_ones_a_notebook_needs() -> None:
             "config",
             "decide",
             "design",
+            "judge_frame",
             "load",
             "log",
             "must_match",

@@ -6,19 +6,30 @@ import json
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
+import yaml
 from conftest import House
+from own_trainer import OwnHouse, own_document
 from test_bundle import files_of, forged
 from test_cli import ablate
+from test_derived_again import Decided
 
 from ablate import api
+from ablate.api import deciding
+from ablate.api.context import utc_now
 from ablate.judge.verdict import Decision
+from ablate.records.store import RunFolder
 from ablate.verification.result import Item
 from ablate.verification.verify import verify_study
 from prereg.errors import EvidenceError, SpecError
+from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
+from prereg.registry.plan import plan
+from prereg.registry.registration import Registration
+from prereg.text import moment, short
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 LOST = {"embnorm", "embnorm-again", "embnorm-init", "embnorm-mechanism", "normplace"}
@@ -188,6 +199,95 @@ def test_a_real_clone_has_what_it_needs(kept: House, tmp_path: Path) -> None:
     assert any(item.note == "keep none; the same bytes" for item in found.items)
 
 
+def make(house: Decided, registration: Registration) -> None:
+    """Every run of a registration, sealed in the ledger."""
+    ledger = Ledger(house.root.ledger)
+
+    def log(event: Literal["started", "sealed", "finished"], body: dict[str, Any]) -> None:
+        ledger.append(event, study="own", registration=registration.sha256, body=body, at=utc_now())
+
+    runs = plan(registration)
+    log("started", {"runs": [run.run_id for run in runs]})
+    for run in runs:
+        record, _ = house.carry_out(registration, run.variant, run.seed)
+        folder = RunFolder(house.root.run("own", registration.sha256, run.variant, run.seed))
+        log("sealed", record.seal(sha256_file(folder.record_path)))
+    log("finished", {})
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Decided:
+    """A decided study whose evidence is committed. Drawing reports takes seconds and is no part of this."""
+    monkeypatch.setattr(deciding, "pages", lambda *_: {})
+    registration = OwnHouse(tmp_path / "house").register()
+    house = Decided(tmp_path / "house")
+    make(house, registration)
+    api.decide(house.study)
+    api.bundle(house.study, evidence=True)
+    return house
+
+
+def cloned(house: Decided, to: Path) -> Decided:
+    return Decided(Path(shutil.copytree(house.path, to, ignore=shutil.ignore_patterns("data"))))
+
+
+def found_in(house: Decided) -> dict[str, Item]:
+    return {item.what: item for item in house.verified().items}
+
+
+def change(house: Decided, **changes: object) -> Registration:
+    """Amend the study."""
+    house.study.write_text(yaml.safe_dump(own_document(**changes), sort_keys=False))
+    return api.amend(house.study, reason="a reason")[0]
+
+
+def test_evidence_that_is_older_than_the_last_decision_is_a_fault_here_and_in_a_clone(
+    own: Decided, tmp_path: Path
+) -> None:
+    assert own.verified().intact and cloned(own, tmp_path / "decided").verified().intact
+    second = change(own, analysis={"also": ["sign_flip"]})
+    assert own.verified().intact, "an amendment leaves it the evidence of the last decision"
+    assert cloned(own, tmp_path / "amended").verified().intact
+    make(own, second)
+    assert own.verified().intact, own.faults()
+    assert own.decided().verdict == "take fast"
+    first, entries = own.registration, Ledger(own.root.ledger).entries()
+    at = next(entry.at for entry in reversed(entries) if entry.event == "decided")
+    fault = (
+        f"reports/own/evidence.ablate.zip was made under {short(first)} before the last decision ({moment(at)}, "
+        f"registration {short(second.sha256)}), and must hold that one (ablate bundle studies/own.yaml --evidence)"
+    )
+    for house in (own, cloned(own, tmp_path / "clone")):
+        assert found_in(house)["committed evidence"].faults == (fault,)
+        assert house.faults() == fault
+    assert found_in(own)["verdict, judged again"].note == "take fast; the same bytes"
+    assert api.bundle(own.study, evidence=True).written
+    for house in (own, cloned(own, tmp_path / "again")):
+        assert house.verified().intact, house.faults()
+        assert found_in(house)["verdict, judged again"].note == "take fast; the same bytes"
+
+
+def test_other_words_leave_evidence_as_it_is_until_they_are_decided(own: Decided, tmp_path: Path) -> None:
+    change(own, title="A better title")
+    assert own.verified().intact, own.faults()
+    clone = cloned(own, tmp_path / "clone")
+    for house in (own, clone):
+        # The bundle's verdict has the old title: whoever has only the bundle would read that.
+        assert house.decided().title == "A better title"
+        (fault,) = found_in(house)["committed evidence"].faults
+        assert fault.startswith("reports/own/evidence.ablate.zip was made before the last decision (")
+        assert found_in(house)["verdict, judged again"].note == "take fast; the same bytes"
+        assert api.bundle(house.study, evidence=True).written, "in a clone from the runs of the old evidence"
+        assert house.verified().intact and not list(clone.path.glob("data/runs/*"))
+
+
+def test_a_bundle_of_another_registration_than_the_decision_s_is_no_evidence_of_it(own: Decided) -> None:
+    path = own.root.evidence("own")
+    forged(path, files_of(path), registration="0" * 64)
+    (fault,) = found_in(own)["committed evidence"].faults
+    assert fault.startswith("reports/own/evidence.ablate.zip was made under 000000000000 before the last decision (")
+
+
 def decided_studies() -> list[str]:
     """Every study of this repository that has been decided."""
     entries = Ledger(REPOSITORY / "studies" / "ledger.jsonl").entries()
@@ -204,4 +304,5 @@ def test_the_evidence_of_every_decided_study_is_committed_or_known_to_be_lost(st
         assert path.stat().st_size < 8 * 2**20, "git keeps every version of it"
         items = {item.what: item for item in verify_study(REPOSITORY / "studies" / f"{study}.yaml").items}
         assert items["committed evidence"].faults == () and items["sealed records"].faults == ()
-        assert items["verdict, judged again"].faults == ()
+        judged = items["verdict, judged again"]
+        assert judged.faults == () and not judged.note.startswith("not judged again"), judged

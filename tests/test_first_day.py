@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+import venv
 from pathlib import Path
 
 import pytest
@@ -10,6 +17,7 @@ from test_cli import ablate
 
 from ablate import api
 
+ROOT = Path(__file__).resolve().parents[1]
 CURES: dict[str, tuple[tuple[str, str], ...]] = {
     "a tab": (("  slow: {}", "\tslow: {}"),),
     "a colon in a text": (("title: Does", "title: Question: does"),),
@@ -77,3 +85,62 @@ def test_a_metrics_file_that_nothing_names_is_noted(
         made.files[1].write_text(script)
         assert ablate(monkeypatch, "check", "studies/mine.yaml") == 0
         assert ("metrics are read from 'log.csv'" in capsys.readouterr().out) == noted
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The `ablate` command of an environment with the wheel and what it needs, and nothing of this checkout."""
+    source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("environment")
+    for name in ("prereg", "ablate"):
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", source / "dist", source], check=True)
+    venv.create(folder, with_pip=False, symlinks=True)
+    [site] = folder.glob("lib/python3*/site-packages")
+    for entry in Path(sysconfig.get_path("purelib")).iterdir():
+        if "ablate" not in entry.name and not (site / entry.name).exists():
+            (site / entry.name).symlink_to(entry)
+    [built] = (source / "dist").glob("*.whl")
+    subprocess.run([*pip, "--python", folder / "bin" / "python", "install", "--no-deps", built], check=True)
+    return folder / "bin" / "ablate"
+
+
+@pytest.mark.slow
+def test_the_first_day_with_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
+    """From an empty folder to a report, with two mistakes on the way; the tool's own time is that of all but `run`."""
+    spent: dict[str, float] = {}
+
+    def type_in(*words: str, code: int = 0) -> str:
+        start = time.monotonic()
+        done = subprocess.run(
+            [wheel, *words],
+            cwd=tmp_path,
+            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "COLUMNS": "80"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        spent[" ".join(words)] = time.monotonic() - start
+        assert done.returncode == code, (words, done.stdout, done.stderr)
+        return done.stdout + done.stderr
+
+    assert "ablate new first" in type_in("run", "first", code=2)
+    assert "next:  ablate check studies/first.yaml" in type_in("new", "first")
+    study = tmp_path / "studies" / "first.yaml"
+    text = study.read_text()
+    study.write_text(text.replace("optim.lr: 3.0e-3", "optim.rl: 3.0e-3"))
+    assert "did you mean 'optim.lr'?" in type_in("check", "studies/first.yaml", code=2)
+    study.write_text(text.replace("seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2]"))
+    type_in("check", "studies/first.yaml")
+    assert "seeds" in type_in("register", "studies/first.yaml", code=2)
+    assert not (tmp_path / "studies" / "ledger.jsonl").exists()
+    study.write_text(text)
+    for words in (("check",), ("design",), ("try",), ("register",), ("run",)):
+        type_in(*words, "studies/first.yaml")
+    assert "fast improves validation loss by" in type_in("decide", "studies/first.yaml")
+    type_in("verify")
+    assert "Adopt the higher rate" in (tmp_path / "reports" / "first" / "report.html").read_text()
+    total = sum(seconds for words, seconds in spent.items() if not words.startswith("run studies"))
+    print(f"seconds without training: {total:.1f}", {words: round(s, 1) for words, s in spent.items()})

@@ -229,7 +229,7 @@ def test_a_bundle_takes_it_in_and_its_reports_are_told_again_from_it(decided: Ho
     done = api.bundle(study_of(decided), out=tmp_path / "tiny.ablate.zip")
     assert done.check.intact
     said = {one.what: one.note for one in done.check.items}
-    assert "report.md the same bytes" in said["reports, told again"]
+    assert "report.md the same bytes" in said["reports, written again"]
     path = decided.path / "studies" / "tiny.published.yaml"
     path.unlink()
     try:
@@ -238,6 +238,16 @@ def test_a_bundle_takes_it_in_and_its_reports_are_told_again_from_it(decided: Ho
         assert not (tmp_path / "without.ablate.zip").exists()
     finally:
         write(decided)
+
+
+@pytest.mark.parametrize("study", ["embnorm-again", "embnorm-init"])
+def test_pages_that_were_kept_show_older_figures_than_a_file_corrected_since(study: str) -> None:
+    root = Path(__file__).resolve().parents[1]
+    page = (root / "reports" / study / "report.md").read_text(encoding="utf-8")
+    assert f"published figures was corrected later in studies/{study}.published.yaml" in page
+    (reports,) = (one for one in verify_study(root / "studies" / f"{study}.yaml").items if one.what == "reports")
+    newer = f"studies/{study}.published.yaml is newer than the kept pages, as their notice says"
+    assert not reports.faults and reports.note.endswith(newer)
 
 
 def weights(schedule: str, budget: int) -> dict[str, bytes]:

@@ -313,6 +313,7 @@ def test_a_kept_report_names_what_was_reworded_and_corrected_after_it(copy: Path
     written = without_records(copy)
     api.report(copy / STUDY)
     assert "corrected later" not in page_of(copy, "report.md").read_text() and stands(copy)
+    assert item(copy, "reports").note.endswith("studies/tiny.published.yaml is the file that they show")
     figures.write_text(text.replace("on other data", "on data that the source does not name"))
     assert not stands(copy)
     study = copy / STUDY
@@ -321,6 +322,8 @@ def test_a_kept_report_names_what_was_reworded_and_corrected_after_it(copy: Path
     api.amend(study, reason="the title said too much")
     api.report(study)
     assert stands(copy)
+    newer = "studies/tiny.published.yaml is newer than the kept pages, as their notice says"
+    assert item(copy, "reports").note.endswith(newer)
     for page, data in written.items():
         kept = page_of(copy, page).read_text()
         assert "published figures was corrected later in studies/tiny.published.yaml" in kept

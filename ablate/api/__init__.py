@@ -19,8 +19,7 @@ from ablate.api.context import (
 )
 from ablate.api.creating import new, templates
 from ablate.api.deciding import decide, report
-from ablate.api.exporting import export_model
-from ablate.api.indexing import report_index
+from ablate.api.exporting import export_model, report_index
 from ablate.api.judging import judge_frame
 from ablate.api.peeking import peek, record_look
 from ablate.api.planning import plan_at_scale, plan_runs
@@ -35,7 +34,6 @@ from ablate.api.registering import (
     save,
 )
 from ablate.api.running import Imported, import_runs, mapping_template, run, write_manifest
-from ablate.api.support import unnamed_metrics_file
 from ablate.api.trying import try_out
 from ablate.runner.options import RunOptions
 
@@ -79,7 +77,6 @@ __all__ = [
     "submit",
     "templates",
     "try_out",
-    "unnamed_metrics_file",
     "utc_now",
     "write_manifest",
 ]

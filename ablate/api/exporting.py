@@ -1,4 +1,4 @@
-"""A decided study in the forms of others: a model as a folder that `transformers` loads, and files for a paper."""
+"""What leaves a repository: a model that `transformers` loads, files for a paper, and an index over its studies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, get_args
 
-from ablate.api.context import StudyContext, open_study, require_registered
+from ablate.api.context import Clock, StudyContext, open_study, require_registered, utc_now
 from ablate.api.proof import recorded_run
 from prereg.errors import CorpusError, EvidenceError, RunError, nearest
 from prereg.registry.disk import write_whole
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 PAGES = {"html": "report.html", "markdown": "report.md"}
 """Forms of a report that the ledger binds to the decision, and their files."""
+FALSE_DISCOVERY_RATE = 0.05
+ABANDONED_AFTER_DAYS = 90
 
 
 def export_model(path: str | Path, run: str, folder: Path, *, root: Path | None = None) -> tuple[Path, ...]:
@@ -136,3 +138,29 @@ def write_forms(folder: Path, text: ReportContext, document: Document, forms: Se
             write_whole(path, data)
             written.append(path)
     return tuple(written)
+
+
+def report_index(*, root: Path | None = None, now: Clock = utc_now) -> tuple[Path, ...]:
+    """Write reports/index.md, index.html, index.tex and studies.tex over all studies; returns the files.
+
+    Judges nothing and logs nothing: effects are those of verdict files that the ledger vouches for.
+    """
+    from ablate.judge.overview import studies_of
+    from ablate.judge.programme import count_programme
+    from ablate.reporting import html, markdown
+    from ablate.reporting.exports.index import index_document, latex_index
+    from prereg.registry.paths import Root
+
+    project = Root.around(Path(), root)
+    studies = studies_of(project)
+    programme = count_programme(
+        project, level=FALSE_DISCOVERY_RATE, now=now(), abandoned_after_days=ABANDONED_AFTER_DAYS
+    )
+    document = index_document(studies, programme)
+    texts = {"index.md": markdown.page(document), "index.html": html.page(document)}
+    texts |= latex_index(document, studies)
+    folder = project.path / "reports"
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        write_whole(folder / name, text.encode())
+    return tuple(folder / name for name in texts)

@@ -23,7 +23,6 @@ from prereg.registry.disk import NO_ROOM
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Everyday commands": (
-        studies.new,
         studies.check,
         studies.design,
         runs.run,
@@ -32,6 +31,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         reports.report,
     ),
     "Design": (
+        studies.new,
         studies.try_out,
         registering.register,
         registering.amend,

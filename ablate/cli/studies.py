@@ -36,6 +36,7 @@ def check(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) ->
 
     Example:  ablate check studies/embnorm.yaml
     """
+    from ablate.api.support import unnamed_metrics_file
     from ablate.reporting.summaries import study as study_summary
 
     context = api.check(study, root)
@@ -49,7 +50,7 @@ def check(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) ->
         sections += study_summary.sizes_sections(context.study, api.find_vocabulary(context))
     show(*sections)
     put(*notes, *([] if published is None else [published.words]))
-    put(*filter(None, [api.unnamed_metrics_file(context.study, context.root, scripts)]))
+    put(*filter(None, [unnamed_metrics_file(context.study, context.root, scripts)]))
     if context.study.trainer == "command":
         put(f"next:  ablate try {study}   (one short run per arm, before registering)")
     return None
@@ -64,6 +65,7 @@ def new(
     root: Annotated[
         Path | None, typer.Option("--root", help="The folder for studies/ (found, else the current one).")
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write a new study from a template.
 
@@ -74,14 +76,17 @@ def new(
     Example:  ablate new my_study --template command
     """
     known = api.templates()
-    if template is None and sys.stdin.isatty():
+    if template is None and sys.stdin.isatty() and not as_json:
         width = max(map(len, known))
         put(*(f"  {one.ljust(width)}  {what}" for one, what in known.items()))
         template = input("Template [gpt]: ").strip() or None
         title = title or input("Title [the template's]: ").strip() or None
     made = api.new(name, template or next(iter(known)), title=title, root=root)
+    if as_json:
+        return put_json(json.dumps({"files": [str(path) for path in made.files], "next": made.next}, indent=2))
     put(*(f"wrote {path}" for path in made.files))
     put(*(f"{'next:' if not number else '     '}  {command}" for number, command in enumerate(made.next)))
+    return None
 
 
 def explain(

@@ -2,18 +2,14 @@
 
 Only what was decided is judged: an unfinished study, or one that nobody has decided, shows no contrast here either.
 That the judge here may be another than the one that decided is said, of a bundle with both versions; see
-`ablate.verification.rejudge` for what may differ between two versions, and what may not.
+`ablate.verification.comparison` for what may differ between two versions, and what may not.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from math import isclose
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide
@@ -23,6 +19,7 @@ from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.gather import gather
 from ablate.records.parquet import TableError, open_bounded
 from ablate.verification.bundle.manifest import Tool, this_tool
+from ablate.verification.comparison import Comparison, compare_pages, compare_verdicts, reworded
 from ablate.verification.result import Item
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.canon import sha256_bytes
@@ -30,35 +27,20 @@ from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration, load_registration
 
-_WORDED = frozenset({"sentence", "because", "notes", "found", "required", "method", "title", "unit"})
-_NAMED_BY = ("hypothesis", "variant", "name", "arm", "method")
-_NUMBER = re.compile(r"[-−]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_DRAWN = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
-_DIGITS = 1e-9
-_SHOWN_DIGITS = 1e-6
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """How a file differs from the one written here. Empty, all of it, for the same bytes."""
-
-    matter: tuple[str, ...] = ()
-    """What was found is not the same: where, and both values."""
-    words: tuple[str, ...] = ()
-    """Where words, the form or standardised effects differ: a fault only if the same version wrote both."""
-    digits: bool = False
-    """Whether last digits differ."""
-
 
 def as_worded(root: Root, entry: Entry, now: Decision) -> Decision:
-    """The decision of a ledger entry as an earlier version worded it, where it differs from today's in words alone.
+    """The decision as judged here, in the words of a ledger entry where an earlier version stated the same numbers.
 
     Raises `EvidenceError` where verdict.json is not the one of the entry, or anything but words differs.
     """
     path = root.report(entry.study) / "verdict.json"
     data = path.read_bytes() if path.is_file() else b""
-    if sha256_bytes(data) == entry.body["verdict_sha256"] and not compare_verdicts(data, verdict_bytes(now)).matter:
-        return Decision.model_validate_json(data)
+    registration = load_registration(root, entry.study)
+    assert registration is not None, entry.study
+    if sha256_bytes(data) == entry.body["verdict_sha256"]:
+        later = _since(registration, gather(root, registration), entry, now)
+        if (decision := reworded(data, now, later=later)) is not None:
+            return decision
     study = root.study(entry.study)
     raise EvidenceError(
         "the evidence on disk does not give the decision in the ledger",
@@ -67,113 +49,21 @@ def as_worded(root: Root, entry: Entry, now: Decision) -> Decision:
     )
 
 
-def compare_verdicts(written: bytes, now: bytes) -> Comparison:
-    """verdict.json as it lies in a bundle, against what this version makes of the same records."""
-    if written == now:
-        return Comparison()
-    try:
-        old = json.loads(written)
-    except (ValueError, RecursionError):
-        return Comparison(matter=("verdict.json is not JSON",))
-    matter, words, digits = [], [], False
-    for kind, what in _differences(old, json.loads(now), ""):
-        if kind == "matter":
-            matter.append(what)
-        elif kind == "words":
-            words.append(what)
-        else:
-            digits = True
-    if not (matter or words or digits):
-        words.append("the way it is written down")
-    return Comparison(tuple(matter), tuple(words), digits)
-
-
-def compare_pages(name: str, written: bytes, now: bytes) -> Comparison:
-    """A report as it lies in a bundle, against the one that this version writes. Figures are words: none decides."""
-    if written == now:
-        return Comparison()
-    old, new = (data.decode("utf-8", errors="replace") for data in (written, now))
-    words = []
-    if not _alike(_DRAWN.sub("", old), _DRAWN.sub("", new)):
-        words.append(f"{name} has another text")
-    figures = [_DRAWN.findall(text) for text in (old, new)]
-    drawn = sum(not _alike(a, b) for a, b in zip(*figures, strict=False)) + abs(len(figures[0]) - len(figures[1]))
-    if drawn:
-        words.append(f"{drawn} of its figures are drawn otherwise")
-    return Comparison(words=tuple(words), digits=not words)
-
-
-def _differences(old: Any, new: Any, place: str, *, described: bool = False) -> Iterator[tuple[str, str]]:
-    if isinstance(old, list) and isinstance(new, list):
-        keyed = _keyed(old), _keyed(new)
-        if keyed[0] is not None and keyed[1] is not None:
-            old, new = keyed
-        elif len(old) == len(new):
-            for at, (a, b) in enumerate(zip(old, new, strict=True)):
-                yield from _differences(a, b, f"{place}[{at}]", described=described)
-            return
-    if isinstance(old, dict) and isinstance(new, dict):
-        for key in dict.fromkeys([*old, *new]):
-            inner = f"{place}.{key}" if place else str(key)
-            if key in old and key in new:
-                # A list: a hypothesis may bear the name as well.
-                effects = key == "effects" and isinstance(old[key], list)
-                yield from _differences(old[key], new[key], inner, described=described or effects)
-            else:
-                yield "words", f"{inner} is in one of them only"
-        return
-    yield from _leaves(old, new, place, described=described)
-
-
-def _leaves(old: Any, new: Any, place: str, *, described: bool) -> Iterator[tuple[str, str]]:
-    if type(old) is type(new) and old == new:
-        return
-    if _is_number(old) and _is_number(new) and isclose(old, new, rel_tol=_DIGITS, abs_tol=0.0):
-        yield "digits", place
-    elif _WORDED & set(re.split(r"[.\[\]]", place)) and isinstance(old, str | list) and isinstance(new, str | list):
-        yield "words", place
-    elif described and (_is_number(old) or old is None) and (_is_number(new) or new is None):
-        yield "words", f"{place} (which decides nothing) is {_short(old)}, and {_short(new)} when judged here"
-    else:
-        yield "matter", f"{place} is {_short(old)}, and {_short(new)} when judged here"
-
-
-def _keyed(items: list[Any]) -> dict[str, Any] | None:
-    """A list of named things by their names; None for any other list."""
-    for key in _NAMED_BY:
-        if items and all(isinstance(item, dict) and isinstance(item.get(key), str) for item in items):
-            named = {item[key]: item for item in items}
-            return named if len(named) == len(items) else None
-    return None
-
-
-def _alike(old: str, new: str) -> bool:
-    """The same text, its numbers the same but for last digits."""
-    if old == new:
-        return True
-    if _NUMBER.sub("0", old) != _NUMBER.sub("0", new):
-        return False
-    pairs = zip(_NUMBER.findall(old), _NUMBER.findall(new), strict=True)
-    return all(a == b or isclose(_value(a), _value(b), rel_tol=_SHOWN_DIGITS) for a, b in pairs)
-
-
-def _value(text: str) -> float:
-    return float(text.replace("−", "-"))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _short(value: Any) -> str:
-    text = json.dumps(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+def _since(registration: Registration, evidence: Evidence, entry: Entry, now: Decision) -> frozenset[str]:
+    """Deviations that follow from entries after the decision: it could not list them. A clock set back is one."""
+    failed = frozenset(check.name for check in now.checks if not check.passed and check.severity == "deviation")
+    if not failed:
+        return failed
+    own = tuple(check for check in now.checks if check.name.startswith(OWN))
+    before = tuple(one for one in evidence.ledger if one.index < entry.index)
+    then = decide(registration, replace(evidence, ledger=before), lambda _: own)
+    return failed - {check.name for check in then.checks if not check.passed}
 
 
 Tell = Callable[[Root, Registration, Entry, Decision, Evidence], Mapping[str, bytes]]
 """Writes the reports of a decision: file name -> bytes. The root holds what a report tells next to the records."""
 
-JUDGED, TOLD = "verdict, judged again", "reports, told again"
+JUDGED, WRITTEN = "verdict, judged again", "reports, written again"
 MOST_ROWS = 20_000_000
 FREE_ROWS = 1_000_000
 """Rows that its records may hold however small they are; beyond, one a byte."""
@@ -219,7 +109,13 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, tell
     decision = decide(registration, evidence, None if own is None else lambda _: own)
     now = verdict_bytes(decision)
     if path.is_file():
-        item = _verdict_item(study, decision, compare_verdicts(path.read_bytes(), now), maker)
+        data = path.read_bytes()
+        later = frozenset[str]()
+        if maker is not None and not is_this(maker):
+            later = frozenset(check.name for check in decision.checks)
+        elif data != now:
+            later = _since(registration, evidence, entry, decision)
+        item = _verdict_item(study, decision, compare_verdicts(data, now, later=later), maker)
     else:
         item = _recorded_item(study, decision, now, entry, maker)
     items = [item.model_copy(update={"inadmissible": decision.status == "inadmissible"})]
@@ -271,7 +167,7 @@ def _verdict_item(study: str, decision: Decision, found: Comparison, maker: Tool
 def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: Tool | None) -> Item:
     there = {name: data for name, data in pages.items() if (folder / name).is_file()}
     if not there:
-        return _item(study, TOLD, note="no report is in the bundle")
+        return _item(study, WRITTEN, note="no report is in the bundle")
     faults, notes = [], []
     for name, data in there.items():
         found = compare_pages(name, (folder / name).read_bytes(), data)
@@ -283,8 +179,8 @@ def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: T
         else:
             notes.append(f"{name} the same" + (" but for last digits" if found.digits else " bytes"))
     if faults:
-        return _item(study, TOLD, *faults, "the same version wrote it, so somebody changed it afterwards")
-    return _item(study, TOLD, note="; ".join([*notes, *([] if is_this(maker) else [tool_versions(maker)])]))
+        return _item(study, WRITTEN, *faults, "the same version wrote it, so somebody changed it afterwards")
+    return _item(study, WRITTEN, note="; ".join([*notes, *([] if is_this(maker) else [tool_versions(maker)])]))
 
 
 def oversized(folder: Path) -> str:

@@ -1,7 +1,7 @@
 """Checking every frozen byte: study, lock, code, corpus, ledger, seals, records, reports; and judging again.
 
 What a check proves and what it does not: hashes show that a file is what the ledger says it was; the chain
-shows that no entry was edited; neither shows that the whole ledger was not written anew. For that, someone
+shows that no entry was edited; neither shows that the whole ledger was not rewritten. For that, someone
 else must hold a head hash, which is why every verb that appends prints it and every report keeps it.
 """
 
@@ -135,7 +135,9 @@ def _study_items(
     if ledger_stands:
         items += [*_committed(evidence, name, mine), check_records(root, name, mine), check_verdict(root, name, mine)]
         if judge:
-            items += _judged(root, name, mine, changed=any(item.faults for item in items))
+            # The verdict rests on the runs that are read, and not on evidence that is only out of date.
+            changed = any(fault != evidence.stale for item in items for fault in item.faults)
+            items += _judged(root, name, mine, changed=changed)
         items.append(check_reports(root, name, mine))
     return [*items, check_corpus(root, name), *check_more_pins(root, name)]
 
@@ -144,11 +146,12 @@ def _committed(evidence: CommittedEvidence, name: str, mine: list[Entry]) -> lis
     """The committed evidence, whether or not its runs are read; where they are, `check_records` says what is wrong."""
     if evidence.item is None:
         return []
+    stale = (evidence.stale,) if evidence.stale else ()
     if evidence.in_use or evidence.bundled is None:
-        return [evidence.item]
+        return [evidence.item.model_copy(update={"faults": evidence.item.faults + stale})]
     place = evidence.root.relative(evidence.root.evidence(name))
-    records = check_records(evidence.bundled, name, mine)
-    return [evidence.item.model_copy(update={"faults": tuple(f"{place}: {fault}" for fault in records.faults)})]
+    records = tuple(f"{place}: {fault}" for fault in check_records(evidence.bundled, name, mine).faults)
+    return [evidence.item.model_copy(update={"faults": records + stale})]
 
 
 def _page(root: Root, name: str) -> list[Item]:
@@ -292,16 +295,20 @@ def _judged(root: Root, name: str, entries: list[Entry], *, changed: bool) -> li
     return judged_again(root, name, tuple(entries))
 
 
-def _published(root: Root, name: str, recorded: object) -> tuple[str, str]:
+def _published(root: Root, name: str, written: list[Entry]) -> tuple[str, str]:
     """A fault and a note about the published figures that the reports tell; they promise nothing, and may be gone."""
-    path = root.published(name)
-    here, place = path.is_file(), root.relative(path)
+    path, last = root.published(name), written[-1].body
+    here, place, recorded = path.is_file(), root.relative(path), last.get("published")
     if recorded is None:
         return "", f"{place} is not in them (ablate report adds it)" if here else ""
     if not here:
         return "", f"{place}, which they show, is not on this disk"
     if sha256_file(path) != recorded:
         return f"{place} is not the file that the reports show (ablate report updates them)", ""
+    # Kept pages show the figures of the last report that was not kept; only their notice names the file of today.
+    shown = next((entry.body.get("published") for entry in reversed(written) if "kept" not in entry.body), None)
+    if "kept" in last and shown != recorded:
+        return "", f"{place} is newer than the kept pages" + (", as their notice says" if shown is not None else "")
     return "", f"{place} is the file that they show"
 
 
@@ -328,7 +335,7 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Item:
         faults.append("the reports show an earlier decision than the ledger's last (ablate report writes them again)")
     kept = ", kept with a notice: the records were gone, and nothing was judged again" if "kept" in last.body else ""
     note = "" if faults else f"{len(pages)} of 2 pages are as they were written{kept}"
-    fault, more = _published(root, name, last.body.get("published"))
+    fault, more = _published(root, name, written)
     faults += [fault] if fault else []
     note = "; ".join(part for part in (note, more) if part)
     return Item(study=name, what="reports", faults=tuple(faults), note=note)

@@ -5,7 +5,7 @@ its own that is removed again, what `ablate verify` checks in a repository; then
 records.
 
 What this shows: the bundle is as it was made, its parts belong together, and its records give its verdict. What it
-cannot show: that the whole was not made up. Somebody who writes every part anew, ledger and all, passes. Against that
+cannot show: that the whole was not made up. Somebody who rewrites every part, the ledger included, passes. Against that
 stand only things that somebody else holds: the sha256 of the contents, the head of the ledger, a seal of the lock.
 """
 
@@ -127,7 +127,7 @@ def _contents(found: Unpacked, tell: Tell, believed: dict[str, Path | None]) -> 
 
 
 def _guide_items(found: Unpacked, root: Root) -> list[Item]:
-    """What a reader without ablate reads, against the files it tells of."""
+    """What a reader without ablate reads, against the files that it describes."""
     manifest = found.manifest
     registration = load_registration(root, manifest.study)
     if README not in manifest.members or registration is None:

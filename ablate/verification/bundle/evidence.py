@@ -3,6 +3,9 @@
 Runs are in no version control, so a verdict in a clone would have nothing left that gives it. Where none of a study's
 sealed runs is on the disk, those of this bundle are read in their place; study, lock, ledger, verdict and reports are
 those of the repository, and its ledger says of every record whether it is the one that was sealed.
+
+`decide` logs a decision only where it is another than the last one. So evidence that was bundled before the last
+decision shows another verdict, or lacks its runs, and only on the disk of its author does nothing else say so.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.registry.plan import sealed_places
-from prereg.text import counted
+from prereg.text import counted, moment, short
 
 COMMITTED = "committed evidence"
 
@@ -35,6 +38,8 @@ class CommittedEvidence:
     """The repository with the runs of the bundle; none where no sound one is committed."""
     item: Item | None = None
     """What was found of it; none where nothing is committed."""
+    stale: str = ""
+    """Why it is not that of the last decision, and what to type. It is sound, and its runs are read all the same."""
 
     @property
     def in_use(self) -> bool:
@@ -53,12 +58,13 @@ def committed_evidence(root: Root, study: str, entries: Sequence[Entry]) -> Iter
     sealed = _sealed(root, mine)
     with ExitStack() as stack:
         faults: tuple[str, ...] = ()
-        bundled = None
+        bundled, stale = None, ""
         note = f"{root.relative(path)} holds "
         try:
             found = stack.enter_context(unpacked(stack.enter_context(opened(path))))
             bundled = replace(root, runs_from=found.folder)
             faults = tuple(_faults(found, study, entries))
+            stale = "" if faults else _stale(root, found, mine)
             held = sum(place.exists() for place in _sealed(bundled, mine))
             note += f"{held} of {counted(len(sealed), 'sealed run')}, contents {found.manifest.sha256[:8]}"
         except (UnsoundError, StudyError) as error:
@@ -69,11 +75,29 @@ def committed_evidence(root: Root, study: str, entries: Sequence[Entry]) -> Iter
             bundled, note = None, ""
         elif sealed and bundled is not None and not any(place.exists() for place in sealed):
             used, note = bundled, f"{note}; none of these is in data/runs, so they are read from there"
-        yield CommittedEvidence(used, bundled, Item(study=study, what=COMMITTED, faults=faults, note=note))
+        yield CommittedEvidence(used, bundled, Item(study=study, what=COMMITTED, faults=faults, note=note), stale)
 
 
 def _sealed(root: Root, mine: Sequence[Entry]) -> list[Path]:
     return [place for runs in sealed_places(root, mine).values() for place in runs]
+
+
+def _stale(root: Root, found: Unpacked, mine: Sequence[Entry]) -> str:
+    """How evidence was bundled before the last decision; empty where it was not. An amendment alone, or other words of
+    the study, leave it that of the last decision."""
+    decided = [entry for entry in mine if entry.event == "decided"]
+    if not decided:
+        return ""
+    last, manifest = decided[-1], found.manifest
+    held = {entry.index for entry in Ledger(found.folder / manifest.ledger.file).entries()}
+    if manifest.registration == last.registration and last.index in held:
+        return ""
+    study = root.relative(root.study(last.study))
+    under = "" if manifest.registration == last.registration else f" under {short(manifest.registration)}"
+    return (
+        f"{root.relative(root.evidence(last.study))} was made{under} before the last decision ({moment(last.at)}, "
+        f"registration {short(last.registration)}), and must hold that one (ablate bundle {study} --evidence)"
+    )
 
 
 def _faults(found: Unpacked, study: str, entries: Sequence[Entry]) -> Iterator[str]:

@@ -1,9 +1,9 @@
 """`MANIFEST.json`: every other member of a bundle by hash, the ledger's head, and what is not in the bundle and why.
 
 It carries a hash of itself, as an entry of the ledger does, so that no byte of it can change unseen. This hash covers
-all contents and none of the packing: it is the one to quote. It is a checksum and no seal: somebody who writes the
-whole bundle anew writes this hash anew. Only what somebody else holds tells such a bundle from the first: this hash,
-the ledger's head, a seal of the lock.
+all contents and none of the packing: it is the one to quote. It is a checksum and no seal: somebody who rewrites
+the whole bundle rewrites this hash too. Only what somebody else holds shows the difference: this hash, the ledger's
+head, or a seal of the lock.
 """
 
 from __future__ import annotations
