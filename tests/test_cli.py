@@ -147,6 +147,18 @@ def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert capsys.readouterr().out == f"ablate {version('ablate-prereg')}\n"
 
 
+def test_a_project_with_the_same_import_name_is_named_at_every_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("ablate-0.2.3.dist-info", "prereg-0.6.1.dist-info", "ablate_prereg-0.1.0.dist-info"):
+        (tmp_path / name).mkdir()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert ablate(monkeypatch, "--version") == 0
+    told = capsys.readouterr()
+    assert told.out == f"ablate {version('ablate-prereg')}\n" and told.err.count("warning: ") == 2
+    assert "warning: ablate 0.2.3 is another project" in told.err and "pip uninstall prereg," in told.err
+
+
 def test_a_second_run_at_the_same_time_is_a_mistake_with_the_first_ones_pid(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

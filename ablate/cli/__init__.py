@@ -7,9 +7,11 @@ bug is ours (exit code 1, with the traceback).
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -45,6 +47,8 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
 }
 NAMES = {studies.try_out: "try", records.import_records: "import"}
 """Commands whose name is a keyword of Python."""
+# Reading importlib.metadata instead takes as long as everything else that the help does.
+_OTHERS = re.compile(r"(ablate|prereg)-([0-9][^-]*)\.(?:dist|egg)-info")
 
 
 class _Panels(TyperGroup):
@@ -94,6 +98,18 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+def _foreign() -> list[str]:
+    """Distributions of other projects, by name and version, that install import names of this one."""
+    found = []
+    for folder in dict.fromkeys(sys.path):
+        try:
+            names = [entry.name for entry in Path(folder).iterdir()]
+        except OSError:
+            continue
+        found += [match for name in names if (match := _OTHERS.fullmatch(name))]
+    return [f"{one[1]} {one[2]}" for one in found]
+
+
 @app.callback()
 def options(
     version: Annotated[
@@ -118,6 +134,10 @@ def _first(error: BaseException) -> BaseException:
 def main() -> None:
     """The command `ablate`."""
     signal.signal(signal.SIGTERM, _interrupt)
+    for other in _foreign():
+        name = other.split()[0]
+        said = f"warning: {other} is another project, which installs the import name '{name}' too: pip uninstall {name}"
+        print(f"{said}, then install ablate-prereg again", file=sys.stderr)
     try:
         app()
     except StudyError as error:
