@@ -70,7 +70,7 @@ def test_the_table_of_the_import_template_comes_in_and_gives_no_verdict(empty: P
         done = CliRunner().invoke(app, command.split()[1:])
         assert done.exit_code == 0, done.output
     decided = CliRunner().invoke(app, made.next[2].split()[1:])
-    assert decided.exit_code == 4 and "exploratory" in decided.output
+    assert decided.exit_code == 4 and "imported" in decided.output
 
 
 def test_a_study_lands_in_the_repository_around_and_under_its_own_title(
