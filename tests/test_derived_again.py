@@ -360,6 +360,14 @@ def test_a_report_has_the_words_of_the_decision_and_everything_else_as_judged(
     assert "findings.gain.sentence (not with the numbers stated here)" in house.notes()
     api.report(house.study)
     assert told == [now.model_copy(update={"because": words["because"]})] and told[0] != now
+    # A sentence turned round, with the same numbers, is never shown as it is written.
+    sentence = now.findings[0].sentence
+    verb = next(one for one in ("lowers", "raises") if one in sentence)
+    words["findings"][0]["sentence"] = sentence.replace(verb, "raises" if verb == "lowers" else "lowers")
+    redecide(house, json.dumps(words, indent=2).encode() + b"\n")
+    assert "findings.gain.sentence (not in the same direction)" in house.notes()
+    api.report(house.study)
+    assert told[-1].findings[0].sentence == sentence
 
 
 def test_a_sealed_run_that_is_gone_is_named_unless_none_is_here(house: Decided) -> None:

@@ -56,6 +56,11 @@ _FIGURES = r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,3})?"
 _NUMBER = re.compile(rf"[-−]?{_FIGURES}")
 _STATED = re.compile(rf"([<>]=?)?\s*((?:(?<![\w.])[-−])?{_FIGURES})")
 """A number in a sentence and the sign of a bound before it. The hyphen of a date or of a name is no minus."""
+_TURNS = re.compile(
+    r"\b(lowers?|raises?|improves?|worsens?|changes?|better|worse|above|below|more|less|not|no|none|never|supported|refuted|"
+    r"inconclusive|undecided|unstable|stable)\b"
+)
+"""Words that turn a sentence round: as written it is shown only where they are those of today's sentence."""
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DRAWN = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 _DIGITS = 1e-9
@@ -233,7 +238,9 @@ def _of_texts(old: dict[str, Any], new: dict[str, Any], key: str, at: _Place) ->
         return _Difference("matter", f"{at.name} is {_short(old[key])}, and {_short(new[key])} when judged here")
     was, now_is = _stated("\n".join(before)), _stated("\n".join(now))
     if len(was) == len(now_is) and all(map(_agree, was, now_is)):
-        return _Difference("words", at.name, new, key, old[key])
+        if _TURNS.findall(" ".join(before).lower()) == _TURNS.findall(" ".join(now).lower()):
+            return _Difference("words", at.name, new, key, old[key])
+        return _Difference("words", f"{at.name} (not in the same direction)")
     if foreign := [f"{sign} {text}".strip() for sign, text in was if not _holds(sign, text, at.record)]:
         return _Difference("matter", f"{at.name} states {', '.join(foreign[:4])}, which is not found when judged here")
     return _Difference("words", f"{at.name} (not with the numbers stated here)")
