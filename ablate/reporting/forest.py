@@ -5,6 +5,7 @@ Takes findings and gives one figure: charts for a page, and the same in characte
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
@@ -38,6 +39,10 @@ SHORT_TESTS = {
 }
 
 
+_APART = re.compile(r"decided by [^,;]+, [^,;]*this interval[^,;]*")
+"""How the judge's sentence says that its interval lies on another side than the outcome."""
+
+
 def forest_figure(findings: Sequence[Finding]) -> Figure:
     """Every finding with its deciding interval and margin, metrics on scales of their own; `legend` is its caption."""
     panels = []
@@ -59,10 +64,12 @@ def centre_in_words(findings: Iterable[Finding]) -> str:
 
 
 def legend(findings: Sequence[Finding]) -> str:
-    """What is drawn, and about its numbers."""
+    """What is drawn, about its numbers, and which outcome is not the one that its interval shows, and why."""
+    apart = [(one.label, found[0]) for one in findings if (found := _APART.search(one.sentence))]
+    agrees = "agrees with the outcome" + (", but for what is named below" if apart else "")
     return (
-        f"Point and bar: {centre_in_words(findings)}, and the interval that agrees with the outcome. Shaded: "
-        f"differences too small to matter, as registered. {about_numbers(findings)}"
+        f"Point and bar: {centre_in_words(findings)}, and the interval that {agrees}. Shaded: differences too small to "
+        f"matter, as registered. {about_numbers(findings)}" + "".join(f" {name}: {why}." for name, why in apart)
     )
 
 
