@@ -150,7 +150,7 @@ def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 def test_a_project_with_the_same_import_name_is_named_at_every_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("ablate-0.2.3.dist-info", "prereg-0.6.1.dist-info", "ablate_prereg-0.1.0.dist-info"):
+    for name in ("ablate-0.2.3.dist-info", "prereg-0.6.1.dist-info", "ablate_tools-0.1.0.dist-info"):
         (tmp_path / name).mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     assert ablate(monkeypatch, "--version") == 0

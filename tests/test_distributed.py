@@ -32,7 +32,7 @@ from ablate.runner.builtin.worker import Worker
 from ablate.runner.layout import Spread
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.training.distributed import ALONE, Ranks, Replicated, Shard, is_lost_connection, join, part
+from ablate.training.distributed import ALONE, Ranks, Replicated, Shard, is_lost_connection, join, part, together
 from ablate.training.kernels.backends import Paths
 from ablate.training.trainer import Step, Trainer
 from prereg.errors import EvidenceError, RunError
@@ -510,3 +510,25 @@ def test_muon_and_a_learned_scalar_may_be_replicated(house: House) -> None:
     study = api.check(house.write(base={**longer(30), "optim": {"name": "muon"}})).study
     Spread.of(2, "ddp").require_possible(study)
     Spread.of(1, None).require_possible(study)
+
+
+def test_a_rank_that_is_found_gone_by_sending_an_order_leaves_the_ranks_busy() -> None:
+    """Gloo may notice only then; the worker must end and not record the run as failed."""
+
+    class Gone(Ranks):
+        size = 2
+
+        def send(self, order: str, words: tuple[str | int, ...] = ()) -> None:
+            raise RuntimeError("[gloo/transport/tcp/pair.cc:537] Connection reset by peer")
+
+    class Trained:
+        ranks: Ranks = Gone()
+
+        @together
+        def step(self) -> None:
+            raise AssertionError("nobody follows")
+
+    trained = Trained()
+    with pytest.raises(RuntimeError, match="gloo") as lost:
+        trained.step()
+    assert trained.ranks.busy and is_lost_connection(lost.value)

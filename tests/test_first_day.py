@@ -141,6 +141,6 @@ def test_the_first_day_with_the_wheel_alone(wheel: Path, tmp_path: Path) -> None
         type_in(*words, "studies/first.yaml")
     assert "fast improves validation loss by" in type_in("decide", "studies/first.yaml")
     type_in("verify")
-    assert "Adopt the higher rate" in (tmp_path / "reports" / "first" / "report.html").read_text()
+    assert "adopt the higher rate" in (tmp_path / "reports" / "first" / "report.html").read_text()
     total = sum(seconds for words, seconds in spent.items() if not words.startswith("run studies"))
     print(f"seconds without training: {total:.1f}", {words: round(s, 1) for words, s in spent.items()})

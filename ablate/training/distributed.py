@@ -215,8 +215,9 @@ def together(
     @wraps(method)
     def announced(one: _One, /, *words: _Words.args, **named: _Words.kwargs) -> _Result:
         assert not named, named
-        one.ranks.send(method.__name__, tuple(word if isinstance(word, int) else str(word) for word in words))
+        # Before the order is sent: a rank that has gone may be noticed by the sending.
         one.ranks.busy = one.ranks.size > 1
+        one.ranks.send(method.__name__, tuple(word if isinstance(word, int) else str(word) for word in words))
         result = method(one, *words, **named)
         one.ranks.busy = False
         return result

@@ -36,6 +36,7 @@ _FLAGS = _ENCRYPTED | 2 | 4 | _SIZES_FOLLOW | _UTF8
 """Flags that are understood; 2 and 4 say how hard the compression tried."""
 _STORED, _DEFLATED = 0, 8
 _LONG = 0xFFFFFFFF
+_NEWEST = 63  # version 6.3 of the format; what unpacks a bundle elsewhere refuses any above
 _LARGEST_LISTING = 1 << 23
 _MOST_ENTRIES = 2 * MOST_MEMBERS  # folders have entries too
 _DESCRIPTOR, _DESCRIPTOR_MARK = struct.Struct("<III"), b"PK\x07\x08"
@@ -118,6 +119,8 @@ def _listing(stream: BinaryIO, n_entries: int, listing_size: int, begun: int) ->
         if data[at : at + 4] != CENTRAL_MARK or len(data) - at < CENTRAL.size:
             raise UnsoundError("its directory is damaged")
         fields = CENTRAL.unpack_from(data, at)
+        if fields[2] & 0xFF > _NEWEST:
+            raise UnsoundError(f"it needs version {(fields[2] & 0xFF) / 10:.1f} of the format, which there is not")
         flags, method, crc32, packed, size, name, extra, remark = (fields[3], fields[4], *fields[7:13])
         at += CENTRAL.size
         named, more = data[at : at + name], data[at + name : at + name + extra]
