@@ -154,9 +154,9 @@ def test_a_project_with_the_same_import_name_is_named_at_every_start(
         (tmp_path / name).mkdir()
     monkeypatch.syspath_prepend(tmp_path)
     assert ablate(monkeypatch, "--version") == 0
-    told = capsys.readouterr()
-    assert told.out == f"ablate {version('ablate-prereg')}\n" and told.err.count("warning: ") == 2
-    assert "warning: ablate 0.2.3 is another project" in told.err and "pip uninstall prereg," in told.err
+    said = capsys.readouterr()
+    assert said.out == f"ablate {version('ablate-prereg')}\n" and said.err.count("warning: ") == 2
+    assert "warning: ablate 0.2.3 is another project" in said.err and "pip uninstall prereg," in said.err
 
 
 def test_a_second_run_at_the_same_time_is_a_mistake_with_the_first_ones_pid(

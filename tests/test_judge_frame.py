@@ -51,11 +51,29 @@ def test_without_pairs_it_is_welch_and_several_claims_are_corrected_by_holm(fram
     assert found.loc["gain", "p"] == pytest.approx(max(alone, 2 * other.pvalue), rel=1e-9)
 
 
-def test_a_run_without_a_value_leaves_its_pair_with_a_note(frame: pd.DataFrame) -> None:
+def test_a_run_that_is_missing_is_noted_and_one_that_diverged_or_ended_early_is_refused(frame: pd.DataFrame) -> None:
     lost = (frame["arm"] == "dropout") & (frame["seed"] == 4)
-    holed = frame.assign(valid_loss=frame["valid_loss"].where(~lost))
-    (finding,) = ablate.judge_frame(holed, "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch").findings
-    assert finding.n == 4 and any("seed 4 is left out" in note for note in finding.notes)
+    claim = "dropout lowers valid_loss"
+
+    def judged(table: pd.DataFrame) -> ablate.api.judging.JudgedFrame:
+        return ablate.judge_frame(table, claim, smallest=0.02, arm="arm", step="epoch")
+
+    without = judged(frame[~lost])
+    assert without.findings[0].n == 4 and "seed 4 is left out" in str(without)
+    with pytest.raises(StudyError, match="dropout, seed 4, has no finite valid_loss"):
+        judged(frame.assign(valid_loss=frame["valid_loss"].where(~lost)))
+    with pytest.raises(StudyError, match="seed 4, ends at step 2, and other runs at 3"):
+        judged(frame[~(lost & (frame["epoch"] == 3))])
+
+
+def test_the_baseline_is_the_arm_of_the_first_row_in_any_order_of_steps(frame: pd.DataFrame) -> None:
+    turned = frame.sort_values("epoch", ascending=False, kind="stable")
+    (finding,) = ablate.judge_frame(
+        turned, "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch"
+    ).findings
+    (given,) = ablate.judge_frame(frame, "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch").findings
+    assert finding.estimate is not None and given.estimate is not None
+    assert finding.estimate.difference == given.estimate.difference
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from prereg.errors import EvidenceError, SpecError, nearest
@@ -55,7 +56,8 @@ class JudgedFrame:
         from ablate.reporting.forest import text_forest
 
         sentences = [f"{one.hypothesis}: {estimates.proper(one.sentence)}" for one in self.findings]
-        return "\n".join([LABEL, "", *text_forest(self.findings), "", *sentences])
+        notes = [f"{one.hypothesis}: {note}" for one in self.findings for note in one.notes]
+        return "\n".join([LABEL, "", *text_forest(self.findings), "", *sentences, *notes])
 
     def _repr_html_(self) -> str:
         return f"<p><strong>{LABEL}</strong></p>{self.table.to_html()}"
@@ -78,18 +80,19 @@ def judge_frame(
 
     A claim is written as in a study, "fast lowers val/loss by at least 0.05", about a column of the table; `smallest`
     is the smallest difference that matters to claims that do not say one, or a mapping name -> {claim, smallest, scale,
-    role} gives each its own. The baseline is the first arm, unless given. A run without a value is left out of its
-    pair, with a note. Without pairs: `test="welch"`.
+    role} gives each its own. The baseline is the arm of the first row, unless given. A seed that some arm lacks is left
+    out, with a note. Without pairs: `test="welch"`.
 
-    Raises `StudyError` for a table or a claim that cannot be read.
+    Raises `StudyError` for a table or a claim that cannot be read, a run without a finite value, and runs that end at
+    different steps.
     """
     from ablate.judge.findings import judge_hypotheses
 
-    rows = _last_rows(frame, arm, seed, step)
+    rows = _last_rows(frame.reset_index(drop=True), arm, seed, step)
     study = _study(
         rows,
         _hypotheses(claims, smallest),
-        baseline=baseline,
+        baseline=baseline or str(frame[arm].iloc[0]),
         analysis={"test": test, "alpha": alpha, "correct": correct},
     )
     metrics = dict.fromkeys(claim.metric for claim in study.claims.values())
@@ -99,14 +102,15 @@ def judge_frame(
         raise EvidenceError(
             f"the table has no column '{missing}'", required="one of " + ", ".join(known), fix=nearest(missing, known)
         )
-    values = {
-        metric: {
-            cell: float(value)
-            for cell, value in zip(rows.index, rows[metric], strict=True)
-            if value == value  # noqa: PLR0124 - NaN is no value
-        }
-        for metric in metrics
-    }
+    values = {metric: dict(zip(rows.index, rows[metric].astype(float), strict=True)) for metric in metrics}
+    for metric in metrics:
+        lost = next((cell for cell, value in values[metric].items() if not isfinite(value)), None)
+        if lost is not None:
+            raise EvidenceError(
+                f"{lost[0]}, seed {lost[1]}, has no finite {metric}",
+                required="a value for every run: a run that diverged is an outcome, and to drop it chooses the data",
+                fix="a worst value in its place, or the seed left out of every arm and said so",
+            )
     return JudgedFrame(judge_hypotheses(study, values))
 
 
@@ -122,7 +126,15 @@ def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd
             )
     ordered = frame
     if step is not None:
-        ordered = frame.sort_values(step, kind="stable").drop_duplicates([arm, seed], keep="last")
+        ordered = frame.sort_values(step, kind="stable").drop_duplicates([arm, seed], keep="last").sort_index()
+        short = ordered[ordered[step] != ordered[step].max()]
+        if len(short):
+            name, number, last = short.iloc[0][[arm, seed, step]]
+            raise EvidenceError(
+                f"{name}, seed {number}, ends at step {last}, and other runs at {ordered[step].max()}",
+                required="runs that end at the same step",
+                fix="leave out the whole seed, if that run counts for nothing, and say so",
+            )
     try:
         rows = ordered.set_index([ordered[arm].map(str), ordered[seed].map(int)])
     except (TypeError, ValueError):
@@ -155,7 +167,7 @@ def _hypotheses(
 
 
 def _study(
-    rows: pd.DataFrame, hypotheses: dict[str, dict[str, Any]], *, baseline: str | None, analysis: dict[str, Any]
+    rows: pd.DataFrame, hypotheses: dict[str, dict[str, Any]], *, baseline: str, analysis: dict[str, Any]
 ) -> Study:
     """A study of these arms, seeds and claims, which trains nothing."""
     from ablate.api.support import require_supported
@@ -178,7 +190,7 @@ def _study(
         "trainer": "command",
         "command": ["{python}"],
         "base": {"arm": first},
-        "baseline": baseline or first,
+        "baseline": baseline,
         "variants": {name: {} if name == first else {"arm": name} for name in by_arm},
         "seeds": {name: sorted(numbers) for name, numbers in by_arm.items()} if unpaired else union,
         "hypotheses": hypotheses,
