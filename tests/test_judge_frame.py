@@ -67,6 +67,8 @@ def test_a_run_that_is_missing_is_noted_and_one_that_diverged_or_ended_early_is_
 
 
 def test_the_baseline_is_the_arm_of_the_first_row_in_any_order_of_steps(frame: pd.DataFrame) -> None:
+    with pytest.raises(StudyError, match="no rows"):
+        ablate.judge_frame(frame[:0], "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch")
     turned = frame.sort_values("epoch", ascending=False, kind="stable")
     (finding,) = ablate.judge_frame(
         turned, "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch"

@@ -124,6 +124,8 @@ def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd
                 required="columns for arm, seed and values",
                 fix=f"arm=, seed= or step= one of {', '.join(known)}",
             )
+    if frame.empty:
+        raise EvidenceError("the table has no rows", required="a row for every run")
     ordered = frame
     if step is not None:
         ordered = frame.sort_values(step, kind="stable").drop_duplicates([arm, seed], keep="last").sort_index()
