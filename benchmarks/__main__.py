@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks import __doc__ as purpose
 from benchmarks.answers import measure_design, measure_items, measure_verbs
-from benchmarks.cohorts import measure_cohorts
 from benchmarks.growth import measure_growth
-from benchmarks.profiles import measure_profile
-from benchmarks.studies import HERE, compare_study, machine
+from benchmarks.studies import HERE, compare_study, machine, measure_cohorts
 from benchmarks.tables import page
-from benchmarks.zeroshot import Different, measure_zeroshot
-from prereg.errors import StudyError
 
-ALL = ("P1", "P2", "P4", "P5", "P6", "P7", "profile", "growth", "zeroshot")
+ALL = ("P1", "P2", "P4", "P5", "P6", "P7", "growth")
 
 
 def cuda() -> bool:
@@ -27,20 +22,6 @@ def cuda() -> bool:
     import torch
 
     return torch.cuda.is_available()
-
-
-def add_zeroshot(results: dict[str, Any], given: argparse.Namespace) -> str:
-    """The tasks of a trained model, among the results; what went wrong instead, if anything did."""
-    results.pop("zeroshot", None)
-    try:
-        results["zeroshot"] = measure_zeroshot(given.study, given.steps, given.project)
-    except Different as error:
-        return f"zeroshot: {error}"
-    except StudyError as error:
-        # Like the peer: who lacks the tasks or the harness measures the rest, unless it was these that were wanted.
-        print(f"zeroshot is not measured: {error.found}", file=sys.stderr)
-        return "" if given.only == list(ALL) else f"zeroshot: {error.found}"
-    return ""
 
 
 def main() -> None:
@@ -51,7 +32,6 @@ def main() -> None:
     options.add_argument("--steps", type=int, help="steps a run, on both sides (default: as registered)")
     options.add_argument("--only", nargs="*", default=list(ALL), choices=ALL, help="which measurements")
     options.add_argument("--out", type=Path, default=HERE / "reports" / "bench")
-    options.add_argument("--project", type=Path, help="folder for zeroshot, kept and resumed (default: a new one)")
     given = options.parse_args()
     results: dict[str, Any] = {"machine": machine(), "date": time.strftime("%Y-%m-%d", time.gmtime())}
     earlier = given.out / "bench.json"
@@ -72,17 +52,12 @@ def main() -> None:
         results["P6"] = measure_items()
     if "P7" in given.only:
         results["P7"] = measure_verbs()
-    if "profile" in given.only:
-        results["profile"] = [measure_profile(given.study, dtype) for dtype in ("bfloat16", "float32")]
     if "growth" in given.only:
         results["growth"] = measure_growth()
-    failed = add_zeroshot(results, given) if "zeroshot" in given.only else ""
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "bench.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     (given.out / "bench.md").write_text(page(results), encoding="utf-8")
     print(page(results))
-    if failed:
-        sys.exit(failed)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from ablate.training.device import KINDS
 
 HERE = Path(__file__).resolve().parents[1]
 
@@ -72,6 +75,33 @@ def compare_study(
             "peer_wall_is": f"mean of 2 measured runs x {runs}",
             "ratio": round(runs * (before + after) / 2 / ours, 2),
         }
+    return found
+
+
+APART = "one by one"
+WAYS: Mapping[str, tuple[str, str]] = {
+    APART: ("off", "auto"),
+    **{f"together, steps {name}": ("on", name) for name in KINDS},
+}
+"""Way -> what `ablate run` is given as --cohort and --step."""
+
+
+def measure_cohorts(
+    study: Path, seeds: int, steps: int | None, *, compare: Callable[..., dict[str, Any]] = compare_study
+) -> dict[str, Any]:
+    """P4: the study on a GPU by every way, in wall seconds; the peer is measured next to the first.
+
+    Some of these ways have never been run on a GPU, so one that fails is reported as such and takes no other with it.
+    """
+    found: dict[str, Any] = {}
+    for way, (cohort, step) in WAYS.items():
+        try:
+            found[way] = compare(
+                study, "bfloat16", seeds, steps, device="cuda", cohort=cohort, step=step, with_peer=way == APART
+            )
+        except subprocess.CalledProcessError as error:
+            print(f"P4, {way}: {error}", file=sys.stderr)
+            found[way] = {"failed": f"exit {error.returncode}"}
     return found
 
 

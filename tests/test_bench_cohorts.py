@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ablate.training.device import KINDS
-from benchmarks.cohorts import APART, WAYS, as_markdown, measure_cohorts
-from benchmarks.tables import page
+from benchmarks.studies import APART, WAYS, measure_cohorts
+from benchmarks.tables import cohorts_table, page
 
 
 def compare(_study: Path, dtype: str, seeds: int, steps: int | None, **how: Any) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def test_every_kind_is_measured_against_runs_one_by_one_and_against_the_peer() -
     found = measure_cohorts(Path("x.yaml"), 5, 200, compare=compare)
     assert list(found) == list(WAYS) and len(WAYS) == 1 + len(KINDS)
     assert {one["device"] for one in found.values() if "device" in one} == {"cuda"}
-    text = as_markdown(found)
+    text = cohorts_table(found)
     assert "| one by one | 100.0 | 5.0 | 1.00x | 4.00x |" in text
     assert "| together, steps compiled | 20.0 | 1.0 | 5.00x | 20.00x |" in text
     assert "| together, steps eager | failed, exit 5 | | | |" in text
@@ -33,7 +33,7 @@ def test_every_kind_is_measured_against_runs_one_by_one_and_against_the_peer() -
 def test_without_runs_one_by_one_or_a_peer_no_ratio_is_invented() -> None:
     way, how = "together, steps compiled", {"step": "compiled", "with_peer": False, "device": "cuda"}
     found = {way: compare(Path(), "bfloat16", 1, 2, **how)}
-    assert "| 20.0 | 1.0 | not measured | not measured |" in as_markdown({APART: {"failed": "exit 1"}} | found)
+    assert "| 20.0 | 1.0 | not measured | not measured |" in cohorts_table({APART: {"failed": "exit 1"}} | found)
 
 
 def test_the_page_says_where_nothing_was_measured() -> None:
