@@ -10,8 +10,8 @@ import pytest
 from evidence_factory import make_evidence, one_claim
 from scipy import optimize, stats
 
-from ablate.judge.after_stopping import adjust
 from ablate.judge.decide import decide, rng_seed_of
+from ablate.judge.description import adjust
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.stats.spending import nominal_levels
 from ablate.reporting.context import ReportContext

@@ -12,8 +12,8 @@ from evidence_factory import make_evidence, one_claim
 from own_trainer import OwnHouse
 
 from ablate import api
-from ablate.judge.bayes import describe, posterior, quantiles
 from ablate.judge.decide import decide
+from ablate.judge.description import describe, posterior, quantiles
 from ablate.judge.verdict import verdict_bytes
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher

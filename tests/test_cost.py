@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ablate.data.batches import Pooled
-from ablate.evaluation.cost import Meter, inference_speed, matmul_speed, measure_cost
+from ablate.evaluation.suites import Meter, inference_speed, matmul_speed, measure_cost
 from ablate.training.model import GPT
 from prereg.study.measure import Inference
 from prereg.study.sizes import flops_per_token

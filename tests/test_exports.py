@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from ablate import api, cli
 from ablate.reporting.document import compose
 from ablate.reporting.exports import figures
-from ablate.reporting.exports.csv_files import COLUMNS, csv_files
+from ablate.reporting.exports.files import COLUMNS, csv_files
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger

@@ -20,10 +20,9 @@ from ablate.judge.audit.checks import DECLARED
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Finding
 from ablate.reporting import estimates, markdown
-from ablate.reporting.document import compose
+from ablate.reporting.document import TRUST, compose, trust_line
 from ablate.reporting.forest import text_forest
 from ablate.reporting.headline import clause_of, headline_of, next_step
-from ablate.reporting.opening import TRUST, trust_line
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.rule.condition import deciding_term, parse_condition

@@ -25,8 +25,7 @@ from ablate.reporting.exports import figures
 from ablate.reporting.latex import references
 from ablate.reporting.latex.paper import Paper, methods, paper, results, standalone
 from ablate.reporting.latex.references import CITED, WORKS, bibtex, keys_in
-from ablate.reporting.latex.render import block, paragraphs, sections
-from ablate.reporting.latex.style import Style
+from ablate.reporting.latex.render import Style, block, paragraphs, sections
 from prereg.escape import latex
 from prereg.study.spec import study_from_document
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ablate.data.batches import Split
-from ablate.evaluation.dynamics import block_of, copy_of, second_moments, steps_to_level, update_ratios
+from ablate.evaluation.suites import block_of, copy_of, second_moments, steps_to_level, update_ratios
 from ablate.training.trainer import Trainer
 from prereg.study.training import Budget, Model, Optim, Training
 

@@ -14,7 +14,7 @@ from evidence_factory import make_evidence, one_claim
 from test_cli import ablate as run_verb
 
 from ablate import api
-from ablate.judge.early_look import early_look
+from ablate.judge.interim import early_look
 from ablate.records.gather import gather, open_tables
 from ablate.runner.progress import PlainWatcher
 from prereg.errors import EvidenceError
@@ -88,7 +88,7 @@ def test_what_cannot_be_logged_is_not_shown(unfinished: Path, monkeypatch: pytes
         raise EvidenceError("the disk is full")
 
     monkeypatch.setattr(Ledger, "append", full)
-    monkeypatch.setattr("ablate.judge.early_look.early_look", None)
+    monkeypatch.setattr("ablate.judge.interim.early_look", None)
     with pytest.raises(EvidenceError, match="the disk is full"):
         api.peek(unfinished, reason=REASON)
 

@@ -17,8 +17,7 @@ from ablate import api
 from ablate.cli import app
 from ablate.reporting.summaries.study import scale_json, scale_sections
 from ablate.reporting.terminal import show
-from ablate.scale.devices import CPU, KNOWN, activations, device_named, is_of, state_parts
-from ablate.scale.parse import SHAPES, ScaleTarget, shaped
+from ablate.scale.target import CPU, KNOWN, SHAPES, ScaleTarget, activations, device_named, is_of, shaped, state_parts
 from prereg.errors import StudyError
 from prereg.study.sizes import flops_per_token, parameters
 from prereg.study.training import Training

@@ -14,7 +14,7 @@ from ablate.api.context import Clock, StudyContext, open_study, require_register
 from prereg.errors import EvidenceError
 
 if TYPE_CHECKING:
-    from ablate.judge.early_look import EarlyLook
+    from ablate.judge.interim import EarlyLook
     from prereg.registry.ledger_entry import Entry
 
 
@@ -28,8 +28,7 @@ class Peeked:
 
 def peek(path: str | Path, *, reason: str, root: Path | None = None, now: Clock = utc_now) -> Peeked:
     """Log a look at the runs that have ended, then describe them. Refused where a registered way to look is open."""
-    from ablate.judge.early_look import early_look
-    from ablate.judge.interim import view
+    from ablate.judge.interim import early_look, view
     from ablate.records.gather import gather, open_tables
     from prereg.registry.ledger import Ledger
 

@@ -12,8 +12,8 @@ from ablate.api.context import StudyContext, check
 from prereg.errors import StudyError
 
 if TYPE_CHECKING:
-    from ablate.scale.devices import Device
     from ablate.scale.plan import Measured, ScalePlan
+    from ablate.scale.target import Device
     from prereg.study.spec import Study
     from prereg.study.training import Training
 
@@ -86,9 +86,8 @@ def plan_at_scale(
     `numerics` holds fields of the study's `numerics` to plan with instead; none leaves a field as it is.
     """
     from ablate.runner.layout import Spread
-    from ablate.scale.devices import device_named
-    from ablate.scale.parse import VOCABULARY, ScaleTarget, shaped
     from ablate.scale.plan import Request, plan_scale
+    from ablate.scale.target import VOCABULARY, ScaleTarget, device_named, shaped
 
     context = check(Path(path), root)
     study = context.study
@@ -165,7 +164,7 @@ def _with(config: Training, numerics: Mapping[str, str | None]) -> Training:
 
 
 def _require_of_that_shape(context: StudyContext, size: str) -> None:
-    from ablate.scale.parse import REPLACED
+    from ablate.scale.target import REPLACED
 
     for name, arm in context.study.arms.items():
         own = [path for path in arm.overrides if path in REPLACED]
@@ -201,8 +200,8 @@ def _measured(context: StudyContext, device: Device) -> Measured | None:
     """FLOP/s that this study's sealed runs reached on one device of the kind, each run counted once."""
     from ablate.records.store import RunFolder
     from ablate.runner.layout import Spread
-    from ablate.scale.devices import is_of
     from ablate.scale.plan import Measured
+    from ablate.scale.target import is_of
     from prereg.registry.plan import plan
     from prereg.registry.registration import load_registration
     from prereg.study.sizes import flops_per_token

@@ -1,24 +1,34 @@
 """One evaluation: the registered suites, in one place, on a model at rest. The measuring contract.
 
 A suite is a function of the model and the validation split that returns `{metric: value}`, with names
-declared in `prereg.metrics.catalogue`. It may not change the model or draw random numbers. It does not read the clock
-either (`cost` alone does, in `ablate.evaluation.cost`): a caller that wants times passes a clock to `evaluate`.
+declared in `prereg.metrics.catalogue`. It may not change the model or draw random numbers. It does not read the clock:
+a caller that wants times passes a clock to `evaluate`. Two suites are called by the run itself:
+
+    cost      what a trained model costs to use, and what training it cost in arithmetic, memory and energy: the one
+              suite that reads clocks and the machine, at the last step. What that does not say is not recorded
+    movement  the size of one update against the weights it moves, and Adam's second moments. The trainer is only looked
+              at: weights are copied before the step, and the optimiser's state is read where it lies
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
-from ablate.data.batches import Pooled, Tokens
+from ablate.data.batches import Pooled, Tokens, windows_at
 from ablate.evaluation.activations import measure_activations
 from ablate.evaluation.calibration import measure_calibration
 from ablate.evaluation.loss import measure_length, measure_loss
 from ablate.training.model import GPT
 from prereg.metrics.catalogue import METRICS, Suite
-from prereg.study.measure import Calibration
+from prereg.study.measure import Calibration, Inference
+from prereg.study.sizes import flops_per_token
 
 
 def evaluate(
@@ -57,3 +67,173 @@ def evaluate(
     unknown = {metric for metric in found if metric not in METRICS}
     assert not unknown, unknown
     return found
+
+
+_PEAK_SIZE = 1024
+_POWER = Path("/sys/class/powercap")
+
+Clock = Callable[[], float]
+
+
+def inference_speed(model: GPT, tokens: Tokens | Pooled, inference: Inference, clock: Clock) -> float:
+    """Tokens a second of plain forward passes: the registered batch and length, the median of warm repeats."""
+    length = inference.length or model.config.context
+    part = next(iter(tokens.parts.values())) if isinstance(tokens, Pooled) else tokens
+    starts = np.arange(inference.batch) * length % max(1, len(part) - length)
+    inputs = torch.from_numpy(windows_at(part, starts, length)).to(model.token.weight.device)
+
+    def seconds() -> float:
+        started = clock()
+        model(inputs)
+        if inputs.is_cuda:
+            torch.cuda.synchronize()
+        return clock() - started
+
+    seconds()
+    return inputs.numel() / statistics.median(seconds() for _ in range(inference.repeats))
+
+
+def matmul_speed(device: torch.device, clock: Clock) -> float:
+    """FLOP a second of the fastest of three large matrix products, in the arithmetic that is in force here."""
+    left = torch.ones(_PEAK_SIZE, _PEAK_SIZE, device=device)
+    times = []
+    for _ in range(4):
+        started = clock()
+        left @ left
+        if left.is_cuda:
+            torch.cuda.synchronize()
+        times.append(clock() - started)
+    return 2.0 * _PEAK_SIZE**3 / min(times[1:])  # the first one is warming up
+
+
+@dataclass
+class Meter:
+    """Energy of all processor packages since it was made, by counters that start over when they are full."""
+
+    folders: tuple[Path, ...]
+    last: list[int]
+    joules: float = 0.0
+
+    @classmethod
+    def started(cls, power: Path = _POWER) -> Meter | None:
+        """A meter at zero; none where there are no counters, or they may not be read."""
+        # A package's own parts (intel-rapl:0:0) are counted in it already.
+        folders = tuple(sorted(p for p in power.glob("*-rapl:*") if p.name.count(":") == 1))
+        try:
+            return cls(folders, [_microjoules(folder) for folder in folders]) if folders else None
+        except (OSError, ValueError):
+            return None
+
+    def read(self) -> float:
+        """Joules so far. To be read more often than a counter fills (about every quarter of an hour at 250 W)."""
+        for index, folder in enumerate(self.folders):
+            now = _microjoules(folder)
+            step = now - self.last[index]
+            if step < 0:
+                step += int((folder / "max_energy_range_uj").read_text(encoding="ascii"))
+            self.last[index] = now
+            self.joules += step * 1e-6
+        return self.joules
+
+
+def _microjoules(folder: Path) -> int:
+    return int((folder / "energy_uj").read_text(encoding="ascii"))
+
+
+def measure_cost(
+    model: GPT,
+    tokens: Tokens | Pooled,
+    inference: Inference,
+    *,
+    trained_tokens_per_s: float,
+    energy: Meter | None,
+    peak_bytes: int | None,
+    clock: Clock,
+) -> dict[str, float]:
+    """The `cost` suite, at the end of a run."""
+    joules = None if energy is None else energy.read()
+    arithmetic = float(flops_per_token(model.config, model.token.num_embeddings))
+    reached = arithmetic * trained_tokens_per_s
+    found = {
+        "cost/inference_tokens_per_s": inference_speed(model, tokens, inference, clock),
+        "cost/flops_per_token": arithmetic,
+        "cost/flops_per_s": reached,
+        "cost/mfu": reached / matmul_speed(model.token.weight.device, clock),
+    }
+    read = {"cost/peak_memory": peak_bytes, "cost/energy": joules}
+    return found | {name: float(value) for name, value in read.items() if value is not None}
+
+
+def copy_of(model: nn.Module) -> dict[str, Tensor]:
+    """The weights now, to be compared with those after the next step."""
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+
+
+def update_ratios(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, float]:
+    """|change| / |weights before|, of all weights and of each block; none where the weights were all zero."""
+    changes: dict[int | None, float] = {}
+    sizes: dict[int | None, float] = {}
+    for name, parameter in model.named_parameters():
+        change = float((parameter.detach() - before[name]).double().square().sum())
+        size = float(before[name].double().square().sum())
+        for place in {None, block_of(name)}:
+            changes[place] = changes.get(place, 0.0) + change
+            sizes[place] = sizes.get(place, 0.0) + size
+    return {
+        _named("update/ratio", place): (changes[place] / sizes[place]) ** 0.5 for place in changes if sizes[place] > 0.0
+    }
+
+
+def second_moments(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> dict[str, float]:
+    """Root mean of the bias-corrected second moments of Adam, of all parameters that have one and of each block.
+
+    Kingma and Ba (2015): v_hat = v / (1 - beta2^t). Empty before the first step, and of optimisers without any.
+    """
+    sums: dict[int | None, float] = {}
+    counts: dict[int | None, int] = {}
+    largest = 0.0
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                state = optimizer.state.get(parameter, {})
+                if "exp_avg_sq" not in state:
+                    continue
+                correction = 1.0 - group["betas"][1] ** float(state["step"])
+                moment = state["exp_avg_sq"].double() / correction
+                largest = max(largest, float(moment.max()))
+                for place in {None, block_of(names[parameter])}:
+                    sums[place] = sums.get(place, 0.0) + float(moment.sum())
+                    counts[place] = counts.get(place, 0) + moment.numel()
+    if not counts:
+        return {}
+    found = {_named("adam/second_moment", place): (sums[place] / counts[place]) ** 0.5 for place in counts}
+    return found | {"adam/largest_second_moment": largest**0.5}
+
+
+def block_of(name: str) -> int | None:
+    """The block a parameter belongs to, by its name; none outside the blocks."""
+    parts = name.split(".")
+    return int(parts[1]) if parts[0] == "blocks" else None
+
+
+def _named(metric: str, place: int | None) -> str:
+    return metric if place is None else f"{metric}_{place}"
+
+
+def steps_to_level(curve: Sequence[tuple[int, float]], level: float) -> float:
+    """The step at which (step, loss) first is at or below the level, on straight lines between evaluations.
+
+    While no evaluation has been there, the last step of the curve: a run that never comes there counts its whole
+    length, which can only make it look better than it is.
+    """
+    assert curve, level
+    before: tuple[int, float] | None = None
+    for step, loss in curve:
+        if loss <= level:
+            if before is None:
+                return float(step)
+            share = (before[1] - level) / (before[1] - loss)
+            return before[0] + share * (step - before[0])
+        before = (step, loss)
+    return float(curve[-1][0])

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ablate.judge.readings import reading_of
-from ablate.judge.samples import notes_on_seeds, samples_of, scaled, shared_seeds, slope, stated, unusable
+from ablate.judge.readings import notes_on_seeds, reading_of, samples_of, scaled, shared_seeds, slope, stated, unusable
 from ablate.judge.stats.crossed_items import TwoWay, cross
 from ablate.judge.stats.effects import effect_sizes, independent_effects, pigeonhole, pigeonhole_interval
 from ablate.judge.stats.estimate import NoTestError, prepare, summarise, undecided, words

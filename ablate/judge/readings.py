@@ -11,20 +11,30 @@ Under `test: items`, and of the accuracy on one task, it is the mean of the run'
 those of its test. Accuracies by task are recorded nowhere else.
 
 A run without the value that the claim needs gives none here, and the audit says so.
+
+For a test without pairs the values are the runs of a claim arm by arm: a seed that one arm lacks, because its run
+diverged, still counts for the other arms. Values are put on the claim's scale here, for pairs as well.
 """
 
 from __future__ import annotations
 
-from math import inf
+from collections.abc import Mapping, Sequence
+from math import inf, isfinite, isinf, log, log10, sqrt
 
 import numpy as np
 import pandas as pd
 
+from ablate.judge.stats.paired_t import EQUAL, exponent_of
+from ablate.judge.stats.unpaired import Sample
+from ablate.judge.verdict import ArmSample, SharedSeeds
 from ablate.records.evidence import Evidence
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.registry.plan import Cell
-from prereg.study.analysis import AtStep, Ceiling, OverLast
+from prereg.rule.divergence import least_of
+from prereg.study.analysis import AtStep, Ceiling, OverLast, Scale
+from prereg.study.claim import Claim
 from prereg.study.spec import Study
+from prereg.text import compact
 
 
 def reading_of(study: Study, hypothesis: str) -> str:
@@ -102,3 +112,109 @@ def item_means(items: pd.DataFrame, metric: str) -> dict[Cell, float]:
             values = np.bincount(codes, weights=values) / np.bincount(codes)
         found[str(arm), int(str(seed))] = float(values.mean())
     return found
+
+
+def samples_of(
+    study: Study, name: str, values: Mapping[Cell, float], *, fewest: int | None = None
+) -> tuple[tuple[Sample, ...], tuple[str, ...], str | None]:
+    """The runs of every arm of a claim, notes on those that are left out, and why there is no test, if there is none.
+
+    `fewest` is for description, in place of the least number of runs of an arm.
+    """
+    claim, scale, reading = study.claims[name], study.hypotheses[name].scale, reading_of(study, name)
+    ceiling = study.on_divergence.ceiling if isinstance(study.on_divergence, Ceiling) else None
+    samples: list[Sample] = []
+    notes: list[str] = []
+    refused: str | None = None
+    for arm, weight in claim.weights.items():
+        planned = study.seeds_of(arm)
+        kept = tuple(seed for seed in planned if (arm, seed) in values)
+        notes += [f"{arm}, seed {seed}, is left out: no {reading}" for seed in planned if seed not in kept]
+        used = {(arm, seed): values[arm, seed] for seed in kept}
+        notes += [
+            f"{arm}, seed {seed}, diverged and is scored at the ceiling, {compact(ceiling)}"
+            for (_, seed), value in used.items()
+            if ceiling is not None and value == ceiling
+        ]
+        refused = refused or unusable(reading, scale, used)
+        least = fewest if fewest is not None else 2 if len(kept) == len(planned) else least_of(study, len(planned))
+        if refused is None and len(kept) < least:
+            refused = f"{len(kept)} of {len(planned)} runs of {arm}, and at least {least} must be there"
+        if refused is None:
+            samples.append(Sample(arm, weight, kept, np.array([scaled(one, scale) for one in used.values()])))
+    if refused is None:
+        with np.errstate(over="ignore"):
+            if not isfinite(sum(abs(one.weight) * float(np.abs(one.values).max(initial=0.0)) for one in samples)):
+                refused = f"{reading} differs by more than the largest number there is"
+    return (tuple(samples) if refused is None else ()), tuple(notes), refused
+
+
+def notes_on_seeds(samples: Sequence[Sample]) -> tuple[str, ...]:
+    """What a reader must know of the seeds: shared by none, or without any effect in an arm."""
+    shared = _shared(samples)
+    found = [] if shared else ["the arms share no seed: their runs could not be paired"]
+    found += [
+        f"all {one.values.size} runs of {one.arm} give the same value: the seed seems to do nothing there"
+        for one in samples
+        if one.values.size > 1 and np.ptp(one.values) <= EQUAL * np.abs(one.values).max()
+    ]
+    return tuple(found)
+
+
+def shared_seeds(samples: Sequence[Sample]) -> SharedSeeds | None:
+    """What pairing would have given over the seeds that every arm has; none where there are fewer than two."""
+    shared = _shared(samples)
+    if len(shared) < 2:
+        return None
+    columns = np.array([[one.values[one.seeds.index(seed)] for seed in shared] for one in samples])
+    weights = np.array([one.weight for one in samples])
+    power = exponent_of(columns)
+    parts = weights[:, None] * np.ldexp(columns, -power)
+    n = len(shared)
+    sides = [parts[weights > 0].sum(axis=0), -parts[weights < 0].sum(axis=0)]
+    correlation = None
+    # Two points always lie on a line.
+    if n > 2 and all(np.ptp(side) > EQUAL * np.abs(side).max() for side in sides):
+        correlation = float(np.corrcoef(*sides)[0, 1])
+    return SharedSeeds(
+        n=n,
+        se_paired=float(np.ldexp(parts.sum(axis=0).std(ddof=1) / sqrt(n), power)),
+        se_unpaired=float(np.ldexp(sqrt(float(parts.var(axis=1, ddof=1).sum()) / n), power)),
+        correlation=correlation,
+    )
+
+
+def stated(samples: Sequence[Sample]) -> tuple[ArmSample, ...]:
+    """The runs as a finding lists them."""
+    return tuple(
+        ArmSample(arm=one.arm, weight=one.weight, seeds=one.seeds, values=tuple(map(float, one.values)))
+        for one in samples
+    )
+
+
+def _shared(samples: Sequence[Sample]) -> tuple[int, ...]:
+    first, *others = samples
+    return tuple(seed for seed in first.seeds if all(seed in one.seeds for one in others))
+
+
+def unusable(metric: str, scale: Scale, used: Mapping[Cell, float]) -> str | None:
+    """Why these values cannot be put on the scale: dropping them in silence would choose the data."""
+    for (arm, seed), value in used.items():
+        if not isfinite(value):
+            return f"{metric} of {arm}, seed {seed}, is not finite"
+        if scale != "raw" and value <= 0.0:
+            return f"{metric} of {arm}, seed {seed}, is {value:g}, which has no logarithm"
+    return None
+
+
+def scaled(value: float, scale: Scale) -> float:
+    """A value of the metric on the claim's scale."""
+    if scale == "raw" or isinf(value):
+        return value
+    return log(value) if scale == "log" else log10(value)
+
+
+def slope(claim: Claim, seed: int, found: Mapping[Cell, float], scale: Scale) -> float:
+    """A seed's slope, of values less the first arm's: arms that are all equal then have one of exactly 0."""
+    first = scaled(found[claim.named[0], seed], scale)
+    return sum(weight * (scaled(found[arm, seed], scale) - first) for arm, weight in claim.left.items())

@@ -1,23 +1,24 @@
 """A decision as a document: the whole report, and the short one that `ablate decide` prints.
 
-The first screen (verdict in a sentence, forest plot, trust) and sections in order: what was found, then why it can be
-believed, then what was promised, and hashes last. Renderers take them from here and add no content of their own.
+The first screen (verdict in a sentence, forest plot, trust, what to do next) and sections in order: what was
+found, then why it can be believed, then what was promised, and hashes last. Renderers take them from here and add no
+content of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ablate.judge.decide import WAITING
+from ablate.judge.recompute import recompute
 from ablate.judge.verdict import Check, Decision, Finding
 from ablate.judge.wording import said_p, same_in_every_pair
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.forest import about_p, forest_figure, legend
-from ablate.reporting.headline import headline_of
-from ablate.reporting.opening import opening_blocks
+from ablate.reporting.headline import headline_of, next_step
 from ablate.reporting.sections.audit import (
     checks_section,
     decisions_in_words,
@@ -42,6 +43,7 @@ from prereg.documents.claims import capital
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.registration import Registration
 from prereg.study.designs.per_task import by_family
+from prereg.study.spec import Study
 
 STATUS_WORDS = {
     "decided": "Decided",
@@ -218,3 +220,81 @@ def _summaries(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
             yield f"{members[0].label}, {members[0].outcome}", _short(members[0])
         else:
             yield f"{label}, per task", summary_of_family(members)
+
+
+TRUST: Mapping[str, tuple[str, ...]] = {
+    "registered before any run": (
+        "registered before any run",
+        "no run began before its registration",
+        "every run was made under this registration",
+        "no amendment after runs started",
+        "no amendment after outcomes were read",
+    ),
+    "complete": (
+        "every planned run is present",
+        "no run failed",
+        "no run outside the plan",
+        "every finished run has every claimed metric",
+        "no pair was left out for divergence",
+        "no start of a run was removed before its seal",
+    ),
+    "matched": (
+        "every run states what its pair shares",
+        "pairs start from the same weights",
+        "pairs read the same batches",
+        "pairs drew the same dropout",
+        "pairs used the same tokenizer",
+        "pairs match in what their trainer says they must",
+        "pairs are matched",
+    ),
+    "verified": (
+        "the ledger and the registration are intact",
+        "every seal matches",
+        "every sealed run is in the ledger",
+        "no sealed run was trained again",
+    ),
+}
+"""Word -> the checks that must have been made, as far as they apply, and passed: else the word is not given."""
+
+
+def opening_blocks(decision: Decision, registration: Registration, reasons: Sequence[str]) -> Iterator[Block]:
+    """Forest, what did not hold, trust, what to do next, and a legend. Findings of inadmissible evidence are not drawn
+    here, where they could be taken for a result."""
+    study, findings = registration.study, decision.findings
+    if findings and decision.status != "inadmissible":
+        yield forest_figure(findings)
+        yield from (Paragraph(reason, "trust") for reason in reasons)
+    if findings:
+        yield Paragraph(trust_line(decision, study), "trust")
+    if step := next_step(decision, registration):
+        yield Paragraph(step)
+    if findings and decision.status != "inadmissible":
+        yield Paragraph(legend(findings), "aside")
+
+
+def trust_line(decision: Decision, study: Study) -> str:
+    """`Registered before any run, complete, matched, verified, recomputed.` What did not pass or was not checked comes
+    first, and by name."""
+    held, unchecked, missing = [], [], []
+    for word, names in TRUST.items():
+        made = [check for check in decision.checks if check.name in names]
+        failed = [check for check in made if not check.passed]
+        if made and not failed:
+            held.append(word)
+        elif word == "matched" and (len(study.arms) == 1 or not study.paired):
+            continue
+        elif failed:
+            missing.append(f"not {word} (failed: {'; '.join(check.name for check in failed)})")
+        else:
+            unchecked.append(word)
+    again = recompute(study, decision.findings, decision.look)
+    if any(not one.equal for one in again.numbers):
+        missing.append("not recomputed: another library's numbers differ")
+    elif not again.numbers:
+        missing.append("not recomputed: no library computes this test")
+    else:
+        held.append("recomputed")
+        missing += [f"not recomputed: {words.listed(again.not_covered)}"] if again.not_covered else []
+    missing += [f"not checked: {', '.join(unchecked)}"] if unchecked else []
+    parts = [f"{part[0].upper()}{part[1:]}." for part in ("; ".join(missing), ", ".join(held)) if part]
+    return " ".join(parts)

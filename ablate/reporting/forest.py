@@ -15,7 +15,6 @@ from ablate.judge.wording import is_pseudomedian
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Figure, Panel
 from ablate.reporting.charts import DIRECTIONS, forest, forest_domain
-from ablate.reporting.sections.unpaired import runs_in_words, what_n_counts
 from ablate.reporting.tasks import of_all_tasks
 from prereg import text as words
 from prereg.documents.procedures import PSEUDOMEDIAN
@@ -118,10 +117,28 @@ def n_of(estimate: Estimate | None, pairs: int) -> str:
     return f"{pairs} x {items.n_units:,} {unit}" + (f" ({items.n_items:,} items)" if items.unit == "tasks" else "")
 
 
+def any_unpaired(estimates_: Iterable[Estimate | None]) -> bool:
+    """Whether any of these tests has no pairs."""
+    return any(one is not None and one.sizes for one in estimates_)
+
+
+def what_n_counts(findings: Sequence[Finding]) -> str:
+    """What n is."""
+    if any_unpaired(finding.estimate for finding in findings):
+        return "runs of each arm of the claim, without pairs"
+    paired = any(estimates.claim_of(finding).is_paired for finding in findings)
+    return "pairs of runs that share a seed" if paired else "seeds"
+
+
 def counted(findings: Sequence[Finding]) -> str:
     """What n counts."""
     over_items = any(finding.estimate and finding.estimate.items for finding in findings)
     return what_n_counts(findings) + (", and the items or tasks that every run was scored on" if over_items else "")
+
+
+def runs_in_words(sizes: Iterable[int]) -> str:
+    """Numbers of runs by arm, left side first: `6 + 5`."""
+    return " + ".join(map(str, sizes))
 
 
 def by_scale(findings: Iterable[Finding]) -> list[list[Finding]]:

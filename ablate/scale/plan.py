@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
-from ablate.scale.devices import Device, MemoryPart, Shard, activations, keeps_scores, state_parts
+from ablate.scale.target import Device, MemoryPart, Shard, activations, keeps_scores, state_parts
 from prereg.errors import StudyError
 from prereg.study.sizes import flops_per_token, parameters
 from prereg.study.training import Training

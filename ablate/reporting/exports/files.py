@@ -2,18 +2,175 @@
 
 The pages are bound to the decision by the ledger. These files are for a paper and are meant to be edited: nothing
 verifies them, and each follows from the same decision at any time.
+
+CSV is tidy, every number as it was computed: a float is written with as many digits as give it back; a number that does
+not exist is an empty field. What the report may not show is not in it, and each row names the study's status, so that a
+row that left the others still says whether it may be used. `columns.csv` says what each column is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Literal
+import csv
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal
 
+from ablate.judge.verdict import Finding, Interval
+from ablate.reporting import estimates
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import Document
 from ablate.reporting.exports import figures
-from ablate.reporting.exports.csv_files import csv_files
 from ablate.reporting.latex.paper import paper
+from prereg.escape import visible
+
+Row = tuple[object, ...]
+_STUDY = {
+    "study": "the study's id",
+    "status": "of the study: decided, inconclusive or inadmissible; rows of an inadmissible study are not to be used",
+}
+
+
+def _bounds(interval: Interval | None) -> Row:
+    return (
+        (None, None, None, None) if interval is None else (interval.low, interval.high, interval.level, interval.method)
+    )
+
+
+def _n_items(finding: Finding) -> int | None:
+    items = finding.estimate.items if finding.estimate else None
+    return None if items is None else items.n_items
+
+
+_FINDING: Mapping[str, tuple[str, Callable[[Finding], object]]] = {
+    "hypothesis": ("its name", lambda f: f.hypothesis),
+    "claim": ("the claim, as registered", lambda f: f.claim),
+    "role": ("the family it was corrected in", lambda f: f.role),
+    "exploratory": (
+        "true where an amendment after evidence affects it: no verdict rests on it",
+        lambda f: bool(f.amended),
+    ),
+    "outcome": ("supported, refuted or inconclusive", lambda f: f.outcome),
+    "zone": ("where the effect lies against the margin; empty without one", lambda f: f.margin and f.margin.zone),
+    "metric": ("the metric", lambda f: f.metric),
+    "unit": ("unit of the difference", lambda f: f.unit),
+    "scale": ("scale of the difference: raw, log or log10", lambda f: f.scale),
+    "better": ("which way the metric improves", lambda f: f.better),
+    "difference": (
+        "the claim's left side minus its right side",
+        lambda f: f.estimate.difference if f.estimate else None,
+    ),
+    "se": ("its standard error, where the test has one", lambda f: f.estimate.se if f.estimate else None),
+    "df": (
+        "degrees of freedom, where the test has one number of them",
+        lambda f: f.estimate.df if f.estimate else None,
+    ),
+    "n": ("pairs of seeds; without pairs, runs of all arms", lambda f: f.n),
+    "n_items": ("items of a test over seeds and items", _n_items),
+    "test": ("the registered test", lambda f: f.estimate.method if f.estimate else None),
+    "margin": ("the smallest difference that matters, on the scale of the difference", lambda f: f.smallest),
+    "alpha": ("level of the family", lambda f: f.alpha),
+    "family": ("hypotheses corrected together", lambda f: f.family),
+    "p_support": ("p to support the claim, uncorrected", lambda f: f.p_support),
+    "p_support_adjusted": ("the same, corrected", lambda f: f.p_support_adjusted),
+    "p_refute": ("p to refute the claim, uncorrected; empty where it cannot be refuted", lambda f: f.p_refute),
+    "p_refute_adjusted": ("the same, corrected", lambda f: f.p_refute_adjusted),
+}
+"""Column -> what it is, and the value that it holds of a finding."""
+
+
+_INTERVALS: Mapping[str, tuple[str, Callable[[Finding], Interval | None]]] = {
+    "interval": ("that agrees with the outcome, as the report shows it", estimates.shown_interval),
+    "alone": ("of the test alone, two-sided against zero", lambda f: f.estimate.interval if f.estimate else None),
+}
+_ENDS = {"low": "lower end", "high": "upper end", "level": "confidence level", "method": "how it was computed"}
+COLUMNS: Mapping[str, Mapping[str, str]] = {
+    "findings.csv": {
+        **_STUDY,
+        **{name: about for name, (about, _) in _FINDING.items()},
+        **{
+            f"{name}_{end}": f"{said} of the interval {about}; an end that is open is empty"
+            for name, (about, _) in _INTERVALS.items()
+            for end, said in _ENDS.items()
+        },
+    },
+    "pairs.csv": {
+        **_STUDY,
+        "hypothesis": "the hypothesis that read the value",
+        "metric": "the metric",
+        "unit": "its unit, and the scale if not raw",
+        "seed": "the seed",
+        "side": "left or right side of the claim, or difference; without pairs, arm",
+        "arm": "the arm, where a side is one",
+        "value": "the value on the registered scale",
+    },
+    "curves.csv": {
+        **_STUDY,
+        "arm": "the arm",
+        "seed": "the seed",
+        "metric": "the metric: those of the claims and tie-breakers, and val/loss",
+        "step": "optimiser step",
+        "value": "the recorded value, on the metric's own scale; every evaluation",
+    },
+}
+"""File -> column -> what it is."""
+
+
+def csv_files(context: ReportContext) -> dict[str, bytes]:
+    """File name -> bytes: three tables, and what their columns are."""
+    rows = {"findings.csv": _findings(context), "pairs.csv": _pairs(context), "curves.csv": _curves(context)}
+    own = (context.decision.study, context.decision.status)
+    found = {name: _bytes(COLUMNS[name], ((*own, *row) for row in made)) for name, made in rows.items()}
+    described = ((name, column, about) for name, columns in COLUMNS.items() for column, about in columns.items())
+    return found | {"columns.csv": _bytes(("file", "column", "meaning"), described)}
+
+
+def _findings(context: ReportContext) -> Iterator[Row]:
+    for finding in context.decision.findings:
+        ends = (end for _, interval in _INTERVALS.values() for end in _bounds(interval(finding)))
+        yield (*(value(finding) for _, value in _FINDING.values()), *ends)
+
+
+def _pairs(context: ReportContext) -> Iterator[Row]:
+    for finding in context.decision.findings:
+        claim = context.study.claims[finding.hypothesis]
+        arms = {
+            side: next(iter(weights)) if list(weights.values()) == [1.0] else None
+            for side, weights in (("left", claim.left), ("right", claim.right))
+        }
+        about = (finding.hypothesis, finding.metric, finding.unit)
+        for pair in finding.pairs:
+            for side in ("left", "right", "difference"):
+                yield (*about, pair.seed, side, arms.get(side), getattr(pair, side))
+        for sample in finding.samples:
+            for seed, value in zip(sample.seeds, sample.values, strict=True):
+                yield (*about, seed, "arm", sample.arm, value)
+
+
+def _curves(context: ReportContext) -> Iterator[Row]:
+    if context.withheld:
+        return
+    claimed = [claim.metric for claim in context.study.claims.values()]
+    for metric in dict.fromkeys(["val/loss", *claimed, *context.study.shown_at_ties]):
+        for (arm, seed), (steps, values) in context.evidence.lines(metric).items():
+            for step, value in zip(steps.tolist(), values.tolist(), strict=True):
+                yield arm, seed, metric, step, value
+
+
+def _bytes(heads: Iterable[str], rows: Iterable[Row]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(heads)
+    writer.writerows([_field(one) for one in row] for row in rows)
+    return text.getvalue().encode()
+
+
+def _field(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return repr(value) if isinstance(value, float) else visible(str(value))
+
 
 Export = Literal["latex", "figures", "csv"]
 EXPORTS: tuple[Export, ...] = ("latex", "figures", "csv")

@@ -17,8 +17,7 @@ from ablate.reporting.document import Banner, Document
 from ablate.reporting.estimates import NONE
 from ablate.reporting.forest import method_of, n_of
 from ablate.reporting.latex.paper import LINE_OF_PAGE, preamble, standalone
-from ablate.reporting.latex.render import block, float_table, sections
-from ablate.reporting.latex.style import Style
+from ablate.reporting.latex.render import Style, block, float_table, sections
 from ablate.reporting.summaries.proof import programme_section
 from prereg import text as words
 

@@ -19,8 +19,7 @@ from ablate.reporting.document import Document, banner_of
 from ablate.reporting.exports import figures
 from ablate.reporting.forest import about_numbers, about_p, n_of
 from ablate.reporting.latex.references import bibtex, keys_in, list_of_references
-from ablate.reporting.latex.render import block, float_figure, float_table, paragraphs, sections
-from ablate.reporting.latex.style import Style
+from ablate.reporting.latex.render import Style, block, float_figure, float_table, paragraphs, sections
 from ablate.reporting.sections.audit import deviations_section
 from ablate.reporting.sections.components import components_section
 from ablate.reporting.sections.findings import EXPLORATORY, WITHHELD, findings_section

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ablate.judge.after_stopping import N_SIMS, adjust
-from ablate.judge.bayes import CREDIBLE, describe
 from ablate.judge.decide import rng_seed_of
+from ablate.judge.description import CREDIBLE, N_SIMS, adjust, describe
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Table, columns
 from ablate.reporting.context import ReportContext

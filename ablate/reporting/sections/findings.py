@@ -1,6 +1,6 @@
 """The part of the report that tells what was found about each hypothesis, in words, tables and figures.
 
-The forest plot of all findings opens the report (`ablate.reporting.opening`), but for findings that are not to be used.
+The forest plot of all findings opens the report, but for findings that are not to be used.
 
 While runs are missing there are no findings, and nothing that separates the arms may be shown.
 """
@@ -15,12 +15,20 @@ from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.estimates import NONE
-from ablate.reporting.forest import centre_in_words, counted, forest_figure, legend, method_of, n_of, test_of
+from ablate.reporting.forest import (
+    any_unpaired,
+    centre_in_words,
+    counted,
+    forest_figure,
+    legend,
+    method_of,
+    n_of,
+    test_of,
+)
 from ablate.reporting.headline import clause_of
 from ablate.reporting.sections.described import bayes_table, stopped_table
 from ablate.reporting.sections.final_values import tie_breakers_table
 from ablate.reporting.sections.seed_values import seed_figures
-from ablate.reporting.sections.unpaired import about_pairing, any_unpaired, runs_tables
 from ablate.reporting.tasks import summary_of_family, task_tables
 from prereg import text as words
 from prereg.documents.claims import capital
@@ -195,6 +203,67 @@ def _seeds(findings: Sequence[Finding]) -> Table:
         tuple(rows),
         folded=True,
     )
+
+
+def runs_table(findings: Iterable[Finding]) -> Table:
+    """Every run that entered a test, arm by arm."""
+    rows = []
+    for finding in findings:
+        decimals = estimates.finding_decimals(finding)
+        for sample in finding.samples:
+            rows += [
+                (finding.label, sample.arm, str(seed), words.number(value, decimals), finding.unit)
+                for seed, value in zip(sample.seeds, sample.values, strict=True)
+            ]
+    return Table(
+        "The runs as numbers: none is paired with another.",
+        columns("Hypothesis", "Arm", "Seed:", "Value:", "Unit"),
+        tuple(rows),
+        folded=True,
+    )
+
+
+def pairing_table(findings: Iterable[Finding]) -> Table | None:
+    """What pairing by seed would have given where arms share seeds; none where they share none."""
+    rows = []
+    for finding in findings:
+        shared, decimals = finding.shared, estimates.finding_decimals(finding) + 1
+        if shared is not None:
+            rows.append(
+                (
+                    finding.label,
+                    str(shared.n),
+                    words.number(shared.se_unpaired, decimals),
+                    words.number(shared.se_paired, decimals),
+                    NONE if shared.correlation is None else words.number(shared.correlation, 2),
+                )
+            )
+    if not rows:
+        return None
+    return Table(
+        "What pairing would have given: description over the seeds that all arms of a claim share. It decides nothing.",
+        columns("Hypothesis", "Shared seeds:", "Standard error without pairs:", "With pairs:", "Correlation:"),
+        tuple(rows),
+        note="Both standard errors are of the difference over these seeds alone. A positive correlation makes the "
+        "test without pairs more cautious than it need be; a negative one would make it err more often than alpha.",
+    )
+
+
+def runs_tables(findings: Sequence[Finding]) -> list[Block]:
+    """Both tables of a study without pairs; nothing of another."""
+    if not any(finding.samples for finding in findings):
+        return []
+    pairing = pairing_table(findings)
+    return [*([] if pairing is None else [pairing]), runs_table(findings)]
+
+
+def about_pairing(findings: Sequence[Finding]) -> str:
+    """What a standard error takes for granted of the runs of one seed."""
+    if any_unpaired(finding.estimate for finding in findings):
+        return "The runs of different arms are taken to be independent."
+    if not any(estimates.claim_of(finding).is_paired for finding in findings):
+        return ""
+    return "Pairing helps in proportion to the correlation of the two sides over seeds."
 
 
 def _details(findings: Sequence[Finding]) -> Table:

@@ -16,7 +16,7 @@ from prereg import text as words
 
 if TYPE_CHECKING:
     from ablate.api.status import RunCosts, StudyHealth, Watched
-    from ablate.judge.early_look import ClaimSoFar, EarlyLook
+    from ablate.judge.interim import ClaimSoFar, EarlyLook
     from ablate.records.comparison import MetricCompared, Reproduction
     from ablate.runner.trial import Trial
 

@@ -16,10 +16,16 @@ from pathlib import Path
 import torch
 
 from ablate.data.batches import Mixture
-from ablate.evaluation.cost import Meter, measure_cost
-from ablate.evaluation.dynamics import copy_of, second_moments, steps_to_level, update_ratios
 from ablate.evaluation.harness.evaluate import Answers
-from ablate.evaluation.suites import evaluate
+from ablate.evaluation.suites import (
+    Meter,
+    copy_of,
+    evaluate,
+    measure_cost,
+    second_moments,
+    steps_to_level,
+    update_ratios,
+)
 from ablate.evaluation.user_metrics import Source, measure_own, registered_sources
 from ablate.records.provenance import collect, differing, made_with
 from ablate.records.run_record import Pairing, Provenance, RunRecord, Status, utc_now
