@@ -266,6 +266,11 @@ class Finding(GrownModel):
         name = f"{self.hypothesis} ({self.part})" if self.part else self.hypothesis
         return f"{name} (exploratory)" if self.amended else name
 
+    @property
+    def p_shown(self) -> float | None:
+        """The one corrected p that is shown where only one is: of refutation where refuted, else of support."""
+        return self.p_refute_adjusted if self.outcome == "refuted" else self.p_support_adjusted
+
 
 class Check(FrozenModel):
     """One check of the evidence before any inference."""

@@ -129,10 +129,10 @@ def details_of(study: Study, finding: Finding) -> str:
     """What decided a finding, behind its interval: test, n, p values, and why the interval may not show the outcome."""
     if finding.estimate is None:
         return ""
-    adjusted = finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted
     name, outcome, margin = finding.hypothesis, finding.outcome, finding.margin
     bounds = deciding_interval(study.claims[name].verb, outcome, finding.estimate, finding.simultaneous, margin)
-    return ", ".join(_details(study, name, finding.estimate, adjusted, bounds=bounds, margin=margin, outcome=outcome))
+    parts = _details(study, name, finding.estimate, finding.p_shown, bounds=bounds, margin=margin, outcome=outcome)
+    return ", ".join(parts)
 
 
 def ratio(study: Study, name: str, estimate: Estimate, bounds: Interval | None) -> str:

@@ -205,9 +205,8 @@ def _short(finding: Finding) -> str:
     parts = [estimates.meaning_of(finding)]
     if finding.margin is not None:
         parts.append(f"zone: {estimates.zone_of(finding)}")
-    p = finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted
-    if p is not None:
-        parts.append(f"p {said_p(p, estimates.levels_of(finding))}")
+    if finding.p_shown is not None:
+        parts.append(f"p {said_p(finding.p_shown, estimates.levels_of(finding))}")
     left, right = ([getattr(pair, side) for pair in finding.pairs] for side in ("left", "right"))
     same = same_in_every_pair(left, right, paired=estimates.claim_of(finding).is_paired)
     return f"{'; '.join(parts)}. Note: {same}" if same else "; ".join(parts)

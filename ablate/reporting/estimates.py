@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterable
 from dataclasses import replace
+from statistics import fmean
 
 from ablate.judge.verdict import Finding, Interval, correction_of, deciding_interval
 from prereg.documents.procedures import against_margin, meaning, zone_in_words
@@ -183,9 +184,26 @@ def value(found: object) -> str:
 
 def difference_of(finding: Finding) -> str:
     """The difference with its sign and unit."""
-    if finding.estimate is None:
-        return NONE
-    return f"{signed(finding.estimate.difference, finding_decimals(finding))} {finding.unit}".strip()
+    return NONE if finding.estimate is None else f"{amount_of(finding)} {finding.unit}".strip()
+
+
+def amount_of(finding: Finding) -> str:
+    """The same without its unit."""
+    return signed(None if finding.estimate is None else finding.estimate.difference, finding_decimals(finding))
+
+
+def p_of(finding: Finding) -> str:
+    """`Finding.p_shown`, for a table's cell."""
+    return p_cell(finding.p_shown, levels_of(finding))
+
+
+def sides_of(finding: Finding) -> tuple[str, str]:
+    """Mean of the left and of the right side over the pairs, on the claim's scale."""
+    if not finding.pairs:
+        return NONE, NONE
+    means = (fmean(getattr(pair, side) for pair in finding.pairs) for side in ("left", "right"))
+    left, right = (number(mean, finding_decimals(finding)) for mean in means)
+    return left, right
 
 
 def interval_of(finding: Finding) -> str:

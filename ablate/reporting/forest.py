@@ -6,7 +6,7 @@ Takes findings and gives one figure: charts for a page, and the same in characte
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from ablate.judge.stats.paired_t import one_sample
@@ -139,6 +139,20 @@ def counted(findings: Sequence[Finding]) -> str:
 def runs_in_words(sizes: Iterable[int]) -> str:
     """Numbers of runs by arm, left side first: `6 + 5`."""
     return " + ".join(map(str, sizes))
+
+
+CELLS: Mapping[str, Callable[[Finding], str]] = {
+    "Hypothesis": lambda finding: finding.label,
+    "Claim": lambda finding: finding.claim,
+    "Role": lambda finding: finding.role,
+    "Outcome": lambda finding: finding.outcome,
+    "Difference:": estimates.difference_of,
+    "Interval:": estimates.interval_of,
+    "p:": estimates.p_of,
+    "n:": lambda finding: n_of(finding.estimate, finding.n),
+    "Test": method_of,
+}
+"""Heading -> cell, of every table in which a finding is a row."""
 
 
 def by_scale(findings: Iterable[Finding]) -> list[list[Finding]]:

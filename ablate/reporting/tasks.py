@@ -93,11 +93,10 @@ def _table(title: str, rows: list[tuple[str, ...]], said: str, wholes: Sequence[
 def _row(
     context: ReportContext, finding: Finding, task: str, items: pd.DataFrame, chances: Mapping[str, float]
 ) -> tuple[str, ...]:
-    decimals = estimates.finding_decimals(finding)
     scored = items[(items["task"] == task) & (items["metric"] == ITEM_METRICS[finding.metric].scores)]
     return (
         task,
-        *_sides(finding, decimals),
+        *estimates.sides_of(finding),
         words.number(chances[task], 2) if task in chances else NONE,
         estimates.difference_of(finding),
         estimates.interval_of(finding),
@@ -105,15 +104,6 @@ def _row(
         str(finding.n),
         f"{scored['item'].nunique():,}",
     )
-
-
-def _sides(finding: Finding, decimals: int) -> tuple[str, str]:
-    """Means of both sides over the pairs, on the claim's scale."""
-    if not finding.pairs:
-        return NONE, NONE
-    sides = ([one.left for one in finding.pairs], [one.right for one in finding.pairs])
-    left, right = (words.number(sum(side) / len(side), decimals) for side in sides)
-    return left, right
 
 
 def _wholes(
@@ -130,7 +120,7 @@ def _wholes(
         rows.append(
             (
                 f"{one.label}: {one.metric}, all {len(sizes)} tasks",
-                *_sides(one, estimates.finding_decimals(one)),
+                *estimates.sides_of(one),
                 words.number(chance / float(weights.sum()), 2) if known else NONE,
                 estimates.difference_of(one),
                 estimates.interval_of(one),

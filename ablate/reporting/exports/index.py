@@ -10,12 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from ablate.judge.overview import NOT_REGISTERED, StudyOverview
 from ablate.judge.programme import Programme
-from ablate.judge.verdict import Finding
-from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.document import Banner, Document
 from ablate.reporting.estimates import NONE
-from ablate.reporting.forest import method_of, n_of
+from ablate.reporting.forest import CELLS
 from ablate.reporting.latex.paper import LINE_OF_PAGE, preamble, standalone
 from ablate.reporting.latex.render import Style, block, float_table, sections
 from ablate.reporting.summaries.proof import programme_section
@@ -90,14 +88,16 @@ def _time(one: StudyOverview) -> str:
 def effects_table(studies: Sequence[StudyOverview]) -> Table:
     """Every hypothesis of every study, next to each other: a number only where its study gave a verdict."""
     rows = [row for one in studies for row in _effects(one)]
-    heads = ("Study", "Hypothesis", "Claim", "Outcome", "Difference:", "Interval:", "p:", "n:", "Test")
-    return Table("Effects by study.", columns(*heads), tuple(rows), note=_EFFECTS_NOTE, grouped=True)
+    return Table("Effects by study.", columns("Study", *_SHOWN), tuple(rows), note=_EFFECTS_NOTE, grouped=True)
+
+
+_SHOWN = ("Hypothesis", "Claim", "Outcome", "Difference:", "Interval:", "p:", "n:", "Test")
 
 
 def _effects(one: StudyOverview) -> Iterator[tuple[str, ...]]:
     decision = one.decision
     if decision is not None and one.state in ("decided", "inconclusive"):
-        yield from ((one.study, *_effect(finding)) for finding in decision.findings)
+        yield from ((one.study, *(CELLS[name](finding) for name in _SHOWN)) for finding in decision.findings)
         return
     known = {} if one.registration is None else one.registration.study.hypotheses
     without = one.state if decision is not None or one.decided_at is None else f"{one.state}, its verdict is not here"
@@ -105,20 +105,6 @@ def _effects(one: StudyOverview) -> Iterator[tuple[str, ...]]:
         yield (one.study, name, hypothesis.claim, without, *[NONE] * 5)
     if not known:
         yield (one.study, NONE, NONE, one.state if one.state == NOT_REGISTERED else without, *[NONE] * 5)
-
-
-def _effect(finding: Finding) -> tuple[str, ...]:
-    p = finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted
-    return (
-        finding.label,
-        finding.claim,
-        finding.outcome,
-        estimates.difference_of(finding),
-        estimates.interval_of(finding),
-        estimates.p_cell(p, estimates.levels_of(finding)),
-        n_of(finding.estimate, finding.n),
-        method_of(finding),
-    )
 
 
 def latex_index(document: Document, studies: Sequence[StudyOverview]) -> dict[str, str]:

@@ -17,7 +17,7 @@ from ablate.reporting.blocks import Block, Paragraph, Table, columns, table_of
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.document import Document, banner_of
 from ablate.reporting.exports import figures
-from ablate.reporting.forest import about_numbers, about_p, n_of
+from ablate.reporting.forest import CELLS, about_numbers, about_p
 from ablate.reporting.latex.references import bibtex, keys_in, list_of_references
 from ablate.reporting.latex.render import Style, block, float_figure, float_table, paragraphs, sections
 from ablate.reporting.sections.audit import deviations_section
@@ -157,14 +157,6 @@ def tables(context: ReportContext) -> dict[str, Table]:
 def findings_table(findings: Sequence[Finding]) -> Table:
     """Every hypothesis in one row: what was found, and against which margin."""
 
-    def p(finding: Finding) -> str:
-        value = finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted
-        return estimates.p_cell(value, estimates.levels_of(finding))
-
-    def difference(finding: Finding) -> str:
-        value = finding.estimate.difference if finding.estimate else None
-        return estimates.signed(value, estimates.finding_decimals(finding))
-
     def smallest(finding: Finding) -> str:
         claim = estimates.claim_of(finding)
         return margin(claim, finding.smallest, finding.unit) if finding.smallest else f"{estimates.NONE} {finding.unit}"
@@ -172,16 +164,10 @@ def findings_table(findings: Sequence[Finding]) -> Table:
     return table_of(
         findings,
         "Findings by hypothesis: the claim's left side minus its right side.",
-        {
-            "Hypothesis": lambda f: f.label,
-            "Claim": lambda f: f.claim,
-            "Outcome": lambda f: f.outcome,
-            "Difference:": difference,
-            "Interval:": estimates.interval_of,
-            "p:": p,
-            "n:": lambda f: n_of(f.estimate, f.n),
-            "Margin:": smallest,
-        },
+        {name: CELLS[name] for name in ("Hypothesis", "Claim", "Outcome")}
+        | {"Difference:": estimates.amount_of}
+        | {name: CELLS[name] for name in ("Interval:", "p:", "n:")}
+        | {"Margin:": smallest},
         note=f"{about_numbers(findings)} {about_p(findings)} Margin: the smallest difference that matters, as "
         "registered, in the unit of the difference.",
     )

@@ -61,7 +61,7 @@ def _one_at_a_time(context: ReportContext, components: Components) -> Table:
     left_out = components.design == "leave_one_out"
     arms, reasons, found = components.arms(), components.reasons(), _findings(context)
     other, *single = arms
-    against = next((mean for one in found.values() for mean in _means(one)[1:]), NONE)
+    against = next((mean for one in found.values() for mean in estimates.sides_of(one)[1:]), NONE)
     rows = [(NONE, other, reasons[other], *_n(context, [other]), against, NONE, NONE, NONE, *_cost(context, [other]))]
     for part, arm in zip(components.parts, single, strict=True):
         finding = found[part]
@@ -71,8 +71,8 @@ def _one_at_a_time(context: ReportContext, components: Components) -> Table:
                 arm,
                 reasons[arm],
                 str(finding.n),
-                _means(finding)[0],
-                _difference(finding),
+                estimates.sides_of(finding)[0],
+                estimates.amount_of(finding),
                 estimates.interval_of(finding),
                 finding.outcome,
                 *_cost(context, [arm], [other]),
@@ -107,15 +107,26 @@ def _steps(context: ReportContext, components: Components) -> Table:
     alike = differs and all(
         one.n == whole.n and one.estimate is not None and not is_pseudomedian(one.estimate) for one in found.values()
     )
-    first = _means(found[steps[0]])[1]
+    first = estimates.sides_of(found[steps[0]])[1]
     rows = [(NONE, NONE, arms[0], *_n(context, arms[:1]), first, NONE, NONE, NONE, NONE, *_cost(context, arms[:1]))]
     for at, name in enumerate(steps, start=1):
         finding, shown = found[name], (f"{at}", components.part_of(name) or NONE, arms[at])
         share = _share(finding, whole) if alike else NONE
         costs = _cost(context, [arms[at]], [arms[at - 1]])
-        rows.append((*shown, str(finding.n), _means(finding)[0], *_found(finding), share, *costs))
+        rows.append((*shown, str(finding.n), estimates.sides_of(finding)[0], *_found(finding), share, *costs))
     costs = _cost(context, [arms[-1]], [arms[0]])
-    rows.append(("all", NONE, arms[-1], str(whole.n), _means(whole)[0], *_found(whole), "100%" * alike or NONE, *costs))
+    rows.append(
+        (
+            "all",
+            NONE,
+            arms[-1],
+            str(whole.n),
+            estimates.sides_of(whole)[0],
+            *_found(whole),
+            "100%" * alike or NONE,
+            *costs,
+        )
+    )
     return Table(
         f"{_metric(found)} along the path.",
         columns("Step", "Part", "Arm", "n:", "Mean:", "Difference:", "Interval:", "Outcome", "Share:", *_COSTS),
@@ -127,7 +138,7 @@ def _steps(context: ReportContext, components: Components) -> Table:
 
 
 def _found(finding: Finding) -> tuple[str, str, str]:
-    return _difference(finding), estimates.interval_of(finding), finding.outcome
+    return estimates.amount_of(finding), estimates.interval_of(finding), finding.outcome
 
 
 def _share(finding: Finding, whole: Finding) -> str:
@@ -145,8 +156,8 @@ def _main_effects(context: ReportContext, components: Components) -> Table:
                 part,
                 one.why.strip() or NONE,
                 str(finding.n),
-                *_means(finding),
-                _difference(finding),
+                *estimates.sides_of(finding),
+                estimates.amount_of(finding),
                 estimates.interval_of(finding),
                 finding.outcome,
                 *_cost(context, there, absent, whole=False),
@@ -171,7 +182,7 @@ def _interactions(context: ReportContext, components: Components, names: Iterabl
         for has_other, has_one in product((False, True), repeat=2):
             inside = [arm for arm, parts in arms.items() if (one in parts, other in parts) == (has_one, has_other)]
             cells.append(_mean_of(context, finding, inside))
-        shown = _difference(finding), estimates.interval_of(finding), finding.outcome
+        shown = estimates.amount_of(finding), estimates.interval_of(finding), finding.outcome
         rows.append((f"{one}*{other}", *cells, str(finding.n), *shown))
     heads = (
         "Parts",
@@ -225,22 +236,8 @@ def _metric(found: dict[str, Finding]) -> str:
     return f"{one.metric} ({one.unit})" if one.unit else one.metric
 
 
-def _difference(finding: Finding) -> str:
-    value = None if finding.estimate is None else finding.estimate.difference
-    return estimates.signed(value, estimates.finding_decimals(finding))
-
-
 def _findings(context: ReportContext) -> dict[str, Finding]:
     return {finding.hypothesis: finding for finding in context.decision.findings}
-
-
-def _means(finding: Finding) -> tuple[str, str]:
-    """Mean of the left and of the right side over the pairs, on the claim's scale."""
-    if not finding.pairs:
-        return NONE, NONE
-    decimals = estimates.finding_decimals(finding)
-    left, right = (fmean(getattr(pair, side) for pair in finding.pairs) for side in ("left", "right"))
-    return words.number(left, decimals), words.number(right, decimals)
 
 
 def _mean_of(context: ReportContext, finding: Finding, arms: Iterable[str]) -> str:

@@ -16,6 +16,7 @@ from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, col
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.estimates import NONE
 from ablate.reporting.forest import (
+    CELLS,
     any_unpaired,
     centre_in_words,
     counted,
@@ -129,15 +130,10 @@ def _numbers(findings: Sequence[Finding]) -> Table:
         f"Findings by hypothesis. The difference is the claim's left side minus its right side: the "
         f"{centre_in_words(findings)}{_of_what(findings)}.",
         {
-            "Hypothesis": lambda f: f.label,
-            "Role": lambda f: f.role,
-            "Outcome": lambda f: f.outcome,
-            "Difference:": estimates.difference_of,
-            "Interval:": estimates.interval_of,
+            **{name: CELLS[name] for name in ("Hypothesis", "Role", "Outcome", "Difference:", "Interval:")},
             "p to support:": lambda f: estimates.p_cell(f.p_support_adjusted, estimates.levels_of(f)),
             "p to refute:": lambda f: estimates.p_cell(f.p_refute_adjusted, estimates.levels_of(f)),
-            "n:": lambda f: n_of(f.estimate, f.n),
-            "Test": method_of,
+            **{name: CELLS[name] for name in ("n:", "Test")},
         },
         note=f"n: {counted(findings)}. Intervals: {estimates.levels_in_words(findings)}. Both p values are "
         f"{correction}; a small p to refute means that the data rule the claim out.",

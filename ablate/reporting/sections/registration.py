@@ -6,10 +6,10 @@ the runs counted it, and what the ledger shows of looks at outcomes.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 
 from ablate.judge.design.characteristics import Design
+from ablate.judge.design.hindsight import frozen_design
 from ablate.judge.design.reach import HypothesisDesign
 from ablate.records.run_record import Repetition
 from ablate.reporting import estimates
@@ -239,9 +239,8 @@ def _frozen_design(context: ReportContext) -> list[Block]:
     """The operating characteristics that the registration froze: what this study could find, said before it looked."""
     if context.registration.design is None:
         return []
-    try:
-        design = Design.model_validate_json(json.dumps(context.registration.design))
-    except ValueError:  # pydantic: a design of another version
+    design = frozen_design(context.registration)
+    if design is None:  # of another version
         return [
             Paragraph(
                 "The design frozen in the registration was written in a format that this version does not read.",
