@@ -13,14 +13,14 @@ from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Figure, Paragraph, Table
 from ablate.reporting.charts import draw
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.reliability import MOST_ROWS, Bin, bins_of, curves, reliability_section, told_by_bin
+from ablate.reporting.sections.reliability import MOST_ROWS, Bin, bins_of, drawn, reliability_section, told_by_bin
 
 SUITES = {"measure": {"every": 25, "suites": ["loss", "calibration", "gradients", "speed"]}}
 
 
 def test_a_bin_is_the_mean_over_the_runs_in_which_it_is_not_empty() -> None:
     account = with_bins(told(**SUITES))
-    found = curves(account.evidence, list(account.study.arms))
+    found = drawn(bins_of(account.evidence, list(account.study.arms)))
     assert list(found) == ["none", "layernorm", "rmsnorm"]
     assert [one.number for one in found["none"]] == list(range(2, BINS))  # 0 and 1 are empty in every run
     lone, next_one = found["none"][:2]
@@ -113,7 +113,7 @@ def test_where_nothing_is_missing_nothing_is_said_of_it() -> None:
 def test_a_bin_that_no_run_recorded_whole_is_on_no_curve_and_is_named() -> None:
     account = lacking(with_bins(told(**SUITES)), "calibration/bin_accuracy_7", 1, 2, 3, 4, 5)
     assert bin_of(account, 7).n == 0
-    assert 7 not in {one.number for one in curves(account.evidence, list(account.study.arms))["none"]}
+    assert 7 not in {one.number for one in drawn(bins_of(account.evidence, list(account.study.arms)))["none"]}
     warned, _, rows = words_of(account)
     assert "bin 7 of none, seeds 1, 2, 3, 4 and 5" in warned
     assert len(rows) == 3 * 13 - 1

@@ -144,32 +144,65 @@ def _untied(differences: Floats) -> bool:
     return bool((np.diff(sizes, prepend=0.0) > 1e-9 * sizes[-1]).all())
 
 
+def _number(
+    finding: Finding, name: str, ours: float | None, theirs: float | None, size: float = 1.0
+) -> Iterator[Number]:
+    """A number that both have."""
+    if ours is not None and theirs is not None:
+        yield Number(finding.hypothesis, name, float(ours), float(theirs), size)
+
+
 def _of_finding(study: Study, finding: Finding) -> Iterator[Number]:
     assert finding.estimate is not None, finding.hypothesis
     differences, estimate = _differences(finding), finding.estimate
     size = float(np.abs(differences).max())
     p = {"paired_t": _paired_t, "wilcoxon": _wilcoxon, "sign_flip": _sign_flip}[estimate.method](differences)
-
-    def number(name: str, ours: float | None, theirs: float | None, size: float = 1.0) -> Iterator[Number]:
-        if ours is not None and theirs is not None:
-            yield Number(finding.hypothesis, name, float(ours), float(theirs), size)
-
-    yield from number("p", estimate.p, p(0.0, "two"))
-    nulls = nulls_of(study.claims[finding.hypothesis].verb, finding.better, finding.smallest)
-    for name, ours, null in zip(("p_support", "p_refute"), (finding.p_support, finding.p_refute), nulls, strict=True):
-        yield from number(name, ours, _p_of(null, p, differences, estimate.method))
+    yield from _number(finding, "p", estimate.p, p(0.0, "two"))
+    for name, ours, null in _nulls(study, finding):
+        yield from _number(finding, name, ours, _p_of(null, p, differences, estimate.method))
     if estimate.method == "paired_t":
-        yield from number("difference", estimate.difference, differences.mean(), size)
+        yield from _number(finding, "difference", estimate.difference, differences.mean(), size)
         yield from _of_t(finding, differences)
     elif estimate.method == "wilcoxon":
         walsh = [(a + b) / 2.0 for a, b in combinations_with_replacement(differences.tolist(), 2)]
-        yield from number("difference", estimate.difference, float(np.median(walsh)), size)
+        yield from _number(finding, "difference", estimate.difference, float(np.median(walsh)), size)
 
 
-def _p_of(null: Null | None, p: Callable[[float, Side], float | None], d: Floats, method: str) -> float | None:
+def _nulls(study: Study, finding: Finding) -> Iterator[tuple[str, float | None, Null]]:
+    """Both p values of a finding by name, each with the null that it is of."""
+    nulls = nulls_of(study.claims[finding.hypothesis].verb, finding.better, finding.smallest)
+    for name, null in zip(("p_support", "p_refute"), nulls, strict=True):
+        if null is not None:
+            yield name, getattr(finding, name), null
+
+
+def _intervals(finding: Finding, theirs: Callable[[float], tuple[float, float]], size: float) -> Iterator[Number]:
+    """Both ends of every finite interval of a t, next to those that a library gives at its level."""
+    assert finding.estimate is not None, finding.hypothesis
+    # That of a joint correction is no library's.
+    joint = finding.simultaneous is not None and "max" in finding.simultaneous.method
+    for label, interval in (
+        ("interval", finding.estimate.interval),
+        ("simultaneous interval", None if joint else finding.simultaneous),
+        ("interval against the margin", None if finding.margin is None else finding.margin.interval),
+    ):
+        if interval is not None and interval.low is not None and interval.high is not None:
+            low, high = theirs(interval.level)
+            yield from _number(finding, f"{label}, low", interval.low, low, size)
+            yield from _number(finding, f"{label}, high", interval.high, high, size)
+
+
+def _cliff_delta(finding: Finding, left: Floats, right: Floats) -> Iterator[Number]:
+    from scipy import stats
+
+    for effect in finding.effects:
+        if effect.name == "cliff_delta":
+            u = stats.mannwhitneyu(left, right).statistic
+            yield from _number(finding, "cliff_delta", effect.value, 2.0 * u / (left.size * right.size) - 1.0)
+
+
+def _p_of(null: Null, p: Callable[[float, Side], float | None], d: Floats, method: str) -> float | None:
     """p of a null: two points count by the larger, and a claimed direction that the statistic lacks gives 1."""
-    if null is None:
-        return None
     if null.towards:
         ranks = np.argsort(np.argsort(np.abs(d))) + 1.0 if method == "wilcoxon" else np.abs(d)
         if np.sign((np.sign(d) * ranks).sum()) != null.towards:
@@ -228,36 +261,15 @@ def _of_t(finding: Finding, differences: Floats) -> Iterator[Number]:
     from scipy import stats
 
     size = float(np.abs(differences).max())
-
-    def number(name: str, ours: float, theirs: float, size: float = size) -> Number:
-        return Number(finding.hypothesis, name, ours, float(theirs), size)
-
-    n, name = finding.n, finding.hypothesis
-    assert finding.estimate is not None, name
+    assert finding.estimate is not None, finding.hypothesis
     found = stats.ttest_1samp(differences, 0.0)
-    if finding.estimate.se is not None:
-        yield number("standard error", finding.estimate.se, stats.sem(differences))
-    margin = None if finding.margin is None else finding.margin.interval
-    # That of a joint correction is no library's.
-    simultaneous = finding.simultaneous
-    if simultaneous is not None and "max" in simultaneous.method:
-        simultaneous = None
-    for label, interval in (
-        ("interval", finding.estimate.interval),
-        ("simultaneous interval", simultaneous),
-        ("interval against the margin", margin),
-    ):
-        if interval is not None and interval.low is not None and interval.high is not None:
-            low, high = found.confidence_interval(interval.level)
-            yield number(f"{label}, low", interval.low, low)
-            yield number(f"{label}, high", interval.high, high)
+    yield from _number(finding, "standard error", finding.estimate.se, stats.sem(differences), size)
+    yield from _intervals(finding, found.confidence_interval, size)
     for effect in finding.effects:
         if effect.name == "d_z":
-            yield number("d_z", effect.value, found.statistic / sqrt(n), 1.0)
-        if effect.name == "cliff_delta":
-            sides = [np.array([getattr(pair, side) for pair in finding.pairs]) for side in ("left", "right")]
-            u = stats.mannwhitneyu(*sides).statistic
-            yield number("cliff_delta", effect.value, 2.0 * u / n**2 - 1.0, 1.0)
+            yield from _number(finding, "d_z", effect.value, found.statistic / sqrt(finding.n))
+    left, right = (np.array([getattr(pair, side) for pair in finding.pairs]) for side in ("left", "right"))
+    yield from _cliff_delta(finding, left, right)
 
 
 def _two_arms(finding: Finding) -> bool:
@@ -282,8 +294,8 @@ def _unpaired(study: Study, finding: Finding) -> Iterator[Number]:
     """p values of two independent samples; for Welch's t also its standard error, df and intervals."""
     from scipy import stats
 
-    estimate, name = finding.estimate, finding.hypothesis
-    assert estimate is not None, name
+    estimate = finding.estimate
+    assert estimate is not None, finding.hypothesis
     # Both weights have one size, so that scaling the values by it gives the effect in its own unit.
     first, second = (
         abs(one.weight) * np.array(one.values) for one in sorted(finding.samples, key=lambda one: -one.weight)
@@ -304,44 +316,20 @@ def _unpaired(study: Study, finding: Finding) -> Iterator[Number]:
         ties = np.abs(found.null_distribution - found.statistic) <= 1e-9 * size
         return None if ties.sum() > 1 else float(found.pvalue)
 
-    def number(name_: str, ours: float | None, theirs: float | None, size: float = 1.0) -> Iterator[Number]:
-        if ours is not None and theirs is not None:
-            yield Number(name, name_, ours, float(theirs), size)
-
-    yield from number("p", estimate.p, p(0.0, "two"))
-    yield from number("difference", estimate.difference, first.mean() - second.mean(), size)
-    claim = study.claims[name]
-    for label, ours, null in zip(
-        ("p_support", "p_refute"),
-        (finding.p_support, finding.p_refute),
-        nulls_of(claim.verb, finding.better, finding.smallest),
-        strict=True,
-    ):
-        if null is None:
-            continue
+    yield from _number(finding, "p", estimate.p, p(0.0, "two"))
+    yield from _number(finding, "difference", estimate.difference, first.mean() - second.mean(), size)
+    for label, ours, null in _nulls(study, finding):
         tails: list[tuple[float, Side]] = [(0.0, "less"), (0.0, "greater")] if null.towards else []
         points = [*null.points, *tails]
         theirs = [one for point, side in points if (one := p(point, side)) is not None]
         if len(theirs) == len(points):
             away = null.towards and np.sign(theirs[-2] - theirs[-1]) != null.towards
-            yield from number(label, ours, 1.0 if away else max(theirs[: len(null.points)]))
-    for effect in finding.effects:
-        if effect.name == "cliff_delta":
-            u = stats.mannwhitneyu(first, second).statistic
-            yield Number(name, "cliff_delta", effect.value, 2.0 * u / (first.size * second.size) - 1.0)
+            yield from _number(finding, label, ours, 1.0 if away else max(theirs[: len(null.points)]))
+    yield from _cliff_delta(finding, first, second)
     if estimate.method == "welch":
         found = stats.ttest_ind(first, second, equal_var=False)
-        yield from number("degrees of freedom", estimate.df, found.df)
-        margin = None if finding.margin is None else finding.margin.interval
-        for label, interval in (
-            ("interval", estimate.interval),
-            ("simultaneous interval", finding.simultaneous),
-            ("interval against the margin", margin),
-        ):
-            if interval is not None and interval.low is not None and interval.high is not None:
-                low, high = found.confidence_interval(interval.level)
-                yield from number(f"{label}, low", interval.low, low, size)
-                yield from number(f"{label}, high", interval.high, high, size)
+        yield from _number(finding, "degrees of freedom", estimate.df, found.df)
+        yield from _intervals(finding, found.confidence_interval, size)
 
 
 def _holm(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:

@@ -85,11 +85,6 @@ def told_by_bin(context: ReportContext) -> set[str]:
     }
 
 
-def curves(evidence: Evidence, arms: Sequence[str]) -> dict[str, list[Bin]]:
-    """Arm -> its bins in order at the last step of finished runs, of which at least one run recorded the whole."""
-    return drawn(bins_of(evidence, arms))
-
-
 def drawn(found: Mapping[str, list[Bin]]) -> dict[str, list[Bin]]:
     """The bins that have a place on the curve."""
     whole = {arm: [one for one in members if one.n] for arm, members in found.items()}
@@ -98,42 +93,34 @@ def drawn(found: Mapping[str, list[Bin]]) -> dict[str, list[Bin]]:
 
 def bins_of(evidence: Evidence, arms: Sequence[str]) -> dict[str, list[Bin]]:
     """Arm -> its bins in order at the last step of finished runs, those that are empty in every run left out."""
-    values: dict[str, dict[int, dict[tuple[str, int], float]]] = {stem: {} for stem in STEMS}
     ends = {run.cell: run.steps for run in evidence.runs if run.status == "done"}
-    frame = evidence.metrics[evidence.metrics["metric"].isin(binned(evidence))]
-    columns = (frame[name].tolist() for name in ("variant", "seed", "step", "metric", "value"))
-    for arm, seed, step, metric, value in zip(*columns, strict=True):
-        number = METRICS.bin(metric)
-        if number is not None and ends.get((arm, seed)) == step:
-            values[metric.rpartition("_")[0]].setdefault(number, {})[arm, seed] = value
-    numbers = sorted({number for one in values.values() for number in one})
+    frame = evidence.metrics[evidence.metrics["metric"].isin(binned(evidence))].astype({"variant": str, "metric": str})
+    last = [ends.get(cell, -1) for cell in zip(frame["variant"], frame["seed"], strict=True)]
+    frame = frame[frame["step"] == last]
+    named = frame["metric"].str.rsplit("_", n=1)
+    frame = frame.assign(stem=named.str[0], bin=named.str[1].astype(int))
+    table = frame.pivot_table(index=["variant", "bin", "seed"], columns="stem", values="value", aggfunc="last")
+    table = table.reindex(columns=STEMS)
     found: dict[str, list[Bin]] = {}
-    for arm in arms:
-        runs = {seed for one in values.values() for cells in one.values() for name, seed in cells if name == arm}
-        whole = _accounted(values[STEMS[0]], arm)
-        for number in numbers:
-            share, confidence, accuracy = (
-                {seed: value for (name, seed), value in sorted(values[stem].get(number, {}).items()) if name == arm}
-                for stem in STEMS
-            )
-            share |= dict.fromkeys(whole - share.keys() - confidence.keys() - accuracy.keys(), 0.0)
-            empty = {seed for seed, value in share.items() if value == 0.0}
-            held = sorted((share.keys() & confidence.keys() & accuracy.keys()) - empty)
-            missing = tuple(sorted(runs - empty - set(held)))
-            if held or missing:
-                confidences, accuracies = ({seed: one[seed] for seed in held} for one in (confidence, accuracy))
-                found.setdefault(arm, []).append(Bin(number, share, confidences, accuracies, missing, n_runs=len(runs)))
+    for arm in (arm for arm in arms if arm in table.index.unique("variant")):
+        mine = table.loc[arm]
+        seeds = mine.index.unique("seed").sort_values()
+        # Of a run whose recorded shares hold all tokens, a bin without one is empty.
+        sums = mine[STEMS[0]].groupby("seed").sum().reindex(seeds)
+        whole = (sums - 1.0).abs() < ALL_TOKENS
+        for number in sorted(mine.index.unique("bin")):
+            one = mine.loc[number].reindex(seeds)
+            one.loc[whole & one.isna().all(axis=1), STEMS[0]] = 0.0
+            empty = one[STEMS[0]] == 0.0
+            held = one[~empty & one.notna().all(axis=1)]
+            missing = tuple(seeds[~empty & ~seeds.isin(held.index)])
+            if len(held) or missing:
+                shares, confidences, accuracies = (
+                    values.to_dict() for values in (one[STEMS[0]].dropna(), held[STEMS[1]], held[STEMS[2]])
+                )
+                of = Bin(int(number), shares, confidences, accuracies, missing, n_runs=len(seeds))
+                found.setdefault(arm, []).append(of)
     return found
-
-
-def _accounted(shares: Mapping[int, Mapping[tuple[str, int], float]], arm: str) -> set[int]:
-    """Runs whose recorded shares hold all tokens: a bin without one is empty in them."""
-    sums: dict[int, float] = {}
-    for cells in shares.values():
-        for (name, seed), value in cells.items():
-            if name == arm:
-                sums[seed] = sums.get(seed, 0.0) + value
-    return {seed for seed, total in sums.items() if abs(total - 1.0) < ALL_TOKENS}
 
 
 def reliability_section(context: ReportContext) -> Section | None:
