@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.training.kernels import library as module
+from ablate.training.kernels.backends import own_attend, own_attention, own_feed, own_gelu, own_linear
 from ablate.training.kernels.library import Absent, BlockPart, Kernels, Norm, load, worst_error
-from ablate.training.kernels.operators import own_attend, own_attention, own_feed, own_gelu, own_linear
 
 FOLDER = module.cache_folder()
 

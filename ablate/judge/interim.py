@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
-from ablate.judge.audit.sensitivity import judge_rows_with_losses, settles
+from ablate.judge.audit.sensitivity import answer_rows, judge_rows_with_losses, settles
 from ablate.judge.findings import Values, arm_summaries, contrast
 from ablate.judge.readings import final_values
 from ablate.judge.stats.paired_t import TINY, Floats, Side
@@ -200,25 +200,10 @@ def run_to_the_stop(
         found, same = judge_rows_with_losses(study, seen, whole, gone, stable[going], rows_of=rows_of)
         codes[going], ruled[going] = found, same
         # A look that is not the last ends nothing where its verdict would not be given.
-        ends_here = np.ones(going.size, dtype=bool) if look.last else same & _settled(study, found, stable[going])
+        settled = same & answer_rows(study, found, stable[going], partial(settles, study))
+        ends_here = np.ones(going.size, dtype=bool) if look.last else settled
         stopped[going[ends_here]] = look.number
     return codes, stopped, ruled
-
-
-def _settled(study: Study, codes: Codes, stable: Kept) -> Kept:
-    """`settles` over rows, evaluated once for every distinct case."""
-    cases, place = np.unique(np.concatenate([codes, stable.astype(np.int8)], axis=1), axis=0, return_inverse=True)
-    split, names, arms = codes.shape[1], list(study.hypotheses), list(study.arms)
-    answers = [
-        settles(
-            study,
-            {name: OUTCOME[code] for name, code in zip(names, case[:split], strict=True)},
-            {arm: bool(value) for arm, value in zip(arms, case[split:], strict=True)},
-        )
-        for case in cases
-    ]
-    found: Kept = np.array(answers, dtype=bool)[place.reshape(-1)]
-    return found
 
 
 def _rows_at(study: Study, look: Look, values: Floats) -> Rows:

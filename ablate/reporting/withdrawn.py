@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from markupsafe import Markup, escape
@@ -25,24 +26,7 @@ NARROW: Final = (
     f"Standardised-effect intervals (g_z) in reports written up to {NARROW_UNTIL} are too narrow (coverage .69 to .90 "
     "of a nominal .95)."
 )
-_STYLE: Final = """<style>
-.kept { border: 1px solid var(--edge-inconclusive, #767676); border-left-width: 0.5rem; border-radius: 3px;
-  background: var(--tint-inconclusive, #f2f2f0); color: var(--ink, #1c1c1c);
-  padding: 1rem 1.3rem 0.3rem; margin: 0 0 2rem; }
-.kept.grave { border: 3px solid var(--edge-inadmissible, #d55e00); border-left-width: 0.9rem;
-  background: var(--tint-inadmissible, #fcefe6); }
-.kept .label { text-transform: uppercase; letter-spacing: 0.08em; font-size: 0.85rem; font-weight: 700;
-  margin: 0 0 0.2rem; }
-.kept .headline { font-size: 1.3rem; line-height: 1.3; font-weight: 700; margin: 0 0 0.5rem; max-width: none; }
-.kept ul { margin: 0 0 0.9rem; padding-left: 1.2rem; max-width: 46rem; font-size: 0.95rem; }
-.kept li { margin: 0.25rem 0; overflow-wrap: anywhere; }
-@media (max-width: 46rem) {
-  .kept { padding: 0.8rem 0.9rem 0.1rem; }
-  .kept .headline { font-size: 1.15rem; }
-  .kept ul { font-size: 0.9rem; line-height: 1.45; }
-}
-@media print { .kept { break-inside: avoid; } }
-</style>"""
+_CSS: Final = (Path(__file__).parent / "templates" / "notice.css").read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
@@ -154,7 +138,7 @@ def put_on(page: str, data: bytes, notice: Notice) -> bytes:
         f'<p class="label">{_html(notice.label)}</p>\n<p class="headline">{_html(notice.headline)}</p>\n'
         f"<ul>\n{rows}\n</ul>\n</aside>"
     )
-    for place, part, before in (("</head>", _STYLE, True), ("<body>\n", aside, False)):
+    for place, part, before in (("</head>", f"<style>\n{_CSS}</style>", True), ("<body>\n", aside, False)):
         added = f"{BEGIN}\n{part}\n{END}\n"
         assert place in text, (page, place)
         text = text.replace(place, added + place if before else place + added, 1)

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 from torch.utils.checkpoint import checkpoint
 
-from ablate.training.kernels.backends import Paths
+from ablate.training.kernels.backends import Paths, own_attend, own_attention, own_feed, own_gelu, own_linear
 from ablate.training.kernels.library import WHOLE, BlockPart, Norm, kernels
-from ablate.training.kernels.operators import own_attend, own_attention, own_feed, own_gelu, own_linear
 from ablate.training.streams import DropoutStream, generator
 from prereg.study.training import Model, NormalInit
 

@@ -28,9 +28,9 @@ import numpy.typing as npt
 from ablate.judge.audit.checks import Found, Result, check, named
 from ablate.judge.stats.null_hypotheses import Nulls, found_nulls, judge_families
 from ablate.judge.stats.paired_t import TINY, Floats
-from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, Items, judge_rows, judge_rows_at_worst
+from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, Items, judge_rows_at_worst
 from ablate.judge.stats.vectorized_tests import Kept, Rows
-from ablate.judge.verdict import Check, Finding, Outcome
+from ablate.judge.verdict import Check, Finding, Outcome, Outcomes
 from prereg.registry.amendments import Affected
 from prereg.registry.plan import Cell
 from prereg.rule.condition import OUTCOMES
@@ -254,11 +254,9 @@ def judge_rows_with_losses(
     items: Items | None = None,
 ) -> tuple[Codes, Kept]:
     """`judge_rows`, and whether the verdict of each study is the same with lost pairs at their worst."""
-    if kept is None or lost is None:
-        return judge_rows(study, differences, kept, rows_of=rows_of, items=items), np.ones(len(stable), dtype=bool)
-    ends = ends_of_rows(study, lost)
+    ends = {} if kept is None or lost is None else ends_of_rows(study, lost)
     codes, possible = judge_rows_at_worst(study, differences, kept, ends, rows_of=rows_of, items=items)
-    return codes, same_verdict_rows(study, codes, possible, stable)
+    return codes, same_verdict_rows(study, codes, possible, stable) if ends else np.ones(len(stable), dtype=bool)
 
 
 def ends_of_rows(study: Study, lost: Kept) -> dict[End, Kept]:
@@ -273,22 +271,31 @@ def ends_of_rows(study: Study, lost: Kept) -> dict[End, Kept]:
 
 
 def same_verdict_rows(study: Study, codes: Codes, possible: Codes, stable: Kept) -> Kept:
-    """Whether each simulated study has one verdict only: `other_verdicts`, evaluated once per distinct case.
+    """Whether each simulated study has one verdict only, by `other_verdicts`.
 
     `possible` holds a bit for every outcome to reckon with, in the order of the codes.
     """
-    cases, place = np.unique(np.concatenate([codes, possible, stable], axis=1), axis=0, return_inverse=True)
-    names, arms = list(study.hypotheses), list(study.arms)
+
+    def same(outcomes: Outcomes, calls: dict[str, bool], masks: Codes) -> bool:
+        open_to = {name: unmasked(mask) for name, mask in zip(outcomes, masks, strict=True)}
+        verdict = study.rule.decide(outcomes, calls).verdict
+        return not other_verdicts(study, verdict, open_to, {arm: (one,) for arm, one in calls.items()})
+
+    return answer_rows(study, codes, stable, same, possible)
+
+
+def answer_rows(study: Study, codes: Codes, stable: Kept, answer: Callable[..., bool], *more: Codes) -> Kept:
+    """A question about outcomes, stable arms and what `more` holds of a study, for every row: evaluated once for every
+    distinct case."""
+    tables = [codes, stable.astype(np.int8), *more]
+    cases, place = np.unique(np.concatenate(tables, axis=1), axis=0, return_inverse=True)
     answers = []
     for case in cases:
-        found, masks, calls = np.split(case, [len(names), 2 * len(names)])
-        outcomes = {name: OUTCOME[code] for name, code in zip(names, found, strict=True)}
-        stable_arms = {arm: bool(value) for arm, value in zip(arms, calls, strict=True)}
-        open_to = {name: unmasked(mask) for name, mask in zip(names, masks, strict=True)}
-        verdict = study.rule.decide(outcomes, stable_arms).verdict
-        answers.append(not other_verdicts(study, verdict, open_to, {arm: (one,) for arm, one in stable_arms.items()}))
-    same: Kept = np.array(answers, dtype=bool)[place.reshape(-1)]
-    return same
+        found, calls, *rest = np.split(case, np.cumsum([table.shape[1] for table in tables])[:-1])
+        outcomes = {name: OUTCOME[code] for name, code in zip(study.hypotheses, found, strict=True)}
+        answers.append(answer(outcomes, {a: bool(one) for a, one in zip(study.arms, calls, strict=True)}, *rest))
+    answered: Kept = np.array(answers, dtype=bool)[place.reshape(-1)]
+    return answered
 
 
 def unmasked(mask: int | npt.NDArray[np.int8]) -> frozenset[Outcome]:
