@@ -30,9 +30,9 @@ def _folder(shakespeare: Path) -> Path:
     return shakespeare
 
 
-def asked(folder: Path, **wanted: Any) -> dict[str, Any]:
+def evaluated(folder: Path, **wanted: Any) -> dict[str, Any]:
     """The program's answer, from a process that has no network where the machine allows that to be arranged."""
-    words = [sys.executable, str(HERE / "harness_asked.py"), str(folder), json.dumps(wanted)]
+    words = [sys.executable, str(HERE / "harness_program.py"), str(folder), json.dumps(wanted)]
     alone = shutil.which("unshare")
     if alone and subprocess.run([alone, "-n", "true"], capture_output=True, check=False).returncode == 0:
         words = [alone, "-n", *words]
@@ -45,9 +45,9 @@ def asked(folder: Path, **wanted: Any) -> dict[str, Any]:
     return found
 
 
-def test_all_paradigms_are_asked_whole_and_twice_the_same(folder: Path) -> None:
+def test_all_paradigms_are_evaluated_whole_and_twice_the_same(folder: Path) -> None:
     small = {"layers": 2, "width": 32, "heads": 4}
-    found = asked(folder, tasks="blimp", items=ITEMS, shots=[0, 3], model=small, steps=10, batches=[16, 16])
+    found = evaluated(folder, tasks="blimp", items=ITEMS, shots=[0, 3], model=small, steps=10, batches=[16, 16])
     first, again = found["answers"]
     record = first["record"]
     assert (record["n_tasks"], record["n_items"], record["unencodable"]) == (PARADIGMS, PARADIGMS * ITEMS, 0)
@@ -60,7 +60,7 @@ def test_all_paradigms_are_asked_whole_and_twice_the_same(folder: Path) -> None:
 
 def test_three_prompts_over_all_paradigms(folder: Path) -> None:
     small = {"layers": 1, "width": 16, "heads": 2}
-    (found,) = asked(folder, tasks="blimp-prompts", items=10, shots=[0], model=small, steps=5)["answers"]
+    (found,) = evaluated(folder, tasks="blimp-prompts", items=10, shots=[0], model=small, steps=5)["answers"]
     assert found["record"]["n_requests"] == PARADIGMS * 10 * 2 * 3
     each = sorted(found["metrics"][f"harness/macro_accuracy_prompt_{number}"] for number in range(3))
     assert found["metrics"]["harness/macro_accuracy_median_prompt"] == each[1]
@@ -89,8 +89,8 @@ def test_a_study_over_paradigms_of_blimp_is_run_and_decided(
     assert "67 tasks (335 items)" in page and "blimp: 67 tasks, 335 items" in page
 
 
-def test_the_number_asked_at_once_moves_no_bit_of_the_embnorm_model(folder: Path) -> None:
-    found = asked(folder, tasks="blimp", items=3, shots=[0, 3], model={}, steps=5, batches=[16, 5, 37])
+def test_the_number_evaluated_at_once_moves_no_bit_of_the_embnorm_model(folder: Path) -> None:
+    found = evaluated(folder, tasks="blimp", items=3, shots=[0, 3], model={}, steps=5, batches=[16, 5, 37])
     assert found["parameters"] > 1_500_000
     sixteen, *others = found["answers"]
     for other in others:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from beside_samples import as_embnorm, full, of_many_runs
+from metric_samples import as_embnorm, full, of_many_runs
 from report_samples import Ending, told
 
 from ablate.reporting import html

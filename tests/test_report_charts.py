@@ -9,9 +9,9 @@ from itertools import pairwise
 
 import pandas as pd
 import pytest
-from beside_samples import as_embnorm
 from hypothesis import given
 from hypothesis import strategies as st
+from metric_samples import as_embnorm
 from report_samples import FLOOR, LOSS, told
 
 from ablate.records.evidence import Evidence

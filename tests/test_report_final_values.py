@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from beside_samples import full, with_rows
+from metric_samples import full, with_rows
 from report_samples import LOSS, told
 from test_report_by_block import with_blocks
 

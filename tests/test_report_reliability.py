@@ -6,14 +6,14 @@ from dataclasses import replace
 from statistics import fmean
 
 import pytest
-from beside_samples import BINS, full, with_bins
+from metric_samples import BINS, full, with_bins
 from report_samples import told
 
 from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Figure, Paragraph, Table
 from ablate.reporting.charts import draw
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.reliability import MOST_ROWS, Bin, bins_of, drawn, reliability_section, told_by_bin
+from ablate.reporting.sections.reliability import MOST_ROWS, Bin, bins_of, drawn, reliability_section, shown_by_bin
 
 SUITES = {"measure": {"every": 25, "suites": ["loss", "calibration", "gradients", "speed"]}}
 
@@ -101,7 +101,7 @@ def test_a_run_with_a_share_and_no_confidence_is_missing_and_not_empty() -> None
     assert "Hollow: empty or not recorded in some of the runs" in caption
     cells = {row[:2]: row[-1] for row in rows}
     assert cells["none", "5: 0.333 to 0.4"] == "3 of 5, 2 not recorded" and cells["none", "2: 0.133 to 0.2"] == "1 of 5"
-    told_here = told_by_bin(account)
+    told_here = shown_by_bin(account)
     assert not any(name.endswith("_5") for name in told_here) and "calibration/bin_accuracy_6" in told_here
 
 
@@ -117,7 +117,7 @@ def test_a_bin_that_no_run_recorded_whole_is_on_no_curve_and_is_named() -> None:
     warned, _, rows = words_of(account)
     assert "bin 7 of none, seeds 1, 2, 3, 4 and 5" in warned
     assert len(rows) == 3 * 13 - 1
-    assert "calibration/bin_share_7" not in told_by_bin(account)
+    assert "calibration/bin_share_7" not in shown_by_bin(account)
 
 
 def test_without_a_share_a_bin_is_empty_only_where_the_others_hold_all_tokens() -> None:
@@ -136,11 +136,11 @@ def test_without_a_share_a_bin_is_empty_only_where_the_others_hold_all_tokens() 
 
 def test_only_bins_that_this_section_tells_are_counted_as_told() -> None:
     account = with_bins(told(**SUITES))
-    names = told_by_bin(account)
+    names = shown_by_bin(account)
     assert "calibration/bin_accuracy_2" in names and "calibration/bin_share_0" in names
     frame = account.evidence.metrics
     lone = frame[~frame["metric"].str.startswith("calibration/bin_confidence")]
-    assert told_by_bin(replace(account, evidence=replace(account.evidence, metrics=lone))) == set()
+    assert shown_by_bin(replace(account, evidence=replace(account.evidence, metrics=lone))) == set()
 
 
 def test_more_bins_than_a_page_holds_are_pointed_to() -> None:

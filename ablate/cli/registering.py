@@ -96,7 +96,7 @@ def repeated_runs(context: api.StudyContext) -> list[str]:
 
 def _print_power(registration: Registration) -> None:
     """What the new registration can find."""
-    from ablate.judge.design.hindsight import frozen_design
+    from ablate.judge.design.retrospective import frozen_design
     from ablate.reporting.summaries.study import power_section
 
     found = frozen_design(registration)

@@ -140,7 +140,7 @@ class Registered(_OfRegistration):
     """The same, corrected within its study."""
 
 
-class Untold(_OfRegistration):
+class Unreadable(_OfRegistration):
     """A registration whose hypotheses cannot be read."""
 
     why: str
@@ -179,7 +179,7 @@ class Programme(FrozenModel):
     """In the order of registrations."""
     exploratory: tuple[Registered, ...]
     """The same of exploratory hypotheses, which are counted apart and enter no rate."""
-    untold: tuple[Untold, ...]
+    untold: tuple[Unreadable, ...]
     """Registrations known only by their hash."""
     n_registrations: int
     """Distinct registrations, untold ones too."""
@@ -217,7 +217,7 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
     entries = sound.entries
     confirmatory: list[Registered] = []
     exploratory: list[Registered] = []
-    untold: list[Untold] = []
+    untold: list[Unreadable] = []
     stream: list[tuple[int, Entry, str, float | None]] = []
     made: list[tuple[PastRegistration, PastRegistration | None]] = []
     for study in dict.fromkeys(entry.study for entry in entries if entry.event in ("registered", "amended")):
@@ -227,7 +227,9 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
         decisions = _decisions(root, promise, entries)
         if promise.document is None:
             why = (promise.unknown or "unknown") + (f"; decisions: {len(decisions)}" if decisions else "")
-            untold.append(Untold(study=promise.study, registration=promise.sha256, registered_at=promise.at, why=why))
+            untold.append(
+                Unreadable(study=promise.study, registration=promise.sha256, registered_at=promise.at, why=why)
+            )
             continue
         quiet = following is None and _is_quiet(entries, promise.study, now, abandoned_after_days)
         for name, hypothesis in _hypotheses(promise).items():

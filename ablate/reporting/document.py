@@ -29,7 +29,7 @@ from ablate.reporting.sections.audit import (
 )
 from ablate.reporting.sections.components import components_section
 from ablate.reporting.sections.curves import by_block_section, curves_section
-from ablate.reporting.sections.design import hindsight_section
+from ablate.reporting.sections.design import retrospective_section
 from ablate.reporting.sections.final_values import final_values_section
 from ablate.reporting.sections.findings import findings_section
 from ablate.reporting.sections.methods import glossary_section, methods_section
@@ -123,7 +123,7 @@ def compose(context: ReportContext) -> Document:
         checks_section(context),
         deviations_section(context),
         registration_section(context),
-        hindsight_section(context),
+        retrospective_section(context),
         methods_section(context),
         glossary_section(context),
         runs_section(context),

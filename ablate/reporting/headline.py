@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ablate.judge.audit.sensitivity import UNDECIDED
-from ablate.judge.design.hindsight import look_back
+from ablate.judge.design.retrospective import look_back
 from ablate.judge.verdict import Decision, Estimate, Finding, Interval, Stability
 from ablate.judge.wording import disagreement, is_pseudomedian, is_ratio, kind_of_interval
 from ablate.reporting import estimates

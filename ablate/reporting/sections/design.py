@@ -1,6 +1,6 @@
-"""The design: in facts and one chart, what the ledger shows of looks, and in hindsight, plan against outcome.
+"""The design: in facts and one chart, what the ledger shows of looks, and afterwards, plan against outcome.
 
-Every number of a design comes from `Design` as frozen; hindsight is computed after the data and says so.
+Every number of a design comes from `Design` as frozen; the comparison is computed after the data and says so.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from ablate.judge.design.characteristics import Design
-from ablate.judge.design.hindsight import LOW_POWER, Hindsight, look_back
+from ablate.judge.design.retrospective import LOW_POWER, Retrospective, look_back
 from ablate.judge.design.simulate import Scenario
 from ablate.judge.verdict import Finding
 from ablate.reporting import estimates
@@ -286,7 +286,7 @@ def _said_look(look: Look, planned: int) -> str:
     )
 
 
-def hindsight_section(context: ReportContext) -> Section | None:
+def retrospective_section(context: ReportContext) -> Section | None:
     """Achieved against assumed, or nothing while nothing may be shown."""
     if context.withheld:
         return None
@@ -309,13 +309,13 @@ def hindsight_section(context: ReportContext) -> Section | None:
     return Section("hindsight", "Looking back at the plan", tuple(blocks))
 
 
-def _table(study: Study, found: tuple[Hindsight, ...], findings: dict[str, Finding]) -> Table:
+def _table(study: Study, found: tuple[Retrospective, ...], findings: dict[str, Finding]) -> Table:
     after = after_correction(study.analysis.correct)
 
     def pair(achieved: float | None, assumed: float | None, places: int) -> str:
         return " / ".join(NONE if one is None else words.number(one, places) for one in (achieved, assumed))
 
-    def decimals(one: Hindsight) -> int:
+    def decimals(one: Retrospective) -> int:
         return estimates.finding_decimals(findings[one.hypothesis]) + 1
 
     return table_of(
@@ -336,7 +336,7 @@ def _table(study: Study, found: tuple[Hindsight, ...], findings: dict[str, Findi
     )
 
 
-def _sentence(one: Hindsight, finding: Finding, correct: str) -> str:
+def _sentence(one: Retrospective, finding: Finding, correct: str) -> str:
     # At its own border a claim by at least D is never found: its power is stated at twice that.
     size = finding.smallest * (1.0 if estimates.claim_of(finding).by is None else 2.0)
     smallest = f"{words.compact(size)} {finding.unit}".strip()

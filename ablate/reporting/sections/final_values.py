@@ -17,7 +17,7 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise
 from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.curves import families
-from ablate.reporting.sections.reliability import RELIABILITY, told_by_bin
+from ablate.reporting.sections.reliability import RELIABILITY, shown_by_bin
 from prereg import text as words
 from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS
 
@@ -42,7 +42,7 @@ def final_values_section(context: ReportContext) -> Section | None:
 
 def _blocks(context: ReportContext) -> Iterator[Block]:
     recorded = recorded_metrics(context.evidence)
-    by_block, by_bin = families(context.evidence), told_by_bin(context)
+    by_block, by_bin = families(context.evidence), shown_by_bin(context)
     claimed = [metric for metric in _named(context) if metric in recorded]
     elsewhere = {*claimed, *(one for members in by_block.values() for one in members), *by_bin}
     grouped: dict[str, list[str]] = {group: [] for group in _ABOUT}

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ablate.judge.design.characteristics import Design
-from ablate.judge.design.hindsight import frozen_design
 from ablate.judge.design.reach import HypothesisDesign
+from ablate.judge.design.retrospective import frozen_design
 from ablate.records.run_record import Repetition
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of

@@ -62,7 +62,7 @@ class Bin:
 
 
 def binned(evidence: Evidence) -> list[str]:
-    """Every recorded metric of single bins that this section tells."""
+    """Every recorded metric of single bins that this section shows."""
     return [
         metric
         for metric in recorded_metrics(evidence)
@@ -70,8 +70,8 @@ def binned(evidence: Evidence) -> list[str]:
     ]
 
 
-def told_by_bin(context: ReportContext) -> set[str]:
-    """Metrics of single bins of which this section tells every value; the share of a bin that is always empty is 0."""
+def shown_by_bin(context: ReportContext) -> set[str]:
+    """Metrics of single bins of which this section shows every value; the share of a bin that is always empty is 0."""
     found = bins_of(context.evidence, list(context.study.arms))
     if not drawn(found):
         return set()

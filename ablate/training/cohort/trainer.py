@@ -68,7 +68,7 @@ class CohortTrainer:
         self.parameters = count_parameters(self.model)
 
     def begin(self, live: Collection[int]) -> dict[int, dict[str, str]]:
-        """Member the seeds that are to be trained; returns the hash of each one's initial parameters."""
+        """Give every seed that is to be trained a member; returns the hash of each one's initial parameters."""
         self.live = [seed for seed in self.seeds if seed in live]
         assert set(self.live) == set(live), (live, self.seeds)
         names = dict(self.model.named_parameters())

@@ -1,4 +1,4 @@
-"""Of looks at outcomes, the plan is told as the plan, and beside it what the ledger shows, by its entries."""
+"""Of looks at outcomes the plan is shown as the plan, and next to it what the ledger shows, by its entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks together with other parts: byte pairs, mixtures, stored ids, several devices, company, a run made again."""
+"""Tasks together with other parts: byte pairs, mixtures, stored ids, several devices, cohorts, a run reproduced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published figures beside the study's own: the numbers are those of the records, and what is lacking is named."""
+"""Published figures next to the study's own: the numbers are those of the records, and what is lacking is named."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import fmean, stdev
 
 import pytest
-from beside_samples import published_document, with_published, without
+from metric_samples import published_document, with_published, without
 from report_samples import LOSS, told
 
 from ablate.reporting import html, markdown

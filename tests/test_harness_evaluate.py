@@ -1,4 +1,4 @@
-"""Claims about asking: counts complete, numbers as an independent computation gives them, nothing from a network."""
+"""Claims about evaluation: counts complete, numbers as an independent computation gives them, without a network."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Selection:
     """Type S: chance that a significant estimate has the wrong sign."""
 
 
-class Hindsight(FrozenModel):
+class Retrospective(FrozenModel):
     """One hypothesis, looked back at. Every number is post hoc."""
 
     hypothesis: str
@@ -79,7 +79,7 @@ class Hindsight(FrozenModel):
     """The most seeds a sequential study could take; none for a fixed number. `n` are the pairs of the look reached."""
 
 
-def look_back(registration: Registration, findings: tuple[Finding, ...]) -> tuple[Hindsight, ...]:
+def look_back(registration: Registration, findings: tuple[Finding, ...]) -> tuple[Retrospective, ...]:
     """Every hypothesis with a spread to look back at, in the order of the study."""
     planned = frozen_design(registration)
     by_name = {} if planned is None else {one.hypothesis: one for one in planned.hypotheses}
@@ -97,7 +97,9 @@ def frozen_design(registration: Registration) -> Design | None:
         return None
 
 
-def _one(study: Study, finding: Finding, design: Design | None, planned: HypothesisDesign | None) -> Hindsight | None:
+def _one(
+    study: Study, finding: Finding, design: Design | None, planned: HypothesisDesign | None
+) -> Retrospective | None:
     differences = np.array([pair.difference for pair in finding.pairs])
     if differences.size < 2 or differences.size != finding.n:
         return None  # pairs without a size, ranked worst, have no SD to speak of
@@ -124,7 +126,7 @@ def _one(study: Study, finding: Finding, design: Design | None, planned: Hypothe
     if fixed and selected and smallest > 0 and claim.by is None and claim.constant is None:
         luck = selection(smallest / sd, n, level)
         luck = luck if luck.power < LOW_POWER else None
-    return Hindsight(
+    return Retrospective(
         hypothesis=finding.hypothesis,
         n=int(differences.size),
         planned=None if fixed else n,

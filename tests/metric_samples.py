@@ -1,4 +1,4 @@
-"""Published figures beside the made-up decisions of `report_samples`, and the bins of a reliability curve in them."""
+"""Published figures next to the made-up decisions of `report_samples`, and the bins of a reliability curve in them."""
 
 from __future__ import annotations
 
