@@ -16,8 +16,8 @@ from prereg.registry.registration import CorpusPin, load_registration
 from prereg.seals.examine import SealCheck
 from prereg.study.command import ScriptPin, differing_files
 from prereg.study.corpora import KNOWN, Manifest, read_manifest, search_path, whole_sha256
+from prereg.study.designs.per_task import task_folder
 from prereg.study.measure import OWN_TASKS
-from prereg.study.tasks import task_folder
 from prereg.study.training import Bpe, TokenizerFile
 
 
