@@ -27,9 +27,9 @@ from prereg.study.designs.components import Components
 from prereg.study.designs.gate import Stage, stages_of
 from prereg.study.designs.path import candidates_of, pilot_sizes, steps_of
 from prereg.study.designs.resolve_components import check_components, components_write_the_rest, placed, with_components
+from prereg.study.designs.sides import with_weights
 from prereg.study.designs.ties import TieBreakers, check_ties, with_ties
 from prereg.study.designs.ties import placed as placed_in_ties
-from prereg.study.designs.trends import with_weights
 from prereg.study.designs.tune import Pilot, Tune, pilots_of
 from prereg.study.designs.unpaired import with_arm_seeds
 from prereg.study.faults import spec_error
