@@ -191,7 +191,7 @@ def train(study: Path, folder: Path) -> dict[str, Any]:
     """The first run of a study, trained, evaluated and sealed by a worker process like any other."""
     from ablate.evaluation.harness.adapter import ROWS
     from ablate.records.store import RunFolder
-    from ablate.runner.processes import make_again
+    from ablate.runner.processes import rerun
     from ablate.runner.progress import doing
 
     root, spec = first_run(study)
@@ -202,7 +202,7 @@ def train(study: Path, folder: Path) -> dict[str, Any]:
             said[0] = time.monotonic()
             print(f"{spec.run_id}: {doing(message) or f'step {message.step} of {message.steps}'}", file=sys.stderr)
 
-    make_again(spec, folder, root, onlooker=report)
+    rerun(spec, folder, root, onlooker=report)
     record = read(RunFolder(folder))
     assert record.harness is not None and record.train_s is not None, record
     rows = {row.metric: row.value for row in RunFolder(folder).sealed_rows() if row.metric.startswith("harness/")}

@@ -32,7 +32,7 @@ def _folder(shakespeare: Path) -> Path:
 
 def asked(folder: Path, **wanted: Any) -> dict[str, Any]:
     """The program's answer, from a process that has no network where the machine allows that to be arranged."""
-    words = [sys.executable, str(HERE / "harness_asked.py"), str(folder), json.dumps(wanted)]
+    words = [sys.executable, str(HERE / "harness_tasks.py"), str(folder), json.dumps(wanted)]
     alone = shutil.which("unshare")
     if alone and subprocess.run([alone, "-n", "true"], capture_output=True, check=False).returncode == 0:
         words = [alone, "-n", *words]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from prereg.registry.plan import Planned
 
 
-class Asking(FrozenModel):
+class TaskProgress(FrozenModel):
     """How far the tasks of a run have been evaluated: counts and seconds, never an answer."""
 
     tasks: str
@@ -76,7 +76,7 @@ class Message(FrozenModel):
     """Speed since the last line."""
     falling: bool | None = None
     """Whether the training loss is below where it began; none before it is known."""
-    asking: Asking | None = None
+    asking: TaskProgress | None = None
     """While the tasks of a trained run are evaluated."""
     measuring: Measuring | None = None
     """While a metric of the study's own is taken."""

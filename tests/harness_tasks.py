@@ -1,6 +1,6 @@
 """Train a model for a few steps, ask it a pack of tasks, say what came of it as JSON: a program without a network.
 
-    python tests/harness_asked.py FOLDER '{"tasks": "blimp", "items": 100, "shots": [0, 3], "model": {}, "steps": 10}'
+    python tests/harness_tasks.py FOLDER '{"tasks": "blimp", "items": 100, "shots": [0, 3], "model": {}, "steps": 10}'
 
 FOLDER holds the pack and `tinyshakespeare/input.txt`, as `ABLATE_CORPORA` would name it.
 """
