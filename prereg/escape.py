@@ -71,6 +71,11 @@ def visible(text: str, *, lines: bool = False) -> str:
     return _BLANK.sub(lambda found: _shown(found[0]), text)
 
 
+def quoted(name: str) -> str:
+    """A name of the user's, set apart from our words."""
+    return f'"{visible(name)}"'
+
+
 def json_visible(text: str) -> str:
     """JSON with every character that cannot be seen as an escape of JSON's own: it still says the same."""
     if text.isascii() and "\x7f" not in text:

@@ -24,8 +24,9 @@ from prereg_samples import COMMAND, EMBNORM
 from prereg.errors import StudyError
 from prereg.rule.condition import parse_condition
 from prereg.rule.rule import DecisionLine, Rule
-from prereg.study.load import load_study, parse_yaml
+from prereg.study.load import load_study
 from prereg.study.spec import study_from_document
+from prereg.yaml_reader import parse_yaml
 
 MEMORY_BYTES = 512 * 1024**2
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from own_trainer import OwnHouse
 from test_bundle import files_of, forged, rechained
-from test_strangers import rows_of, study_of
+from test_escape import rows_of, study_of
 
 from ablate import api
 from ablate.records.parquet import TableError, open_bounded, rows_of_table
@@ -37,7 +37,7 @@ try:
     elif kind == "verify":
         from ablate import api
         from ablate.verification.bundle.check import check_bundle
-        found = check_bundle(Path(places[0]), tell=lambda *_: {})
+        found = check_bundle(Path(places[0]), reports_of=lambda *_: {})
         print("; ".join(fault for item in found.items for fault in item.faults))
     else:
         from ablate import api

@@ -63,7 +63,7 @@ def registered(house: House) -> Path:
 
 def checked(path: Path, pages: Mapping[str, bytes] = NO_PAGES) -> BundleCheck:
     """The check without the seconds that drawing a report again takes; one test below takes them."""
-    return check_bundle(path, tell=lambda *_: pages)
+    return check_bundle(path, reports_of=lambda *_: pages)
 
 
 def bundled(study: Path, *, out: Path, **options: bool) -> Bundled:

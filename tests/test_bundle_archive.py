@@ -17,8 +17,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ablate.verification.bundle import archive as archive_module
 from ablate.verification.bundle import container
-from ablate.verification.bundle import zipped as zipped_module
 from ablate.verification.bundle.archive import Source, UnsoundError, is_safe, measure, write_archive
 from ablate.verification.bundle.container import Packing, is_bundle, opened
 from prereg.errors import StudyFileError
@@ -338,7 +338,7 @@ def test_limits_hold_while_reading(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     monkeypatch.setattr(container, "MOST_MEMBERS", len(FILES) - 1)
     with pytest.raises(UnsoundError, match="more than 3 files"):
         packing(data, tmp_path)
-    monkeypatch.setattr(zipped_module, "LARGEST_BYTES", len(data) - 1)
+    monkeypatch.setattr(archive_module, "LARGEST_BYTES", len(data) - 1)
     with pytest.raises(UnsoundError, match="at most"):
         packing(data, tmp_path)
 

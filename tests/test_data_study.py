@@ -26,7 +26,7 @@ from ablate.runner.builtin import worker
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
 from ablate.training.trainer import Step, Trainer
-from ablate.verification.result import check_corpus, check_more_pins
+from ablate.verification.result import check_pins
 from prereg.errors import ClaimError, CorpusError
 from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
@@ -232,7 +232,7 @@ def test_variants_of_two_corpora_are_pinned_each_and_their_claim_is_marked(house
         "arms read other corpora, each validated on its own: gain (here, there)",
     )
     assert all(check.severity != "inadmissible" for check in failed.values())
-    verified = check_corpus(api.open_study(study).root, "tiny")
+    verified = check_pins(api.open_study(study).root, "tiny")[0]
     assert (verified.faults, verified.note) == (
         (),
         "'other' is the registered text; 'tiny' is the registered text",
@@ -338,9 +338,9 @@ def test_a_validation_text_of_its_own_is_used_whole_and_must_be_asked_for(house:
         api.register(house.write(document({"corpus": "tiny", "validation": "own"})))
     study = house.write(document({"corpus": "pair", "validation": "own"}))
     assert api.run(study, watcher=QUIET).summary.complete
-    assert check_corpus(api.open_study(study).root, "tiny").note == "'pair' is the registered text"
+    assert check_pins(api.open_study(study).root, "tiny")[0].note == "'pair' is the registered text"
     (house.path / "data" / "corpora" / "pair" / "validation.txt").write_text("other\n")
-    (fault,) = check_corpus(api.open_study(study).root, "tiny").faults
+    (fault,) = check_pins(api.open_study(study).root, "tiny")[0].faults
     assert "is not the text that was registered as 'pair'" in fault
 
 
@@ -386,12 +386,12 @@ def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
     monkeypatch.setattr(tokenizers, "_TRAINED", {})
     api.require_pinned(api.open_study(study), api.require_registered(api.open_study(study)))
     root, data = api.open_study(study).root, kept.read_bytes()
-    assert (check_more_pins(root, "tiny")[0].faults, check_more_pins(root, "tiny")[0].note[:6]) == ((), "1 of 1")
+    assert (check_pins(root, "tiny")[1].faults, check_pins(root, "tiny")[1].note[:6]) == ((), "1 of 1")
     kept.write_bytes(data.replace(b'"bpe"', b'"BPE"'))
     found = f"data/tokenizers/{kept.name} is not the tokenizer that was registered"
-    assert check_more_pins(root, "tiny")[0].faults == (found,)
+    assert check_pins(root, "tiny")[1].faults == (found,)
     kept.unlink()
-    assert "1 are not on this disk" in check_more_pins(root, "tiny")[0].note
+    assert "1 are not on this disk" in check_pins(root, "tiny")[1].note
     before = house.snapshot()
     with pytest.raises(CorpusError, match="the tokenizer of 'none' is now another one"):
         api.run(study, watcher=QUIET)

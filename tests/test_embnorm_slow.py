@@ -13,7 +13,7 @@ from ablate import api
 from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
 from ablate.training.device import find_compiler
-from prereg.study.load import parse_yaml
+from prereg.yaml_reader import parse_yaml
 
 EMBNORM = Path(__file__).resolve().parents[1] / "studies" / "embnorm.yaml"
 

@@ -14,7 +14,7 @@ from conftest import House
 from own_trainer import OwnHouse, own_document
 from test_bundle import files_of, forged
 from test_cli import ablate
-from test_derived_again import Decided
+from test_forgeries import Decided
 
 from ablate import api
 from ablate.api import deciding

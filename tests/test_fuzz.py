@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from prereg.errors import SpecError, StudyError, StudyFileError, nearest
-from prereg.study.load import load_study, parse_yaml
+from prereg.study.load import load_study
+from prereg.yaml_reader import parse_yaml
 
 SCRIPT = Path(__file__).with_name("fuzzing.py")
 # Together one hundred thousand; the share of each follows from what one input costs.

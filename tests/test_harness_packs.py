@@ -24,8 +24,8 @@ from ablate.evaluation.harness.pins import draw, pin_tasks, pool
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.paths import Root
+from prereg.study.designs.per_task import search_path
 from prereg.study.measure import Harness
-from prereg.study.tasks import search_path
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -26,7 +26,7 @@ from ablate.records.store import RunFolder
 from ablate.runner import progress
 from ablate.runner.builtin import worker as single
 from ablate.runner.builtin.worker import SingleRun, Worker
-from ablate.runner.messages import Asking, Message
+from ablate.runner.messages import Message, TaskProgress
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_study
@@ -125,7 +125,7 @@ def test_a_worker_counts_every_request_and_every_number_of_shots(house: House, m
     worker.carry_out(spec, RunFolder(house.path / "run"))
     assert said[-1].status == "done"
     (begun, *counted) = [one.asking for one in said if one.asking is not None]
-    assert begun == Asking(tasks=TASKS)
+    assert begun == TaskProgress(tasks=TASKS)
     assert {one.of for one in counted} == {N * 4} and {one.tasks for one in counted} == {TASKS}
     done = [(one.shots, one.requests) for one in counted]
     assert done[0] == (0, 0) and done[-1] == (2, N * 4) and done == sorted(done) and (2, N * 2) in done
@@ -215,13 +215,13 @@ def test_a_run_stopped_or_killed_while_asked_is_asked_again_and_not_trained(
     assert said[-1].status == "done"
 
     folder = RunFolder(house.path / "run")
-    original = SingleRun._ask
+    original = SingleRun._evaluate_tasks
 
     def interrupted(self: SingleRun) -> Any:
         self.worker.stop.set()
         return original(self)
 
-    monkeypatch.setattr(SingleRun, "_ask", interrupted)
+    monkeypatch.setattr(SingleRun, "_evaluate_tasks", interrupted)
     worker.carry_out(spec, folder)
     assert said[-1].event == "stopped"
     worker.stop.clear()
@@ -233,7 +233,7 @@ def test_a_run_stopped_or_killed_while_asked_is_asked_again_and_not_trained(
     def killed(*_: Any, **__: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr(SingleRun, "_ask", original)
+    monkeypatch.setattr(SingleRun, "_evaluate_tasks", original)
     monkeypatch.setattr(RunFolder, "seal", killed)
     with pytest.raises(Killed):
         worker.carry_out(spec, folder)

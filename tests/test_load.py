@@ -18,10 +18,11 @@ from typer.testing import CliRunner
 from ablate import api
 from ablate.cli import app
 from ablate.runner.progress import PlainWatcher
+from prereg import yaml_reader
 from prereg.errors import ClaimError, RuleError, SpecError, StudyError, StudyFileError, dotted
-from prereg.study import load
-from prereg.study.load import load_study, parse_yaml
+from prereg.study.load import load_study
 from prereg.study.training import Bpe, Training
+from prereg.yaml_reader import parse_yaml
 
 
 def scalar(text: str) -> object:
@@ -443,7 +444,7 @@ zz:
 
 
 def test_a_text_that_libyaml_and_pyyaml_both_read_is_the_same_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    libyaml = load._FAST
+    libyaml = yaml_reader._FAST
     if libyaml is yaml.SafeLoader:
         pytest.skip("this PyYAML has no libyaml")
     pieces = SAMPLES.split("===\n")
@@ -456,10 +457,10 @@ def test_a_text_that_libyaml_and_pyyaml_both_read_is_the_same_data(monkeypatch: 
     for text in texts:
         found = []
         for parser in (libyaml, yaml.SafeLoader):
-            monkeypatch.setattr(load, "_FAST", parser)
-            lines: load.Lines = {}
+            monkeypatch.setattr(yaml_reader, "_FAST", parser)
+            lines: yaml_reader.Lines = {}
             try:
-                found.append((load.parse_yaml(text.encode(), lines), lines))
+                found.append((parse_yaml(text.encode(), lines), lines))
             except StudyError:
                 found.append(None)
         fast, slow = found

@@ -23,7 +23,8 @@ from ablate.records.store import RunFolder
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.trackers import target as targets
-from ablate.trackers.target import parse_target, usable
+from ablate.trackers.mirrors import usable
+from ablate.trackers.target import parse_target
 from prereg.errors import RunError
 from prereg.registry.registration import Registration
 
@@ -259,7 +260,7 @@ def test_a_broken_tracker_stops_no_run(house: OwnHouse, monkeypatch: pytest.Monk
 def test_a_tracker_that_hangs_is_left_behind(house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = threading.Event()
     monkeypatch.setattr(mirroring, "PATIENCE_S", 0.2)
-    monkeypatch.setattr("ablate.trackers.to_tensorboard.TensorboardTracker.health", lambda *_: gone.wait(60))
+    monkeypatch.setattr("ablate.trackers.mirrors.TensorboardTracker.health", lambda *_: gone.wait(60))
     done, said = run(house, "tensorboard:tb")
     gone.set()
     assert done.summary.complete and "did not answer within 0.2 s" in said

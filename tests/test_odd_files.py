@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from own_trainer import SCRIPT, OwnHouse
-from test_strangers import rows_of, study_of
+from test_escape import rows_of, study_of
 
 from ablate import api
 from ablate.records.store import RunFolder

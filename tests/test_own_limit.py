@@ -23,7 +23,7 @@ from ablate.evaluation.user_metrics import Source, measure_own
 from ablate.records.store import RunFolder
 from ablate.runner.messages import Measuring, Message
 from ablate.runner.options import RunOptions
-from ablate.runner.processes import make_again
+from ablate.runner.processes import rerun
 from ablate.runner.progress import PlainWatcher
 from prereg.documents.measures import recorded
 from prereg.errors import EvidenceError, RunError, SpecError
@@ -301,7 +301,7 @@ def test_a_metric_that_nothing_interrupts_fails_its_run_alone_and_says_why(
     assert "mine.py" in log and "in worst" in log, "how far it was"
     # A run made again by itself ends likewise.
     with pytest.raises(RunError, match="own/worst took longer than its limit"):
-        make_again(plan(registration)[1], house.path / "again", root)
+        rerun(plan(registration)[1], house.path / "again", root)
 
 
 def test_only_an_own_metric_that_was_silent_for_its_limit_is_blamed_for_a_death() -> None:

@@ -21,7 +21,7 @@ from ablate.records.gather import gather
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.worker import Worker
 from ablate.runner.messages import Message
-from ablate.runner.processes import make_again
+from ablate.runner.processes import rerun
 from ablate.runner.progress import PlainWatcher
 from ablate.training.model import GPT, initialise
 from prereg.documents.measures import measured, recorded
@@ -168,7 +168,7 @@ def test_a_run_made_again_finds_the_code_of_its_own_metrics(house: House) -> Non
     (house.path / "studies" / "mine.py").write_text(CODE)
     registration, _ = api.register(path)
     case = api.open_study(path)
-    made = make_again(plan(registration)[0], house.path / "again", case.root)
+    made = rerun(plan(registration)[0], house.path / "again", case.root)
     record = made.read_record()
     assert record is not None and record.status == "done"
 

@@ -37,10 +37,9 @@ from prereg.metrics.catalogue import ITEM_METRICS, TASK_METRICS, task_of
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration
 from prereg.rule.condition import holds, parse_condition
-from prereg.study.designs.per_task import said_once, with_tasks
+from prereg.study.designs.per_task import said_once, task_names, with_tasks
 from prereg.study.load import load_study
 from prereg.study.spec import Study, study_from_document
-from prereg.study.tasks import task_names
 
 SIZES = {"a-easy": 12, "b": 40, "c": 80}
 LINE = {"claim": "layernorm does_not_worsen harness/accuracy", "smallest": 0.1, "per": "task", "role": "guardrail"}

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from prereg_samples import COMMAND, EMBNORM, NORMPLACE, PIN
 
 from prereg.registry.registration import promise_sha256
-from prereg.study.load import load_study, parse_yaml
+from prereg.study.load import load_study
 from prereg.study.spec import Study, study_from_document
+from prereg.yaml_reader import parse_yaml
 
 CORPUS = PIN.model_dump(mode="json")
 DOCUMENTS = [parse_yaml(text.encode(), {}) for text in (EMBNORM, NORMPLACE, COMMAND)]

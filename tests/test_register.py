@@ -489,7 +489,7 @@ def test_order_layout_and_comments_do_not_change_the_hash(
 ) -> None:
     name = text.split()[1]
     written = load_text(tmp_path, text, name).study
-    from prereg.study.load import parse_yaml
+    from prereg.yaml_reader import parse_yaml
 
     document = shuffled(parse_yaml(text.encode(), {}), rng)
     other = yaml.safe_dump(document, sort_keys=False, default_flow_style=indent % 2 == 0, indent=indent, width=60)
@@ -531,7 +531,7 @@ EDITS = st.sampled_from(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(EDITS, max_size=3), st.lists(EDITS, max_size=3))
 def test_studies_that_mean_different_things_never_share_a_hash(one: list[Any], other: list[Any]) -> None:
-    from prereg.study.load import parse_yaml
+    from prereg.yaml_reader import parse_yaml
 
     def edited(edits: list[Any]) -> Study | None:
         document: Any = parse_yaml(EMBNORM.encode(), {})

@@ -23,7 +23,7 @@ from ablate.data.reading import read
 from ablate.data.shards import StoredTokens, open_shards, take_in
 from ablate.evaluation.loss import windows
 from ablate.records.gather import gather
-from ablate.verification.result import check_corpus
+from ablate.verification.result import check_pins
 from prereg.errors import CorpusError, StudyError
 from prereg.study.corpora import Stored, read_manifest
 from prereg.study.training import Data
@@ -246,10 +246,10 @@ def test_a_study_of_shards_runs_and_decides_and_verify_reads_every_byte(
     case = api.open_study(study)
     assert "val/bits_per_byte" not in set(gather(case.root, ran.registration).metrics["metric"])
     assert api.decide(study).decision.status in ("decided", "inconclusive")
-    assert check_corpus(case.root, "tiny").note == "'ids' holds the registered shards"
+    assert check_pins(case.root, "tiny")[0].note == "'ids' holds the registered shards"
     shard = folder / "part_0002.bin"
     shard.write_bytes(bytes(reversed(shard.read_bytes())))
-    (fault,) = check_corpus(case.root, "tiny").faults
+    (fault,) = check_pins(case.root, "tiny")[0].faults
     assert "are not the shards that were registered as 'ids'" in fault
     with pytest.raises(CorpusError, match="another content"):
         api.run(study, watcher=QUIET)

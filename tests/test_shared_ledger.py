@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from prereg.registry import ledger_slots
 from prereg.registry.disk import create_whole
 from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_lock import newest_slots
 
 AT = "2026-03-01T12:00:00+00:00"
 
@@ -21,17 +21,17 @@ WRITER = """
 import fcntl, sys, time
 fcntl.flock = lambda *given: None  # the locks of this machine reach no other
 from pathlib import Path
-from prereg.registry import ledger_slots
+from prereg.registry import ledger as module
 from prereg.registry.ledger import Ledger
 name, count, stop_at = sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 ledger = Ledger(Path(sys.argv[1]))
-put = ledger_slots.put
+put = module.put_in_slot
 def pausing(folder, index, line):
     if done == stop_at:
         print("paused", flush=True)
         sys.stdin.readline()
     return put(folder, index, line)
-ledger_slots.put = pausing
+module.put_in_slot = pausing
 for done in range(count):
     ledger.append("sealed", study="s", registration="r", body={"by": name, "n": done}, at="2026-03-01T12:00:00+00:00")
 """
@@ -132,7 +132,7 @@ def test_a_file_is_created_once(tmp_path: Path) -> None:
 
 
 def test_a_forged_slot_is_refused_and_changes_nothing(shared: Ledger) -> None:
-    place = ledger_slots.newest_open(shared.path)
+    place = newest_slots(shared.path)
     assert place is not None
     (place / "1").write_bytes(b'{"index":1}')
     before = shared.path.read_bytes()
@@ -154,4 +154,4 @@ def test_a_file_system_without_locks_is_shared_by_itself(tmp_path: Path, monkeyp
         ledger.append("sealed", study="s", registration="r", body={"by": "me", "n": n}, at=AT)
     assert _said(ledger) == [("me", 0), ("me", 1), ("me", 2)]
     assert not ledger.faults()
-    assert ledger_slots.newest_open(ledger.path) is not None
+    assert newest_slots(ledger.path) is not None

@@ -178,7 +178,7 @@ def test_the_schema_describes_every_field() -> None:
 
 def test_the_schema_takes_the_worked_examples_and_refuses_a_typo() -> None:
     jsonschema = pytest.importorskip("jsonschema")
-    from prereg.study.load import parse_yaml
+    from prereg.yaml_reader import parse_yaml
 
     validator = jsonschema.Draft202012Validator(json_schema())
     jsonschema.Draft202012Validator.check_schema(json_schema())

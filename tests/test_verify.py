@@ -16,7 +16,7 @@ from ablate import api, cli
 from ablate.data.corpora import Library
 from ablate.records.store import RunFolder
 from ablate.reporting.withdrawn import taken_off
-from ablate.verification.result import Item, check_corpus, corpus_folders
+from ablate.verification.result import Item, check_pins, corpus_folders
 from ablate.verification.verify import (
     check_ledger,
     check_records,
@@ -125,7 +125,7 @@ def test_ten_thousand_flips_of_a_byte_are_all_found(copy: Path) -> None:
         "metrics": lambda: check_records(root, "tiny", entries),
         "run.json": lambda: check_records(root, "tiny", entries),
         "weights": lambda: check_records(root, "tiny", entries),
-        "corpus": lambda: check_corpus(root, "tiny"),
+        "corpus": lambda: check_pins(root, "tiny")[0],
         "verdict": lambda: check_verdict(root, "tiny", entries),
         "report.md": lambda: check_reports(root, "tiny", entries),
         "report.html": lambda: check_reports(root, "tiny", entries),

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from ablate.runner import progress
-from ablate.runner.messages import Asking, Measuring, Message
+from ablate.runner.messages import Measuring, Message, TaskProgress
 from ablate.runner.progress import JsonWatcher, LiveWatcher, PlainWatcher, Tally, doing
 
 
@@ -76,7 +76,7 @@ def asking(requests: int, *, seconds: float = 60.0, left: float | None = 120.0, 
     """One run of four is being asked, all of its steps taken; ten minutes have passed."""
     found = tally(500, seconds=600.0)
     found.sealed, found.has_tasks, found.steps_done, found.steps_before = sealed, True, 500 * sealed, 0
-    told = Asking(tasks="blimp", shots=3, requests=requests, of=26800, seconds=seconds, seconds_left=left)
+    told = TaskProgress(tasks="blimp", shots=3, requests=requests, of=26800, seconds=seconds, seconds_left=left)
     found.hear(ASKED, Message(event="progress", run_id=ASKED, step=500, steps=500, asking=told))
     return found
 
@@ -84,7 +84,7 @@ def asking(requests: int, *, seconds: float = 60.0, left: float | None = 120.0, 
 def test_asking_is_told_in_requests_shots_and_time_left() -> None:
     said = asking(12000).doing()
     assert said == ["a/1: asking blimp: 12,000 of 26,800 requests, 3 shots, 2 min 00 s left"]
-    begun = Message(event="progress", run_id=ASKED, asking=Asking(tasks="blimp"))
+    begun = Message(event="progress", run_id=ASKED, asking=TaskProgress(tasks="blimp"))
     assert doing(begun) == "asking blimp"
     assert doing(Message(event="progress", run_id=ASKED, measuring=Measuring(metric="own/x", limit_s=9.0))) == (
         "measuring own/x"

@@ -87,8 +87,8 @@ def _home(root: Path | None) -> Path:
 
 def _rendered(name: str, template: str, title: str | None) -> str:
     """The template under a name and a title, read as a study so that what is written is one."""
-    from prereg.study.load import parse_yaml
     from prereg.study.spec import study_from_document
+    from prereg.yaml_reader import parse_yaml
 
     text = (_FOLDER / f"{template}.yaml").read_text(encoding="utf-8")
     purpose, rest = text.split("\n", 1)

@@ -82,7 +82,7 @@ def decide(
         if not mirror:
             return replace(_decide(context, registration, now, show), evidence_path=used)
         from ablate.api.mirroring import mirror_decided
-        from ablate.trackers.target import usable
+        from ablate.trackers.mirrors import usable
 
         targets = [usable(word) for word in mirror]
         decided = _decide(context, registration, now, show)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Self
 
-from ablate.trackers.target import OWN, UNKNOWN_RUN, Conclusion, Group, SealedRun, Target, Tracker, open_tracker
+from ablate.trackers.mirrors import open_tracker
+from ablate.trackers.target import OWN, UNKNOWN_RUN, Conclusion, Group, SealedRun, Target, Tracker
 from prereg.errors import RunError
 
 if TYPE_CHECKING:

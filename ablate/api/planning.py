@@ -44,8 +44,7 @@ class PlannedRuns:
 
 def plan_runs(path: str | Path, *, root: Path | None = None) -> PlannedRuns:
     """Every arm with its size and its budget."""
-    from prereg.documents.components import design_sentences
-    from prereg.documents.tuning import tuning
+    from prereg.documents.designs import design_sentences, tuning
     from prereg.study.sizes import flops_per_token, parameters
 
     context = check(Path(path), root)

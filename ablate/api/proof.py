@@ -100,13 +100,13 @@ def _held_against(
     from ablate.records.run_record import WHOLE_ONLY
     from ablate.records.store import RunFolder
     from ablate.runner.layout import Spread
-    from ablate.runner.processes import make_again
+    from ablate.runner.processes import rerun
 
     started = perf_counter()
     until = None if steps is None or steps >= sealed.steps else steps
     spread = Spread.of_layout(sealed.provenance.layout)
     device = sealed.provenance.device
-    made = make_again(spec, scratch, context.root, made_on=device, until=until, spread=spread, onlooker=onlooker)
+    made = rerun(spec, scratch, context.root, made_on=device, until=until, spread=spread, onlooker=onlooker)
     record = made.read_record()
     assert record is not None, scratch
     whole = record.status in ("done", "diverged")
@@ -273,7 +273,7 @@ def check_bundle(path: Path, *, signers: Path | None = None, roots: Path | None 
     """Check a bundle with nothing but the file itself, and whom the reader believes."""
     from ablate.verification.bundle.check import check_bundle as check
 
-    return check(path, tell=_told_again, signers=signers, roots=roots)
+    return check(path, reports_of=_reports_again, signers=signers, roots=roots)
 
 
 def report_bundle(path: Path, out: Path | None = None) -> tuple[BundleCheck, tuple[Path, ...]]:
@@ -288,10 +288,10 @@ def report_bundle(path: Path, out: Path | None = None) -> tuple[BundleCheck, tup
     written: dict[str, bytes] = {}
 
     def keep(*decided: Any) -> dict[str, bytes]:
-        written.update(_told_again(*decided))
+        written.update(_reports_again(*decided))
         return written
 
-    found = check(path, tell=keep)
+    found = check(path, reports_of=keep)
     if fault := next((fault for item in found.items for fault in item.faults), ""):
         raise EvidenceError(
             f"the bundle is not sound: {fault}", required="a bundle that verifies", fix=f"ablate verify {path}"
@@ -319,7 +319,7 @@ def report_bundle(path: Path, out: Path | None = None) -> tuple[BundleCheck, tup
     return found, tuple(folder / name for name in written)
 
 
-def _told_again(
+def _reports_again(
     root: Root, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence
 ) -> dict[str, bytes]:
     """The reports of what lies under an unpacked root, published figures and all."""

@@ -230,7 +230,7 @@ class Document:
 
 
 def export(path: str | Path, *, form: FormName, root: Path | None = None, as_json: bool = False) -> Document:
-    """Tell a registration, or an unregistered study as a draft. A study that changed since is refused."""
+    """Describe a registration, or an unregistered study as a draft. A study that changed since is refused."""
     from prereg.documents.forms import aspredicted, osf
     from prereg.documents.page import markdown, sections
     from prereg.documents.source import status

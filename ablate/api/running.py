@@ -58,7 +58,7 @@ def run(
     from ablate.runner.layout import choose_machine, records_of, require_steps
     from ablate.runner.local import run_study, study_lock
     from ablate.runner.progress import PlainWatcher
-    from ablate.trackers.target import usable
+    from ablate.trackers.mirrors import usable
     from prereg.registry.history import repeated, require_unchanged
     from prereg.registry.ledger import Ledger
     from prereg.registry.registration import load_registration

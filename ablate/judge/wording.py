@@ -29,7 +29,7 @@ from ablate.judge.verdict import (
     correction_of,
     deciding_interval,
 )
-from prereg.documents.components import alias_note, part_note
+from prereg.documents.designs import alias_note, part_note
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.spec import Study

@@ -86,7 +86,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
         runs=tuple(runs),
         metrics=_tidy([]),
         broken=tuple(root.shortened(text) for text in broken),
-        extra=_strangers(root, registration, set(planned)),
+        extra=_unplanned(root, registration, set(planned)),
         ledger=mine,
         elsewhere=repeated_elsewhere(entries, registration),
         ledger_faults=faults,
@@ -348,7 +348,7 @@ def unlike(record: RunRecord, spec: RunSpec | CommandSpec) -> str:
     return "" if found == spec.config else "its configuration is not the registered one"
 
 
-def _strangers(root: Root, registration: Registration, planned: set[tuple[str, int]]) -> tuple[str, ...]:
+def _unplanned(root: Root, registration: Registration, planned: set[tuple[str, int]]) -> tuple[str, ...]:
     """Run folders that no plan names."""
     base = root.runs(registration.study.study, registration.sha256)
     names = {(arm, str(seed)) for arm, seed in planned}

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
 from prereg.frozen import FrozenModel, GrownModel
-from prereg.registry.plan import Cell
+from prereg.registry.plan import Cell, Planned
 
 
 class HarnessRecord(FrozenModel):
@@ -242,6 +242,22 @@ class RunRecord(GrownModel):
     must_match: dict[str, str] | None = None
     """Name -> sha256 of what a user's own trainer says that the runs of a seed must have in common; not written where
     it says nothing."""
+
+    @classmethod
+    def begin(cls, spec: Planned, earlier: RunRecord | None, provenance: Provenance, **known: Any) -> RunRecord:
+        """The record of an attempt at a planned run; `earlier` is that of the attempt before it, if there was one."""
+        if earlier is not None:
+            known = {"started_at": earlier.started_at, "wall_s": earlier.wall_s, **known}
+        return cls(
+            **{name: getattr(spec, name) for name in ("study", "registration", "variant", "seed")},
+            status="running",
+            attempts=1 + (0 if earlier is None else earlier.attempts),
+            steps=0,
+            tokens=0,
+            pairing=None,
+            provenance=provenance,
+            **{"started_at": utc_now(), **known},
+        )
 
     @property
     def cell(self) -> Cell:

@@ -44,8 +44,8 @@ from prereg.errors import EvidenceError, StudyError, Where
 from prereg.frozen import FrozenModel
 from prereg.registry.plan import Cell, needed_metrics
 from prereg.study.faults import spec_error
-from prereg.study.load import Lines, line_of, parse_yaml
 from prereg.study.spec import Study
+from prereg.yaml_reader import Lines, line_of, parse_yaml
 
 MOST_ROWS = 2_000_000
 """Rows of one file of an import."""

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from ablate.records.checkpoints import Checkpoints
+from ablate.records.provenance import made_with
+from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.frozen import FrozenModel
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from prereg.registry.plan import Planned
 
 
-class Asking(FrozenModel):
+class TaskProgress(FrozenModel):
     """How far the tasks of a run have been evaluated: counts and seconds, never an answer."""
 
     tasks: str
@@ -74,7 +76,7 @@ class Message(FrozenModel):
     """Speed since the last line."""
     falling: bool | None = None
     """Whether the training loss is below where it began; none before it is known."""
-    asking: Asking | None = None
+    asking: TaskProgress | None = None
     """While the tasks of a trained run are evaluated."""
     measuring: Measuring | None = None
     """While a metric of the study's own is taken."""
@@ -232,6 +234,18 @@ def said(error: Exception, folder: RunFolder) -> str:
             "and run again: the run resumes from its last checkpoint"
         )
     return f"{type(error).__name__}: {error}"
+
+
+def begun(spec: Planned, record: RunRecord, step: int | None) -> Message:
+    """That a run has begun, its record written; `step` is where it resumed, none where it starts over."""
+    return Message(
+        event="begun",
+        run_id=spec.run_id,
+        attempt=record.attempts,
+        step=step or 0,
+        resumed=step is not None,
+        made_with=made_with(record.provenance),
+    )
 
 
 def failed(spec: Planned, error: Exception, line: str) -> Message:

@@ -146,7 +146,7 @@ def interrupts_heard(heard: Interruptible) -> Iterator[None]:
 PATIENCE_S = 10.0
 
 
-def make_again(
+def rerun(
     spec: Spec,
     folder: Path,
     root: Root,

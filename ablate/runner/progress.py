@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ablate.runner.messages import Asking, Message
+from ablate.runner.messages import Message, TaskProgress
 from prereg.escape import visible
 
 PLAIN_EVERY_S = 10.0
@@ -37,7 +37,7 @@ class Tally:
     has_tasks: bool = False
     """Whether tasks are evaluated once runs are trained."""
     running: dict[str, Message] = field(default_factory=dict)
-    tasks: dict[str, Asking] = field(default_factory=dict)
+    tasks: dict[str, TaskProgress] = field(default_factory=dict)
     """How far each run of this call whose tasks are being evaluated, or were, had come when it last said so."""
     side_by_side: int = 1
     """Most runs at work at once so far."""

@@ -72,7 +72,7 @@ class Scheduler:
     spawned: int = 0
     interrupts: int = 0
     stopped: bool = False
-    stillborn: int = 0
+    early_deaths: int = 0
     """Workers in a row that died before their first order."""
 
     @property
@@ -217,7 +217,7 @@ class Scheduler:
             return
         worker.heard = at
         if message.event == "ready":
-            self.stillborn = 0
+            self.early_deaths = 0
             self.assign(worker)
         elif message.event == "begun":
             if message.run_id in worker.open:
@@ -291,7 +291,7 @@ class Scheduler:
         del self.workers[worker.number]
         worker.end()
         if worker.job is None and not worker.stopping and not worker.idle:
-            self._count_stillborn(worker)
+            self._count_early_death(worker)
         blamed = self._end_overdue(worker, silent_s)
         for spec in worker.open.values():
             self.tally.running.pop(spec.run_id, None)
@@ -314,18 +314,18 @@ class Scheduler:
             if blamed:
                 self.pending.appendleft(job)  # of a cohort, those that did nothing: each such death takes a run away
             else:
-                self._again(job, worker.process.returncode)
+                self._retry(job, worker.process.returncode)
         if self.pending:
             self.spawn()
 
-    def _count_stillborn(self, worker: WorkerProcess) -> None:
+    def _count_early_death(self, worker: WorkerProcess) -> None:
         """A worker died before its first order. Another may live, but not without end."""
-        self.stillborn += 1
+        self.early_deaths += 1
         exit_status = worker.process.returncode
         logs = self.root.runs(self.registration.study.study, self.registration.sha256)
-        if self.stillborn > WORKER_DEATHS_ALLOWED:
+        if self.early_deaths > WORKER_DEATHS_ALLOWED:
             raise RunError(
-                f"{self.stillborn} workers in a row died before they were ready (the last with exit {exit_status})",
+                f"{self.early_deaths} workers in a row died before they were ready (the last with exit {exit_status})",
                 required="a worker that starts",
                 fix=f"what its log says: {logs / f'{self.log_stem}-{worker.number}.log'}",
             )
@@ -345,7 +345,7 @@ class Scheduler:
             self.end(spec, Message(event="ended", run_id=run_id, status="failed", error=overdue))
         return blamed
 
-    def _again(self, job: Job, exit_status: int) -> None:
+    def _retry(self, job: Job, exit_status: int) -> None:
         """Runs whose worker died: resumed, or given up. A cohort's die together."""
         names = ", ".join(spec.run_id for spec in job.specs)
         if all(self.deaths.get(spec.run_id, 0) < WORKER_DEATHS_ALLOWED for spec in job.specs):

@@ -16,6 +16,7 @@ from pathlib import Path
 from ablate.records.rows import LineError, diverged_at, lacking, metric_of, step_of, value_of
 from ablate.records.store import Row
 from ablate.records.tables import MOST_ROWS, TableLayout, said
+from ablate.trackers.mirrors import client_of
 from ablate.trackers.target import KINDS, OWN, Target, parse_target
 from prereg.errors import EvidenceError
 from prereg.registry.plan import Cell, needed_metrics
@@ -139,8 +140,6 @@ def _rows(curves: Curves, layout: TableLayout) -> list[Row]:
 def _mlflow(target: Target) -> Iterator[Held]:
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
-
-    from ablate.trackers.to_mlflow import client_of
 
     uri, _, name = target.place.rpartition("#")
     if not uri or not name:

@@ -140,35 +140,6 @@ def parse_target(word: str) -> Target:
     return Target(kind, place)
 
 
-def usable(word: str) -> Target:
-    """The tracker of a `--mirror`. Raises `RunError` where it cannot be used; nothing is sent to it yet."""
-    target = parse_target(word)
-    if target.kind == "mlflow":
-        from ablate.trackers.to_mlflow import client_of
-
-        client_of(target)
-    if target.kind == "wandb":
-        from ablate.trackers.to_wandb import require_key
-
-        require_key(target)
-    return target
-
-
-def open_tracker(target: Target, group: Group) -> Tracker:
-    """The tracker of a target, ready for the runs of a group."""
-    if target.kind == "mlflow":
-        from ablate.trackers.to_mlflow import MlflowTracker
-
-        return MlflowTracker(target, group)
-    if target.kind == "tensorboard":
-        from ablate.trackers.to_tensorboard import TensorboardTracker
-
-        return TensorboardTracker(target, group)
-    from ablate.trackers.to_wandb import WandbTracker
-
-    return WandbTracker(target, group)
-
-
 def flat(name: str, value: JsonValue | Mapping[str, JsonValue]) -> dict[str, str]:
     """A nested configuration as dotted names and words."""
     if isinstance(value, Mapping) and value:

@@ -20,7 +20,7 @@ from ablate.records.gather import gather
 from ablate.records.parquet import TableError, open_bounded
 from ablate.verification.bundle.manifest import Tool, this_tool
 from ablate.verification.comparison import Comparison, compare_pages, compare_verdicts, reworded
-from ablate.verification.result import Item
+from ablate.verification.result import Item, item
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger_entry import Entry
@@ -60,7 +60,7 @@ def _since(registration: Registration, evidence: Evidence, entry: Entry, now: De
     return failed - {check.name for check in then.checks if not check.passed}
 
 
-Tell = Callable[[Root, Registration, Entry, Decision, Evidence], Mapping[str, bytes]]
+ReportsOf = Callable[[Root, Registration, Entry, Decision, Evidence], Mapping[str, bytes]]
 """Writes the reports of a decision: file name -> bytes. The root holds what a report tells next to the records."""
 
 JUDGED, WRITTEN = "verdict, judged again", "reports, written again"
@@ -70,42 +70,46 @@ FREE_ROWS = 1_000_000
 
 
 def judged_again(
-    root: Root, study: str, entries: tuple[Entry, ...], maker: Tool | None = None, tell: Tell | None = None
+    root: Root,
+    study: str,
+    entries: tuple[Entry, ...],
+    maker: Tool | None = None,
+    reports_of: ReportsOf | None = None,
 ) -> list[Item]:
     """What the judge here makes of the records under a root, compared with the decision that lies there.
 
-    `maker` is what made a bundle; of a repository nobody says which version decided. `tell` writes the reports again.
+    `maker` is what made a bundle; of a repository nobody says which version decided. `reports_of` writes reports.
     """
     decided = [entry for entry in entries if entry.study == study and entry.event == "decided"]
     if not decided:
-        return [_item(study, JUDGED, note="not decided yet; nothing is judged, and no contrast is shown")]
+        return [item(study, JUDGED, note="not decided yet; nothing is judged, and no contrast is shown")]
     try:
-        return _judged_again(root, study, decided[-1], maker, tell)
+        return _judged_again(root, study, decided[-1], maker, reports_of)
     except StudyError as error:
-        return [_item(study, JUDGED, f"cannot be judged: {error.found}")]
+        return [item(study, JUDGED, f"cannot be judged: {error.found}")]
     except Exception as error:
         # Whatever a stranger's records make the judge stumble over is a fault of theirs until shown otherwise.
-        return [_item(study, JUDGED, f"cannot be judged: {type(error).__name__}: {str(error)[:200]}")]
+        return [item(study, JUDGED, f"cannot be judged: {type(error).__name__}: {str(error)[:200]}")]
 
 
-def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, tell: Tell | None) -> list[Item]:
+def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, reports_of: ReportsOf | None) -> list[Item]:
     registration = load_registration(root, study)
     assert registration is not None, study
     if entry.registration != registration.sha256:
         note = f"decided under {entry.registration[:8]} and amended since; the lock it was judged by is not here"
-        return [_item(study, JUDGED, note=note)]
+        return [item(study, JUDGED, note=note)]
     evidence = gather(root, registration)
     if evidence.ledger_faults:
-        return [_item(study, JUDGED, "the ledger is damaged, and nothing is judged")]
+        return [item(study, JUDGED, "the ledger is damaged, and nothing is judged")]
     seen = view(registration, evidence).evidence
     if seen.missing:
         lacking, total = len(seen.missing), len(seen.planned)
-        return [_item(study, JUDGED, f"{lacking} of the {total} runs it rests on are not here as sealed")]
+        return [item(study, JUDGED, f"{lacking} of the {total} runs it rests on are not here as sealed")]
     path = root.report(study) / "verdict.json"
     own = _as_recorded(registration, path)
     if maker is None and own is None and registration.study.checks and not path.is_file():
         note = "not judged again: what the study's own checks found is in verdict.json, which is not here"
-        return [_item(study, JUDGED, note=note)]
+        return [item(study, JUDGED, note=note)]
     decision = decide(registration, evidence, None if own is None else lambda _: own)
     now = verdict_bytes(decision)
     if path.is_file():
@@ -115,16 +119,18 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, tell
             later = frozenset(check.name for check in decision.checks)
         elif data != now:
             later = _since(registration, evidence, entry, decision)
-        item = _verdict_item(study, decision, compare_verdicts(data, now, later=later), maker)
+        judged = _verdict_item(study, decision, compare_verdicts(data, now, later=later), maker)
     else:
-        item = _recorded_item(study, decision, now, entry, maker)
-    items = [item.model_copy(update={"inadmissible": decision.status == "inadmissible"})]
+        judged = _recorded_item(study, decision, now, entry, maker)
+    items = [judged.model_copy(update={"inadmissible": decision.status == "inadmissible"})]
     if own:
         # Code that a stranger brings is never executed here.
         names = ", ".join(check.name for check in own)
-        items.append(_item(study, "own checks", note=f"not run again; taken from verdict.json: {names}"))
-    if tell is not None and not items[0].faults:
-        items.append(_reports_item(root.report(study), study, tell(root, registration, entry, decision, seen), maker))
+        items.append(item(study, "own checks", note=f"not run again; taken from verdict.json: {names}"))
+    if reports_of is not None and not items[0].faults:
+        items.append(
+            _reports_item(root.report(study), study, reports_of(root, registration, entry, decision, seen), maker)
+        )
     return items
 
 
@@ -132,11 +138,11 @@ def _recorded_item(study: str, decision: Decision, now: bytes, entry: Entry, mak
     """Against the ledger's entry alone, which holds the verdict and the hash of all else that was decided."""
     said, body = _said(decision), entry.body
     if sha256_bytes(now) == body.get("verdict_sha256"):
-        return _item(study, JUDGED, note=f"{said}: the bytes that the ledger recorded")
+        return item(study, JUDGED, note=f"{said}: the bytes that the ledger recorded")
     if maker is None and (decision.status, decision.verdict) == (body.get("status"), body.get("verdict")):
         note = f"{said}, as the ledger recorded; verdict.json is not here, and its words and numbers were not compared"
-        return _item(study, JUDGED, note=note)
-    return _item(study, JUDGED, "verdict.json is not here, and judged here it is not what the ledger recorded")
+        return item(study, JUDGED, note=note)
+    return item(study, JUDGED, "verdict.json is not here, and judged here it is not what the ledger recorded")
 
 
 def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | None:
@@ -152,22 +158,22 @@ def _verdict_item(study: str, decision: Decision, found: Comparison, maker: Tool
     said = _said(decision)
     if found.matter:
         faults = [f"verdict.json: {what}" for what in found.matter[:8]]
-        return _item(study, JUDGED, *faults, *([] if maker is None else [tool_versions(maker)]))
+        return item(study, JUDGED, *faults, *([] if maker is None else [tool_versions(maker)]))
     if found.words:
         where = f"written otherwise: {', '.join(found.words[:4])}{' and more' if len(found.words) > 4 else ''}"
         if is_this(maker):
-            return _item(study, JUDGED, f"verdict.json is {where}, and the same version wrote it")
-        return _item(study, JUDGED, note=f"{said}; {where}; {tool_versions(maker)}")
+            return item(study, JUDGED, f"verdict.json is {where}, and the same version wrote it")
+        return item(study, JUDGED, note=f"{said}; {where}; {tool_versions(maker)}")
     if found.digits:
-        return _item(study, JUDGED, note=f"{said}; the same but for digits beyond the ninth, as on another processor")
+        return item(study, JUDGED, note=f"{said}; the same but for digits beyond the ninth, as on another processor")
     versions = "" if maker is None or is_this(maker) else f"; {tool_versions(maker)}"
-    return _item(study, JUDGED, note=f"{said}; the same bytes{versions}")
+    return item(study, JUDGED, note=f"{said}; the same bytes{versions}")
 
 
 def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: Tool | None) -> Item:
     there = {name: data for name, data in pages.items() if (folder / name).is_file()}
     if not there:
-        return _item(study, WRITTEN, note="no report is in the bundle")
+        return item(study, WRITTEN, note="no report is in the bundle")
     faults, notes = [], []
     for name, data in there.items():
         found = compare_pages(name, (folder / name).read_bytes(), data)
@@ -179,8 +185,8 @@ def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: T
         else:
             notes.append(f"{name} the same" + (" but for last digits" if found.digits else " bytes"))
     if faults:
-        return _item(study, WRITTEN, *faults, "the same version wrote it, so somebody changed it afterwards")
-    return _item(study, WRITTEN, note="; ".join([*notes, *([] if is_this(maker) else [tool_versions(maker)])]))
+        return item(study, WRITTEN, *faults, "the same version wrote it, so somebody changed it afterwards")
+    return item(study, WRITTEN, note="; ".join([*notes, *([] if is_this(maker) else [tool_versions(maker)])]))
 
 
 def oversized(folder: Path) -> str:
@@ -222,7 +228,3 @@ def tool_versions(maker: Tool | None) -> str:
 
 def _said(decision: Decision) -> str:
     return decision.verdict or decision.status
-
-
-def _item(study: str, what: str, *faults: str, note: str = "") -> Item:
-    return Item(study=study, what=what, faults=faults, note=note)

@@ -16,8 +16,8 @@ from prereg.registry.registration import CorpusPin, load_registration
 from prereg.seals.examine import SealCheck
 from prereg.study.command import ScriptPin, differing_files
 from prereg.study.corpora import KNOWN, Manifest, read_manifest, search_path, whole_sha256
+from prereg.study.designs.per_task import task_folder
 from prereg.study.measure import OWN_TASKS
-from prereg.study.tasks import task_folder
 from prereg.study.training import Bpe, TokenizerFile
 
 
@@ -34,6 +34,11 @@ class Item(FrozenModel):
     """What was found, with counts, or why it could not be checked."""
     inadmissible: bool = False
     """Whether the judge gives no verdict from what is here, be it as it was decided."""
+
+
+def item(study: str, what: str, *faults: str, note: str = "") -> Item:
+    """One thing that was checked, with what is wrong with it."""
+    return Item(study=study, what=what, faults=faults, note=note)
 
 
 class Verification(FrozenModel):
@@ -57,24 +62,38 @@ class Verification(FrozenModel):
         return any(item.inadmissible for item in self.items)
 
 
-def check_corpus(root: Root, name: str) -> Item:
-    """The text that the study was registered with, wherever it is found; it need not be here."""
+def check_pins(root: Root, name: str) -> list[Item]:
+    """The text that a study was registered with, and data files, tokenizers and tasks of one that has some. None of
+    them need be here."""
     try:
         registration = load_registration(root, name)
     except StudyError:
         registration = None  # the lock's own item says what is wrong with it
     if registration is None:
-        return Item(study=name, what="corpus", faults=(), note="not checked: the registration cannot be read")
-    if registration.corpus is None:
-        return Item(study=name, what="corpus", faults=(), note="none is registered: the trainer is the user's own")
-    pins = [registration.corpus] if registration.data is None else list(registration.data.corpora.values())
-    lines = [_check_pin(root, pin) for pin in pins]
-    return Item(
-        study=name,
-        what="corpus",
-        faults=tuple(fault for fault, _ in lines if fault),
-        note="; ".join(note for _, note in lines if note),
-    )
+        return [item(name, "corpus", note="not checked: the registration cannot be read")]
+    found = [_check_pin(root, pin) for pin in registration.pinned]
+    faults, notes = ([text for text in texts if text] for texts in zip(*found, strict=True)) if found else ([], [])
+    note = "; ".join(notes) if found else "none is registered: the trainer is the user's own"
+    items = [item(name, "corpus", *faults, note=note)]
+    if registration.data_files:
+        faults, note = _data_files(root, registration.data_files)
+        items.append(item(name, "data files", *faults, note=note))
+    tokenizers = {} if registration.data is None else registration.data.tokenizers
+    chosen = {arm: registration.study.training(arm).data.tokenizer for arm in tokenizers}
+    trained = dict.fromkeys(sha256 for arm, sha256 in tokenizers.items() if isinstance(chosen[arm], Bpe))
+    if trained:
+        faults, note = _tokenizers(root, trained)
+        items.append(item(name, "tokenizers", *faults, note=note))
+    files = {one.file: tokenizers[arm] for arm, one in chosen.items() if isinstance(one, TokenizerFile)}
+    if files:
+        pins = tuple(ScriptPin(path=path, sha256=sha256) for path, sha256 in sorted(files.items()))
+        faults, note = _data_files(root, pins)
+        items.append(item(name, "tokenizer files", *faults, note=note))
+    harness = registration.study.measure.harness
+    if registration.tasks is not None and harness is not None:
+        fault, note = _tasks(root, harness.tasks, registration.tasks.sha256)
+        items.append(item(name, "tasks", *[fault] * bool(fault), note=note))
+    return items
 
 
 def _check_pin(root: Root, pin: CorpusPin) -> tuple[str, str]:
@@ -102,50 +121,16 @@ def _check_pin(root: Root, pin: CorpusPin) -> tuple[str, str]:
     return "", f"'{pin.name}' {what}"
 
 
-def check_more_pins(root: Root, name: str) -> list[Item]:
-    """Data files, trained tokenizers and tasks, of a study that was registered with some. None of them need be here."""
-    try:
-        registration = load_registration(root, name)
-    except StudyError:
-        return []  # the lock's own item says what is wrong with it
-    if registration is None:
-        return []
-    tokenizers = {} if registration.data is None else registration.data.tokenizers
-    trained = [
-        sha256 for arm, sha256 in tokenizers.items() if isinstance(registration.study.training(arm).data.tokenizer, Bpe)
-    ]
-    items = []
-    if registration.data_files:
-        faults, note = _data_files(root, registration.data_files)
-        items.append(Item(study=name, what="data files", faults=faults, note=note))
-    if trained:
-        faults, notes = _tokenizers(root, dict.fromkeys(trained))
-        items.append(Item(study=name, what="tokenizers", faults=faults, note=notes))
-    files = {
-        ScriptPin(path=chosen.file, sha256=sha256)
-        for arm, sha256 in tokenizers.items()
-        if isinstance(chosen := registration.study.training(arm).data.tokenizer, TokenizerFile)
-    }
-    if files:
-        faults, note = _data_files(root, tuple(sorted(files, key=lambda pin: pin.path)))
-        items.append(Item(study=name, what="tokenizer files", faults=faults, note=note))
-    harness = registration.study.measure.harness
-    if registration.tasks is not None and harness is not None:
-        fault, note = _tasks(root, harness.tasks, registration.tasks.sha256)
-        items.append(Item(study=name, what="tasks", faults=(fault,) if fault else (), note=note))
-    return items
-
-
-def _data_files(root: Root, registered: tuple[ScriptPin, ...]) -> tuple[tuple[str, ...], str]:
+def _data_files(root: Root, registered: tuple[ScriptPin, ...]) -> tuple[list[str], str]:
     """What is wrong with the files that a user's own trainer reads, and what was found. Every byte is read."""
     changed, absent = differing_files(root.path, registered)
     held = len(registered) - len(changed) - len(absent)
     gone = f"; {len(absent)} are not on this disk and were not checked" if absent else ""
-    faults = tuple(f"{path}: its bytes differ from those of the registered data" for path in changed)
+    faults = [f"{path}: its bytes differ from those of the registered data" for path in changed]
     return faults, f"{held} of {len(registered)} are as registered{gone}"
 
 
-def _tokenizers(root: Root, registered: Iterable[str]) -> tuple[tuple[str, ...], str]:
+def _tokenizers(root: Root, registered: Iterable[str]) -> tuple[list[str], str]:
     """What is wrong with kept tokenizers, each named by the hash of its canonical bytes, and what was found."""
     faults, held, absent = [], 0, 0
     for sha256 in registered:
@@ -157,7 +142,7 @@ def _tokenizers(root: Root, registered: Iterable[str]) -> tuple[tuple[str, ...],
         else:
             held += 1
     gone = f"; {absent} are not on this disk (they are trained again when they are needed)" if absent else ""
-    return tuple(faults), f"{held} of {held + absent + len(faults)} are as registered{gone}"
+    return faults, f"{held} of {held + absent + len(faults)} are as registered{gone}"
 
 
 def _tasks(root: Root, name: str, registered: str) -> tuple[str, str]:

@@ -43,8 +43,8 @@ class Sealing:
 
 
 @dataclass
-class _Haul:
-    """What was gathered before the ledger takes it."""
+class _Collected:
+    """What was collected before the ledger takes it."""
 
     seals: list[tuple[Attestation, bytes | None]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -53,7 +53,6 @@ class _Haul:
 
 def require_able(*, sign: Path | None = None, timestamp: str | None = None, ots: bool = False) -> None:
     """Refuse seals that cannot be made whatever a server says. Call it before registering; writes nothing."""
-
     if timestamp is not None:
         require_address(timestamp)
         rfc3161.require_client()
@@ -73,7 +72,6 @@ def seal(
     now: Clock = utc_now,
 ) -> Sealing:
     """Seal the registration in force. With nothing requested, pending seals are retried."""
-
     context = open_study(path, root)
     return attest(context, require_registered(context), sign=sign, timestamp=timestamp, ots=ots, now=now)
 
@@ -89,9 +87,8 @@ def attest(
 ) -> Sealing:
     """Seal a registration and put on record what was made and what is pending.
 
-    Raises `SealError` after recording a debt when a server answered with something that is no seal.
+    Raises `SealError` after recording what is pending when a server answered with something that is no seal.
     """
-
     name, ledger = context.study.study, Ledger(context.root.ledger)
     promise.complete(context.root, name)
     entries = ledger.entries()  # a damaged ledger is refused before any server is contacted
@@ -102,15 +99,15 @@ def attest(
         ots = "ots" in pending
     require_able(timestamp=timestamp, ots=ots)
     lock = _lock_bytes(context, registration)
-    haul = _Haul()
+    collected = _Collected()
     known = _Known(context, entries, registration.lock_sha256)
     if sign is not None:
-        _sign(haul, known, lock, sign)
-    _anchor(haul, known)
+        _sign(collected, known, lock, sign)
+    _anchor(collected, known)
     if timestamp is not None:
-        _timestamp(haul, known, lock, timestamp)
+        _timestamp(collected, known, lock, timestamp)
     if ots or (completing and known.proof() is not None):
-        _calendars(haul, known)
+        _calendars(collected, known)
     with ledger.hold():
         current = load_registration(context.root, name)
         if current is None or current.lock_sha256 != registration.lock_sha256:
@@ -119,18 +116,18 @@ def attest(
                 required="a registration that nobody amends meanwhile",
                 fix=f"ablate seal {context.path}",
             )
-        made = _record(context, ledger, registration, haul, now)
+        made = _record(context, ledger, registration, collected, now)
         left = pending_seals(ledger.entries(), name, registration.lock_sha256)
         head = ledger.head()
-    if haul.trouble is not None:
-        error = haul.trouble
+    if collected.trouble is not None:
+        error = collected.trouble
         found = f"{error.found}. The registration is unchanged, and this seal is pending"
         raise type(error)(found, required=error.required, fix=error.fix or "ablate seal STUDY --timestamp ADDRESS")
-    return Sealing(made, tuple(left.values()), tuple(haul.notes), head)
+    return Sealing(made, tuple(left.values()), tuple(collected.notes), head)
 
 
 class _Known:
-    """The seals of one lock that stand already."""
+    """The seals of one lock that exist already."""
 
     def __init__(self, context: StudyContext, entries: tuple[Entry, ...], lock_sha256: str) -> None:
 
@@ -155,8 +152,8 @@ class _Known:
         """What the ledger is to say of a seal of this lock."""
         return Attestation(kind=kind, state=state, lock_sha256=self.lock_sha256, by=by, **found)
 
-    def owes(self, kind: Kind, by: str) -> bool:
-        """Whether this debt is on record already."""
+    def is_pending(self, kind: Kind, by: str) -> bool:
+        """Whether it is on record as pending already."""
         return any(text.kind == kind and text.state == "owed" and text.by == by for text in self._recorded)
 
     def proof(self) -> bytes | None:
@@ -171,45 +168,45 @@ class _Known:
         return path.is_file() and sha256_file(path) == seal.sha256
 
 
-def _sign(haul: _Haul, known: _Known, lock: bytes, key: Path) -> None:
+def _sign(collected: _Collected, known: _Known, lock: bytes, key: Path) -> None:
 
     signature = ssh.sign(lock, key)
     if known.newest("ssh", signature.fingerprint) is not None:
-        haul.notes.append(f"signed by key {signature.fingerprint} already")
+        collected.notes.append(f"signed by key {signature.fingerprint} already")
         return
     text = known.attestation("ssh", "made", signature.fingerprint)
-    haul.seals.append((text, signature.data))
+    collected.seals.append((text, signature.data))
 
 
-def _anchor(haul: _Haul, known: _Known) -> None:
+def _anchor(collected: _Collected, known: _Known) -> None:
 
     found = git.anchor(known.context.root, known.name, known.lock_sha256)
     if isinstance(found, str):
-        haul.notes.append(f"no git anchor: {found}")
+        collected.notes.append(f"no git anchor: {found}")
         return
     text = known.attestation("git", "made", found.commit, git=found.state)
     if known.newest("git", found.commit) == text:
-        haul.notes.append(f"anchored at commit {found.commit[:10]} already")
+        collected.notes.append(f"anchored at commit {found.commit[:10]} already")
         return
-    haul.seals.append((text, None))
+    collected.seals.append((text, None))
 
 
-def _timestamp(haul: _Haul, known: _Known, lock: bytes, address: str) -> None:
+def _timestamp(collected: _Collected, known: _Known, lock: bytes, address: str) -> None:
 
     before = known.newest("rfc3161", address)
     if before is not None:
-        haul.notes.append(f"timestamped by {address} already, at {before.time}")
+        collected.notes.append(f"timestamped by {address} already, at {before.time}")
         return
     try:
         stamped = rfc3161.stamp(lock, address)
     except SealError as error:
-        _owe(haul, known, "rfc3161", address, error)
+        _keep_pending(collected, known, "rfc3161", address, error)
         return
     text = known.attestation("rfc3161", "made", address, time=stamped.time)
-    haul.seals.append((text, stamped.data))
+    collected.seals.append((text, stamped.data))
 
 
-def _calendars(haul: _Haul, known: _Known) -> None:
+def _calendars(collected: _Collected, known: _Known) -> None:
 
     before, by = known.proof(), ", ".join(calendars.CALENDARS)
     try:
@@ -219,34 +216,33 @@ def _calendars(haul: _Haul, known: _Known) -> None:
             else calendars.complete(before, calendars.CALENDARS)
         )
     except SealError as error:
-        _owe(haul, known, "ots", by, error)
+        _keep_pending(collected, known, "ots", by, error)
         return
-    haul.notes += [f"OpenTimestamps: {said}" for said in proof.unanswered]
+    collected.notes += [f"OpenTimestamps: {said}" for said in proof.unanswered]
     if proof.data == before:
-        haul.notes.append(
+        collected.notes.append(
             "OpenTimestamps: " + ("complete" if proof.complete else "nothing new; ask again in some hours")
         )
         return
-    haul.seals.append((known.attestation("ots", "made", by), proof.data))
+    collected.seals.append((known.attestation("ots", "made", by), proof.data))
 
 
-def _owe(haul: _Haul, known: _Known, kind: Kind, by: str, error: SealError) -> None:
+def _keep_pending(collected: _Collected, known: _Known, kind: Kind, by: str, error: SealError) -> None:
 
     if not isinstance(error, UnreachableError):
-        haul.trouble = error
-    if known.owes(kind, by):
+        collected.trouble = error
+    if known.is_pending(kind, by):
         return
     text = known.attestation(kind, "owed", by, why=error.found)
-    haul.seals.append((text, None))
+    collected.seals.append((text, None))
 
 
 def _record(
-    context: StudyContext, ledger: Ledger, registration: Registration, haul: _Haul, now: Clock
+    context: StudyContext, ledger: Ledger, registration: Registration, collected: _Collected, now: Clock
 ) -> tuple[Attestation, ...]:
     """Write each file under a name that is free, then let the ledger take it: a crash leaves a file nobody names."""
-
     made = []
-    for text, data in haul.seals:
+    for text, data in collected.seals:
         whole = text
         if data is not None:
             number = 1
@@ -278,7 +274,6 @@ def _record(
 
 def _lock_bytes(context: StudyContext, registration: Registration) -> bytes:
     """The exact bytes that are sealed."""
-
     path = context.root.lock(context.study.study)
     data = path.read_bytes()
     if sha256_bytes(data) != registration.lock_sha256:

@@ -13,7 +13,7 @@ from pathlib import Path
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.verification.bundle.evidence import CommittedEvidence, committed_evidence
-from ablate.verification.result import Item, Verification, check_corpus, check_more_pins
+from ablate.verification.result import Item, Verification, check_pins, item
 from prereg.documents.page import compare_page
 from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.registry.amendments import chain_faults
@@ -112,7 +112,7 @@ def check_ledger(root: Root) -> Item:
     """The chain of all studies."""
     ledger = Ledger(root.ledger)
     faults = tuple(ledger.faults())
-    return Item(study="ledger", what="chain", faults=faults, note=f"{len(ledger.readable())} entries")
+    return item("ledger", "chain", *faults, note=f"{len(ledger.readable())} entries")
 
 
 def _entries(root: Root) -> tuple[Entry, ...]:
@@ -129,7 +129,7 @@ def _study_items(
     root = evidence.root
     mine = [entry for entry in entries if entry.study == name]
     if not any(entry.event in ("registered", "amended") for entry in mine) and not root.lock(name).exists():
-        return [Item(study=name, what="registration", faults=(), note="not registered: nothing is frozen yet")]
+        return [item(name, "registration", note="not registered: nothing is frozen yet")]
     items = [check_registration(root, name, ledger_stands=ledger_stands)]
     items += _page(root, name)
     if ledger_stands:
@@ -139,7 +139,7 @@ def _study_items(
             changed = any(fault != evidence.stale for item in items for fault in item.faults)
             items += _judged(root, name, mine, changed=changed)
         items.append(check_reports(root, name, mine))
-    return [*items, check_corpus(root, name), *check_more_pins(root, name)]
+    return [*items, *check_pins(root, name)]
 
 
 def _committed(evidence: CommittedEvidence, name: str, mine: list[Entry]) -> list[Item]:
@@ -164,13 +164,13 @@ def _page(root: Root, name: str) -> list[Item]:
     except StudyError:
         return []  # what is wrong with the lock is said on its own
     if standing == "other":
-        return [Item(study=name, what=what, faults=(f"{path} does not say what the lock and the ledger say",))]
+        return [item(name, what, f"{path} does not say what the lock and the ledger say")]
     note = {
         "missing": f"{path} is not written yet: ablate register writes it",
         "as the lock says": "as the lock says",
         "in other words": f"{path} is in the words of version {words} and was not compared: ablate register renews it",
     }[standing]
-    return [Item(study=name, what=what, faults=(), note=note)]
+    return [item(name, what, note=note)]
 
 
 def check_registration(root: Root, name: str, *, ledger_stands: bool = True) -> Item:
@@ -178,7 +178,7 @@ def check_registration(root: Root, name: str, *, ledger_stands: bool = True) -> 
     promised = tuple(fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or ledger_stands)
     if ledger_stands:
         promised += tuple(chain_faults(entry for entry in _entries(root) if entry.study == name))
-    return Item(study=name, what="study and lock", faults=promised, note="as registered" if not promised else "")
+    return item(name, "study and lock", *promised, note="as registered" if not promised else "")
 
 
 def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
@@ -239,7 +239,7 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
         note += (
             f"; {len(unnamed)} sealed on disk are not in the ledger (ablate run takes them in, if nothing was cut off)"
         )
-    return Item(study=name, what="sealed records", faults=tuple(faults), note=note)
+    return item(name, "sealed records", *faults, note=note)
 
 
 def _outcome(root: Root, folder: RunFolder, record: RunRecord, entry: Entry) -> list[str]:
@@ -266,17 +266,17 @@ def check_verdict(root: Root, name: str, entries: list[Entry]) -> Item:
     if not decided:
         # The one trace that a ledger cut at the end of a line leaves on the disk next to it.
         gone = f"{root.relative(path)} is here and the ledger has no decision: its end may have been cut off"
-        return Item(study=name, what="verdict", faults=(gone,) if path.exists() else (), note="not decided yet")
+        return item(name, "verdict", *((gone,) if path.exists() else ()), note="not decided yet")
     if not path.is_file():
         there = (f"{root.relative(path)} is not a file",) if path.exists() else ()
-        return Item(study=name, what="verdict", faults=there, note="verdict.json is not on this disk")
+        return item(name, "verdict", *there, note="verdict.json is not on this disk")
     if sha256_file(path) != decided[-1].body.get("verdict_sha256"):
         fault = f"{root.relative(path)} is not the decision the ledger recorded at {decided[-1].at}"
-        return Item(study=name, what="verdict", faults=(fault,))
+        return item(name, "verdict", fault)
     note = str(decided[-1].body.get("verdict") or decided[-1].body.get("status"))
     if any(look.index > decided[-1].index for look in recorded_afterwards(entries)):
         note += "; an early look was recorded after it: inadmissible by the registered rules"
-    return Item(study=name, what="verdict", faults=(), note=note)
+    return item(name, "verdict", note=note)
 
 
 def _judged(root: Root, name: str, entries: list[Entry], *, changed: bool) -> list[Item]:
@@ -287,16 +287,16 @@ def _judged(root: Root, name: str, entries: list[Entry], *, changed: bool) -> li
     if not decided:
         return []
     if changed:
-        return [Item(study=name, what=JUDGED, faults=(), note="not judged again: what it rests on has changed")]
+        return [item(name, JUDGED, note="not judged again: what it rests on has changed")]
     runs = sealed_places(root, entries).get(decided[-1].registration, {})
     if runs and not any(path.exists() for path in runs):
         note = f"not judged again: none of the {len(runs)} sealed runs is on this disk"
-        return [Item(study=name, what=JUDGED, faults=(), note=note)]
+        return [item(name, JUDGED, note=note)]
     return judged_again(root, name, tuple(entries))
 
 
 def _published(root: Root, name: str, written: list[Entry]) -> tuple[str, str]:
-    """A fault and a note about the published figures that the reports tell; they promise nothing, and may be gone."""
+    """A fault and a note about the published figures that the reports show; they promise nothing, and may be gone."""
     path, last = root.published(name), written[-1].body
     here, place, recorded = path.is_file(), root.relative(path), last.get("published")
     if recorded is None:
@@ -321,9 +321,9 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Item:
             "none is here" if not pages else "not covered: written before hashes of reports were kept (ablate report)"
         )
         if not pages or any(entry.event == "decided" for entry in entries):
-            return Item(study=name, what="reports", faults=(), note=note)
+            return item(name, "reports", note=note)
         gone = f"{root.relative(pages[0])} is here and the ledger has no decision: its end may have been cut off"
-        return Item(study=name, what="reports", faults=(gone,))
+        return item(name, "reports", gone)
     last = written[-1]
     faults = [
         f"{root.relative(path)} is not what was written at {last.at} (ablate report writes it again)"
@@ -338,4 +338,4 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Item:
     fault, more = _published(root, name, written)
     faults += [fault] if fault else []
     note = "; ".join(part for part in (note, more) if part)
-    return Item(study=name, what="reports", faults=tuple(faults), note=note)
+    return item(name, "reports", *faults, note=note)

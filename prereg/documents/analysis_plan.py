@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from prereg.documents.claims import DIRECTED, Null, arms, plain, quoted, reading, refutation, support
-from prereg.documents.pairs import lost_runs, sample
+from prereg.documents.claims import DIRECTED, Null, plain, reading, refutation, support
+from prereg.documents.designs import and_tuning, arms, lost_runs, sample
 from prereg.documents.procedures import (
     ABOUT_CORRECTIONS,
     CORRECTIONS,
@@ -21,8 +21,7 @@ from prereg.documents.procedures import (
     spike,
     test,
 )
-from prereg.documents.tuning import and_tuning
-from prereg.escape import visible
+from prereg.escape import quoted, visible
 from prereg.registry.looks import FIRST_OF_E_PROCESS
 from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
 from prereg.rule.divergence import cost_of_divergence, least_pairs, said_least

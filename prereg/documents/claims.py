@@ -6,17 +6,17 @@ The rules are those of `ablate.judge.stats.null_hypotheses`, said for a reader; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isclose
 
-from prereg.documents.components import alias_note, group_text
-from prereg.escape import visible
+from prereg.documents.designs import alias_note, arms, group_text
+from prereg.escape import quoted
 from prereg.metrics.catalogue import TASK_METRICS
 from prereg.study.analysis import AtStep, OverLast
 from prereg.study.claim import BEYOND, Claim
 from prereg.study.designs.per_task import of_any_task, said_once, tasks_of
-from prereg.study.designs.trends import weights_in_words
+from prereg.study.designs.sides import weights_in_words
 from prereg.study.spec import Study
 from prereg.text import compact, counted, listed, side
 
@@ -256,16 +256,6 @@ def refutation(study: Study, name: str) -> Null | None:
         worse = "δ > 0" if study.claims[name].better == "lower" else "δ < 0"
         return Null("δ = 0", worse, DIRECTED)
     return Null("δ = 0", "δ ≠ 0", "two-sided")
-
-
-def arms(names: Sequence[str], *, last: str = "and") -> str:
-    """`arm "a"`, `arms "a" and "b"`."""
-    return f"{'arm' if len(names) == 1 or last == 'or' else 'arms'} {listed((quoted(one) for one in names), last=last)}"
-
-
-def quoted(name: str) -> str:
-    """A name of the user's, set apart from our words."""
-    return f'"{visible(name)}"'
 
 
 def _short_of(study: Study, name: str, sign: int) -> Null:

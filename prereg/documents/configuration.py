@@ -13,8 +13,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from prereg.documents.claims import quoted
-from prereg.escape import visible
+from prereg.escape import quoted, visible
 from prereg.registry.registration import CorpusPin
 from prereg.study.sizes import Match
 from prereg.study.spec import Study

@@ -10,10 +10,9 @@ import json
 from dataclasses import dataclass
 
 from prereg.documents import analysis_plan, measures
-from prereg.documents.claims import grouped_statements, quoted, statements
-from prereg.documents.components import design_sentences
+from prereg.documents.claims import grouped_statements, statements
 from prereg.documents.configuration import arm_sentences, arms_in_brief, base_in_brief, base_sentences, factor_sentences
-from prereg.documents.pairs import pairing
+from prereg.documents.designs import design_sentences, pairing
 from prereg.documents.procedures import at_level, counted_as, power_test
 from prereg.documents.source import (
     Source,
@@ -26,7 +25,7 @@ from prereg.documents.source import (
     status,
     versions,
 )
-from prereg.escape import json_visible, markdown_sentence, visible
+from prereg.escape import json_visible, markdown_sentence, quoted, visible
 from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
 from prereg.text import counted, listed

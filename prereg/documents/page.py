@@ -17,9 +17,8 @@ from typing import Literal
 
 from prereg.documents import analysis_plan, measures
 from prereg.documents.claims import refutation, statements, support
-from prereg.documents.components import ALIASES_LEFT_OUT, alias_rows, design_sentences
 from prereg.documents.configuration import arm_sentences, base_sentences, factor_sentences
-from prereg.documents.pairs import pairing
+from prereg.documents.designs import ALIASES_LEFT_OUT, alias_rows, design_sentences, pairing
 from prereg.documents.procedures import at_level, power_test
 from prereg.documents.source import (
     Source,

@@ -19,8 +19,9 @@ from prereg.metrics.catalogue import METRICS, TASK_METRICS, TASK_NAMES
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.paths import Root
 from prereg.study.faults import spec_error
-from prereg.study.load import Lines, line_of, parse_yaml, read_text_file
+from prereg.study.load import read_text_file
 from prereg.study.spec import Study
+from prereg.yaml_reader import Lines, line_of, parse_yaml
 
 CURVE = "train/loss"
 """The one metric that is recorded at every step."""

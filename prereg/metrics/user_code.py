@@ -30,7 +30,7 @@ from prereg.registry.canon import sha256_bytes
 from prereg.study.measure import OwnCheck, OwnMetric
 from prereg.study.spec import Study
 
-Brought = OwnCheck | OwnMetric
+OwnCode = OwnCheck | OwnMetric
 """What a study brings of its own. Names of metrics have a stroke, and those of checks none: no two are alike."""
 
 
@@ -48,23 +48,23 @@ class CheckPin(FrozenModel):
 def pin_checks(study: Study, folder: Path) -> dict[str, CheckPin]:
     """What every check and metric of a study's own means now; `folder` is the one that the study's file lies in."""
     pins = {}
-    for index, own in brought(study):
+    for index, own in own_code(study):
         _, source = read_source(own, folder, index=index)
         pins[own.name] = CheckPin(entry_point=own.entry_point, sha256=sha256_bytes(source), size_bytes=len(source))
     return pins
 
 
-def brought(study: Study) -> tuple[tuple[int, Brought], ...]:
+def own_code(study: Study) -> tuple[tuple[int, OwnCode], ...]:
     """Everything that a study brings, each with its place among its kind."""
     return (*enumerate(study.checks), *enumerate(study.measure.own))
 
 
-def kind_of(own: Brought) -> str:
+def kind_of(own: OwnCode) -> str:
     """`check` or `metric`."""
     return "check" if isinstance(own, OwnCheck) else "metric"
 
 
-def read_source(check: Brought, folder: Path, *, index: int = 0) -> tuple[Path, bytes]:
+def read_source(check: OwnCode, folder: Path, *, index: int = 0) -> tuple[Path, bytes]:
     """The file of a check or a metric and its bytes; `SpecError` when there is none, or it defines no such function."""
     module, function = check.entry_point.split(":")
     kind: FieldPath = ("checks",) if isinstance(check, OwnCheck) else ("measure", "own")
@@ -92,7 +92,7 @@ def read_source(check: Brought, folder: Path, *, index: int = 0) -> tuple[Path, 
     return path, source
 
 
-def read_registered(check: Brought, folder: Path, pins: Mapping[str, CheckPin]) -> tuple[Path, bytes]:
+def read_registered(check: OwnCode, folder: Path, pins: Mapping[str, CheckPin]) -> tuple[Path, bytes]:
     """The same of code that was registered; `SpecError`, whose `found` says why, where it is not what was."""
     path, source = read_source(check, folder)
     pin = pins.get(check.name)

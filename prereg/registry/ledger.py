@@ -22,11 +22,18 @@ from pathlib import Path
 from pydantic import JsonValue
 
 from prereg.errors import LedgerError, Where
-from prereg.registry import ledger_slots as slots
 from prereg.registry.canon import canonical_bytes, sha256_bytes
 from prereg.registry.disk import open_regular, write_at, write_from
 from prereg.registry.ledger_entry import FIRST, Entry, Event, Reading, Withheld, line_of, read_file, read_lines
-from prereg.registry.ledger_lock import LedgerLock
+from prereg.registry.ledger_lock import (
+    LedgerLock,
+    close_slots,
+    line_in_slot,
+    newest_slots,
+    open_slots,
+    put_in_slot,
+    remove_closed_slots,
+)
 
 _LARGEST_BYTES = 2**30
 SLICE_NAME = "ledger.slice.jsonl"
@@ -158,15 +165,15 @@ class Ledger:
             self._lock.create()
             while True:
                 position, before, repaired = self._tail()
-                shared = slots.newest_open(self.path)
+                shared = newest_slots(self.path)
                 if shared is None and not self._lock.excludes:
-                    shared = slots.open_slots(self.path, before.index + 1 if before else 0)
+                    shared = open_slots(self.path, before.index + 1 if before else 0)
                 if self._catch_up(position, before, repaired):
                     continue
                 stated = {**body, **repaired}
                 entry, line = line_of(before, event, study=study, registration=registration, body=stated, at=at)
                 try:
-                    if shared is not None and not slots.put(shared, entry.index, line):
+                    if shared is not None and not put_in_slot(shared, entry.index, line):
                         continue
                     write = write_from if shared is None or "cut_back" in repaired else write_at
                     write(self.path, position, b"\n" * ("ended_line" in repaired) + line + b"\n", durable=durable)
@@ -180,7 +187,7 @@ class Ledger:
         with self.hold():
             self._lock.create()
             _, before, _ = self._tail()
-            slots.open_slots(self.path, before.index + 1 if before else 0)
+            open_slots(self.path, before.index + 1 if before else 0)
 
     def settle(self, *, close: bool = False) -> None:
         """Write every shared entry into the file, where a crash has left some out. `close` ends the sharing."""
@@ -188,16 +195,16 @@ class Ledger:
             return
         with self.hold():
             if close:
-                slots.close(self.path)
+                close_slots(self.path)
             while self._catch_up(*self._tail()):
                 pass
             if close:
-                slots.remove_closed(self.path)
+                remove_closed_slots(self.path)
 
     def _catch_up(self, position: int, before: Entry | None, repaired: dict[str, JsonValue]) -> bool:
         """Write the next entry where another process has put one into its slot. Whether there was one."""
         index = before.index + 1 if before else 0
-        line = slots.find(self.path, index)
+        line = line_in_slot(self.path, index)
         if line is None:
             return False
         self._refuse_damage(read_lines(line + b"\n", before.sha256 if before else FIRST, index))

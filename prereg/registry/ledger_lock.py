@@ -1,14 +1,22 @@
-"""The locks of a ledger: one process appends at a time, and nobody reads a line that is being written.
+"""Who may append to a ledger: one process at a time by locks, and several machines by slots where no lock reaches.
 
 Two files are locked, in this order. The lock file next to the ledger exists before the ledger does, and keeps the whole
 of a registration apart from others. Git ignores it, so `git clean` deletes it: a process that opens it anew then locks
 another file than those who hold the old one. So each lock is compared with its path once it is held, and the ledger
-itself is locked as well, which no cleaning deletes.
+itself is locked as well, which no cleaning deletes. Nobody reads a line that is being written.
+
+While a folder of slots lies next to the ledger, entry N is what the file N in that folder holds. Such a file is created
+whole and once (a hard link), so that of two writers one alone adds entry N, however long the other was stopped between
+looking and writing. The lines of the ledger follow from the slots: who appends first writes those that are missing,
+each at its place, and writing one twice changes nothing. Closing renames the folder before it is removed: a writer that
+was stopped meanwhile finds no place for its entry, and looks again. A folder's name holds the index it was opened at,
+so that it never comes back.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,7 +26,9 @@ from pathlib import Path
 from typing import IO
 
 from prereg.errors import LedgerError, Where
-from prereg.registry.disk import NO_LOCKS, flock, open_regular, posix_locks, sync_folder
+from prereg.registry.disk import NO_LOCKS, create_whole, flock, open_regular, posix_locks, sync_folder
+
+_CLOSED = ".closed"
 
 
 @dataclass
@@ -152,3 +162,56 @@ def _is_at(stream: IO[bytes], path: Path) -> bool:
         return False
     held = os.fstat(stream.fileno())
     return (held.st_dev, held.st_ino) == (there.st_dev, there.st_ino)
+
+
+def newest_slots(ledger: Path) -> Path | None:
+    """The folder of slots that takes entries, if there is one."""
+    return max((place for place in _folders(ledger) if place.suffix != _CLOSED), default=None)
+
+
+def open_slots(ledger: Path, index: int) -> Path:
+    """The folder that takes entries, made where there is none. `index` is that of the next entry."""
+    place = newest_slots(ledger)
+    if place is None:
+        place = ledger.with_name(f"{_stem(ledger)}{index:012}")
+        place.mkdir(exist_ok=True)
+    return place
+
+
+def put_in_slot(folder: Path, index: int, line: bytes) -> bool:
+    """Make this the entry of that index. False where there is one, or where the folder was closed."""
+    try:
+        return create_whole(folder / str(index), line)
+    except FileNotFoundError:
+        return False
+
+
+def line_in_slot(ledger: Path, index: int) -> bytes | None:
+    """The entry of an index, if a slot holds it."""
+    for folder in _folders(ledger):
+        with suppress(FileNotFoundError):
+            return (folder / str(index)).read_bytes()
+    return None
+
+
+def close_slots(ledger: Path) -> None:
+    """Take no more entries. `remove_closed_slots` follows once the ledger holds them all."""
+    place = newest_slots(ledger)
+    if place is not None:
+        with suppress(FileNotFoundError):  # closed by another process
+            place.rename(place.with_name(place.name + _CLOSED))
+
+
+def remove_closed_slots(ledger: Path) -> None:
+    """Remove closed folders, whose entries the ledger holds."""
+    for place in _folders(ledger):
+        if place.suffix == _CLOSED:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _folders(ledger: Path) -> list[Path]:
+    return sorted(ledger.parent.glob(f"{_stem(ledger)}*"))
+
+
+def _stem(ledger: Path) -> str:
+    return f".{ledger.name}.slots-"

@@ -15,7 +15,7 @@ from pydantic import JsonValue, ValidationError
 
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.frozen import FrozenModel, GrownModel
-from prereg.metrics.user_code import CheckPin, brought, kind_of, read_registered
+from prereg.metrics.user_code import CheckPin, kind_of, own_code, read_registered
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
@@ -249,7 +249,7 @@ def _rewordings(entries: Iterable[Entry], registration: Registration) -> tuple[R
 def code_faults(registration: Registration, folder: Path) -> list[str]:
     """Own checks and metrics whose code is not the registered code, a sentence each."""
     faults = []
-    for _, own in brought(registration.study):
+    for _, own in own_code(registration.study):
         try:
             read_registered(own, folder, registration.own_checks)
         except StudyError as error:

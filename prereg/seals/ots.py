@@ -70,7 +70,7 @@ def stamp(lock_sha256: str, calendars: Sequence[str] = CALENDARS) -> Proof:
     unanswered = []
     for calendar in calendars:
         try:
-            proof.timestamp.merge(_asked(f"{require_address(calendar)}/digest", digest, question=digest))
+            proof.timestamp.merge(_request(f"{require_address(calendar)}/digest", digest, question=digest))
         except SealError as error:
             unanswered.append(error.found)
     if len(unanswered) == len(calendars):
@@ -87,11 +87,11 @@ def complete(stored: bytes, calendars: Sequence[str] = CALENDARS) -> Proof:
     proof = _read(stored)
     unanswered = []
     for stamped, address in list(_promises(proof.timestamp)):
-        if not _may_ask(address, calendars):
+        if not _is_listed(address, calendars):
             unanswered.append(f"{address} is not a calendar that is known here")
             continue
         try:
-            stamped.merge(_asked(f"{address}/timestamp/{stamped.msg.hex()}", stamped.msg, question=None))
+            stamped.merge(_request(f"{address}/timestamp/{stamped.msg.hex()}", stamped.msg, question=None))
         except SealError as error:
             unanswered.append(error.found)
     return Proof(_bytes(proof), bool(_blocks(proof)), tuple(unanswered))
@@ -121,7 +121,7 @@ def examine(stored: bytes, lock_sha256: str) -> SealResult:
     return SealResult(state="incomplete", says=says)
 
 
-def _asked(address: str, digest: bytes, *, question: bytes | None) -> Timestamp:
+def _request(address: str, digest: bytes, *, question: bytes | None) -> Timestamp:
     """A calendar's answer about a hash."""
     from opentimestamps.core.serialize import BytesDeserializationContext, DeserializationError
     from opentimestamps.core.timestamp import Timestamp
@@ -177,7 +177,7 @@ def _promises(stamped: Timestamp) -> Iterator[tuple[Timestamp, str]]:
         yield from _promises(below)
 
 
-def _may_ask(address: str, calendars: Sequence[str]) -> bool:
+def _is_listed(address: str, calendars: Sequence[str]) -> bool:
     if address in calendars:
         return True
     parts = urllib.parse.urlsplit(address)

@@ -53,7 +53,7 @@ def sign(message: bytes, key: Path) -> Signature:
             fix=f"chmod u+r {key}",
             where=Where(file=key),
         )
-    done = _ask("sign", "-n", NAMESPACE, "-f", str(key.absolute()), message=message)
+    done = _keygen("sign", "-n", NAMESPACE, "-f", str(key.absolute()), message=message)
     if done.returncode != 0 or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
         raise _refused(key, _said(done))
     fingerprint = _fingerprint(message, done.stdout)
@@ -79,11 +79,11 @@ def examine(message: bytes, signature: Path, signers: Path | None, *, at: str) -
         return SealResult(state="unvouched", says=f"{by}, which nobody here vouches for")
     # By the ledger's clock, which the registrant owns: an expiry or a revocation is only as good as that.
     then = f"verify-time={datetime.fromisoformat(at).astimezone(UTC):%Y%m%d%H%M%S}Z"
-    named = _ask("find-principals", "-s", str(signature.absolute()), "-f", str(signers.absolute()), "-O", then)
+    named = _keygen("find-principals", "-s", str(signature.absolute()), "-f", str(signers.absolute()), "-O", then)
     principals = named.stdout.decode("utf-8", "replace").splitlines() if named.returncode == 0 else []
     for principal in principals:
         words = ("-n", NAMESPACE, "-f", str(signers.absolute()), "-I", principal, "-s", str(signature.absolute()))
-        verified = _ask("verify", *words, "-O", then, message=message)
+        verified = _keygen("verify", *words, "-O", then, message=message)
         if verified.returncode == 0:
             shown = "".join(sign for sign in principal if sign.isprintable())
             return SealResult(state="holds", says=f"signed by {shown}, key {fingerprint}")
@@ -97,12 +97,12 @@ def _fingerprint(message: bytes, signature: bytes) -> str | None:
     with tempfile.TemporaryDirectory(prefix="ablate-seal-") as folder:
         path = Path(folder) / "signature"
         path.write_bytes(signature)
-        done = _ask("check-novalidate", "-n", NAMESPACE, "-s", str(path), message=message)
+        done = _keygen("check-novalidate", "-n", NAMESPACE, "-s", str(path), message=message)
     found = _FINGERPRINT.search(done.stdout.decode("utf-8", "replace"))
     return found.group(1) if done.returncode == 0 and found else None
 
 
-def _ask(action: str, *words: str, message: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+def _keygen(action: str, *words: str, message: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     program = shutil.which("ssh-keygen")
     if program is None:
         raise SealError(

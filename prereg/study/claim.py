@@ -18,7 +18,7 @@ NUMBER after `by at least` may be a percentage: the margin is then a ratio, and 
 `below` and `above` compare with a constant: the weights of the left side then sum to one, and the right side has no
 arm. The claim is one-sided (inside the tool `lowers_below` and `raises_above`, or `_by` with a least effect).
 
-`trend(rate)` is the slope of the arms over the values of a factor (`prereg.study.designs.trends`, which gives it its
+`trend(rate)` is the slope of the arms over the values of a factor (`prereg.study.designs.sides`, which gives it its
 weights: they sum to zero); it has no right side, and the effect is per unit of the value, or of its logarithm.
 
 Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that

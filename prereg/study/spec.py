@@ -1,9 +1,9 @@
 """The study: everything that is promised before any data, as one frozen value.
 
-`Study` is the resolved whole: every default filled in, every cross-reference checked. What a study
-file leaves out is written here as a default and stored in the registration, so that a later change
-of a default changes no old study. What must hold between fields is `prereg.study.validate`' matter, reading
-YAML and naming lines `prereg.study.load`'s, and whether this version can carry a study out `ablate.api.support`'s.
+`Study` is the resolved whole: its fields (`prereg.study.fields`) with every default filled in and every
+cross-reference checked, and what follows from them: arms, runs, claims, families, the rule. What must hold between
+fields is in `prereg.study.validate`, reading YAML and naming lines in `prereg.study.load`, and whether this version can
+carry a study out in `ablate.api.support`.
 """
 
 from __future__ import annotations
@@ -12,139 +12,38 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    JsonValue,
-    TypeAdapter,
-    ValidationError,
-    ValidationInfo,
-    ValidatorFunctionWrapHandler,
-    field_validator,
-    model_validator,
-)
+from pydantic import ConfigDict, ValidationError, model_validator
 
 from prereg.errors import SpecError
-from prereg.frozen import GrownModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better, Metric, task_of
 from prereg.rule.condition import contradictions
-from prereg.rule.rule import DecisionLine, Rule
-from prereg.study.analysis import UNPAIRED_TESTS, Analysis, Ceiling, Hypothesis, Stable, Stopping
+from prereg.rule.rule import Rule
+from prereg.study.analysis import UNPAIRED_TESTS
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim, with_groups
-from prereg.study.command import MetricsFile
-from prereg.study.designs import percent
 from prereg.study.designs.components import Components
 from prereg.study.designs.gate import Stage, stages_of
 from prereg.study.designs.path import candidates_of, pilot_sizes, steps_of
 from prereg.study.designs.resolve_components import check_components, components_write_the_rest, placed, with_components
+from prereg.study.designs.sides import with_weights
 from prereg.study.designs.ties import TieBreakers, check_ties, with_ties
 from prereg.study.designs.ties import placed as placed_in_ties
-from prereg.study.designs.trends import with_weights
 from prereg.study.designs.tune import Pilot, Tune, pilots_of
 from prereg.study.designs.unpaired import with_arm_seeds
 from prereg.study.faults import spec_error
-from prereg.study.measure import Assume, Measure, Name, OwnCheck, Seed
-from prereg.study.sizes import WIDTH, Count, Match, resolved
+from prereg.study.fields import Overrides, StudyFields
+from prereg.study.sizes import WIDTH, Match, resolved
 from prereg.study.training import Training
 from prereg.study.validate import check_promises
 from prereg.text import unit_of
 
-Overrides = dict[str, JsonValue]
 
-
-_MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
-
-
-class Study(GrownModel):
+class Study(StudyFields):
     """One pre-registered comparison of training configurations."""
 
     model_config = ConfigDict(json_schema_extra=components_write_the_rest)
-    later_fields = ("arm_seeds", "checks", "code", "components", "data", "match", "tune", "working_directory")
-
-    study: Name
-    """The study's id; equals the file's name without its ending."""
-    title: str
-    """One line for people."""
-    question: str = ""
-    """The question in a sentence or two."""
-    trainer: Literal["gpt", "command"] = "gpt"
-    """The built-in GPT trainer, or a command of the user's own."""
-    base: Training | dict[str, JsonValue] = Field(default_factory=dict)
-    """The configuration that all variants share: for `trainer: gpt` the fields of Training, for a command any mapping,
-    passed on unchanged."""
-    command: tuple[str, ...] = ()
-    """The user's own trainer, as words; run without a shell. {seed}, {variant}, {python}, {root}, {run_dir} and dotted
-    paths of the arm's configuration, such as {optim.lr}, are filled in. A word "{--amp if optim.amp}" is --amp where
-    that value is true, and left out where it is false."""
-    working_directory: Literal["run", "root"] = "run"
-    """Where the command starts: in {run_dir}, where its metrics belong, or in the root as the run sees it."""
-    code: tuple[str, ...] = ()
-    """Files and folders of the user's own trainer, from the root: pinned at registration, like files that the command
-    itself names."""
-    data: tuple[str, ...] = ()
-    """Files and folders that the user's own trainer reads, from the root: pinned at registration, compared before and
-    after each run."""
-    metrics: MetricsFile = MetricsFile()
-    """Where the user's own trainer writes."""
-    variants: dict[Name, Overrides] = Field(default_factory=dict)
-    """Arms by name, each a set of dotted overrides of the base."""
-    factors: dict[Name, dict[Name, Overrides]] = Field(default_factory=dict)
-    """Factors and their levels; arms are all combinations, named by their levels in the order of the factors."""
-    components: Components | None = None
-    """Parts of a system, from which arms, claims, baseline and decision are written when the study is read."""
-    match: Match | Count | None = None
-    """Make arms as large as the baseline by the width of their feed-forward layers, set when the study is read."""
-    baseline: Name
-    """The arm that claims compare with unless they say otherwise."""
-    seeds: tuple[Seed, ...]
-    """A seed fixes initial weights, batches and dropout, the same for every variant. In a file also `fresh 5`, and with
-    a test without pairs a mapping ARM -> list, kept as `arm_seeds`; here is then every seed once."""
-    arm_seeds: dict[Name, tuple[Seed, ...]] = Field(default_factory=dict)
-    """Arm -> its seeds, where `seeds` is such a mapping; not written otherwise."""
-    tune: Tune | None = None
-    """Choose the settings of each arm by a pilot on seeds of its own before the runs that are judged."""
-    measure: Measure = Measure()
-    """What is observed."""
-    stable: Stable = Stable()
-    """What counts as an unstable run."""
-    on_divergence: Literal["exclude_pair", "rank"] | Ceiling = "exclude_pair"
-    """How a diverged run enters the tests: it is left out with its pair (and a verdict is given only if it is the same
-    with the pair at its worst), it ranks worst, or it is scored at a registered ceiling."""
-    hypotheses: dict[Name, Hypothesis]
-    """The claims, by name."""
-    analysis: Analysis = Analysis()
-    """The tests."""
-    stopping: Stopping = "fixed"
-    """When the number of seeds is settled."""
-    decision: tuple[DecisionLine, ...]
-    """Read from the top; the first line that holds is the verdict."""
-    tie_breakers: tuple[str, ...] | TieBreakers = ()
-    """A list of metrics: shown next to the verdict when several adopting lines hold, deciding nothing. A mapping: they
-    decide between two arms, by hypotheses and lines that are written when the study is read."""
-    assume: Assume = Assume()
-    """Beliefs for the design."""
-    checks: tuple[OwnCheck, ...] = ()
-    """The study's own checks of admissibility, in addition to the tool's; not written where there are none."""
-
-    @field_validator("hypotheses", mode="before")
-    @classmethod
-    def _percentages_are_margins_on_the_logarithm(cls, value: Any, info: ValidationInfo) -> Any:
-        return percent.resolved(value, info.data.get("measure"))
-
-    @field_validator("base", mode="wrap")
-    @classmethod
-    def _base_is_what_the_trainer_takes(
-        cls, value: Any, _handler: ValidatorFunctionWrapHandler, info: ValidationInfo
-    ) -> Training | dict[str, JsonValue]:
-        # Left to itself, the union would take a misspelt Training for a free mapping, and a command's
-        # mapping that happens to fit for a Training, all its defaults filled in.
-        trainer = info.data.get("trainer")
-        if trainer == "gpt":
-            return value if isinstance(value, Training) else Training.model_validate_json(json.dumps(value))
-        return _MAPPING.validate_python(value) if trainer == "command" else {}
 
     @model_validator(mode="after")
     def _promises_fit_together(self) -> Self:

@@ -26,8 +26,8 @@ from typing import Any
 from prereg.errors import CorpusError, Where, nearest
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.paths import Root
+from prereg.study.designs.per_task import PACK_FOLDERS, search_path
 from prereg.study.measure import is_folder
-from prereg.study.tasks import PACK_FOLDERS, search_path
 
 
 @dataclass(frozen=True)

@@ -30,8 +30,8 @@ from prereg import text as words
 from prereg.documents import analysis_plan, measures
 from prereg.documents.claims import value_read
 from prereg.documents.configuration import arms_in_brief, base_sentences
+from prereg.documents.designs import tuning
 from prereg.documents.procedures import margin
-from prereg.documents.tuning import tuning
 from prereg.escape import latex
 from prereg.study.spec import Study
 

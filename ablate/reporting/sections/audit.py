@@ -18,7 +18,7 @@ from ablate.reporting.description import seconds_by_suite
 from ablate.reporting.estimates import NONE
 from ablate.reporting.summaries.proof import describe_decision
 from prereg import text as words
-from prereg.documents.pairs import pairing, sample
+from prereg.documents.designs import pairing, sample
 from prereg.registry.amendments import Amendment, affected, amendments_of, reached
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import decisions_before

@@ -21,8 +21,7 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.tuning import cost, pilot_table
 from prereg import text as words
-from prereg.documents.components import ALIASES_LEFT_OUT, alias_rows, design_sentences
-from prereg.documents.tuning import tuning
+from prereg.documents.designs import ALIASES_LEFT_OUT, alias_rows, design_sentences, tuning
 from prereg.study.designs.components import TOTAL, Components
 
 

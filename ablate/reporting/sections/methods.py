@@ -8,7 +8,7 @@ from ablate.reporting.blocks import Facts, Paragraph, Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.registration import units_of
 from prereg import text as words
-from prereg.documents.pairs import pairing, sample
+from prereg.documents.designs import pairing, sample
 from prereg.documents.procedures import (
     ABOUT_CORRECTIONS,
     SPENDING,

@@ -20,7 +20,7 @@ from ablate.reporting.sections.design import facts_of, looks_shown, power_figure
 from ablate.reporting.summaries.study import arms_table, hypotheses_table
 from prereg import text as words
 from prereg.documents.configuration import extent
-from prereg.documents.pairs import runs_of_arms
+from prereg.documents.designs import runs_of_arms, tuning
 from prereg.documents.procedures import (
     CORRECTIONS,
     counted_as,
@@ -31,7 +31,6 @@ from prereg.documents.procedures import (
     stopping,
     test,
 )
-from prereg.documents.tuning import tuning
 from prereg.registry.registration import CorpusPin, TaskPin
 from prereg.study.command import ScriptPin, command_line
 from prereg.study.designs.gate import in_words

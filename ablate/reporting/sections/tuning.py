@@ -13,7 +13,7 @@ from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, col
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
 from prereg import text as words
-from prereg.documents.tuning import tuning
+from prereg.documents.designs import tuning
 from prereg.study.designs.tune import Choice
 
 

@@ -11,16 +11,14 @@ from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.estimates import NONE
 from prereg import text as words
-from prereg.documents.components import ALIASES_LEFT_OUT, alias_rows, design_sentences
-from prereg.documents.pairs import runs_of_arms
+from prereg.documents.designs import ALIASES_LEFT_OUT, alias_rows, design_sentences, runs_of_arms, tuning
 from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings
-from prereg.documents.tuning import tuning
 from prereg.rule.bound import absences_of_the_tie, resting_on_worse
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
 from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import by_family, of_any_task, said_once, tasks_of
-from prereg.study.designs.trends import weights_in_words
+from prereg.study.designs.sides import weights_in_words
 from prereg.study.measure import is_folder
 from prereg.study.sizes import WIDTH, Count, Match, count, fit, mismatch, other_file, vocabulary_of
 from prereg.study.spec import Study

@@ -27,11 +27,11 @@ from ablate.evaluation.suites import (
     update_ratios,
 )
 from ablate.evaluation.user_metrics import Source, measure_own, registered_sources
-from ablate.records.provenance import collect, differing, made_with
+from ablate.records.provenance import collect, differing
 from ablate.records.run_record import Pairing, Provenance, RunRecord, Status, utc_now
 from ablate.records.store import RunFolder, rows_of
 from ablate.runner.builtin.resources import THREADS, Resources, Text
-from ablate.runner.messages import Asking, Measuring, Message
+from ablate.runner.messages import Asking, Measuring, Message, begun
 from ablate.training.device import Peak
 from ablate.training.kernels.backends import Paths
 from ablate.training.model import GPT
@@ -264,41 +264,24 @@ class Run(ABC):
             where = "started over" if resumed_from is None else f"resumed at step {self.trainer.progress.step}"
             mishaps.append(f"attempt {attempts} {where}: {'; '.join(new)}")
             print(f"{self.spec.run_id}: {mishaps[-1]}", file=sys.stderr)
-        record = RunRecord(
-            study=self.spec.study,
-            registration=self.spec.registration,
-            variant=self.spec.variant,
-            seed=self.spec.seed,
-            status="running",
-            attempts=attempts,
+        cost = {} if earlier is None else {n: getattr(earlier, n) for n in ("peak_memory_bytes", "memory_since")}
+        record = RunRecord.begin(
+            self.spec,
+            earlier,
+            provenance,
             resumed_from=resumed,
             mishaps=tuple(mishaps),
             config=self.spec.config.model_dump(mode="json"),
-            steps=0,
-            tokens=0,
             parameters=self.trainer.parameters,
-            pairing=None,
-            provenance=provenance,
-            started_at=earlier.started_at if earlier is not None else utc_now(),
-            wall_s=earlier.wall_s if earlier is not None else 0.0,
-            peak_memory_bytes=earlier.peak_memory_bytes if earlier is not None else None,
-            memory_since=earlier.memory_since if earlier is not None else None,
             repetition=self.repetition,
             baselines=self.baselines,
+            **cost,
         )
         self.folder.write_record(record)
         self._begun(resumed_from)
         # The record first: a kill in between leaves a start that the ledger lacks, and never one that the folder lacks.
-        self.worker.say(
-            Message(
-                event="begun",
-                run_id=self.spec.run_id,
-                attempt=attempts,
-                step=self.trainer.progress.step,
-                resumed=resumed_from is not None,
-                made_with=made_with(provenance),
-            )
-        )
+        step = None if resumed_from is None else self.trainer.progress.step
+        self.worker.say(begun(self.spec, record, step))
         return record
 
     def count_rows(self) -> None:

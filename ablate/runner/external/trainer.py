@@ -29,13 +29,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from ablate.records.provenance import made_with, of_command
+from ablate.records.provenance import of_command
 from ablate.records.rows import CURVE, diverged_at, lacking, read_must_match, read_rows, rows_of, typed_wide, until
 from ablate.records.run_record import RunRecord, utc_now
 from ablate.records.store import Row, RunFolder
 from ablate.runner.external.child import Child, adopt_orphans, end_leftover
 from ablate.runner.external.pinned import Hashed, PrivateCopy, require_registered
-from ablate.runner.messages import Message, Pipes, failed, said, show_trace
+from ablate.runner.messages import Message, Pipes, begun, failed, said, show_trace
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.registry.disk import NO_ROOM, write_passing, write_whole
 from prereg.registry.plan import CommandSpec
@@ -145,36 +145,13 @@ class CommandRun:
             if self.home.exists():
                 shutil.rmtree(self.home)
             self.home.mkdir()
-        record = RunRecord(
-            study=self.spec.study,
-            registration=self.spec.registration,
-            variant=self.spec.variant,
-            seed=self.spec.seed,
-            status="running",
-            attempts=(earlier.attempts if earlier is not None else 0) + 1,
-            resumed_from=resumed,
-            config=self.spec.config,
-            steps=0,
-            tokens=0,
-            parameters=0,
-            pairing=None,
-            provenance=of_command(code_sha256(self.spec.files)),
-            started_at=earlier.started_at if earlier is not None else utc_now(),
-            wall_s=earlier.wall_s if earlier is not None else 0.0,
-        )
+        provenance = of_command(code_sha256(self.spec.files))
+        config = {"config": self.spec.config, "parameters": 0}
+        record = RunRecord.begin(self.spec, earlier, provenance, resumed_from=resumed, **config)
         # As durable as the ledger's entry of this start: what a loss of power takes of a run, it takes of both.
         self.folder.write_record(record, durable=False)
         require_registered(self.root, self.spec.data_files, self.server.hashed.sha256)
-        self.server.say(
-            Message(
-                event="begun",
-                run_id=self.spec.run_id,
-                attempt=record.attempts,
-                step=step or 0,
-                resumed=step is not None,
-                made_with=made_with(record.provenance),
-            )
-        )
+        self.server.say(begun(self.spec, record, step))
         return record
 
     def _resume(self) -> int:

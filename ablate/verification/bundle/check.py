@@ -18,8 +18,8 @@ from ablate.verification.bundle.archive import UnsoundError, is_safe
 from ablate.verification.bundle.container import Unpacked, opened, unpacked
 from ablate.verification.bundle.guide import README, guide_differs
 from ablate.verification.bundle.manifest import LeftOut, Manifest, Tool, this_tool
-from ablate.verification.rejudge import Tell, is_this, judged_again, oversized, tool_versions
-from ablate.verification.result import Item, Verification
+from ablate.verification.rejudge import ReportsOf, is_this, judged_again, oversized, tool_versions
+from ablate.verification.result import Item, Verification, item
 from ablate.verification.verify import verify_root
 from prereg.errors import StudyError
 from prereg.registry.ledger import Ledger
@@ -52,7 +52,9 @@ class BundleCheck(Verification):
     """What checked it."""
 
 
-def check_bundle(path: Path, *, tell: Tell, signers: Path | None = None, roots: Path | None = None) -> BundleCheck:
+def check_bundle(
+    path: Path, *, reports_of: ReportsOf, signers: Path | None = None, roots: Path | None = None
+) -> BundleCheck:
     """Check a bundle: a zip archive or a folder. Raises if it is none; returns failed checks otherwise.
 
     A bundle brings no word on whom to believe: `signers` and `roots` are the reader's own.
@@ -64,10 +66,10 @@ def check_bundle(path: Path, *, tell: Tell, signers: Path | None = None, roots: 
                 size = sum(member.size_bytes for member in found.packing.members.values())
                 manifest = found.manifest
                 items.append(_packing_item(found, packed=bundle.stream is not None))
-                more, head = _contents(found, tell, {"signers": signers, "roots": roots})
+                more, head = _contents(found, reports_of, {"signers": signers, "roots": roots})
                 items += more
         except UnsoundError as error:
-            manifest, items = None, [Item(study=HERE, what=PACKING, faults=(str(error),))]
+            manifest, items = None, [item(HERE, PACKING, str(error))]
         return BundleCheck(
             items=tuple(items),
             head=head,
@@ -92,10 +94,10 @@ def _packing_item(found: Unpacked, *, packed: bool) -> Item:
     if packing.ignored:
         names = listed(sorted({name.removesuffix("/").rpartition("/")[2] for name in packing.ignored})[:3])
         note += f"; {counted(len(packing.ignored), 'file')} of a file manager ignored ({ascii(names)[1:-1]})"
-    return Item(study=HERE, what=PACKING, faults=(), note=note)
+    return item(HERE, PACKING, note=note)
 
 
-def _contents(found: Unpacked, tell: Tell, believed: dict[str, Path | None]) -> tuple[list[Item], str]:
+def _contents(found: Unpacked, reports_of: ReportsOf, believed: dict[str, Path | None]) -> tuple[list[Item], str]:
     """Every check of the contents, and the ledger's head."""
     manifest = found.manifest
     root = Root(found.folder, ledger_name=Path(manifest.ledger.file).name)
@@ -103,26 +105,26 @@ def _contents(found: Unpacked, tell: Tell, believed: dict[str, Path | None]) -> 
         raise UnsoundError(f"the ledger is at {manifest.ledger.file!a}")
     ledger = Ledger(root.ledger)
     if faults := ledger.faults():
-        return [Item(study=HERE, what="ledger", faults=tuple(faults))], ""
+        return [item(HERE, "ledger", *faults)], ""
     entries = ledger.entries()
     if faults := _outside(entries):
-        return [Item(study=HERE, what="ledger", faults=tuple(faults))], ""
+        return [item(HERE, "ledger", *faults)], ""
     items = [_ledger_item(ledger, manifest, entries)]
     # Before anything reads a table's values.
     if large := oversized(root.path / "data" / "runs"):
-        return [*items, Item(study=manifest.study, what="sealed records", faults=(large,))], ledger.head()
+        return [*items, item(manifest.study, "sealed records", large)], ledger.head()
     try:
         # Its first item is the chain, which was reported with what is withheld of it.
         items += verify_root(root, manifest.study, **believed).items[1:]
     except StudyError as error:
-        items.append(Item(study=manifest.study, what="contents", faults=(error.found,)))
+        items.append(item(manifest.study, "contents", error.found))
     except (ValueError, TypeError, KeyError) as error:
         # Well-formed and yet not what any version writes: a stranger's ledger may say anything.
-        items.append(Item(study=manifest.study, what="contents", faults=(f"cannot be read: {error}",)))
+        items.append(item(manifest.study, "contents", f"cannot be read: {error}"))
     items = [_in_a_bundle(item) for item in items]
     if not any(item.faults for item in items):
         items += _guide_items(found, root)
-        items += judged_again(root, manifest.study, entries, manifest.made_with, tell)
+        items += judged_again(root, manifest.study, entries, manifest.made_with, reports_of)
     return items, ledger.head()
 
 
@@ -134,12 +136,12 @@ def _guide_items(found: Unpacked, root: Root) -> list[Item]:
         return []
     other = guide_differs(found.folder, manifest, registration)
     if not other:
-        return [Item(study=HERE, what=GUIDE, faults=(), note="as the other files say")]
+        return [item(HERE, GUIDE, note="as the other files say")]
     if is_this(manifest.made_with):
         fault = f"{other}: not what the other files say, and the same version wrote them"
-        return [Item(study=HERE, what=GUIDE, faults=(fault,))]
+        return [item(HERE, GUIDE, fault)]
     note = f"not compared: {other} as another version writes it; {tool_versions(manifest.made_with)}"
-    return [Item(study=HERE, what=GUIDE, faults=(), note=note)]
+    return [item(HERE, GUIDE, note=note)]
 
 
 def _outside(entries: tuple[Entry, ...]) -> list[str]:
@@ -170,7 +172,7 @@ def _ledger_item(ledger: Ledger, manifest: Manifest, entries: tuple[Entry, ...])
     note = f"{len(entries)} entries"
     if n_withheld:
         note += f", and links of {n_withheld} withheld; that these are of other studies cannot be checked"
-    return Item(study=HERE, what="ledger", faults=tuple(faults), note=note)
+    return item(HERE, "ledger", *faults, note=note)
 
 
 def _in_a_bundle(item: Item) -> Item:

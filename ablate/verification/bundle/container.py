@@ -24,12 +24,14 @@ from ablate.verification.bundle.archive import (
     MANIFEST,
     MOST_MEMBERS,
     PIECE,
+    Member,
     UnsoundError,
     is_safe,
+    read_zip,
+    shown,
 )
 from ablate.verification.bundle.manifest import LARGEST_BYTES as LARGEST_MANIFEST
 from ablate.verification.bundle.manifest import Manifest, read_manifest
-from ablate.verification.bundle.zipped import Member, read_zip, shown
 from prereg.errors import StudyError, StudyFileError, Where
 from prereg.registry.disk import open_regular, scratch
 

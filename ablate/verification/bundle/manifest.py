@@ -70,7 +70,7 @@ class Tool(FrozenModel):
     version: str
     """Version of ablate."""
     code: str
-    """sha256 over the sources that read, judge and tell."""
+    """sha256 over the sources that read, judge and report."""
     python: str
     """Python version."""
     platform: str

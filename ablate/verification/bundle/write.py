@@ -28,7 +28,7 @@ from ablate.verification.bundle.container import contents_sha256
 from ablate.verification.bundle.guide import GUIDED, guide
 from ablate.verification.bundle.manifest import LedgerPart, LeftOut, Member, manifest_bytes, this_tool
 from prereg.errors import EvidenceError, StudyFileError, Where
-from prereg.metrics.user_code import brought, kind_of, read_source
+from prereg.metrics.user_code import kind_of, own_code, read_source
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import move
 from prereg.registry.ledger import SLICE_NAME, Ledger, sliced
@@ -93,7 +93,7 @@ def gathered(
                 where=Where(file=path),
             )
         found.take(path, path.read_bytes())
-    _beside(found, study, {str(entry.body.get("lock_sha256"))[:8] for entry in promised})
+    _next_to_lock(found, study, {str(entry.body.get("lock_sha256"))[:8] for entry in promised})
     _code(found, registration, root.path / str(promised[-1].body.get("file")))
     _runs(found, registration, mine, weights=weights)
     _published(found, study, mine)
@@ -126,7 +126,7 @@ def _ledger(found: Gathered, entries: tuple[Entry, ...], study: str, also: set[i
 def _code(found: Gathered, registration: Registration, study_path: Path) -> None:
     """The registered source of own checks, own metrics and a user's own trainer: read and compared, never executed."""
     taken = {study_path}
-    for index, own in brought(registration.study):
+    for index, own in own_code(registration.study):
         path, source = read_source(own, study_path.parent, index=index)
         if not path.is_relative_to(found.root.path):
             found.skip(f"the source of the {kind_of(own)} '{own.name}'", "it belongs to an installed package")
@@ -140,19 +140,19 @@ def _code(found: Gathered, registration: Registration, study_path: Path) -> None
             found.take(path, path.read_bytes())
 
 
-def _beside(found: Gathered, study: str, locks: set[str]) -> None:
+def _next_to_lock(found: Gathered, study: str, locks: set[str]) -> None:
     """Seals and registration documents that lie next to the lock, of this study and no other with a longer name."""
     seal = re.compile(rf"{re.escape(study)}\.([0-9a-f]{{8}})(\.\d+)?({'|'.join(map(re.escape, SEALS))})")
     for path in sorted(found.root.studies.iterdir()):
         match = seal.fullmatch(path.name)
         sealing = match is not None and match[1] in locks
-        telling = path.name in {f"{study}.{name}" for name in DOCUMENTS}
-        if path.is_file() and (sealing or telling):
+        documents = path.name in {f"{study}.{name}" for name in DOCUMENTS}
+        if path.is_file() and (sealing or documents):
             found.take(path, path.read_bytes())
 
 
 def _published(found: Gathered, study: str, mine: list[Entry]) -> None:
-    """The published figures that the reports tell: without them the reports could not be written again."""
+    """The published figures that the reports show: without them the reports could not be written again."""
     path = found.root.published(study)
     reported = [entry for entry in mine if entry.event == "reported"]
     text = bool(reported) and "published" in reported[-1].body

@@ -17,7 +17,7 @@ from ablate.runner.progress import PlainWatcher
 from prereg.errors import RunError
 
 
-def stillborn(log: IO[str]) -> subprocess.Popen[str]:
+def dead_worker(log: IO[str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", "import sys; print('no room', file=sys.stderr); sys.exit(7)"],
         stdin=subprocess.PIPE,
@@ -35,7 +35,7 @@ def dying(monkeypatch: pytest.MonkeyPatch, deaths: int) -> list[int]:
 
     def start(*, log: IO[str], **options: Any) -> subprocess.Popen[str]:
         started.append(len(started))
-        return stillborn(log) if len(started) <= deaths else real(log=log, **options)
+        return dead_worker(log) if len(started) <= deaths else real(log=log, **options)
 
     monkeypatch.setattr(scheduler, "start_worker", start)
     return started

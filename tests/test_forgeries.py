@@ -82,7 +82,7 @@ class Decided(OwnHouse):
 
 def checked(path: Path) -> Any:
     """The check of a bundle without drawing its reports again."""
-    return check_bundle(path, tell=lambda *_: {})
+    return check_bundle(path, reports_of=lambda *_: {})
 
 
 @pytest.fixture(scope="module")
