@@ -33,8 +33,8 @@ test-all: .venv/.installed-dev ## Run every test, the slow ones too
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: .venv/.installed-dev ## Style and types
-	$(BIN)/ruff check prereg ablate benchmarks tests
-	$(BIN)/ruff format --check --quiet prereg ablate benchmarks tests
+	$(BIN)/ruff check prereg ablate benchmarks docs tests
+	$(BIN)/ruff format --check --quiet prereg ablate benchmarks docs tests
 	$(BIN)/mypy
 
 docs: .venv/.installed-dev ## Build the documentation into build/docs
