@@ -10,6 +10,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from docutils import nodes
+
 ROOT = Path(__file__).resolve().parents[1]
 
 project = html_title = "ablate"
@@ -35,6 +37,14 @@ def _without_empty_globs(app: Any, docname: str, source: list[str]) -> None:
         source[0] = "\n".join(kept) + "\n"
 
 
+def _mark_tables_of_fields(_app: Any, document: nodes.document) -> None:
+    """Tables that end in a meaning get a class: on a phone their rows are stacked (static/site.css)."""
+    for table in document.findall(nodes.table):
+        for head in table.findall(nodes.thead):
+            if head.astext().split()[-1:] == ["meaning"]:
+                table["classes"].append("fields")
+
+
 def _lead_to_the_first_page(app: Any, error: Exception | None) -> None:
     """The folder opens at its index, which lies in docs/ as its source does."""
     if error is None:
@@ -46,4 +56,5 @@ def _lead_to_the_first_page(app: Any, error: Exception | None) -> None:
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("source-read", _without_empty_globs)
+    app.connect("doctree-read", _mark_tables_of_fields)
     app.connect("build-finished", _lead_to_the_first_page)
