@@ -22,6 +22,7 @@ exclude_patterns = ["build", "data", ".*"]
 myst_heading_anchors = 4
 smartquotes = False
 html_theme = "furo"
+html_use_index = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 
