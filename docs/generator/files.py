@@ -169,5 +169,6 @@ def _columns(data: bytes) -> str:
     return table(("column", "type", "meaning"), rows)
 
 
-_RUN = RunRecord.model_construct(study="study", registration="0" * 64, variant="arm", seed=1)
+_WHOSE: dict[str, Any] = {"study": "study", "registration": "0" * 64, "variant": "arm", "seed": 1}
+_RUN = RunRecord.model_construct(**_WHOSE)
 """Of which run the written tables are."""
