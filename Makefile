@@ -1,6 +1,6 @@
 # Two commands set everything up on a machine with Python 3.11 or newer:  make run  and  make test
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint bench clean
+.PHONY: help run test test-all lint docs bench clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -33,12 +33,16 @@ test-all: .venv/.installed-dev ## Run every test, the slow ones too
 	$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: .venv/.installed-dev ## Style and types
-	$(BIN)/ruff check prereg ablate benchmarks tests
-	$(BIN)/ruff format --check --quiet prereg ablate benchmarks tests
+	$(BIN)/ruff check prereg ablate benchmarks docs tests
+	$(BIN)/ruff format --check --quiet prereg ablate benchmarks docs tests
 	$(BIN)/mypy
+
+docs: .venv/.installed-dev ## Build the documentation into build/docs
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs . build/docs
+	@echo "build/docs/index.html"
 
 bench: .venv/.installed-dev ## Measure the promises of performance; NANOGPT=path/to/clone adds the peer
 	$(BIN)/python -m benchmarks
 
 clean: ## Remove the environment and caches; never records, locks or the ledger
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info
+	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .hypothesis *.egg-info

@@ -56,14 +56,7 @@ def test_every_verb_has_help_with_an_example_of_itself(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", sorted(verbs()))
 def test_every_command_is_in_the_table_of_commands(verb: str) -> None:
-    table = COMMANDS[: COMMANDS.index("Exit codes:")]
-    assert f"`{verb.rsplit(maxsplit=1)[-1]}`" in table or f"`ablate {verb.split(maxsplit=1)[0]}" in table
-
-
-def test_every_exit_code_is_explained() -> None:
-    codes = COMMANDS[COMMANDS.index("Exit codes:") :]
-    for code in cli.Exit:
-        assert f"**{int(code)}**" in codes
+    assert f"`{verb.rsplit(maxsplit=1)[-1]}`" in COMMANDS or f"`ablate {verb.split(maxsplit=1)[0]}" in COMMANDS
 
 
 @pytest.mark.parametrize("verb", sorted(set(verbs()) - {"schema", "seal", "corpus add", "corpus fetch"}))
@@ -143,7 +136,12 @@ def test_no_tracked_text_names_a_machine_or_a_registry() -> None:
 
 
 def test_every_relative_link_of_the_docs_leads_to_a_file() -> None:
-    for page in (ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+    for page in (
+        ROOT / "README.md",
+        ROOT / "ARCHITECTURE.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").rglob("*.md"),
+    ):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), (page.name, target)
 

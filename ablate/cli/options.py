@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from enum import IntEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, Self, TypeVar
 
 import typer
 
@@ -24,17 +24,45 @@ Found = TypeVar("Found", bound="BaseModel")
 
 
 class Exit(IntEnum):
-    """How a verb ends. Documented in docs/commands.md."""
+    """How a command ends: its exit code, what that means, and which commands end so."""
 
-    OK = 0
-    BUG = 1
-    DIFFERENT = 1  # of `reproduce`, as diff(1) has it; a bug also prints its traceback
-    MISTAKE = 2
-    INCONCLUSIVE = 3
-    INADMISSIBLE = 4
-    INCOMPLETE = 5
-    UNFINISHED = 6
-    INTERRUPTED = 130
+    OK = 0, "done; of `decide`, a verdict", "every command"
+    BUG = (
+        1,
+        ("a bug in ablate, with its traceback; of `reproduce`, the run differs from its seal"),
+        "every command",
+    )
+    DIFFERENT = BUG
+    MISTAKE = (
+        2,
+        ("bad input: a message says what was found, what is required and what to type next; of `try`, problems"),
+        "every command",
+    )
+    INCONCLUSIVE = 3, "the verdict is inconclusive, or a look was taken after which the study continues", "`decide`"
+    INADMISSIBLE = (
+        4,
+        (
+            "the evidence is inadmissible, so there is no verdict; of `verify`, something frozen has changed, or the "
+            "records of a decided study give no verdict; of `ledger`, the ledger is damaged"
+        ),
+        "`decide`, `verify`, `ledger`",
+    )
+    INCOMPLETE = 5, "some runs failed or are left; of `seal`, a seal is still pending", "`run`, `seal`"
+    UNFINISHED = 6, "planned runs have not ended; nothing was judged or logged", "`decide`"
+    INTERRUPTED = (
+        130,
+        "interrupted by Ctrl-C or SIGTERM; nothing sealed is lost, and the same command resumes",
+        ("every command"),
+    )
+
+    meaning: str
+    of: str
+
+    def __new__(cls, code: int, meaning: str, of: str) -> Self:
+        found = int.__new__(cls, code)
+        found._value_ = code
+        found.meaning, found.of = meaning, of
+        return found
 
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Path of a study file, such as studies/embnorm.yaml.")]

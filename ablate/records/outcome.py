@@ -26,6 +26,19 @@ _WHOSE = {"variant": "string", "seed": "int64"}
 OF_METRICS = _WHOSE | {"step": "int64", "metric": "string", "value": "double"}
 OF_ITEMS = _WHOSE | dict.fromkeys(ITEM_TEXTS, "string") | {"value": "double"}
 """The columns that an outcome is derived from, and their types."""
+MEANS_OF_COLUMNS: Mapping[str, str] = {
+    "study": "the study's id",
+    "registration": "sha256 of the registration",
+    "variant": "the arm",
+    "seed": "the seed",
+    "step": "optimiser steps before the value was measured",
+    "metric": "the metric",
+    "value": "its value; always finite",
+    "task": "the task of the item",
+    "item": "the item's id within its task",
+    "item_sha256": "sha256 of the item's text",
+}
+"""The columns of the sealed tables, for the documentation."""
 _ROWS_AT_ONCE = 1 << 16
 
 

@@ -72,7 +72,7 @@ class Pairing(FrozenModel):
 
 
 class Provenance(GrownModel):
-    """With what the run was made."""
+    """The code, libraries and hardware of a run."""
 
     later_fields = ("layout", "lacking")
 
@@ -109,7 +109,7 @@ class Provenance(GrownModel):
 
 
 class Repeated(FrozenModel):
-    """So many units of so many."""
+    """A count of repeated lines or paragraphs."""
 
     repeated: int
     """Those that occur earlier, exactly alike."""
@@ -183,7 +183,7 @@ class RunRecord(GrownModel):
     status: Status
     """running, done, diverged (an outcome, with its curve kept), or failed (an error of the machine or the code)."""
     attempts: int
-    """Times the run was started, resumptions included."""
+    """How often the run was started, including when it was resumed."""
     resumed_from: tuple[int, ...] = ()
     """Steps at which later attempts resumed the run."""
     config: dict[str, JsonValue]
@@ -197,7 +197,7 @@ class RunRecord(GrownModel):
     pairing: Pairing | None
     """Hashes of what the pair must share; none before the run has begun."""
     provenance: Provenance
-    """With what it was made."""
+    """The code, libraries and hardware it was made with."""
     started_at: str
     """Start of the first attempt, UTC, ISO 8601."""
     ended_at: str | None = None
@@ -216,7 +216,7 @@ class RunRecord(GrownModel):
     """Whether that is the peak since the run began, or since its process did, an upper bound where a process makes
     several runs."""
     mishaps: tuple[str, ...] = ()
-    """What went wrong on the way and was got over, a sentence each: a damaged checkpoint, a start from scratch."""
+    """Problems that the run recovered from, a sentence each: a damaged checkpoint, a start from scratch."""
     error: str | None = None
     """Last line of the error of a failed run."""
     metrics_sha256: str | None = None

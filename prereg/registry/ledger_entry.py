@@ -19,6 +19,155 @@ Event = Literal[
     "imported", "attested", "reported", "reworded", "tuned",
 ]  # fmt: skip
 
+_RUN = {"variant": "its arm", "seed": "its seed"}
+_SEAL = {
+    **_RUN,
+    "status": "`done` or `diverged`",
+    "attempts": "times that the run was started",
+    "metrics_sha256": "sha256 of its metrics.parquet",
+    "outcome_sha256": "sha256 over its repeatable metrics",
+    "items_sha256": "sha256 of its items.parquet, where items were scored",
+    "run_sha256": "sha256 of its run.json",
+}
+_PROMISE = {
+    "lock_sha256": "sha256 of the lock's bytes",
+    "source_sha256": "sha256 of the bytes of the study's file",
+    "file": "the study's file, from the root",
+    "override": "what registration would have refused, and the reason to accept it",
+    "same_runs_as": "other registered studies with the same arms and seeds",
+}
+_LOOK = {"evidence": "sha256 over the sealed records that were read"}
+EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
+    "registered": ("the study was registered for the first time", _PROMISE),
+    "amended": (
+        "the registration was replaced by a changed one",
+        _PROMISE
+        | {
+            "previous": "sha256 of the registration that is replaced",
+            "reason": "why, in the user's words",
+            "evidence": "what was known by then: `none`, `runs started` or `outcomes read`",
+            "failed_runs": "runs that had failed, where they are no evidence",
+            "differences": "field, registered value and value now of every change",
+        },
+    ),
+    "reworded": (
+        "title or question were changed, and nothing else",
+        {
+            "words": "the new title or question",
+            "reason": "why, in the user's words",
+            "file": _PROMISE["file"],
+            "source_sha256": _PROMISE["source_sha256"],
+        },
+    ),
+    "started": (
+        "`ablate run` began to make runs (the first five fields), or one run was started (the others)",
+        {
+            "runs": "runs to be made",
+            "of": "planned runs",
+            "slots": "runs at the same time",
+            "code": "sha256 of the code that runs execute",
+            "trained_again": "runs among them that were sealed before",
+            "part": "the part of several that makes them",
+            **_RUN,
+            "attempt": "which start of this run",
+            "resumed_from": "the step at which it resumes",
+            "made_with": "sha256 of the code, versions and hardware that may change a bit of the result",
+        },
+    ),
+    "breached": (
+        "a run exceeded a limit of its budget; it still counts",
+        _RUN
+        | {
+            "limit": "the field of the budget",
+            "promised": "its value",
+            "measured": "what the run took",
+            "metrics_sha256": _SEAL["metrics_sha256"],
+        },
+    ),
+    "sealed": (
+        "a run ended and was sealed",
+        _SEAL | {"recovered": "true where a later `ablate run` found the run sealed and not in the ledger"},
+    ),
+    "failed": (
+        "a run ended in an error",
+        _RUN | {"error": "its last line", "left_values": "whether it left a value of a claimed metric"},
+    ),
+    "finished": ("every planned run is sealed", {"runs": "how many"}),
+    "imported": (
+        "a run made elsewhere was taken in",
+        _SEAL
+        | {
+            "bound": "whether it names this registration; other runs are exploratory",
+            "note": "where it comes from, in the user's words",
+            "import_sha256": "sha256 over all runs of the same import",
+            "replayed": "true where it was made before the registration",
+        },
+    ),
+    "tuned": (
+        "a pilot's choice was frozen",
+        {
+            "chosen": "arm -> the setting or part chosen",
+            "by": "the metric that chose",
+            "means": "run of the pilot -> mean of that metric",
+            "pilot_runs": "runs that the choice rests on",
+        },
+    ),
+    "looked": (
+        "a planned look of a sequential study was taken",
+        {
+            "look": "which, from 1",
+            "of": "planned looks",
+            "seeds": "seeds that it saw",
+            **_LOOK,
+            "final": "whether it ended the study",
+        },
+    ),
+    "peeked": (
+        "somebody looked at results early",
+        {
+            "reason": "why, in the user's words",
+            "ended": "runs that had ended",
+            "planned": "planned runs",
+            **_LOOK,
+            "took_place": "when, where the look was recorded afterwards",
+        },
+    ),
+    "decided": (
+        "the rule was applied",
+        {
+            "status": "`decided`, `inconclusive` or `inadmissible`",
+            "verdict": "the registered words; null without a verdict",
+            "verdict_sha256": "sha256 of verdict.json",
+            **_LOOK,
+        },
+    ),
+    "reported": (
+        "reports of a decision were written",
+        {
+            "decision": "sha256 of the entry of the decision",
+            "report.md": "sha256 of that page",
+            "report.html": "sha256 of that page",
+            "published": "sha256 of the published figures that they show",
+            "kept": "page -> sha256 before a notice was put on it, where the records are gone",
+        },
+    ),
+    "attested": (
+        "a seal of the lock was made or requested",
+        {
+            "kind": "`ssh`, `rfc3161`, `ots` or `git`",
+            "state": "`made`, or `owed` where it is pending",
+            "lock_sha256": _PROMISE["lock_sha256"],
+            "by": "fingerprint of the key, address of the authority or calendars, or hash of the commit",
+            "file": "the seal's file, from the root",
+            "sha256": "sha256 of that file",
+            "time": "the time that the seal states",
+            "why": "why a pending one could not be had",
+            "git": "of a commit: the state of the repository around the lock",
+        },
+    ),
+}
+"""What each event says, and the fields of its body, for the documentation. A field that does not apply is left out."""
+
 SEALS: tuple[Event, ...] = ("sealed", "imported")
 """The events that bind a run to its hashes: one made here, one brought from elsewhere."""
 

@@ -36,8 +36,19 @@ OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 STATES: tuple[State, ...] = get_args(State)
 """The outcomes of a hypothesis, in the order of OUTCOMES, then what a condition says of a variant."""
 
-_LONGEST = 10_000
-_DEEPEST = 50
+MEANS: Mapping[str, str] = {
+    "supported(H)": "the test of H rejects, at the level left after correction, the null that contradicts the claim",
+    "refuted(H)": "it rejects the null that the claim is true by as much as matters",
+    "inconclusive(H)": "neither: the interval holds effects that would support the claim and effects that would refute "
+    "it, or too few pairs are left",
+    "stable(V)": "of the runs of variant V none diverged and none had a loss spike, by the rule in `stable`",
+}
+"""What makes each question hold."""
+
+LONGEST = 10_000
+"""Characters of a condition."""
+DEEPEST = 50
+"""Levels of `not` and parentheses."""
 _TOKEN = re.compile(r"(?P<mark>[()])|(?P<word>[A-Za-z0-9_.\-]+)|(?P<other>\S)")
 _JOINS = ("and", "or", "not")
 _QUANTIFIERS = ("all", "any")
@@ -132,8 +143,8 @@ Groups = Mapping[str, tuple[str, ...]]
 
 def parse_condition(text: str, groups: Groups = MappingProxyType({})) -> Condition:
     """Read one condition. Raises `RuleError` with a caret under the place."""
-    if len(text) > _LONGEST:
-        raise RuleError(f"a condition of {len(text)} characters", required=f"at most {_LONGEST}")
+    if len(text) > LONGEST:
+        raise RuleError(f"a condition of {len(text)} characters", required=f"at most {LONGEST}")
     if not text.strip():
         raise RuleError(
             "an empty condition",
@@ -199,8 +210,8 @@ class _Parser:
         token = self.take()
         if token.text in ("not", "("):
             self.depth += 1
-            if self.depth > _DEEPEST:
-                raise self.error(token, f"'not' and '(' nested more than {_DEEPEST} deep", "a simpler condition")
+            if self.depth > DEEPEST:
+                raise self.error(token, f"'not' and '(' nested more than {DEEPEST} deep", "a simpler condition")
             if token.text == "not":
                 inner: Condition = Not(self.denied())
             else:

@@ -37,7 +37,8 @@ from prereg.rule.condition import (
 )
 from prereg.rule.diagram import FALSE, TRUE, Diagrams, TooLargeError
 
-_MOST_NAMES = 250
+MOST_NAMES = 250
+"""Hypotheses and variants that a rule asks about."""
 
 
 class DecisionLine(FrozenModel):
@@ -204,10 +205,10 @@ class _Proof:
     ) -> None:
         self.lines = lines
         self.names = _names(conditions)
-        if len(self.names) > _MOST_NAMES:
+        if len(self.names) > MOST_NAMES:
             raise RuleError(
                 f"the rule asks about {len(self.names)} hypotheses and variants",
-                required=f"at most {_MOST_NAMES}",
+                required=f"at most {MOST_NAMES}",
                 where=Where(field=("decision",)),
             )
         self.order = {name: position for position, name in enumerate(self.names)}

@@ -109,7 +109,7 @@ class OverLast(FrozenModel):
     """A metric is read as its mean over the last evaluations of a run."""
 
     last: Annotated[int, Field(ge=2)]
-    """How many evaluations, the one at the last step among them; that at step 0 is never one of them."""
+    """How many evaluations, counted back from the one at the last step; step 0 is never among them."""
 
 
 Read = Literal["final", "best", "area"] | AtStep | OverLast

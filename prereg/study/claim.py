@@ -24,8 +24,7 @@ weights: they sum to zero); it has no right side, and the effect is per unit of 
 Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that
 sum to zero; the effect is always the left side minus the right side. `mean(a, b, c)` weighs its arms equally, and
 `(0.5*a + 0.5*b)` is the mean of two. `+` and `-` stand between spaces, because names of arms may contain hyphens. A
-GROUP
-is the mean of the arms that a factorial of `components` groups: `with:PART`, `without:PART`
+GROUP is the mean of the arms that a factorial of `components` groups: `with:PART`, `without:PART`
 (`prereg.study.designs.components`).
 """
 
@@ -56,6 +55,17 @@ Verb = Literal[
 ]
 VERBS: tuple[PlainVerb, ...] = get_args(PlainVerb)
 """What a study can write."""
+
+MEANS_OF_VERBS: Mapping[str, str] = {
+    "lowers, raises": "the metric is lower, or higher: any effect that way supports it, and ruling out an effect of "
+    "`smallest` that way refutes it",
+    "lowers, raises ... by at least D": "the effect that way is D or more (superiority by a margin)",
+    "lowers ... below C, raises ... above C": "the mean of the arm lies beyond the constant C; one-sided",
+    "changes": "there is an effect, either way",
+    "does_not_worsen": "any harm is smaller than `smallest` (non-inferiority); the metric needs a direction",
+    "does_not_change": "any effect, either way, is smaller than `smallest` (equivalence)",
+}
+"""What each verb claims, for the documentation."""
 
 BEYOND: dict[PlainVerb, str] = {"lowers": "below", "raises": "above"}
 """The word before a constant, by verb."""

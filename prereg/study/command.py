@@ -39,7 +39,7 @@ _MOST_FILES = 2000
 
 
 class MetricsFile(GrownModel):
-    """Where a user's own trainer leaves its metrics."""
+    """Where your own trainer writes its metrics."""
 
     later_fields = ("step", "columns")
 

@@ -41,24 +41,24 @@ class StudyFields(GrownModel):
     question: str = ""
     """The question in a sentence or two."""
     trainer: Literal["gpt", "command"] = "gpt"
-    """The built-in GPT trainer, or a command of the user's own."""
+    """The built-in GPT trainer, or a command of your own."""
     base: Training | dict[str, JsonValue] = Field(default_factory=dict)
-    """The configuration that all variants share: for `trainer: gpt` the fields of Training, for a command any mapping,
-    passed on unchanged."""
+    """The configuration that all variants share: for `trainer: gpt` model, data, optim, budget and numerics; for a
+    command any mapping, passed on unchanged."""
     command: tuple[str, ...] = ()
-    """The user's own trainer, as words; run without a shell. {seed}, {variant}, {python}, {root}, {run_dir} and dotted
-    paths of the arm's configuration, such as {optim.lr}, are filled in. A word "{--amp if optim.amp}" is --amp where
-    that value is true, and left out where it is false."""
+    """Your own trainer, as a list of words; run without a shell. `{seed}`, `{variant}`, `{python}`, `{root}`,
+    `{run_dir}` and dotted paths of the arm's configuration, such as `{optim.lr}`, are filled in. A word
+    `{--amp if optim.amp}` is `--amp` where that value is true, and left out where it is false."""
     working_directory: Literal["run", "root"] = "run"
-    """Where the command starts: in {run_dir}, where its metrics belong, or in the root as the run sees it."""
+    """Where the command starts: in `{run_dir}`, where its metrics belong, or in the root as the run sees it."""
     code: tuple[str, ...] = ()
-    """Files and folders of the user's own trainer, from the root: pinned at registration, like files that the command
-    itself names."""
+    """Files and folders of your own trainer, from the root: pinned at registration, like files that the command itself
+    names."""
     data: tuple[str, ...] = ()
-    """Files and folders that the user's own trainer reads, from the root: pinned at registration, compared before and
-    after each run."""
+    """Files and folders that your own trainer reads, from the root: pinned at registration, compared before and after
+    each run."""
     metrics: MetricsFile = MetricsFile()
-    """Where the user's own trainer writes."""
+    """Where your own trainer writes."""
     variants: dict[Name, Overrides] = Field(default_factory=dict)
     """Arms by name, each a set of dotted overrides of the base."""
     factors: dict[Name, dict[Name, Overrides]] = Field(default_factory=dict)
@@ -70,14 +70,14 @@ class StudyFields(GrownModel):
     baseline: Name
     """The arm that claims compare with unless they say otherwise."""
     seeds: tuple[Seed, ...]
-    """A seed fixes initial weights, batches and dropout, the same for every variant. In a file also `fresh 5`, and with
-    a test without pairs a mapping ARM -> list, kept as `arm_seeds`; here is then every seed once."""
+    """A seed fixes initial weights, batches and dropout, the same for every variant. `fresh 5` takes the lowest five
+    that no registered study uses. With a test without pairs also a mapping ARM -> list, kept as `arm_seeds`."""
     arm_seeds: dict[Name, tuple[Seed, ...]] = Field(default_factory=dict)
-    """Arm -> its seeds, where `seeds` is such a mapping; not written otherwise."""
+    """Arm -> its seeds, where `seeds` is such a mapping: filled in when the study is read, and not written by hand."""
     tune: Tune | None = None
-    """Choose the settings of each arm by a pilot on seeds of its own before the runs that are judged."""
+    """Choose the settings of each arm by a pilot on separate seeds, before the runs that are judged."""
     measure: Measure = Measure()
-    """What is observed."""
+    """What is recorded of each run."""
     stable: Stable = Stable()
     """What counts as an unstable run."""
     on_divergence: Literal["exclude_pair", "rank"] | Ceiling = "exclude_pair"
@@ -86,7 +86,7 @@ class StudyFields(GrownModel):
     hypotheses: dict[Name, Hypothesis]
     """The claims, by name."""
     analysis: Analysis = Analysis()
-    """The tests."""
+    """The tests and their error rates."""
     stopping: Stopping = "fixed"
     """When the number of seeds is settled."""
     decision: tuple[DecisionLine, ...]
@@ -95,7 +95,7 @@ class StudyFields(GrownModel):
     """A list of metrics: shown next to the verdict when several adopting lines hold, deciding nothing. A mapping: they
     decide between two arms, by hypotheses and lines that are written when the study is read."""
     assume: Assume = Assume()
-    """Beliefs for the design."""
+    """Assumptions for the design."""
     checks: tuple[OwnCheck, ...] = ()
     """The study's own checks of admissibility, in addition to the tool's; not written where there are none."""
 

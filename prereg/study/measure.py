@@ -65,9 +65,9 @@ class Harness(FrozenModel):
 
     tasks: Annotated[str, Field(min_length=1, max_length=400)]
     """A task pack (`blimp`, `zorro`, `blimp-prompts`), a folder of tasks, from the root (with a slash in it), or tasks
-    of the harness itself, which want a network: `lm_eval:NAME` or `lm_eval:NAME,NAME`."""
+    of the harness itself, which need a network: `lm_eval:NAME` or `lm_eval:NAME,NAME`."""
     items_per_task: Annotated[int, Field(ge=1)] = 100
-    """The first so many items of each task."""
+    """How many items of each task are scored, from its first."""
     shots: Annotated[tuple[Annotated[int, Field(ge=0, le=64)], ...], Field(min_length=1)] = (0,)
     """Numbers of examples in the prompt. Examples are never among the scored items, and the same for every run."""
     examples_seed: Seed = 1234
@@ -116,9 +116,9 @@ class Inference(FrozenModel):
     batch: Annotated[int, Field(ge=1)] = 16
     """Sequences at once."""
     length: Annotated[int, Field(ge=1)] | None = None
-    """Tokens of each; the model's context if left out."""
+    """Tokens of each sequence; the model's context if left out."""
     repeats: Annotated[int, Field(ge=1)] = 5
-    """Passes, of whose times the median counts; one more before them is not counted."""
+    """Timed passes, after one that is not timed; the median is reported."""
 
 
 class Measure(FrozenModel):
@@ -195,7 +195,7 @@ class Assumption(GrownModel):
 
 
 class Assume(GrownModel):
-    """Beliefs that the design needs; never used by the verdict."""
+    """Assumptions for the design before any data; the verdict never uses them."""
 
     later_fields = ("effects", "metric_correlation", "power_floor")
 
@@ -212,8 +212,8 @@ class Assume(GrownModel):
     """Correlation of the noise of two metrics in one run, each turned so that up is better. Without it, the
     false-positive rate of the whole rule is the largest over correlations from 0 to 1."""
     power_floor: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.5
-    """Registration is refused where a claim that the decision needs has less power than this, unless the reason for
-    going on is put on record."""
+    """Registration is refused where a claim that the decision needs has less power than this, unless you give a
+    reason, which goes on record."""
 
     def of(self, metric: str) -> Assumption | None:
         """What is assumed of a metric; of one task's what is assumed of each task, if nothing is of this one."""

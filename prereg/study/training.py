@@ -69,8 +69,8 @@ class Model(FrozenModel):
     a learned scalar that starts at zero (ReZero, Bachlechner et al. 2021)."""
     init: Literal["gpt2", "small_embedding", "torch"] | NormalInit = "gpt2"
     """Initial matrices. `gpt2`: normal(0, 0.02), those into the residual stream by 1 / sqrt(2 x layers) smaller
-    (Radford et al. 2019); `small_embedding`: the same with embeddings at 1e-4 (SmallInit, Peng 2021); `torch`: what
-    PyTorch's layers start from when nobody says otherwise, embeddings normal(0, 1), linear layers and their biases
+    (Radford et al. 2019); `small_embedding`: the same with embeddings at 1e-4 (SmallInit, Peng 2021); `torch`: the
+    defaults of PyTorch's layers, embeddings normal(0, 1), linear layers and their biases
     uniform within 1 / sqrt(inputs) (LeCun et al. 1998); `{normal: S}`: all matrices normal(0, S)."""
     dropout: Share = 0.0
     """Dropout on embeddings, attention weights and residual branches (Srivastava et al. 2014)."""
@@ -120,7 +120,7 @@ class TokenizerFile(FrozenModel):
 
 
 class Data(FrozenModel):
-    """What the model reads."""
+    """The text that a model is trained on, and how it becomes tokens."""
 
     corpus: str = "toy"
     """Name of a corpus (`ablate corpus list`)."""
@@ -131,7 +131,7 @@ class Data(FrozenModel):
     `val/bits_per_byte/SOURCE` over that of one. A source of weight 0 is validated and never trained on: arms that list
     the same sources share tokenizer and validation text, whatever their weights."""
     tokenizer: Literal["char", "own"] | Bpe | TokenizerFile = "char"
-    """`char`: one token a character; `{bpe: N}`: byte-level BPE with N entries, trained on the training split only;
+    """`char`: one token per character; `{bpe: N}`: byte-level BPE with N entries, trained on the training split only;
     `{file: tokenizer.json}`: a tokenizer that exists, as Hugging Face stores it; `own`: the token ids that a corpus of
     shards is stored as."""
     validation: Annotated[float, Field(gt=0.0, le=0.5)] | Literal["own"] = 0.1
@@ -155,7 +155,7 @@ class Data(FrozenModel):
 
 
 class Optim(FrozenModel):
-    """How the weights move."""
+    """How the weights are trained."""
 
     name: Literal["adamw", "adam", "sgd", "muon"] = "adamw"
     """AdamW (Loshchilov and Hutter 2019) decays matrices only; Adam (Kingma and Ba 2015) takes no decay; SGD with
@@ -179,8 +179,8 @@ class Optim(FrozenModel):
     decay: Annotated[float, Field(gt=0.0, le=1.0)] = 0.2
     """Share of all steps over which `wsd` falls."""
     ema: Annotated[float, Field(ge=0.0, lt=1.0)] = 0.0
-    """Decay a step of an exponential moving average of the weights, which then is what is evaluated and kept (Polyak
-    and Juditsky 1992); 0 evaluates the weights themselves."""
+    """Decay per step of an exponential moving average of the weights; the average is then evaluated and kept (Polyak
+    and Juditsky 1992). 0 evaluates the weights themselves."""
 
     @model_validator(mode="after")
     def _adam_has_no_decay(self) -> Self:
@@ -195,19 +195,20 @@ class Budget(FrozenModel):
     steps: Positive = 300
     """Optimiser steps. Where `tokens` is given and this is not, as many as make up the tokens."""
     batch: Positive = 16
-    """Sequences a step; a step consumes batch x context tokens."""
+    """Sequences per step; a step consumes batch x context tokens."""
     tokens: Positive | None = None
-    """Tokens a run consumes: instead of steps, or a check on them, since steps x batch x context must then give just
-    this many. It holds for every arm: one that changes batch or context takes the steps that make up the same tokens,
-    unless it sets its own steps."""
+    """Tokens that a run consumes, in place of steps; where both are given, steps x batch x context must equal it. It
+    holds for every arm: one that changes batch or context takes as many steps as make up the same tokens, unless it
+    sets its own steps."""
     max_memory_gib: Annotated[float, Field(gt=0.0)] | None = None
-    """A promise about cost, in GiB: the most resident memory that the process may take while it holds a run. Measured
-    for every run; a run that takes more goes on, and a breach is an event of the study, listed next to the verdict."""
+    """A promise about cost, in GiB: the largest resident memory of the process while it makes a run. Measured for every
+    run; a run that exceeds it continues, and the breach is logged and listed next to the verdict."""
     max_wall_s: Annotated[float, Field(gt=0.0)] | None = None
-    """The same for time, in seconds from the moment a process takes a run to its seal, over all attempts."""
+    """A promise about time, in seconds from the moment a process takes a run to its seal, over all attempts; a breach
+    is treated likewise."""
     micro_batch: Positive | None = None
-    """Sequences computed at once; must divide the batch. The gradient stays that of the whole batch, summed over
-    micro-batches (gradient accumulation), which moves rounding alone. If left out, the whole batch at once."""
+    """Sequences computed at once; must divide the batch. The gradient is still that of the whole batch, summed over
+    micro-batches (gradient accumulation), which changes rounding only. If left out, the whole batch at once."""
 
     @model_validator(mode="after")
     def _micro_batches_are_equal(self) -> Self:
@@ -217,7 +218,7 @@ class Budget(FrozenModel):
 
 
 class Numerics(GrownModel):
-    """With which arithmetic."""
+    """The arithmetic of a run."""
 
     later_fields = ("compile",)
 
@@ -227,14 +228,14 @@ class Numerics(GrownModel):
     """Same seed, same machine, same bits: deterministic kernels only."""
     recompute: Literal["none", "blocks"] = "none"
     """What the backward pass computes again instead of keeping it: nothing, or the inside of each block, of which only
-    the input is kept (activation checkpointing, Chen et al. 2016). It moves no bit, and costs one forward pass more."""
+    the input is kept (activation checkpointing, Chen et al. 2016). It changes no bit, and costs another forward pass."""
     compile: bool = False
-    """Whether forward and backward pass are compiled by torch.compile, without our own CPU kernels. It moves the last
-    bits, and needs a C++ compiler or Triton. Without dropout, and with runs trained one by one on one device."""
+    """Whether forward and backward pass are compiled by torch.compile, without our own CPU kernels. It changes the
+    last bits, and needs a C++ compiler or Triton. Without dropout, and with runs trained one by one on one device."""
 
 
 class Training(FrozenModel):
-    """One run's whole configuration, seed apart."""
+    """The whole configuration of a run, except its seed."""
 
     model: Model = Model()
     """The model."""
@@ -243,7 +244,7 @@ class Training(FrozenModel):
     optim: Optim = Optim()
     """The optimiser and its schedule."""
     budget: Budget = Budget()
-    """The length of a run."""
+    """The length of a run, and limits of its cost."""
     numerics: Numerics = Numerics()
     """The arithmetic."""
 

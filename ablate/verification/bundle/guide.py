@@ -22,7 +22,7 @@ README, FIGURES = "README.txt", "figures/"
 _CHART = re.compile(rb"<svg xmlns=\"http://www\.w3\.org/2000/svg\".*?</svg>", re.DOTALL)
 _LABEL = re.compile(rb'aria-label="([^"]*)"')
 _WIDTH = 78
-_KINDS = (
+KINDS = (
     ("MANIFEST.json", "every other file with its sha256 and size, and a hash over all of that"),
     (README, "this text"),
     ("studies/{study}.yaml", "the study, as its authors wrote it"),
@@ -153,7 +153,7 @@ def _verdict(decision: Decision | None) -> str:
 
 
 def _listing(files: Sequence[str], study: str) -> list[str]:
-    said = {name.format(study=study): text for name, text in _KINDS}
+    said = {name.format(study=study): text for name, text in KINDS}
     runs = [name for name in files if name.startswith("data/runs/")]
     figures = [name for name in files if name.startswith(FIGURES)]
     more = [name for name in files if name not in said and name not in runs and name not in figures]

@@ -1,19 +1,17 @@
-"""Every metric on one page, from the table in `prereg.metrics.catalogue`: `python -m prereg.metrics.page
-docs/metrics.md`."""
+"""docs/metrics.md: every metric, from the table in `prereg.metrics.catalogue`."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 
+from docs.generator.markdown import NOTE, table
 from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TOKEN_CLASSES, Metric
-from prereg.registry.disk import write_whole
 
 _HEAD = """# Metrics
 
-Every metric that the built-in trainer records. This page is written by `python -m prereg.metrics.page docs/metrics.md`
-from the table in `prereg/metrics/catalogue.py`; a test compares the two.
+{note}
+
+Every metric that the built-in trainer records, from the table in `prereg/metrics/catalogue.py`.
 
 A study names the suites it wants: `measure.suites` at every evaluation (each `measure.every` steps, at step 0 and at
 the last step), `measure.at_end` at the last step alone. By default it records loss, activations, gradients and
@@ -46,13 +44,14 @@ The rest are numbers of a run, judged over seeds:
 
 `measure.own` names a function of yours; its name, unit and direction are what the study says, its source is registered
 by hash, and code that has changed since is not executed. One that takes longer than its `limit_s`, an hour unless the
-study says otherwise, is ended, and the run fails. See `OwnMetric` in `ablate schema`.
+study says otherwise, is ended, and the run fails. Its fields: [the
+study file](reference/study-file.md#measureown).
 """
 
 
-def metric_page() -> str:
+def metrics_page() -> str:
     """The whole page."""
-    sections = [_HEAD.format(classes=", ".join(kind.replace("_", " ") for kind in TOKEN_CLASSES))]
+    sections = [_HEAD.format(note=NOTE, classes=", ".join(kind.replace("_", " ") for kind in TOKEN_CLASSES))]
     for name, suite in SUITES.items():
         about = suite.about[0].upper() + suite.about[1:]
         only = " It can only be measured at the last step." if suite.only_at_end else ""
@@ -71,16 +70,10 @@ def _table(metrics: Iterable[Metric], columns: int = 6) -> str:
             f"`{one.name}`",
             one.unit or "-",
             one.better,
-            # A bar would end the cell.
-            one.definition.replace("|", "\\|"),
+            one.definition,
             one.reference or "-",
             "yes" if one.repeatable else "no",
         )
         for one in metrics
     ]
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line[:columns])} |" for line in lines) + "\n"
-
-
-if __name__ == "__main__":
-    write_whole(Path(sys.argv[1]), metric_page().encode())
+    return table(head[:columns], [row[:columns] for row in rows])

@@ -1,0 +1,61 @@
+"""How Sphinx builds the site (`make docs`): its source is the repository, so that a link works here and on a code host.
+
+What is a page: the Markdown of docs/, and of the root and the reports what those pages link to. A link to any other
+file gives that file to download.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from docutils import nodes
+
+ROOT = Path(__file__).resolve().parents[1]
+
+project = html_title = "ablate"
+extensions = ["myst_parser"]
+root_doc = "docs/index"
+include_patterns = ["*.md", "docs/**.md", "reports/*.md", "reports/bench/*.md"]
+exclude_patterns = ["build", "data", ".*"]
+myst_heading_anchors = 4
+smartquotes = False
+html_theme = "furo"
+html_use_index = False
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+
+
+def _without_empty_globs(app: Any, docname: str, source: list[str]) -> None:
+    """Sphinx warns of a pattern in the table of contents that no page fits; here a kind of page may have none yet."""
+    if docname == app.config.root_doc:
+        kept = [
+            line
+            for line in source[0].splitlines()
+            if not re.fullmatch(r"[\w/-]+\*", line) or any((ROOT / "docs").glob(f"{line}.md"))
+        ]
+        source[0] = "\n".join(kept) + "\n"
+
+
+def _mark_tables_of_fields(_app: Any, document: nodes.document) -> None:
+    """Tables that end in a meaning get a class: on a phone their rows are stacked (static/site.css)."""
+    for table in document.findall(nodes.table):
+        for head in table.findall(nodes.thead):
+            if head.astext().split()[-1:] == ["meaning"]:
+                table["classes"].append("fields")
+
+
+def _lead_to_the_first_page(app: Any, error: Exception | None) -> None:
+    """The folder opens at its index, which lies in docs/ as its source does."""
+    if error is None:
+        target = f"{app.config.root_doc}.html"
+        page = f'<!DOCTYPE html><title>ablate</title><meta http-equiv="refresh" content="0; url={target}">'
+        (Path(app.outdir) / "index.html").write_text(f'{page}<a href="{target}">ablate</a>\n', encoding="utf-8")
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", _without_empty_globs)
+    app.connect("doctree-read", _mark_tables_of_fields)
+    app.connect("build-finished", _lead_to_the_first_page)
