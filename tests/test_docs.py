@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from own_trainer import OwnHouse, own_document
 
 from ablate import api, cli
 from ablate.judge.stats import t_power
@@ -23,8 +22,6 @@ from prereg.documents.published import (
     published_from_document,
 )
 from prereg.registry.paths import PUBLISHED_SUFFIX
-from prereg.study.designs.per_task import said_once
-from prereg.study.load import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -144,31 +141,6 @@ def test_every_relative_link_of_the_docs_leads_to_a_file() -> None:
     ):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
             assert (page.parent / target).exists(), (page.name, target)
-
-
-def test_the_designs_page_shows_studies_that_are_valid(tmp_path: Path) -> None:
-    """Every fragment, put into the study of a script, is checked; what it leaves out is that study's."""
-    fragments = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "designs.md").read_text(), re.DOTALL)
-    assert len(fragments) >= 8
-    house = OwnHouse(tmp_path / "house")
-    for fragment in fragments:
-        given = yaml.safe_load(fragment)
-        document = own_document(**given)
-        if "factors" in given:
-            del document["variants"]
-        if "components" in given:
-            for written in ("variants", "baseline", "hypotheses", "decision"):
-                del document[written]
-        if "hypotheses" in given and "decision" not in given:
-            first = next(iter(given["hypotheses"]))
-            document["decision"] = [{"verdict": "yes", "when": f"supported({first})"}, {"verdict": "inconclusive"}]
-        if "harness" in given.get("measure", {}):
-            for task in ("first", "second"):
-                (house.path / "tasks" / "mine").mkdir(parents=True, exist_ok=True)
-                (house.path / "tasks" / "mine" / f"{task}.jsonl").write_text("")
-        study = load_study(house.write(document)).study
-        stated = study.components.of_one_part() if study.components else given.get("hypotheses", ["gain"])
-        assert set(stated) <= set(said_once(study)), fragment
 
 
 def test_the_seeds_of_the_designs_page_are_those_that_power_needs() -> None:
