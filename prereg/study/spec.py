@@ -27,7 +27,6 @@ from pydantic import (
 )
 
 from prereg.errors import SpecError
-from prereg.frozen import GrownModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better, Metric, task_of
 from prereg.rule.condition import contradictions
 from prereg.rule.rule import DecisionLine, Rule
@@ -51,6 +50,7 @@ from prereg.study.sizes import WIDTH, Count, Match, resolved
 from prereg.study.training import Training
 from prereg.study.validate import check_promises
 from prereg.text import unit_of
+from prereg.yaml_model import YamlModel
 
 Overrides = dict[str, JsonValue]
 
@@ -58,7 +58,7 @@ Overrides = dict[str, JsonValue]
 _MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 
-class Study(GrownModel):
+class Study(YamlModel):
     """One pre-registered comparison of training configurations."""
 
     model_config = ConfigDict(json_schema_extra=components_write_the_rest)
