@@ -26,7 +26,7 @@ ROOMS: dict[str, set[str]] = {
     "ablate.client": set(),
     "ablate.huggingface": {"ablate.client", "transformers"},
     # What `decide` returns: shows a decision in a notebook, and computes nothing.
-    "ablate.notebook": {"ablate.judge", "ablate.reporting", "prereg", "altair", "pandas", "rich"},
+    "ablate.notebook": {"ablate.notebook", "ablate.judge", "ablate.reporting", "prereg", "altair", "pandas", "rich"},
     "ablate.__main__": {"ablate.cli"},
     "ablate.cli": {"*"},
     "ablate.api": {"*"},

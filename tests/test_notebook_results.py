@@ -22,7 +22,7 @@ from report_samples import ENDINGS, LOSS, Ending, told
 
 import ablate
 from ablate.api.judging import JudgedFrame
-from ablate.notebook import Decided
+from ablate.notebook.results import Decided
 from ablate.reporting.context import NOT_TO_BE_USED
 from ablate.reporting.exports import frames
 from ablate.reporting.exports.csv_files import csv_files

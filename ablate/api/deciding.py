@@ -19,7 +19,7 @@ from ablate.api.context import (
     with_evidence,
 )
 from ablate.api.exporting import PAGES, known_forms, pages, refuse_forms, told, write_forms
-from ablate.notebook import Decided
+from ablate.notebook.results import Decided
 from prereg.errors import EvidenceError, Where
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import write_whole

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from ablate.notebook import Results
+from ablate.notebook.results import Results
 from prereg.errors import EvidenceError, SpecError, nearest
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from prereg.text import listed
 
 if TYPE_CHECKING:
     from ablate.judge.verdict import Decision
-    from ablate.notebook import Decided
+    from ablate.notebook.results import Decided
     from ablate.records.comparison import Reproduction
     from ablate.records.evidence import Evidence
     from ablate.records.run_record import RunRecord
@@ -320,7 +320,7 @@ def report_bundle(path: Path, out: Path | None = None) -> tuple[BundleCheck, tup
 def results_of_bundle(path: Path) -> Decided:
     """The decision of a bundle, judged again from its records. Raises `EvidenceError` where it has a fault or none."""
     from ablate.api.exporting import told
-    from ablate.notebook import Decided
+    from ablate.notebook.results import Decided
     from ablate.verification.bundle.check import check_bundle as check
     from prereg.documents.published import load_published
 

@@ -26,6 +26,7 @@ from prereg.registry.disk import write_whole
 
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
+    from ablate.notebook.design import ShownDesign
     from prereg.documents.source import Source
     from prereg.registry.amendments import Amendment
     from prereg.registry.ledger_entry import Entry
@@ -34,19 +35,21 @@ if TYPE_CHECKING:
 Registered = TypeVar("Registered")
 
 
-def design(study: StudySource, *, root: Path | None = None, pilot: str | None = None) -> Design:
+def design(study: StudySource, *, root: Path | None = None, pilot: str | None = None) -> ShownDesign:
     """Operating characteristics of a study's registered rule, by simulation: of a file, or of a study in memory.
 
     Raises `StudyError` for a study that this version cannot carry out, and for a `pilot` of a study without a file.
     """
+    from ablate.notebook.design import ShownDesign
+
     if pilot is not None or isinstance(study, (str, Path)):
-        return characterise(check(study, root), pilot=pilot)
+        return ShownDesign.of(characterise(check(study, root), pilot=pilot))
     from ablate.api.support import require_supported
     from ablate.judge.design.characteristics import design as simulate
 
     given = load(study)
     require_supported(given)
-    return simulate(given)
+    return ShownDesign.of(simulate(given))
 
 
 def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
