@@ -1,15 +1,25 @@
 """ablate: pre-registered, paired, honestly judged ablation studies.
 
-The few names a notebook needs: `load`, `design`, `register`, `run` (with `RunOptions`), `peek`, `decide`, `report`, and
-`judge_frame` for a table of results; and those that a training script needs: `config`, `log`, `must_match`, `seed`.
-Importing this package loads none of the heavy libraries; each function imports what it needs when it is called.
+What a notebook needs: `Study` (`from_yaml`, `to_yaml`), `load`, `design`, `register`, `run` (with `RunOptions`),
+`status`, `peek`, `decide`, `results` (the last decision again), `report`, `StudyError`, and `judge_frame` for a table
+of results. A study is the path of its file, a `Study`, or a mapping. What a training script needs: `config`, `log`,
+`must_match`, `seed`. Importing this package loads none of the heavy libraries; each function imports what it needs.
 """
 
-from ablate.api import RunOptions, decide, design, judge_frame, load, peek, register, report, run
+from typing import TYPE_CHECKING, Any
+
+from ablate.api import RunOptions, decide, design, judge_frame, load, peek, register, report, results, run
 from ablate.client import config, log, must_match, seed
+from prereg.errors import StudyError
+
+if TYPE_CHECKING:
+    from ablate.api.status import status
+    from prereg.study.spec import Study
 
 __all__ = [
     "RunOptions",
+    "Study",
+    "StudyError",
     "config",
     "decide",
     "design",
@@ -20,6 +30,25 @@ __all__ = [
     "peek",
     "register",
     "report",
+    "results",
     "run",
     "seed",
+    "status",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """`Study` and `status`, whose modules load pydantic."""
+    if name == "Study":
+        from prereg.study.spec import Study
+
+        return Study
+    if name == "status":
+        from ablate.api.status import status
+
+        return status
+    raise AttributeError(f"module 'ablate' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -28,7 +28,7 @@ _MOST_MARKS = 30  # as the stream-safe text format of Unicode (UAX 15, section 1
 _LARGEST_INT = 2**53 - 1
 
 # Plain scalars by the core schema (YAML 1.2.2, section 10.3.2); the first that fits decides.
-_CORE: tuple[tuple[re.Pattern[str], Callable[[str], bool | int | float | None]], ...] = (
+CORE: tuple[tuple[re.Pattern[str], Callable[[str], bool | int | float | None]], ...] = (
     (re.compile(r"null|Null|NULL|~|"), lambda text: None),
     (re.compile(r"true|True|TRUE"), lambda text: True),
     (re.compile(r"false|False|FALSE"), lambda text: False),
@@ -209,7 +209,7 @@ class _Builder:
         if not event.implicit[0]:  # in quotes, or a block of text
             _check_text(text, _line(event))
             return text
-        read = next((read for pattern, read in _CORE if pattern.fullmatch(text)), None)
+        read = next((read for pattern, read in CORE if pattern.fullmatch(text)), None)
         if read is None:
             return text
         plain = read(text)

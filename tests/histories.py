@@ -26,9 +26,9 @@ from own_trainer import OwnHouse
 from pydantic import JsonValue
 
 from ablate import api
-from ablate.api.deciding import Decided
 from ablate.api.status import read_status
 from ablate.judge.verdict import Check
+from ablate.notebook.results import Decided
 from ablate.records.outcome import outcome_hash
 from ablate.records.store import Row, RunFolder, parquet_bytes
 from ablate.reporting import html as html_room

@@ -21,10 +21,12 @@ ROOMS: dict[str, set[str]] = {
     "prereg": {"prereg", "pydantic", "yaml", "rfc8785"},
     # The formats of timestamps belong to well-kept libraries, loaded only when a seal is made or looked at.
     "prereg.seals": {"prereg", "pydantic", "rfc3161_client", "cryptography", "opentimestamps"},
-    "ablate": {"ablate.api", "ablate.client"},
+    "ablate": {"ablate.api", "ablate.client", "prereg"},
     # Imported by a user's training script.
     "ablate.client": set(),
     "ablate.huggingface": {"ablate.client", "transformers"},
+    # What `decide` returns: shows a decision in a notebook, and computes nothing.
+    "ablate.notebook": {"ablate.notebook", "ablate.judge", "ablate.reporting", "prereg", "altair", "pandas", "rich"},
     "ablate.__main__": {"ablate.cli"},
     "ablate.cli": {"*"},
     "ablate.api": {"*"},

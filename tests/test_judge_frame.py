@@ -32,7 +32,7 @@ def test_a_paired_claim_has_the_numbers_of_scipy(frame: pd.DataFrame) -> None:
     row = found.table.iloc[0]
     assert row["p"] == pytest.approx(paired.pvalue, rel=1e-9) and row["n"] == 5 and row["test"] == "paired t"
     assert (row["low"], row["high"]) == pytest.approx(tuple(paired.confidence_interval()), rel=1e-9)
-    assert str(found).startswith(LABEL) and LABEL in found._repr_html_() and "n = 5" in str(found)
+    assert str(found).startswith(LABEL) and "n = 5" in str(found)
 
 
 def test_without_pairs_it_is_welch_and_several_claims_are_corrected_by_holm(frame: pd.DataFrame) -> None:
@@ -59,7 +59,7 @@ def test_a_run_that_is_missing_is_noted_and_one_that_diverged_or_ended_early_is_
         return ablate.judge_frame(table, claim, smallest=0.02, arm="arm", step="epoch")
 
     without = judged(frame[~lost])
-    assert without.findings[0].n == 4 and "seed 4 is left out" in str(without)
+    assert without.judged[0].n == 4 and "seed 4 is left out" in str(without)
     with pytest.raises(StudyError, match="dropout, seed 4, has no finite valid_loss"):
         judged(frame.assign(valid_loss=frame["valid_loss"].where(~lost)))
     with pytest.raises(StudyError, match="seed 4, ends at step 2, and other runs at 3"):
@@ -70,10 +70,8 @@ def test_the_baseline_is_the_arm_of_the_first_row_in_any_order_of_steps(frame: p
     with pytest.raises(StudyError, match="no rows"):
         ablate.judge_frame(frame[:0], "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch")
     turned = frame.sort_values("epoch", ascending=False, kind="stable")
-    (finding,) = ablate.judge_frame(
-        turned, "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch"
-    ).findings
-    (given,) = ablate.judge_frame(frame, "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch").findings
+    (finding,) = ablate.judge_frame(turned, "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch").judged
+    (given,) = ablate.judge_frame(frame, "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch").judged
     assert finding.estimate is not None and given.estimate is not None
     assert finding.estimate.difference == given.estimate.difference
 

@@ -8,7 +8,6 @@ from ablate.api.clusters import run_on_ray, submit
 from ablate.api.context import (
     StudyContext,
     check,
-    find_vocabulary,
     load,
     open_study,
     pin_code,
@@ -18,11 +17,11 @@ from ablate.api.context import (
     utc_now,
 )
 from ablate.api.creating import new, templates
-from ablate.api.deciding import decide, report
+from ablate.api.deciding import decide, report, results
 from ablate.api.exporting import export_model, report_index
 from ablate.api.judging import judge_frame
 from ablate.api.peeking import peek, record_look
-from ablate.api.planning import plan_at_scale, plan_runs
+from ablate.api.planning import find_vocabulary, plan_at_scale, plan_runs
 from ablate.api.proof import bundle, check_bundle, report_bundle, reproduce
 from ablate.api.registering import (
     amend,
@@ -71,6 +70,7 @@ __all__ = [
     "reproduce",
     "require_pinned",
     "require_registered",
+    "results",
     "run",
     "run_on_ray",
     "save",

@@ -7,7 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import Clock, check, require_pinned, utc_now
+from ablate.api.context import (
+    Clock,
+    StudySource,
+    check,
+    require_pinned,
+    utc_now,
+)
 from ablate.api.registering import register
 from ablate.api.running import Ran, one_by_one, run, runs_left
 from ablate.runner.options import RunOptions
@@ -46,7 +52,7 @@ class Submitted:
 
 
 def submit(
-    path: str | Path,
+    study: StudySource,
     options: RunOptions = RunOptions(),  # noqa: B008
     *,
     flags: Sequence[str] = (),
@@ -62,8 +68,8 @@ def submit(
     from ablate.runner.slurm import read_settings
     from ablate.runner.slurm import submit as submit_parts
 
-    settings = read_settings(check(Path(path), root).root, flags)
-    ready = _prepared(Path(path), options, root=root, now=now, accepted=accept_underpowered, pilot=pilot)
+    settings = read_settings(check(study, root).root, flags)
+    ready = _prepared(study, options, root=root, now=now, accepted=accept_underpowered, pilot=pilot)
     job = None
     if ready.left:
         name = ready.registration.study.study
@@ -73,7 +79,7 @@ def submit(
 
 
 def run_on_ray(
-    path: str | Path,
+    study: StudySource,
     options: RunOptions = RunOptions(),  # noqa: B008
     *,
     watcher: Watcher,
@@ -90,28 +96,28 @@ def run_on_ray(
     """
     from ablate.runner.ray_cluster import run_parts
 
-    ready = _prepared(Path(path), options, root=root, now=now, accepted=accept_underpowered, pilot=pilot)
+    ready = _prepared(study, options, root=root, now=now, accepted=accept_underpowered, pilot=pilot)
     if ready.left:
         slots = () if options.slots is not None else ("--slots", "1")
         run_parts((*ready.words, *slots), tasks=tasks, left=ready.left, address=address, note=watcher.note)
-        left = _prepared(Path(path), options, root=root, now=now, accepted=accept_underpowered, pilot=pilot).left
+        left = _prepared(study, options, root=root, now=now, accepted=accept_underpowered, pilot=pilot).left
         if left:
             raise RunError(
                 f"the tasks have ended, and {left} runs are not sealed",
                 required="runs that end well",
-                fix=f"ablate status {path}, then the same command again",
+                fix="ablate status STUDY, then the same command again",
             )
-    return run(path, options, root=root, watcher=watcher, now=now)
+    return run(study, options, root=root, watcher=watcher, now=now)
 
 
 def _prepared(
-    path: Path, options: RunOptions, *, root: Path | None, now: Clock, accepted: str | None, pilot: str | None
+    study: StudySource, options: RunOptions, *, root: Path | None, now: Clock, accepted: str | None, pilot: str | None
 ) -> Prepared:
     from ablate.runner.layout import Spread
     from prereg.registry.plan import planned_runs
     from prereg.registry.registration import load_registration
 
-    context = check(path, root)
+    context = check(study, root)
     if options.part is not None:
         raise RunError("--part with --on", required="one of them: each task is a part", fix="leave --part out")
     options = replace(one_by_one(replace(options, part="1/1"), context.study), part=None)

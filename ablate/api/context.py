@@ -8,19 +8,19 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from prereg.errors import (
     CorpusError,
     EvidenceError,
     RegistrationError,
-    RunError,
     StudyError,
+    StudyFileError,
     UnsupportedError,
     Where,
-    missing_gpt,
 )
 from prereg.registry.paths import Root
+from prereg.text import listed
 
 if TYPE_CHECKING:
     from ablate.data.reading import Reading, Tokenizer
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 Clock = Callable[[], str]
 Answer = TypeVar("Answer")
+StudySource: TypeAlias = "str | Path | Study | Mapping[str, Any]"
+"""The path of a study's file, the study itself, or the plain data of one."""
 
 
 def utc_now() -> str:
@@ -53,12 +55,18 @@ class StudyContext:
         return self.loaded.study
 
 
-def open_study(path: Path, root: Path | None = None) -> StudyContext:
-    """Read a study file; a bare name is looked for under `studies/`. What was registered from its bytes holds."""
+def open_study(study: StudySource, root: Path | None = None) -> StudyContext:
+    """Read a study file; a bare name is looked for under `studies/`, and so is the file of a study in memory, which
+    must say the same. What was registered from its bytes holds.
+
+    Raises `StudyFileError` where a study in memory has no file, or another one.
+    """
     from prereg.registry.history import as_registered
     from prereg.registry.registration import load_registration
     from prereg.study.load import load_study
 
+    given = None if isinstance(study, (str, Path)) else load(study)
+    path = Path(study) if isinstance(study, (str, Path)) else _file_of(load(study), root)
     if path.suffix not in (".yaml", ".yml") and not path.exists():
         path = (root or Path()) / "studies" / f"{path.name}.yaml"
     loaded, found = load_study(path, root), Root.find(path, root)
@@ -66,22 +74,58 @@ def open_study(path: Path, root: Path | None = None) -> StudyContext:
         registered = load_registration(found, loaded.study.study)
     except StudyError:
         registered = None  # whatever needs the registration says what is wrong with it
-    return StudyContext(path, found, loaded if registered is None else as_registered(registered, loaded))
+    context = StudyContext(path, found, loaded if registered is None else as_registered(registered, loaded))
+    if given is not None and given not in (loaded.study, context.study):
+        _refuse_other(given, context)
+    return context
 
 
-def load(path: str | Path) -> Study:
-    """The study of a file, resolved and checked."""
-    return open_study(Path(path)).study
+def load(study: StudySource) -> Study:
+    """The study of a file, resolved and checked; a study as it is, and that of a mapping. Raises `StudyError`."""
+    if isinstance(study, (str, Path)):
+        return open_study(study).study
+    from prereg.study.spec import Study
+    from prereg.yaml_model import study_in_memory
+
+    return study if isinstance(study, Study) else study_in_memory(study)
 
 
-def check(path: Path, root: Path | None = None) -> StudyContext:
+def _file_of(study: Study, root: Path | None) -> Path:
+    """Where the file of a study in memory lies. Raises `StudyFileError` where it is not there."""
+    try:
+        path = Root.around(Path(), root).study(study.study)
+    except StudyFileError:
+        path = Path().resolve() / "studies" / f"{study.study}.yaml"
+    path = path.relative_to(Path().resolve()) if path.is_relative_to(Path().resolve()) else path
+    if not path.is_file():
+        raise StudyFileError(
+            f"study '{study.study}' is in memory alone, and {path} is not there",
+            required="a file, which is what is registered",
+            fix=f'study.to_yaml("{path}")',
+        )
+    return path
+
+
+def _refuse_other(given: Study, context: StudyContext) -> None:
+    from prereg.registry.history import differing_fields
+
+    fields = listed([one.field for one in differing_fields(context.study, given)][:5])
+    raise StudyFileError(
+        f"this study is not the one in memory, which differs in {fields}",
+        required="the same study in the file, which is what is registered",
+        fix=f'study.to_yaml("{context.path}", replace=True); or give the path',
+        where=Where(file=context.path),
+    )
+
+
+def check(study: StudySource, root: Path | None = None) -> StudyContext:
     """Everything that can be known without reading a corpus: the file is well formed, and
     this version can carry it out; a study that is not registered yet names known corpora."""
     from ablate.api.support import require_known_corpora, require_supported, require_tokenizer_files
     from prereg.metrics.user_code import pin_checks
     from prereg.registry.registration import load_registration
 
-    context = open_study(path, root)
+    context = open_study(study, root)
     placed(context, lambda: require_supported(context.study))
     if context.study.trainer == "gpt" and load_registration(context.root, context.study.study) is None:
         placed(context, lambda: require_known_corpora(context.study, context.root))
@@ -210,24 +254,6 @@ def _different(readings: Mapping[str, Reading]) -> list[Tokenizer]:
     return list({reading.tokenizer.sha256: reading.tokenizer for reading in readings.values()}.values())
 
 
-def find_vocabulary(context: StudyContext) -> int | None:
-    """Number of tokens of a corpus that is here and read by its characters, or of a tokenizer file; else none."""
-    from ablate.data.corpora import Library
-    from ablate.data.tokenizers import CharTokenizer
-    from prereg.study.tokenizer_file import read_tokenizer
-    from prereg.study.training import TokenizerFile
-
-    data = context.study.training(context.study.baseline).data
-    if isinstance(data.tokenizer, TokenizerFile):
-        return read_tokenizer(context.root.path, data.tokenizer.file).size
-    if data.tokenizer != "char" or data.mixture is not None:
-        return None
-    try:
-        return CharTokenizer.of(Library.of(context.root.corpora).find(data.corpus).text).size
-    except CorpusError:
-        return None
-
-
 @dataclass(frozen=True)
 class Pinned:
     """What the names in a study mean now, found and hashed."""
@@ -246,20 +272,13 @@ class Pinned:
                 keep_bpe(tokenizer, Library.of(root.corpora).tokenizers)
 
 
-def require_gpt() -> None:
-    """Raise `UnsupportedError` where a package of the built-in trainer is missing."""
-    from importlib.util import find_spec
-
-    for package in ("torch", "tokenizers", "safetensors"):
-        if find_spec(package) is None:
-            raise missing_gpt(package)
-
-
 def pin(context: StudyContext, registered: DataPins | None = None) -> Pinned:
     """The bytes that the study's names stand for, found and hashed."""
     from prereg.registry.registration import Pins
 
     if context.study.trainer == "gpt":
+        from ablate.api.support import require_gpt
+
         require_gpt()
         readings = read_data(context, registered)
         corpus, data, trained = pin_data(context, readings)
@@ -296,32 +315,13 @@ def pin_tasks(context: StudyContext, readings: Mapping[str, Reading]) -> TaskPin
 
 def pin_code(context: StudyContext) -> tuple[tuple[ScriptPin, ...], tuple[ScriptPin, ...]]:
     """The files of a user's own trainer and those it reads, as they are now; its program is here to be started."""
+    from ablate.api.support import require_program
     from prereg.study.command import pin_data, pin_scripts
 
     scripts = placed(context, lambda: pin_scripts(context.root, context.study))
     data = placed(context, lambda: pin_data(context.root, context.study))
-    placed(context, lambda: _require_program(context))
+    placed(context, lambda: require_program(context.study, context.root))
     return scripts, data
-
-
-def _require_program(context: StudyContext) -> None:
-    import os
-    import shutil
-
-    from prereg.study.command import script_of
-
-    word = context.study.command[0]
-    if word == "{python}":
-        return
-    script = script_of(context.root.path, word)
-    if os.access(script, os.X_OK) if script is not None else shutil.which(word):
-        return
-    raise RunError(
-        f"the command's program '{word}' is not here" if script is None else f"'{word}' is not executable",
-        required="a program on the PATH, or an executable file under the root",
-        fix=f"chmod +x {script}" if script is not None else '"{python}" is the Python that ablate runs under',
-        where=Where(field=("command", 0)),
-    )
 
 
 def require_pinned(context: StudyContext, registration: Registration) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING
 from ablate.api.context import (
     Clock,
     StudyContext,
+    StudySource,
     open_study,
     published_beside,
     require_registered,
     utc_now,
     with_evidence,
 )
-from ablate.api.exporting import PAGES, known_forms, refuse_forms, write_forms
+from ablate.api.exporting import PAGES, known_forms, pages, refuse_forms, told, write_forms
+from ablate.notebook.results import Decided
 from prereg.errors import EvidenceError, Where
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import write_whole
@@ -27,37 +29,14 @@ if TYPE_CHECKING:
 
     from ablate.judge.verdict import Decision
     from ablate.records.evidence import Evidence
-    from ablate.reporting.context import ReportContext
-    from ablate.reporting.document import Document
     from prereg.documents.published import LoadedPublished
     from prereg.registry.ledger_entry import Entry
     from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
 
 
-@dataclass(frozen=True)
-class Decided:
-    """A decision and where it was written."""
-
-    decision: Decision
-    registration: Registration
-    head: str
-    """The ledger's, after everything that this call appended."""
-    verdict_path: Path | None = None
-    markdown_path: Path | None = None
-    html_path: Path | None = None
-    exported: tuple[Path, ...] = ()
-    """The files of forms other than the two pages."""
-    absent: int = 0
-    """Runs whose sealed records are not on this disk, so that the pages were kept, under a notice, and not judged."""
-    earlier: tuple[Entry, ...] = ()
-    """Decisions of the same registration before this one."""
-    evidence_path: Path | None = None
-    """The committed evidence that was judged, because no sealed run is in `data/runs`."""
-
-
 def decide(
-    path: str | Path,
+    study: StudySource,
     *,
     root: Path | None = None,
     now: Clock = utc_now,
@@ -72,7 +51,7 @@ def decide(
     Raises `RunError` where a tracker of `mirror` cannot be used, before anything is logged. One that fails later is
     named in a note.
     """
-    with with_evidence(open_study(Path(path), root)) as (context, used):
+    with with_evidence(open_study(study, root)) as (context, used):
         registration = require_registered(context)
 
         def show(decided: Decided) -> None:
@@ -158,7 +137,7 @@ def _log_look(
 
 
 def report(
-    path: str | Path, *, root: Path | None = None, now: Clock = utc_now, forms: Sequence[str] = tuple(PAGES)
+    study: StudySource, *, root: Path | None = None, now: Clock = utc_now, forms: Sequence[str] = tuple(PAGES)
 ) -> Decided:
     """Write the reports of a decision again, from the evidence and the ledger; decides nothing new.
 
@@ -169,17 +148,75 @@ def report(
     records are gone.
     """
     known = known_forms(forms)
-    with with_evidence(open_study(Path(path), root)) as (context, used):
+    with with_evidence(open_study(study, root)) as (context, used):
         return replace(_report(context, known, now), evidence_path=used)
 
 
-def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
-    from ablate.verification.rejudge import as_worded
+def results(study: StudySource, *, root: Path | None = None) -> Decided:
+    """The last decision as it was taken, with its evidence: `decide` without judging, writing or logging anything.
 
-    exports = [form for form in forms if form not in PAGES]
+    `study` may be a bundle too, which is checked as a stranger would, and so judged again. Raises `EvidenceError` where
+    nothing was decided, where verdict.json or the evidence is not what was decided, and where an early look that was
+    recorded afterwards overrules the decision.
+    """
+    from ablate.verification.bundle.container import is_bundle
+
+    if isinstance(study, (str, Path)) and is_bundle(Path(study)):
+        from ablate.api.proof import results_of_bundle
+
+        return results_of_bundle(Path(study))
+    with with_evidence(open_study(study, root)) as (context, used):
+        return replace(_as_decided(context), evidence_path=used)
+
+
+def _as_decided(context: StudyContext) -> Decided:
+    from ablate.judge.interim import view
+    from ablate.judge.verdict import Decision
+    from ablate.records.gather import gather
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.looks import decisions_before, recorded_afterwards
+
+    registration, ledger = require_registered(context), Ledger(context.root.ledger)
+    mine = [entry for entry in ledger.entries() if entry.study == context.study.study]
+    entry = _last_decision(context, registration, mine)
+    path = context.root.report(context.study.study) / "verdict.json"
+    data = path.read_bytes() if path.is_file() else b""
+    evidence = view(registration, gather(context.root, registration)).evidence
+    here = all(_present(context, entry, mine))
+    wrong = ""
+    if any(look.index > entry.index for look in recorded_afterwards(mine)):
+        wrong = "an early look was recorded after the decision, and by the registered rules there is no verdict"
+    elif sha256_bytes(data) != entry.body["verdict_sha256"]:
+        wrong = f"{path} is not the decision taken {entry.at}"
+    elif here and evidence.sha256 != entry.body["evidence"]:
+        wrong = f"the evidence is not what was decided {entry.at}"
+    if wrong:
+        raise EvidenceError(wrong, required="the last decision as it was taken", fix=f"ablate decide {context.path}")
+    decision = Decision.model_validate_json(data)
+    before = decisions_before(mine, registration.sha256, entry.sha256)
+    shown = told(registration, entry, decision, evidence, published_beside(context)) if here else None
+    return Decided(decision, registration, ledger.head(), path, earlier=before, told=shown)
+
+
+def _last_decision(context: StudyContext, registration: Registration, mine: Sequence[Entry]) -> Entry:
+    """The last decision of a registration, among the entries of its study."""
+    decided = [entry for entry in mine if entry.event == "decided" and entry.registration == registration.sha256]
+    if not decided:
+        raise EvidenceError(
+            f"'{context.study.study}' has not been decided",
+            required="a decision to report",
+            fix=f"ablate decide {context.path}",
+        )
+    return decided[-1]
+
+
+def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
     from ablate.judge.verdict import verdict_bytes
+    from ablate.reporting.document import compose
+    from ablate.verification.rejudge import as_worded
     from prereg.registry.ledger import Ledger
 
+    exports = [form for form in forms if form not in PAGES]
     registration = require_registered(context)
     published = published_beside(context)
     mine = [entry for entry in Ledger(context.root.ledger).entries() if entry.study == context.study.study]
@@ -188,24 +225,19 @@ def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
         if exports:
             refuse_forms(context, _present(context, decided[-1], mine), exports)
         return _keep(context, registration, decided[-1], mine, published, at=now())
-    entries = [entry for entry in decided if entry.registration == registration.sha256]
-    if not entries:
-        raise EvidenceError(
-            f"'{context.study.study}' has not been decided",
-            required="a decision to report",
-            fix=f"ablate decide {context.path}",
-        )
+    entry = _last_decision(context, registration, mine)
     decision, evidence = _judge(context, registration)
-    if sha256_bytes(verdict_bytes(decision)) != entries[-1].body["verdict_sha256"]:
-        decision = as_worded(context.root, entries[-1], decision)
+    if sha256_bytes(verdict_bytes(decision)) != entry.body["verdict_sha256"]:
+        decision = as_worded(context.root, entry, decision)
     done = Decided(decision, registration, evidence.ledger_head)
     chosen = [page for form, page in PAGES.items() if form in forms]
     if chosen:
-        done = _tell(context, registration, entries[-1], decision, evidence, published=published, at=now(), only=chosen)
+        done = _tell(context, registration, entry, decision, evidence, published=published, at=now(), only=chosen)
     if not exports:
         return done
-    text, document = _composed(registration, entries[-1], decision, evidence, published)
-    return replace(done, exported=write_forms(_report_folder(context), text, document, exports))
+    text = told(registration, entry, decision, evidence, published)
+    files = write_forms(_report_folder(context), text, compose(text), exports)
+    return replace(done, exported=files, told=text)
 
 
 def _judge(context: StudyContext, registration: Registration) -> tuple[Decision, Evidence]:
@@ -309,45 +341,6 @@ def _keep(
     return Decided(decision_read, registration, ledger.head(), verdict, markdown, html, absent=absent)
 
 
-def pages(
-    registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
-) -> dict[str, bytes]:
-    """The reports of the decision of a ledger entry, by file name. Writes nothing."""
-    from ablate.reporting import html, markdown
-
-    text, document = _composed(registration, entry, decision, evidence, published)
-    return {
-        "report.md": markdown.render(text, document).encode(),
-        "report.html": html.render(text, document).encode(),
-    }
-
-
-def _composed(
-    registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
-) -> tuple[ReportContext, Document]:
-    """The report of the decision of a ledger entry, before it has a form."""
-    from ablate.data import toy
-    from ablate.reporting.context import ReportContext
-    from ablate.reporting.document import compose
-
-    floors = {"val/loss": toy.entropy_rate()} if _reads_toy_by_characters(registration) else {}
-    text = ReportContext(
-        decision=decision,
-        registration=registration,
-        evidence=evidence,
-        ledger_head=entry.sha256,
-        floors=floors,
-        generated_at=entry.at,
-        published=published,
-    )
-    return text, compose(text)
-
-
-def _reads_toy_by_characters(registration: Registration) -> bool:
-    """Whether the entropy rate of the toy's characters is a floor for every arm's loss."""
-    return registration.corpus is not None and registration.corpus.name == "toy" and registration.data is None
-
-
 def _tell(
     context: StudyContext,
     registration: Registration,
@@ -384,7 +377,9 @@ def _tell(
         ledger.append("reported", study=name, registration=registration.sha256, body=body, at=at)
     markdown, html = (folder / page if page in written else None for page in ("report.md", "report.html"))
     before = decisions_before(evidence.ledger, registration.sha256, entry.sha256)
-    return Decided(decision, registration, ledger.head(), folder / "verdict.json", markdown, html, earlier=before)
+    text = told(registration, entry, decision, evidence, published)
+    paths = (folder / "verdict.json", markdown, html)
+    return Decided(decision, registration, ledger.head(), *paths, earlier=before, told=text)
 
 
 def _report_folder(context: StudyContext) -> Path:

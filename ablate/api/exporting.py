@@ -8,14 +8,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, get_args
 
-from ablate.api.context import Clock, StudyContext, open_study, require_registered, utc_now
+from ablate.api.context import (
+    Clock,
+    StudyContext,
+    StudySource,
+    open_study,
+    require_registered,
+    utc_now,
+)
 from ablate.api.proof import recorded_run
 from prereg.errors import CorpusError, EvidenceError, RunError, nearest
 from prereg.registry.disk import write_whole
 
 if TYPE_CHECKING:
+    from ablate.judge.verdict import Decision
+    from ablate.records.evidence import Evidence
     from ablate.reporting.context import ReportContext
     from ablate.reporting.document import Document
+    from prereg.documents.published import LoadedPublished
+    from prereg.registry.ledger_entry import Entry
+    from prereg.registry.registration import Registration
 
 PAGES = {"html": "report.html", "markdown": "report.md"}
 """Forms of a report that the ledger binds to the decision, and their files."""
@@ -23,7 +35,7 @@ FALSE_DISCOVERY_RATE = 0.05
 ABANDONED_AFTER_DAYS = 90
 
 
-def export_model(path: str | Path, run: str, folder: Path, *, root: Path | None = None) -> tuple[Path, ...]:
+def export_model(study: StudySource, run: str, folder: Path, *, root: Path | None = None) -> tuple[Path, ...]:
     """Write the sealed weights of a run, ARM/SEED, with config.json and its tokenizer into a new folder.
 
     Returns the files. Raises `RunError` for a user's own trainer and for a folder that exists, `EvidenceError` before
@@ -40,7 +52,7 @@ def export_model(path: str | Path, run: str, folder: Path, *, root: Path | None 
     from prereg.registry.ledger import Ledger
     from prereg.registry.plan import RunSpec, newest_seals
 
-    context = open_study(Path(path), root)
+    context = open_study(study, root)
     registration = require_registered(context)
     spec, record = recorded_run(context, registration, run)
     if not isinstance(spec, RunSpec):
@@ -164,3 +176,42 @@ def report_index(*, root: Path | None = None, now: Clock = utc_now) -> tuple[Pat
     for name, text in texts.items():
         write_whole(folder / name, text.encode())
     return tuple(folder / name for name in texts)
+
+
+def pages(
+    registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
+) -> dict[str, bytes]:
+    """The reports of the decision of a ledger entry, by file name. Writes nothing."""
+    from ablate.reporting import html, markdown
+    from ablate.reporting.document import compose
+
+    text = told(registration, entry, decision, evidence, published)
+    document = compose(text)
+    return {
+        "report.md": markdown.render(text, document).encode(),
+        "report.html": html.render(text, document).encode(),
+    }
+
+
+def told(
+    registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
+) -> ReportContext:
+    """What a report of the decision of a ledger entry tells."""
+    from ablate.data import toy
+    from ablate.reporting.context import ReportContext
+
+    floors = {"val/loss": toy.entropy_rate()} if _reads_toy_by_characters(registration) else {}
+    return ReportContext(
+        decision=decision,
+        registration=registration,
+        evidence=evidence,
+        ledger_head=entry.sha256,
+        floors=floors,
+        generated_at=entry.at,
+        published=published,
+    )
+
+
+def _reads_toy_by_characters(registration: Registration) -> bool:
+    """Whether the entropy rate of the toy's characters is a floor for every arm's loss."""
+    return registration.corpus is not None and registration.corpus.name == "toy" and registration.data is None

@@ -7,23 +7,38 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from ablate.notebook.results import Results
 from prereg.errors import EvidenceError, SpecError, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ablate.judge.verdict import Finding
+    from ablate.reporting.document import Document
     from prereg.study.spec import Study
 
-LABEL = "EXPLORATORY: not registered. Nothing here was promised before the values were known."
+_UNREGISTERED = "not registered. Nothing here was promised before the values were known."
+LABEL = f"EXPLORATORY: {_UNREGISTERED}"
 _NAME = "frame"
 
 
-@dataclass(frozen=True)
-class JudgedFrame:
-    """What the tests say of a table; `print` it, or read `findings` and `table`."""
+@dataclass(frozen=True, repr=False)
+class JudgedFrame(Results):
+    """What the tests say of a table. In a notebook it shows itself; `print` it elsewhere."""
 
-    findings: tuple[Finding, ...]
+    judged: tuple[Finding, ...]
+    """The judge's findings, in the order of the claims."""
+    study: Study
+    """The study that the claims, arms and seeds would make; it is not registered, and has no verdict."""
+
+    def __repr__(self) -> str:
+        outcomes = ", ".join(f"{one.hypothesis}={one.outcome!r}" for one in self.judged)
+        return f"JudgedFrame({outcomes}, status={self.status!r})"
+
+    @property
+    def status(self) -> str:
+        """exploratory, always."""
+        return "exploratory"
 
     @property
     def table(self) -> pd.DataFrame:
@@ -34,7 +49,7 @@ class JudgedFrame:
         from ablate.reporting.forest import method_of
 
         rows = []
-        for one in self.findings:
+        for one in self.judged:
             bounds, estimate = estimates.shown_interval(one), one.estimate
             rows.append(
                 {
@@ -49,18 +64,34 @@ class JudgedFrame:
                     "test": method_of(one),
                 }
             )
-        return pd.DataFrame(rows, index=[one.hypothesis for one in self.findings])
+        return pd.DataFrame(rows, index=[one.hypothesis for one in self.judged])
 
     def __str__(self) -> str:
         from ablate.reporting import estimates
         from ablate.reporting.forest import text_forest
 
-        sentences = [f"{one.hypothesis}: {estimates.proper(one.sentence)}" for one in self.findings]
-        notes = [f"{one.hypothesis}: {note}" for one in self.findings for note in one.notes]
-        return "\n".join([LABEL, "", *text_forest(self.findings), "", *sentences, *notes])
+        sentences = [f"{one.hypothesis}: {estimates.proper(one.sentence)}" for one in self.judged]
+        notes = [f"{one.hypothesis}: {note}" for one in self.judged for note in one.notes]
+        return "\n".join([LABEL, "", *text_forest(self.judged), "", *sentences, *notes])
 
-    def _repr_html_(self) -> str:
-        return f"<p><strong>{LABEL}</strong></p>{self.table.to_html()}"
+    @property
+    def _study(self) -> Study:
+        return self.study
+
+    def _require_findings(self) -> tuple[Finding, ...]:
+        return self.judged
+
+    def _first_screen(self) -> Document:
+        from ablate.reporting import estimates
+        from ablate.reporting.blocks import Block, Paragraph
+        from ablate.reporting.document import Banner, Document
+        from ablate.reporting.forest import forest_figure, legend
+
+        reasons = tuple(f"{one.hypothesis}: {estimates.proper(one.sentence)}" for one in self.judged)
+        opening: list[Block] = [forest_figure(self.judged)]
+        opening += [Paragraph(f"{one.hypothesis}: {note}") for one in self.judged for note in one.notes]
+        opening += [Paragraph(legend(self.judged), "aside")]
+        return Document("", "", Banner(self.status, "Exploratory", _UNREGISTERED, reasons, ()), tuple(opening), ())
 
 
 def judge_frame(
@@ -111,7 +142,7 @@ def judge_frame(
                 required="a value for every run: a run that diverged is an outcome, and to drop it chooses the data",
                 fix="a worst value in its place, or the seed left out of every arm and said so",
             )
-    return JudgedFrame(judge_hypotheses(study, values))
+    return JudgedFrame(judge_hypotheses(study, values), study)
 
 
 def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd.DataFrame:

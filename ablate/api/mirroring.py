@@ -19,8 +19,8 @@ from prereg.errors import RunError
 
 if TYPE_CHECKING:
     from ablate.api.context import StudyContext
-    from ablate.api.deciding import Decided
     from ablate.api.status import RunHealth, Watched
+    from ablate.notebook.results import Decided
     from prereg.registry.paths import Root
     from prereg.registry.registration import Registration
 

@@ -10,7 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import Clock, StudyContext, open_study, require_registered, utc_now
+from ablate.api.context import (
+    Clock,
+    StudyContext,
+    StudySource,
+    open_study,
+    require_registered,
+    utc_now,
+)
 from prereg.errors import EvidenceError
 
 if TYPE_CHECKING:
@@ -26,13 +33,13 @@ class Peeked:
     entry: Entry
 
 
-def peek(path: str | Path, *, reason: str, root: Path | None = None, now: Clock = utc_now) -> Peeked:
+def peek(study: StudySource, *, reason: str, root: Path | None = None, now: Clock = utc_now) -> Peeked:
     """Log a look at the runs that have ended, then describe them. Refused where a registered way to look is open."""
     from ablate.judge.interim import early_look, view
     from ablate.records.gather import gather, open_tables
     from prereg.registry.ledger import Ledger
 
-    context = open_study(Path(path), root)
+    context = open_study(study, root)
     registration = require_registered(context)
     _require_reason(context, reason)
     evidence = gather(context.root, registration)
@@ -76,7 +83,7 @@ def peek(path: str | Path, *, reason: str, root: Path | None = None, now: Clock 
 
 
 def record_look(
-    path: str | Path, *, reason: str, took_place: str, root: Path | None = None, now: Clock = utc_now
+    study: StudySource, *, reason: str, took_place: str, root: Path | None = None, now: Clock = utc_now
 ) -> Entry:
     """Put an early look into the ledger that took place before, and show nothing. Needs no records.
 
@@ -87,7 +94,7 @@ def record_look(
     from prereg.registry.looks import TOOK_PLACE
     from prereg.registry.plan import Cell, cell_of
 
-    context = open_study(Path(path), root)
+    context = open_study(study, root)
     registration = require_registered(context)
     _require_reason(context, reason)
     ledger, at = Ledger(context.root.ledger), now()

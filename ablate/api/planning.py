@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import StudyContext, check
-from prereg.errors import StudyError
+from ablate.api.context import StudyContext, StudySource, check
+from prereg.errors import CorpusError, StudyError
 
 if TYPE_CHECKING:
     from ablate.scale.plan import Measured, ScalePlan
@@ -42,12 +42,12 @@ class PlannedRuns:
     """What the arms are and which runs come before theirs, of a component ablation or a tuned study."""
 
 
-def plan_runs(path: str | Path, *, root: Path | None = None) -> PlannedRuns:
+def plan_runs(study: StudySource, *, root: Path | None = None) -> PlannedRuns:
     """Every arm with its size and its budget."""
     from prereg.documents.designs import design_sentences, tuning
     from prereg.study.sizes import flops_per_token, parameters
 
-    context = check(Path(path), root)
+    context = check(study, root)
     study = context.study
     about = tuple(filter(None, (design_sentences(study), tuning(study))))
     if study.trainer != "gpt":
@@ -66,7 +66,7 @@ def plan_runs(path: str | Path, *, root: Path | None = None) -> PlannedRuns:
 
 
 def plan_at_scale(
-    path: str | Path,
+    study: StudySource,
     target: str,
     *,
     root: Path | None = None,
@@ -88,13 +88,13 @@ def plan_at_scale(
     from ablate.scale.plan import Request, plan_scale
     from ablate.scale.target import VOCABULARY, ScaleTarget, device_named, shaped
 
-    context = check(Path(path), root)
+    context = check(study, root)
     study = context.study
     if study.trainer != "gpt":
         raise StudyError(
             f"'{study.study}' brings its own trainer",
             required="the built-in trainer, whose memory and FLOPs are known",
-            fix=f"ablate plan {path}",
+            fix=f"ablate plan {context.path}",
         )
     wanted = ScaleTarget.of(target)
     device = device_named(wanted.device, peak_tflops=peak_tflops, memory_gb=memory_gb)
@@ -225,3 +225,21 @@ def _measured(context: StudyContext, device: Device) -> Measured | None:
         return None
     name, found = max(rates.items(), key=lambda item: len(item[1]))
     return Measured(name, len(found), sum(found) / len(found), min(found), max(found))
+
+
+def find_vocabulary(context: StudyContext) -> int | None:
+    """Number of tokens of a corpus that is here and read by its characters, or of a tokenizer file; else none."""
+    from ablate.data.corpora import Library
+    from ablate.data.tokenizers import CharTokenizer
+    from prereg.study.tokenizer_file import read_tokenizer
+    from prereg.study.training import TokenizerFile
+
+    data = context.study.training(context.study.baseline).data
+    if isinstance(data.tokenizer, TokenizerFile):
+        return read_tokenizer(context.root.path, data.tokenizer.file).size
+    if data.tokenizer != "char" or data.mixture is not None:
+        return None
+    try:
+        return CharTokenizer.of(Library.of(context.root.corpora).find(data.corpus).text).size
+    except CorpusError:
+        return None

@@ -11,7 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablate.api.context import StudyContext, open_study, require_pinned, require_registered, with_evidence
+from ablate.api.context import (
+    StudyContext,
+    StudySource,
+    open_study,
+    require_pinned,
+    require_registered,
+    with_evidence,
+)
 from prereg.errors import EvidenceError, RunError, SpecError, StudyFileError, Where, nearest
 from prereg.registry.disk import scratch
 from prereg.registry.paths import Root
@@ -19,6 +26,7 @@ from prereg.text import listed
 
 if TYPE_CHECKING:
     from ablate.judge.verdict import Decision
+    from ablate.notebook.results import Decided
     from ablate.records.comparison import Reproduction
     from ablate.records.evidence import Evidence
     from ablate.records.run_record import RunRecord
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    path: str | Path,
+    study: StudySource,
     run: str,
     *,
     steps: int | None = None,
@@ -46,7 +54,7 @@ def reproduce(
     bits are not promised: another processor, other libraries, other code. `keep` keeps the records of the new run.
     Where no sealed run is in `data/runs`, the record is the one in the committed evidence.
     """
-    with with_evidence(open_study(Path(path), root)) as (context, _):
+    with with_evidence(open_study(study, root)) as (context, _):
         return _reproduce(context, run, steps=steps, within=within, keep=keep, onlooker=onlooker)
 
 
@@ -211,7 +219,7 @@ def _require_elsewhere(context: StudyContext, keep: Path) -> None:
 
 
 def bundle(
-    path: str | Path,
+    study: StudySource,
     *,
     root: Path | None = None,
     out: Path | None = None,
@@ -225,7 +233,7 @@ def bundle(
     """
     from ablate.verification.bundle.write import SUFFIX, write_bundle
 
-    with with_evidence(open_study(Path(path), root)) as (context, _):
+    with with_evidence(open_study(study, root)) as (context, _):
         registration = require_registered(context)
         target = out or Path(f"{context.study.study}{SUFFIX}")
         if evidence:
@@ -292,17 +300,7 @@ def report_bundle(path: Path, out: Path | None = None) -> tuple[BundleCheck, tup
         return written
 
     found = check(path, reports_of=keep)
-    if fault := next((fault for item in found.items for fault in item.faults), ""):
-        raise EvidenceError(
-            f"the bundle is not sound: {fault}", required="a bundle that verifies", fix=f"ablate verify {path}"
-        )
-    if not written:
-        notes = "; ".join(item.note for item in found.items if item.what == "verdict, judged again")
-        raise EvidenceError(
-            f"there is no decision to report: {notes}",
-            required="a bundle of a decided study",
-            fix=f"ablate verify {path}",
-        )
+    _require_decided(path, found, decided=bool(written))
     folder = out or path.resolve().parent / f"{found.study}.report"
     for name, data in written.items():
         page = folder / name
@@ -319,11 +317,46 @@ def report_bundle(path: Path, out: Path | None = None) -> tuple[BundleCheck, tup
     return found, tuple(folder / name for name in written)
 
 
+def results_of_bundle(path: Path) -> Decided:
+    """The decision of a bundle, judged again from its records. Raises `EvidenceError` where it has a fault or none."""
+    from ablate.api.exporting import told
+    from ablate.notebook.results import Decided
+    from ablate.verification.bundle.check import check_bundle as check
+    from prereg.documents.published import load_published
+
+    found: list[Decided] = []
+
+    def keep(
+        root: Root, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence
+    ) -> dict[str, bytes]:
+        text = told(registration, entry, decision, evidence, load_published(root, registration.study))
+        found.append(Decided(decision, registration, entry.sha256, told=text, evidence_path=path))
+        return _reports_again(root, registration, entry, decision, evidence)
+
+    _require_decided(path, check(path, reports_of=keep), decided=bool(found))
+    return found[0]
+
+
+def _require_decided(path: Path, found: BundleCheck, *, decided: bool) -> None:
+    """Raise `EvidenceError` where a bundle has a fault or no decision."""
+    if fault := next((fault for item in found.items for fault in item.faults), ""):
+        raise EvidenceError(
+            f"the bundle is not sound: {fault}", required="a bundle that verifies", fix=f"ablate verify {path}"
+        )
+    if not decided:
+        notes = "; ".join(item.note for item in found.items if item.what == "verdict, judged again")
+        raise EvidenceError(
+            f"there is no decision to report: {notes}",
+            required="a bundle of a decided study",
+            fix=f"ablate verify {path}",
+        )
+
+
 def _reports_again(
     root: Root, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence
 ) -> dict[str, bytes]:
     """The reports of what lies under an unpacked root, published figures and all."""
-    from ablate.api.deciding import pages
+    from ablate.api.exporting import pages
     from prereg.documents.published import load_published
 
     return pages(registration, entry, decision, evidence, load_published(root, registration.study))

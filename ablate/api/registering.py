@@ -3,45 +3,53 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
-from ablate.api.context import Clock, StudyContext, check, open_study, pin, placed, require_registered, utc_now
-from prereg.errors import RegistrationError, StudyFileError, UndecidableDesignError, UnsupportedError, Where
+from ablate.api.context import (
+    Clock,
+    StudyContext,
+    StudySource,
+    check,
+    load,
+    open_study,
+    pin,
+    placed,
+    require_registered,
+    utc_now,
+)
+from prereg.errors import RegistrationError, StudyFileError, UndecidableDesignError, Where
 from prereg.registry.disk import write_whole
 
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
+    from ablate.notebook.design import ShownDesign
     from prereg.documents.source import Source
     from prereg.registry.amendments import Amendment
     from prereg.registry.ledger_entry import Entry
     from prereg.registry.registration import Override, Registration
-    from prereg.study.spec import Study
 
 Registered = TypeVar("Registered")
 
 
-def design(
-    study: str | Path | Study | Mapping[str, Any], *, root: Path | None = None, pilot: str | None = None
-) -> Design:
+def design(study: StudySource, *, root: Path | None = None, pilot: str | None = None) -> ShownDesign:
     """Operating characteristics of a study's registered rule, by simulation: of a file, or of a study in memory.
 
-    Raises `StudyError` for a study that this version cannot carry out, and for a `pilot` without a file.
+    Raises `StudyError` for a study that this version cannot carry out, and for a `pilot` of a study without a file.
     """
-    if isinstance(study, (str, Path)):
-        return characterise(check(Path(study), root), pilot=pilot)
+    from ablate.notebook.design import ShownDesign
+
+    if pilot is not None or isinstance(study, (str, Path)):
+        return ShownDesign.of(characterise(check(study, root), pilot=pilot))
     from ablate.api.support import require_supported
     from ablate.judge.design.characteristics import design as simulate
-    from prereg.study.spec import Study, study_from_document
 
-    if pilot is not None:
-        raise UnsupportedError("a pilot for a study without a file", required="the path of a study file")
-    given = study if isinstance(study, Study) else study_from_document(study)
+    given = load(study)
     require_supported(given)
-    return simulate(given)
+    return ShownDesign.of(simulate(given))
 
 
 def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
@@ -90,7 +98,7 @@ def preflight(context: StudyContext, *, accept_underpowered: str | None = None, 
 
 
 def register(
-    path: str | Path,
+    study: StudySource,
     *,
     root: Path | None = None,
     now: Clock = utc_now,
@@ -107,7 +115,7 @@ def register(
     from prereg.registry.history import require_unchanged
     from prereg.registry.registration import load_registration
 
-    context = check(Path(path), root)
+    context = check(study, root)
     registered = load_registration(context.root, context.study.study)
     if registered is not None:
         require_unchanged(registered, context.loaded)
@@ -120,7 +128,7 @@ def register(
 
 
 def amend(
-    path: Path,
+    study: StudySource,
     *,
     reason: str,
     root: Path | None = None,
@@ -132,7 +140,7 @@ def amend(
     from prereg.registry import register as promise
     from prereg.registry.registration import load_registration
 
-    context = check(path, root)
+    context = check(study, root)
     registered = load_registration(context.root, context.study.study)
     if registered is not None and reason.strip():
         pins = pin(context).pins
@@ -146,7 +154,7 @@ def amend(
     return _freeze(context, replace, now=now, accept_underpowered=accept_underpowered, pilot=pilot)
 
 
-def preview_amendment(path: Path, *, root: Path | None = None) -> Amendment:
+def preview_amendment(study: StudySource, *, root: Path | None = None) -> Amendment:
     """The amendment that `amend` would make now. Raises `RegistrationError` where nothing differs."""
     from prereg.registry.amendments import Amendment
     from prereg.registry.history import as_registered
@@ -154,11 +162,11 @@ def preview_amendment(path: Path, *, root: Path | None = None) -> Amendment:
     from prereg.registry.register import changes_since, evidence_by_now
     from prereg.registry.registration import load_registration
 
-    context = check(path, root)
+    context = check(study, root)
     name = context.study.study
     registered = load_registration(context.root, name)
     if registered is None:
-        fix = f"ablate register {path}"
+        fix = f"ablate register {context.path}"
         raise RegistrationError(f"'{name}' is not registered", required="a registration to amend", fix=fix)
     changes = changes_since(registered, as_registered(registered, context.loaded), pin(context).pins)
     evidence, failed_runs = evidence_by_now(Ledger(context.root.ledger).entries(), name)
@@ -204,11 +212,11 @@ def _freeze(
     return written
 
 
-def registrations(path: Path, root: Path | None = None) -> tuple[Entry, ...]:
+def registrations(study: StudySource, root: Path | None = None) -> tuple[Entry, ...]:
     """The ledger's entries that registered a study and amended it, oldest first."""
     from prereg.registry.ledger import Ledger
 
-    context = open_study(path, root)
+    context = open_study(study, root)
     entries = Ledger(context.root.ledger).entries()
     return tuple(
         entry for entry in entries if entry.study == context.study.study and entry.event in ("registered", "amended")
@@ -229,14 +237,14 @@ class Document:
     """Titles of the fields that are left to a person."""
 
 
-def export(path: str | Path, *, form: FormName, root: Path | None = None, as_json: bool = False) -> Document:
+def export(study: StudySource, *, form: FormName, root: Path | None = None, as_json: bool = False) -> Document:
     """Describe a registration, or an unregistered study as a draft. A study that changed since is refused."""
     from prereg.documents.forms import aspredicted, osf
     from prereg.documents.page import markdown, sections
     from prereg.documents.source import status
     from prereg.escape import json_visible
 
-    source = _source(Path(path), root)
+    source = _source(study, root)
     if form == "markdown":
         summary = {"status": status(source)} | sections(source)
         text = json_visible(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n" if as_json else markdown(source)
@@ -258,11 +266,11 @@ def save(text: str, path: Path) -> None:
     write_whole(path, text.encode())
 
 
-def _source(path: Path, root: Path | None) -> Source:
+def _source(study: StudySource, root: Path | None) -> Source:
     from prereg.documents.source import Source, registered_source
     from prereg.registry.registration import load_registration
 
-    context = open_study(path, root)
+    context = open_study(study, root)
     if load_registration(context.root, context.study.study) is None:
         return Source(context.study)
     require_registered(context)

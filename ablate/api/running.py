@@ -8,7 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import Clock, StudyContext, check, open_study, require_pinned, require_registered, utc_now
+from ablate.api.context import (
+    Clock,
+    StudyContext,
+    StudySource,
+    check,
+    open_study,
+    require_pinned,
+    require_registered,
+    utc_now,
+)
 from ablate.api.registering import preflight, register
 from ablate.runner.options import RunOptions, parse_part
 from prereg.errors import EvidenceError, RunError
@@ -39,7 +48,7 @@ class Ran:
 
 
 def run(
-    path: str | Path,
+    study: StudySource,
     options: RunOptions = RunOptions(),  # noqa: B008
     *,
     root: Path | None = None,
@@ -63,7 +72,7 @@ def run(
     from prereg.registry.ledger import Ledger
     from prereg.registry.registration import load_registration
 
-    context = check(Path(path), root)
+    context = check(study, root)
     name = context.study.study
     registered = load_registration(context.root, name)
     _require_options(context, options, context.study if registered is None else registered.study)
@@ -273,7 +282,7 @@ class Imported:
 
 
 def import_runs(
-    path: str | Path,
+    study: StudySource,
     source: str | Path,
     *,
     note: str,
@@ -297,7 +306,7 @@ def import_runs(
     from ablate.trackers.reading import is_tracked, read_tracked
     from prereg.registry.ledger import Ledger
 
-    context = open_study(Path(path), root)
+    context = open_study(study, root)
     registration = require_registered(context)
     name, ledger = context.study.study, Ledger(context.root.ledger)
     if not note.strip() or len(note) > 2000:
@@ -351,7 +360,12 @@ def import_runs(
 
 
 def write_manifest(
-    path: str | Path, source: Path, *, layout: TableLayout | None = None, root: Path | None = None, now: Clock = utc_now
+    study: StudySource,
+    source: Path,
+    *,
+    layout: TableLayout | None = None,
+    root: Path | None = None,
+    now: Clock = utc_now,
 ) -> Path:
     """Write a manifest.json next to a file of rows, in which the times of its runs are to be filled in.
 
@@ -361,7 +375,7 @@ def write_manifest(
     from ablate.records.tables import LONG
     from prereg.registry.disk import create_whole
 
-    registration = require_registered(open_study(Path(path), root))
+    registration = require_registered(open_study(study, root))
     place = source.parent / "manifest.json"
     rows = planned_rows(source, Terms(registration, "", now(), False, (), layout or LONG))
     made = tuple(Made(variant=arm, seed=seed, started_at="", ended_at="") for arm, seed in rows)
@@ -371,11 +385,11 @@ def write_manifest(
     return place
 
 
-def mapping_template(path: str | Path, source: Path, *, root: Path | None = None) -> str:
+def mapping_template(study: StudySource, source: Path, *, root: Path | None = None) -> str:
     """A mapping for a wide table, as YAML to be checked and completed. Raises `EvidenceError` where it is none."""
     from ablate.records.tables import template
 
-    return template(source, open_study(Path(path), root).study)
+    return template(source, open_study(study, root).study)
 
 
 def _cell(word: str) -> tuple[str, int]:

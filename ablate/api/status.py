@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ablate.api.context import StudyContext
+from ablate.api.context import StudyContext, StudySource, open_study
 from ablate.runner.claims import AtWork, at_work, begun_runs, working_folder
 from ablate.runner.options import RunOptions
 from ablate.runner.slurm import Job, newest_job, queue
@@ -85,6 +85,11 @@ class StudyHealth(FrozenModel):
     def count(self, state: str) -> int:
         """Runs in a state."""
         return sum(run.state == state for run in self.runs)
+
+
+def status(study: StudySource, *, root: Path | None = None) -> StudyHealth:
+    """How far a study has come, run by run: progress alone, never a result. Raises `StudyError`."""
+    return read_status(open_study(study, root))
 
 
 def read_status(context: StudyContext) -> StudyHealth:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 
-from prereg.errors import CorpusError, FieldPath, SpecError, UnsupportedError, Where
+from prereg.errors import CorpusError, FieldPath, RunError, SpecError, UnsupportedError, Where, missing_gpt
 from prereg.registry.paths import Root, is_device
 from prereg.study.analysis import Ceiling
 from prereg.study.command import ScriptPin
@@ -31,6 +31,36 @@ def require_known_corpora(study: Study, root: Root) -> None:
             library.manifest(name)
         except CorpusError as error:
             raise error.at(field=("base", "data", "corpus")) from None
+
+
+def require_gpt() -> None:
+    """Raise `UnsupportedError` where a package of the built-in trainer is missing."""
+    from importlib.util import find_spec
+
+    for package in ("torch", "tokenizers", "safetensors"):
+        if find_spec(package) is None:
+            raise missing_gpt(package)
+
+
+def require_program(study: Study, root: Root) -> None:
+    """Raise `RunError` where the program of a user's own trainer is not here to be started."""
+    import os
+    import shutil
+
+    from prereg.study.command import script_of
+
+    word = study.command[0]
+    if word == "{python}":
+        return
+    script = script_of(root.path, word)
+    if os.access(script, os.X_OK) if script is not None else shutil.which(word):
+        return
+    raise RunError(
+        f"the command's program '{word}' is not here" if script is None else f"'{word}' is not executable",
+        required="a program on the PATH, or an executable file under the root",
+        fix=f"chmod +x {script}" if script is not None else '"{python}" is the Python that ablate runs under',
+        where=Where(field=("command", 0)),
+    )
 
 
 def unnamed_metrics_file(study: Study, root: Root, scripts: Sequence[ScriptPin]) -> str:

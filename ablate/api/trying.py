@@ -7,7 +7,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import StudyContext, check, pin
+from ablate.api.context import StudyContext, StudySource, check, pin
 
 if TYPE_CHECKING:
     from ablate.runner.trial import Trial, Values
@@ -21,7 +21,7 @@ FEWEST_SEEDS_FOR_SD = 3
 
 
 def try_out(
-    path: str | Path,
+    study: StudySource,
     *,
     root: Path | None = None,
     seeds: int = 1,
@@ -35,7 +35,7 @@ def try_out(
     """
     from ablate.runner.trial import TrialMaker
 
-    context = check(Path(path), root)
+    context = check(study, root)
     pinned = pin(context)
     if context.study.trainer == "gpt" and not any(one.startswith("budget.steps=") for one in replaced):
         steps = min(STEPS, *(context.study.training(arm).budget.steps for arm in context.study.arms))

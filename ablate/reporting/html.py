@@ -14,6 +14,7 @@ from ablate.reporting.blocks import Panel
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import Document, compose
 from prereg.escape import visible
+from prereg.registry.canon import sha256_bytes
 
 _OPENING = re.compile(r"<svg[^>]*\bwidth=\"([\d.]+)\" height=\"([\d.]+)\" viewBox=\"([^\"]+)\"[^>]*>")
 _ROLE = re.compile(r'(<g [^<>]*?) role="graphics-(?:object|symbol)" aria-roledescription="[a-z -]*"')
@@ -38,6 +39,21 @@ def page(document: Document) -> str:
 
     opened = OPENED if document.banner.status != "inadmissible" else (*OPENED, "checks", "deviations")
     return template.render(document=document, draw=draw, opened=opened)
+
+
+def first_screen(document: Document) -> str:
+    """The first screen of a document as a part of somebody else's page: the verdict in words, the forest plot, trust.
+
+    It has its own ground and ink, for light and dark pages, and no script.
+    """
+    mark = sha256_bytes(repr((document.study, document.banner)).encode())[:8]
+
+    drawn = iter(range(10_000))
+
+    def draw(panel: Panel) -> Markup:
+        return inline_svg(charts.draw(panel.make), words=panel.words, prefix=f"ablate-{mark}-{next(drawn)}")
+
+    return _environment().get_template("first_screen.html").render(document=document, draw=draw)
 
 
 def inline_svg(svg: str, *, words: str, prefix: str) -> Markup:

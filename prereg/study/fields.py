@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from pydantic import Field, JsonValue, TypeAdapter, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 
-from prereg.frozen import GrownModel
 from prereg.rule.rule import DecisionLine
 from prereg.study.analysis import Analysis, Ceiling, Hypothesis, Stable, Stopping
 from prereg.study.command import MetricsFile
@@ -22,6 +21,7 @@ from prereg.study.designs.tune import Tune
 from prereg.study.measure import Assume, Measure, Name, OwnCheck, Seed
 from prereg.study.sizes import Count, Match
 from prereg.study.training import Training
+from prereg.yaml_model import YamlModel
 
 Overrides = dict[str, JsonValue]
 
@@ -29,7 +29,7 @@ Overrides = dict[str, JsonValue]
 _MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 
-class StudyFields(GrownModel):
+class StudyFields(YamlModel):
     """What a study file can say, each field with its default."""
 
     later_fields = ("arm_seeds", "checks", "code", "components", "data", "match", "tune", "working_directory")

@@ -91,6 +91,29 @@ def printable(spec: dict[str, Any], title: str) -> dict[str, Any]:
     return made | {"height": height, "title": {"text": lines, **how}}
 
 
+def chart(drawing: Drawing, *, warning: str = "") -> alt.LayerChart:
+    """A panel as an altair chart, its title above it, and under that a warning and the caption, without which a picture
+    says neither n nor which interval it draws."""
+    made: alt.LayerChart = drawing.panel.make()
+    width = max(20, int(float(made.width) / _LETTER))
+    title = wrap(visible(drawing.panel.title or drawing.figure.name), width)
+    below = [line for text in (warning, drawing.figure.caption) for line in wrap(visible(text), int(width * 1.1))]
+    made.title = alt.TitleParams(
+        text=title,
+        subtitle=below,
+        anchor="start",
+        fontSize=12,
+        lineHeight=_TITLE_LINE,
+        subtitleFontSize=10,
+        subtitleLineHeight=_TITLE_LINE - 2,
+        subtitleColor="#444444",
+        offset=8,
+    )
+    if made.autosize is not alt.Undefined:  # fitted into its size, which the title would take from the plot
+        made.height = float(made.height) + _TITLE_LINE * (len(title) + len(below) + 1)
+    return made
+
+
 def captions(found: tuple[Drawing, ...]) -> str:
     """What each figure shows, and each of its files, as Markdown."""
     parts = []

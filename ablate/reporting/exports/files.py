@@ -22,6 +22,7 @@ from ablate.reporting.document import Document
 from ablate.reporting.exports import figures
 from ablate.reporting.latex.paper import paper
 from prereg.escape import visible
+from prereg.study.spec import Study
 
 Row = tuple[object, ...]
 _STUDY = {
@@ -117,26 +118,36 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
 
 def csv_files(context: ReportContext) -> dict[str, bytes]:
     """File name -> bytes: three tables, and what their columns are."""
-    rows = {"findings.csv": _findings(context), "pairs.csv": _pairs(context), "curves.csv": _curves(context)}
+    rows = {
+        "findings.csv": finding_rows(context.decision.findings),
+        "pairs.csv": _pairs(context),
+        "curves.csv": _curves(context),
+    }
     own = (context.decision.study, context.decision.status)
     found = {name: _bytes(COLUMNS[name], ((*own, *row) for row in made)) for name, made in rows.items()}
     described = ((name, column, about) for name, columns in COLUMNS.items() for column, about in columns.items())
     return found | {"columns.csv": _bytes(("file", "column", "meaning"), described)}
 
 
-def _findings(context: ReportContext) -> Iterator[Row]:
-    for finding in context.decision.findings:
+def finding_rows(findings: Iterable[Finding]) -> Iterator[Row]:
+    """The columns of findings.csv but the first two, of each finding."""
+    for finding in findings:
         ends = (end for _, interval in _INTERVALS.values() for end in _bounds(interval(finding)))
         yield (*(value(finding) for _, value in _FINDING.values()), *ends)
 
 
+def arms_of_sides(study: Study, finding: Finding) -> dict[str, str | None]:
+    """Side of a claim, left or right -> its arm; none where it is several arms or a constant."""
+    claim = study.claims[finding.hypothesis]
+    return {
+        side: next(iter(weights)) if list(weights.values()) == [1.0] else None
+        for side, weights in (("left", claim.left), ("right", claim.right))
+    }
+
+
 def _pairs(context: ReportContext) -> Iterator[Row]:
     for finding in context.decision.findings:
-        claim = context.study.claims[finding.hypothesis]
-        arms = {
-            side: next(iter(weights)) if list(weights.values()) == [1.0] else None
-            for side, weights in (("left", claim.left), ("right", claim.right))
-        }
+        arms = arms_of_sides(context.study, finding)
         about = (finding.hypothesis, finding.metric, finding.unit)
         for pair in finding.pairs:
             for side in ("left", "right", "difference"):
@@ -146,11 +157,16 @@ def _pairs(context: ReportContext) -> Iterator[Row]:
                 yield (*about, seed, "arm", sample.arm, value)
 
 
+def metrics_of(context: ReportContext) -> list[str]:
+    """The metrics whose curves are written: val/loss, and those of the claims and tie-breakers."""
+    claimed = [claim.metric for claim in context.study.claims.values()]
+    return [*dict.fromkeys(["val/loss", *claimed, *context.study.shown_at_ties])]
+
+
 def _curves(context: ReportContext) -> Iterator[Row]:
     if context.withheld:
         return
-    claimed = [claim.metric for claim in context.study.claims.values()]
-    for metric in dict.fromkeys(["val/loss", *claimed, *context.study.shown_at_ties]):
+    for metric in metrics_of(context):
         for (arm, seed), (steps, values) in context.evidence.lines(metric).items():
             for step, value in zip(steps.tolist(), values.tolist(), strict=True):
                 yield arm, seed, metric, step, value

@@ -1,0 +1,201 @@
+"""What a decision, and a judged table of results, give in a notebook: frames, figures, and the first screen as HTML.
+
+Nothing is computed here. Findings are the judge's, frames have the columns of the CSV files, figures are those of the
+report, and what the report may not show is refused with the reason that `ablate decide` gives.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prereg.errors import EvidenceError, nearest
+
+if TYPE_CHECKING:
+    import altair as alt
+    import pandas as pd
+
+    from ablate.judge.verdict import Decision, Finding
+    from ablate.reporting.context import ReportContext
+    from ablate.reporting.document import Document
+    from ablate.reporting.exports.figures import Drawing
+    from prereg.registry.ledger_entry import Entry
+    from prereg.registry.registration import Registration
+    from prereg.study.spec import Study
+
+
+class Results:
+    """Frames and figures of findings. `Decided` and `JudgedFrame` say whose, and what may be shown of them."""
+
+    @property
+    def _study(self) -> Study:
+        raise NotImplementedError
+
+    @property
+    def status(self) -> str:
+        """decided, inconclusive, inadmissible, continue or unfinished; of a table of results, exploratory."""
+        raise NotImplementedError
+
+    def _require_findings(self) -> tuple[Finding, ...]:
+        raise NotImplementedError
+
+    def _first_screen(self) -> Document:
+        raise NotImplementedError
+
+    def _whole(self) -> Document:
+        return self._first_screen()
+
+    @property
+    def findings(self) -> pd.DataFrame:
+        """A row for each hypothesis: outcome, difference, interval, p, n, test and margin. Raises `EvidenceError` where
+        no contrast may be shown."""
+        from ablate.reporting.exports.frames import findings_frame
+
+        return findings_frame(self._study.study, self.status, self._require_findings())
+
+    def pairs(self, of: str | None = None) -> pd.DataFrame:
+        """A row for each pair of each hypothesis, or of those of one hypothesis or metric: left, right and difference.
+
+        A difference is the claim's left side minus its right side, variant minus baseline. Raises `EvidenceError` where
+        no contrast may be shown, for a name that is neither, and for a test without pairs.
+        """
+        from ablate.reporting.exports.frames import pairs_frame
+
+        return pairs_frame(self._study, self.status, self._require_findings(), of)
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """The names that `figure` takes; `ablate report --as figures` names its files so."""
+        return tuple(self._drawings)
+
+    def figure(self, name: str) -> alt.LayerChart:
+        """A figure of the report as an altair chart, with its caption. Raises `EvidenceError` for an unknown name,
+        which lists the known ones, and where no contrast may be shown."""
+        from ablate.reporting.context import NOT_TO_BE_USED
+        from ablate.reporting.exports.figures import chart
+
+        if name not in self._drawings:
+            known = self.figures
+            raise EvidenceError(
+                f"no figure is named '{name}'", required=f"one of {', '.join(known)}", fix=nearest(name, known)
+            )
+        return chart(self._drawings[name], warning=NOT_TO_BE_USED if self.status == "inadmissible" else "")
+
+    @cached_property
+    def _drawings(self) -> dict[str, Drawing]:
+        from ablate.reporting.exports.figures import drawings
+
+        self._require_findings()
+        return {one.stem: one for one in drawings(self._whole()) if one.panel.shape != "narrow"}
+
+    def _repr_html_(self) -> str:
+        from ablate.reporting.html import first_screen
+
+        return first_screen(self._first_screen())
+
+    def __str__(self) -> str:
+        from io import StringIO
+
+        from rich.console import Console
+
+        from ablate.reporting.terminal import show_document
+
+        text = StringIO()
+        show_document(Console(file=text, width=80), self._first_screen())
+        return text.getvalue().rstrip("\n")
+
+
+@dataclass(frozen=True, repr=False)
+class Decided(Results):
+    """A decision and where it was written. In a notebook it shows itself; `print` it elsewhere."""
+
+    decision: Decision
+    """The judge's, as in verdict.json."""
+    registration: Registration
+    head: str
+    """The ledger's, after everything that this call appended."""
+    verdict_path: Path | None = None
+    markdown_path: Path | None = None
+    html_path: Path | None = None
+    exported: tuple[Path, ...] = ()
+    """The files of forms other than the two pages."""
+    absent: int = 0
+    """Runs whose sealed records are not on this disk, so that the pages were kept, under a notice, and not judged."""
+    earlier: tuple[Entry, ...] = ()
+    """Decisions of the same registration before this one."""
+    evidence_path: Path | None = None
+    """The committed evidence that was judged, because no sealed run is in `data/runs`."""
+    told: ReportContext | None = field(default=None, compare=False)
+    """What the report tells, of a decision whose records are here."""
+
+    def __repr__(self) -> str:
+        return f"Decided(study={self.decision.study!r}, status={self.status!r}, verdict={self.verdict!r})"
+
+    @property
+    def verdict(self) -> str | None:
+        """The registered words of the verdict; none where it is unfinished, continues or is inadmissible."""
+        return self.decision.verdict
+
+    @property
+    def status(self) -> str:
+        """decided, inconclusive, inadmissible, continue or unfinished."""
+        return self.decision.status
+
+    @property
+    def headline(self) -> str:
+        """The verdict in a sentence, with size, interval, n and margin of what it rests on; or why there is none."""
+        from ablate.reporting.headline import headline_of
+
+        return headline_of(self.decision, self.registration).sentence
+
+    @property
+    def runs(self) -> pd.DataFrame:
+        """A row for each sealed run, with the final values of the claimed metrics, missing where it diverged. Raises
+        `EvidenceError` where no contrast may be shown, and where the records are not here."""
+        from ablate.reporting.exports.frames import runs_frame
+
+        return runs_frame(self._require_told())
+
+    def curves(self, metric: str | None = None) -> pd.DataFrame:
+        """Every recorded value by arm, seed and step, of one metric or of those of the claims and val/loss. Raises
+        `EvidenceError` as `runs` does, and for a metric that no run recorded."""
+        from ablate.reporting.exports.frames import curves_frame
+
+        return curves_frame(self._require_told(), metric)
+
+    @property
+    def _study(self) -> Study:
+        return self.registration.study
+
+    def _require_findings(self) -> tuple[Finding, ...]:
+        if self.decision.findings:
+            return self.decision.findings
+        study = self.decision.study
+        going = self.status in ("unfinished", "continue")
+        raise EvidenceError(
+            f"'{study}' shows no contrast: {self.decision.because}",
+            required="a study whose planned runs have ended as promised",
+            fix=f'ablate.run("studies/{study}.yaml")' if going else f"ablate verify studies/{study}.yaml",
+        )
+
+    def _require_told(self) -> ReportContext:
+        self._require_findings()
+        if self.told is None:
+            raise EvidenceError(
+                f"the sealed records of '{self.decision.study}' are not on this disk",
+                required="the sealed records, or the committed evidence",
+                fix="restore them from a backup; .findings and .pairs() need none",
+            )
+        return self.told
+
+    def _whole(self) -> Document:
+        from ablate.reporting.document import compose
+
+        return compose(self._require_told())
+
+    def _first_screen(self) -> Document:
+        from ablate.reporting.document import decision_document
+
+        return decision_document(self.decision, self.registration, earlier=self.earlier)
