@@ -23,7 +23,6 @@ derive from the registration.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from math import isfinite
 
@@ -47,9 +46,6 @@ from prereg.registry.looks import Look
 from prereg.registry.registration import Registration
 from prereg.rule.rule import Ruling
 from prereg.study.spec import Study
-
-# pingouin imports matplotlib, which says on standard error that it builds its font cache.
-logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
 
 OwnChecks = Callable[[Evidence], tuple[Check, ...]]
 """Runs the checks that a study brings on the evidence that is judged."""

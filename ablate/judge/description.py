@@ -52,7 +52,7 @@ class Description:
 
 def describe(findings: Sequence[Finding], scale: float) -> tuple[Description, ...]:
     """The description of every finding whose pairs are finite and not all alike; others have none."""
-    import pingouin
+    from ablate.judge.pingouin_tests import bayesfactor_ttest
 
     found = []
     for finding in findings:
@@ -64,7 +64,7 @@ def describe(findings: Sequence[Finding], scale: float) -> tuple[Description, ..
         t = float(differences.mean() / (differences.std(ddof=1) / sqrt(n)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            factor = float(pingouin.bayesfactor_ttest(t, n, r=scale))
+            factor = float(bayesfactor_ttest(t, n, r=scale))
         low, middle, high = quantiles(t, n, scale, (0.5 - CREDIBLE / 2, 0.5, 0.5 + CREDIBLE / 2))
         found.append(Description(finding.hypothesis, n, factor if factor > 0.0 else inf, middle, low, high))
     return tuple(found)

@@ -212,22 +212,22 @@ def _p_of(null: Null, p: Callable[[float, Side], float | None], d: Floats, metho
 
 
 def _paired_t(differences: Floats) -> Callable[[float, Side], float | None]:
-    import pingouin
+    from ablate.judge.pingouin_tests import ttest
 
     def p(point: float, side: Side) -> float:
-        return float(pingouin.ttest(differences, point, alternative=_SIDES[side])["p_val"].iloc[0])
+        return float(ttest(differences, point, alternative=_SIDES[side])["p_val"].iloc[0])
 
     return p
 
 
 def _wilcoxon(differences: Floats) -> Callable[[float, Side], float | None]:
-    import pingouin
+    from ablate.judge.pingouin_tests import wilcoxon
 
     def p(point: float, side: Side) -> float | None:
         shifted = differences - point
         if not _untied(shifted):
             return None
-        return float(pingouin.wilcoxon(shifted, alternative=_SIDES[side], method="exact")["p_val"].iloc[0])
+        return float(wilcoxon(shifted, alternative=_SIDES[side], method="exact")["p_val"].iloc[0])
 
     return p
 
@@ -334,13 +334,13 @@ def _unpaired(study: Study, finding: Finding) -> Iterator[Number]:
 
 def _holm(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
     """Adjusted p values by family, by Holm's procedure; a claim without a p keeps its place with 1."""
-    import pingouin
+    from ablate.judge.pingouin_tests import multicomp
 
     for names in study.families.values():
         family = [finding for finding in findings if finding.hypothesis in names]
         for which in ("p_refute",) if is_gated(study, names) else ("p_support", "p_refute"):
             p = [1.0 if (value := getattr(one, which)) is None else value for one in family]
-            adjusted = pingouin.multicomp(p, method="holm")[1] if len(p) > 1 else p
+            adjusted = multicomp(p, method="holm")[1] if len(p) > 1 else p
             for one, theirs in zip(family, adjusted, strict=True):
                 ours = getattr(one, f"{which}_adjusted")
                 if ours is not None:
