@@ -410,7 +410,7 @@ def test_the_verbs_register_owe_pay_and_verify(
     server.mood = "503"
     assert ablate(monkeypatch, "register", study, "--sign", key, "--timestamp", server.address) == 0
     said = capsys.readouterr().out
-    assert "registered tiny as" in said
+    assert "registered tiny at" in said
     assert "ssh signature: SHA256:" in said
     assert "no git anchor: the study lies in no git repository" in said
     assert "RFC 3161 timestamp PENDING" in said

@@ -180,7 +180,7 @@ def test_the_whole_chain_from_file_to_report(
     assert "not registered" in capsys.readouterr().err
     assert ablate(monkeypatch, "run", study) == 0
     said = capsys.readouterr().out
-    assert "registered tiny as" in said
+    assert "registered tiny before any run; registration" in said
     assert "6 of 6 runs sealed" in said
     assert ablate(monkeypatch, "status", study) == 0
     code = ablate(monkeypatch, "decide", study)

@@ -69,7 +69,7 @@ def test_each_mistake_is_found_by_check_and_says_what_to_type(
         code = ablate(monkeypatch, "check", "studies/mine.yaml")
         out, err = capsys.readouterr()
         if what == "a claim turned round":
-            out = out[out.index("'adopt the higher rate' needs") : out.index("Errors held")]
+            out = out[out.index("Warning: 'adopt") : out.index("Warning: correlation")]
         assert (code, bool(err)) == ((0, False) if what == "a claim turned round" else (2, True)), (what, out, err)
         said.append(f"# {what}\n{err or out}")
     assert_snapshot("first-day.txt", "\n".join(said))

@@ -107,7 +107,8 @@ def run(
             context.path, root=root, now=now, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
         )
         if entry is not None:
-            onlooker.note(f"registered {name} as {registration.sha256[:8]}, before any run; ledger head {entry.sha256}")
+            onlooker.note(f"registered {name} before any run; registration {registration.sha256}")
+            onlooker.note(f"ledger head {entry.sha256}")
             for other in repeated(context.root, registration.study):
                 onlooker.note(other.words)
         look = look_to_run_up_to(context, registration)

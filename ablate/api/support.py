@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
 
 from prereg.errors import CorpusError, FieldPath, RunError, SpecError, UnsupportedError, Where, missing_gpt
 from prereg.registry.paths import Root, is_device
@@ -17,6 +18,11 @@ from prereg.study.sizes import Match
 from prereg.study.spec import Study
 from prereg.study.tokenizer_file import TokenizerJson, read_tokenizer
 from prereg.study.training import TokenizerFile
+
+if TYPE_CHECKING:
+    from ablate.api.context import StudyContext
+    from ablate.judge.design.characteristics import Design
+    from ablate.judge.design.warnings import DesignWarning
 
 Missing = tuple[tuple[str | int, ...], bool, str, str]
 
@@ -61,6 +67,30 @@ def require_program(study: Study, root: Root) -> None:
         fix=f"chmod +x {script}" if script is not None else '"{python}" is the Python that ablate runs under',
         where=Where(field=("command", 0)),
     )
+
+
+def warnings_of(context: StudyContext, design: Design | None = None) -> tuple[DesignWarning, ...]:
+    """What is legal in a study and likely a mistake; powers are those of its `design`, where there is one."""
+    from ablate.judge.design.warnings import design_warnings
+
+    tokens = validation_tokens(context.study, context.root) if context.study.trainer == "gpt" else None
+    return design_warnings(context.study, path=str(context.path), design=design, validation_tokens=tokens)
+
+
+def validation_tokens(study: Study, root: Root) -> int | None:
+    """How many tokens are predicted at an evaluation, of a text that is here and read by its characters; else none."""
+    from ablate.data.corpora import Library
+
+    data = study.training(study.baseline).data
+    if data.tokenizer != "char" or data.mixture is not None:
+        return None
+    try:
+        corpus = Library.of(root.corpora).find(data.corpus, download=False)
+    except CorpusError:
+        return None
+    if data.validation == "own":
+        return None if corpus.held_out is None else len(corpus.held_out) - 1
+    return len(corpus.text) - int(len(corpus.text) * (1.0 - data.validation)) - 1
 
 
 def unnamed_metrics_file(study: Study, root: Root, scripts: Sequence[ScriptPin]) -> str:

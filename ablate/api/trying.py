@@ -31,13 +31,15 @@ def try_out(
 ) -> Trial:
     """Make one short run per arm and seed, and say what would fail later. Raises `StudyError` where none can start.
 
+    With seeds enough for a spread the built-in trainer makes whole runs, because a spread of short ones plans nothing.
     `replaced` holds PATH=VALUE for the trial alone, to shorten a run; `on_run` hears the name of each run that begins.
     """
     from ablate.runner.trial import TrialMaker
 
     context = check(study, root)
     pinned = pin(context)
-    if context.study.trainer == "gpt" and not any(one.startswith("budget.steps=") for one in replaced):
+    whole = seeds >= FEWEST_SEEDS_FOR_SD or any(one.startswith("budget.steps=") for one in replaced)
+    if context.study.trainer == "gpt" and not whole:
         steps = min(STEPS, *(context.study.training(arm).budget.steps for arm in context.study.arms))
         replaced = (*replaced, f"budget.steps={steps}")
     pinned.keep(context.root)
@@ -54,13 +56,18 @@ def try_out(
         for arm in context.study.arms:
             maker.make(arm, seed)
     trial = maker.result(first)
-    if trial.problems or replaced:
+    if trial.problems or replaced or seeds < FEWEST_SEEDS_FOR_SD:
         return trial
-    return trial.model_copy(update={"assume": _spread(context.study, maker.rows)})
+    if any(run.status == "stopped" for run in trial.runs):
+        note = f"no values to assume, because runs were stopped after {limit_s:g} s: --limit SECONDS"
+        return trial.model_copy(update={"notes": (*trial.notes, note)})
+    assume, correlation = _spread(context.study, maker.rows)
+    return trial.model_copy(update={"assume": assume, "metric_correlation": correlation})
 
 
-def _spread(study: Study, rows: Mapping[tuple[str, int], Values]) -> dict[str, dict[str, float]]:
-    """SD and correlation of every metric that is claimed on its own scale, where there are seeds enough to say."""
+def _spread(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict[str, dict[str, float]], float | None]:
+    """SD and correlation of every metric that is claimed on its own scale, where there are seeds enough to say; and the
+    mean correlation of two of them within a run, each turned so that up is better, from 0 to 1."""
     import numpy as np
 
     from ablate.judge.design.assumptions import variances
@@ -69,14 +76,20 @@ def _spread(study: Study, rows: Mapping[tuple[str, int], Values]) -> dict[str, d
     seeds = sorted({seed for _, seed in rows if all((arm, seed) in rows for arm in arms)})
     found: dict[str, dict[str, float]] = {}
     if len(seeds) < FEWEST_SEEDS_FOR_SD or len(arms) < 2:
-        return found
+        return found, None
+    better = {claim.metric: -1.0 if claim.better == "lower" else 1.0 for claim in study.claims.values()}
+    noise = []
     raw = (claim.metric for name, claim in study.claims.items() if study.hypotheses[name].scale == "raw")
     for metric in dict.fromkeys(raw):
         table = np.array([[_final(rows[arm, seed], metric) for arm in arms] for seed in seeds])
         if all(map(isfinite, table.flat)) and (whole := variances(table))[1] > 0.0:
             rest, total = whole
             found[metric] = {"sd": total**0.5, "correlation": float(np.clip(1.0 - rest / total, -0.999, 0.999))}
-    return found
+            noise.append(better[metric] * (table - table.mean(axis=0)).ravel())
+    if len(noise) < 2:
+        return found, None
+    pairs = np.corrcoef(noise)[np.triu_indices(len(noise), 1)]
+    return found, float(np.clip(pairs.mean(), 0.0, 1.0))
 
 
 def _final(rows: Iterable[tuple[int, str, float]], metric: str) -> float:

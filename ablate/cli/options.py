@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self, TypeVar
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
 
+    from ablate.judge.design.warnings import DesignWarning
     from ablate.reporting.blocks import Section
 
 Found = TypeVar("Found", bound="BaseModel")
@@ -123,6 +124,15 @@ def show_or_json(found: Found, section: Callable[[Found], Section], *, as_json: 
         put_json(found.model_dump_json(indent=2))
     else:
         show(section(found))
+
+
+def show_warnings(warnings: Sequence[DesignWarning]) -> None:
+    """What is likely a mistake in a study, after a blank line; nothing where nothing is."""
+    from ablate.reporting.summaries.study import warnings_section
+
+    if warnings:
+        print()
+        show(warnings_section(warnings))
 
 
 def put(*lines: str) -> None:

@@ -25,11 +25,11 @@ from ablate.cli.options import (
     put_document,
     put_json,
     show,
+    show_warnings,
 )
 
 if TYPE_CHECKING:
     from ablate.verification.seal import Sealing
-    from prereg.registry.registration import Registration
 
 
 class Form(StrEnum):
@@ -65,24 +65,41 @@ def register(
 
     Example:  ablate register studies/embnorm.yaml
     """
+    from ablate.api.support import warnings_of
+    from ablate.judge.design.hindsight import frozen_design
+    from ablate.judge.design.warnings import as_json as plain
+    from ablate.reporting.summaries.study import power_section
     from ablate.verification.seal import attest, require_able
 
     require_able(sign=sign, timestamp=timestamp, ots=ots)
+    context = api.open_study(study, root)  # before: a registration writes out what the file leaves to a default
     registration, entry = api.register(study, root=root, pilot=pilot, accept_underpowered=accept)
-    name, new, context = registration.study.study, entry is not None, api.open_study(study, root)
+    name, new = registration.study.study, entry is not None
+    planned = frozen_design(registration)
+    warnings = warnings_of(context, planned) if new else ()
     if not as_json and new:
-        put(f"registered {name} as {registration.sha256[:8]} at {registration.registered_at}", *repeated_runs(context))
-        _print_power(registration)
+        put(f"registered {name} at {registration.registered_at}", *repeated_runs(context))
+        assert planned is not None, name
+        show(power_section(planned))
+        show_warnings(warnings)
         put(f"registration page: {context.root.page(name)}")
     elif not as_json:
-        put(f"{name} is registered already, {registration.sha256[:8]} since {registration.registered_at}")
+        put(f"{name} is registered already, since {registration.registered_at}")
+    if not as_json:
+        put(f"registration {registration.sha256}")
     wanted = new or sign is not None or timestamp is not None or ots
     sealing = attest(context, registration, sign=sign, timestamp=timestamp, ots=ots) if wanted else None
     if as_json:
-        facts = {"study": name, "registration": registration.sha256, "registered_at": registration.registered_at}
-        pending = [seal.kind for seal in sealing.pending] if sealing else []
-        page = str(context.root.page(name))
-        put_json(json.dumps({**facts, "registered_now": new, "page": page, "seals_pending": pending}, indent=2))
+        facts = {
+            "study": name,
+            "registration": registration.sha256,
+            "registered_at": registration.registered_at,
+            "registered_now": new,
+            "page": str(context.root.page(name)),
+            "seals_pending": [seal.kind for seal in sealing.pending] if sealing else [],
+            "warnings": plain(warnings),
+        }
+        put_json(json.dumps(facts, indent=2, ensure_ascii=False))
     elif sealing is not None:
         print_seals(sealing, study)
 
@@ -92,16 +109,6 @@ def repeated_runs(context: api.StudyContext) -> list[str]:
     from prereg.registry.history import repeated
 
     return [f"Note: {other.words}." for other in repeated(context.root, context.study)]
-
-
-def _print_power(registration: Registration) -> None:
-    """What the new registration can find."""
-    from ablate.judge.design.retrospective import frozen_design
-    from ablate.reporting.summaries.study import power_section
-
-    found = frozen_design(registration)
-    assert found is not None, registration.study.study
-    show(power_section(found))
 
 
 def amend(

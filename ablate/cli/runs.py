@@ -348,7 +348,7 @@ def _report_submitted(study: Path, done: Submitted, *, as_json: bool) -> None:
         return put_json(json.dumps({**facts, **done.job.model_dump()}))
     name, runs = done.registration.study.study, counted(done.left, "run")
     if done.registered_now:
-        put(f"registered {name} as {done.registration.sha256[:8]}, before any run")
+        put(f"registered {name} before any run; registration {done.registration.sha256}")
     put(f"{name}: {runs} left, submitted as Slurm job {done.job.id} ({counted(done.job.tasks, 'task')})")
     put(f"script {done.job.script}", f"next:  ablate status {study}, later again: ablate run {study} --on slurm")
     return None

@@ -21,6 +21,7 @@ from ablate.cli.options import (
     put_json,
     show,
     show_or_json,
+    show_warnings,
 )
 from ablate.cli.registering import repeated_runs
 
@@ -36,21 +37,22 @@ def check(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) ->
 
     Example:  ablate check studies/embnorm.yaml
     """
-    from ablate.api.support import unnamed_metrics_file
+    from ablate.api.support import unnamed_metrics_file, warnings_of
     from ablate.reporting.summaries import study as study_summary
 
     context = api.check(study, root)
     published = api.published_beside(context)
     scripts, data = api.pin_code(context) if context.study.trainer == "command" else ((), ())
-    notes = repeated_runs(context)
+    notes, warnings = repeated_runs(context), warnings_of(context)
     if as_json:
-        return put_json(study_summary.study_json(context.study, notes))
+        return put_json(study_summary.study_json(context.study, notes, warnings))
     sections = [study_summary.study_section(context.study, scripts, data)]
     if context.study.trainer == "gpt":
         sections += study_summary.sizes_sections(context.study, api.find_vocabulary(context))
     show(*sections)
     put(*notes, *([] if published is None else [published.words]))
     put(*filter(None, [unnamed_metrics_file(context.study, context.root, scripts)]))
+    show_warnings(warnings)
     if context.study.trainer == "command":
         put(f"next:  ablate try {study}   (one short run per arm, before registering)")
     return None
@@ -136,17 +138,27 @@ def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_js
 
     Example:  ablate design studies/embnorm.yaml
     """
+    from ablate.api.support import warnings_of
+    from ablate.judge.design.warnings import as_json as plain
     from ablate.reporting.summaries.study import design_section
 
     found = api.design(study, root=root, pilot=pilot)
-    show_or_json(found, design_section, as_json=as_json)
+    warnings = warnings_of(api.open_study(study, root), found)
+    if as_json:
+        whole = found.model_dump(mode="json") | {"warnings": plain(warnings)}
+        put_json(json.dumps(whole, indent=2, ensure_ascii=False))
+    else:
+        show(design_section(found))
+        show_warnings(warnings)
 
 
 def try_out(
     study: StudyFile,
     root: RootFolder = None,
     *,
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds per arm; with 3 or more, values for assume: too.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Seeds per arm; from 3 on whole runs, and values to assume.")
+    ] = 1,
     limit: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="Stop each run after so long.")] = 60.0,
     replaced: Annotated[
         list[str] | None,

@@ -190,7 +190,7 @@ def _from_folders(source: Path, terms: Terms, unfinished: list[str]) -> dict[Cel
         if sha256_of(record.config) != sha256_of(_config(terms, record.variant)):
             raise EvidenceError(
                 f"{said(cell)} has another configuration",
-                required=f"that of registration {wanted[:8]}",
+                required=f"that of registration {wanted}",
                 where=Where(file=path),
             )
         found[cell] = Piece(*cell, record, run_json, metrics, items)
@@ -285,7 +285,7 @@ def _require_bound(
 ) -> None:
     wanted = terms.registration.sha256
     if registration != wanted:
-        raise _unbound(place, f"{said(cell)} was made under registration {registration[:8]}", f"registration {wanted}")
+        raise _unbound(place, f"{said(cell)} was made under registration {registration}", f"registration {wanted}")
     times = [_moment(text, place, cell) for text in (terms.registered_at, started, ended or "", terms.now)]
     registered, start, end, now = times
     if start < registered:

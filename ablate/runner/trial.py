@@ -92,6 +92,9 @@ class Trial(FrozenModel):
     """About how much they leave on disk."""
     assume: dict[str, dict[str, float]]
     """Metric -> SD over seeds and correlation of two arms, for `assume:`; empty with fewer than three seeds."""
+    metric_correlation: float | None = None
+    """Correlation of the noise of two metrics in one run, for `assume:`; none with fewer than three seeds or two
+    metrics."""
     folder: str
     """Where the runs lie; empty where they were removed."""
 

@@ -102,7 +102,7 @@ def refuse_change(path: Path, name: str, registration: Registration, differences
     more = f", and {len(differences) - 5} more" if len(differences) > 5 else ""
     raise RegistrationError(
         f"'{name}' is not what was registered on {registration.registered_at}: " + ", ".join(shown) + more,
-        required=f"the study of registration {registration.sha256[:8]}",
+        required=f"the study of registration {registration.sha256}",
         fix=f'ablate amend {path} --reason "..."; or copy the file under another name and register that',
         where=Where(file=path),
     )

@@ -172,7 +172,7 @@ def changes_since(registered: Registration, loaded: Loaded, pins: Pins) -> tuple
                         if were[field] != now[field])  # fmt: skip
     if not changes:
         raise RegistrationError(
-            f"nothing differs from the registration {registered.sha256[:8]}",
+            f"nothing differs from the registration {registered.sha256}",
             required="a changed study",
             fix=f"edit {loaded.path}",
             where=Where(file=loaded.path),

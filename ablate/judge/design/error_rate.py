@@ -30,7 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.design.assumptions import Beliefs, groups_of
-from ablate.judge.design.reach import effect_when_true, standard_error
+from ablate.judge.design.effects import effect_when_true
+from ablate.judge.design.reach import standard_error
 from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, constants_of, draw, weights_of
 from ablate.judge.design.simulate import Scenario, adopting_verdicts, harmful_verdicts, is_true, simulate
 from ablate.judge.stats.null_hypotheses import nulls_in

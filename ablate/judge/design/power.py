@@ -13,12 +13,11 @@ from math import sqrt
 import numpy as np
 
 from ablate.judge.design.assumptions import Beliefs, groups_of, over_new_items
+from ablate.judge.design.effects import KIND, effect_when_true
 from ablate.judge.design.error_rate import searchable
 from ablate.judge.design.reach import (
-    KIND,
     HypothesisDesign,
     attainable,
-    effect_when_true,
     first_guess,
     level_of,
     planned_sizes,

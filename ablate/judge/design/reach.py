@@ -12,10 +12,11 @@ registered, with a witness, unless the user's reason for going on goes on record
 
 from __future__ import annotations
 
-from math import ceil, hypot, sqrt
+from math import ceil, sqrt
 from typing import TYPE_CHECKING
 
 from ablate.judge.design.assumptions import Beliefs
+from ablate.judge.design.effects import KIND, contrast_sd, distance
 from ablate.judge.stats import t_power
 from ablate.judge.stats.estimate import p_floor, words
 from ablate.judge.stats.gatekeeping import adjusted
@@ -28,25 +29,10 @@ from prereg.errors import UndecidableDesignError, Where
 from prereg.frozen import FrozenModel
 from prereg.rule.condition import Outcome
 from prereg.study.analysis import EProcess
-from prereg.study.claim import Verb
-from prereg.study.designs.components import TOTAL
 from prereg.study.spec import Study
 
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
-
-
-KIND: dict[Verb, t_power.Kind] = {
-    "lowers": "towards",
-    "raises": "towards",
-    "lowers_by": "margin",
-    "raises_by": "margin",
-    "lowers_below": "margin",
-    "raises_above": "margin",
-    "changes": "either",
-    "does_not_worsen": "margin",
-    "does_not_change": "equivalence",
-}
 
 
 class HypothesisDesign(FrozenModel):
@@ -97,13 +83,9 @@ class HypothesisDesign(FrozenModel):
 
 def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDesign:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
-    n, family = study.n_seeds, len(study.family_of(name))
+    n = study.n_seeds
     level, kind = level_of(study, name), KIND[claim.verb]
-    _, refuting = nulls_in(study, name)
-    floors = (
-        support_floor(study, name, n),
-        None if refuting is None else floor_of(study, name, family, n, _side(refuting)),
-    )
+    floors = floors_at(study, name, n)
     runs, df = (n, None) if study.paired else welch_df(claim.weights, planned_sizes(study, n))
     sd = sd_difference(study, name, beliefs)
     return HypothesisDesign(
@@ -127,12 +109,19 @@ def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDe
     )
 
 
+def floors_at(study: Study, name: str, n: int) -> tuple[float, float | None]:
+    """Smallest corrected p for support and for refutation that any n pairs can give; none where nothing refutes."""
+    _, refuting = nulls_in(study, name)
+    family = len(study.family_of(name))
+    return (
+        support_floor(study, name, n),
+        None if refuting is None else floor_of(study, name, family, n, _side(refuting)),
+    )
+
+
 def first_guess(study: Study, name: str, sd: float, target: float) -> int | None:
     """About how many seeds reach the power: a paired t's at the first step's level, in closed form."""
-    smallest, effect = study.hypotheses[name].smallest, abs(effect_when_true(study, name))
-    kind = KIND[study.claims[name].verb]
-    beyond = smallest if study.claims[name].by is not None else 0.0
-    size = (smallest if effect == 0.0 else effect - beyond) / sd
+    kind, size = KIND[study.claims[name].verb], distance(study, name) / sd
     found = t_power.seeds_for(kind, size, level_of(study, name), target) if size > 0.0 else None
     if found is None or study.paired:
         return found
@@ -189,33 +178,11 @@ def level_of(study: Study, name: str) -> float:
     return support_levels(study, name)[-1]
 
 
-def is_sum_of_steps(study: Study, name: str) -> bool:
-    """Whether a claim is about a whole path, whose effect is the sum of those of its steps."""
-    return study.components is not None and study.components.design == "path" and name == TOTAL
-
-
-def effect_when_true(study: Study, name: str) -> float:
-    """The effect at which a claim's power is stated: the one that `assume` expects; else `smallest`, or twice that for
-    a claim of at least `smallest`, which is at its border there; 0 for a claim of no change; for a whole path the sum
-    of its steps."""
-    verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
-    if verb.startswith("does_not"):
-        return 0.0
-    if is_sum_of_steps(study, name) and name not in study.assume.effects and study.components is not None:
-        return sum(effect_when_true(study, step) for step in study.components.of_one_part())
-    sign = study.claims[name].direction or 1
-    return sign * study.assume.effects.get(name, 2.0 * smallest if verb.endswith("_by") else smallest)
-
-
 def sd_difference(study: Study, name: str, beliefs: Beliefs) -> float | None:
-    """SD of a contrast: with equal SDs and correlations, Var = sd^2 (1 - r) sum(w^2), because the weights sum to 0; of
-    a claim against a constant, whose weights sum to 1, it is sd^2 r more."""
+    """SD of a contrast; none where nothing is believed of its metric."""
     claim = study.claims[name]
     belief = beliefs.of(claim.metric, study.hypotheses[name].scale)
-    if belief is None:
-        return None
-    sd = belief.sd_of_rest * sqrt(sum(weight**2 for weight in claim.weights.values()))
-    return sd if claim.constant is None else hypot(sd, belief.sd_shared)
+    return None if belief is None else contrast_sd(claim, belief.sd_of_rest, belief.sd_shared)
 
 
 def standard_error(study: Study, name: str, beliefs: Beliefs, n: int) -> float | None:

@@ -23,7 +23,8 @@ import numpy as np
 from scipy import special
 
 from ablate.judge.design.characteristics import Design
-from ablate.judge.design.reach import KIND, HypothesisDesign, level_of
+from ablate.judge.design.effects import KIND
+from ablate.judge.design.reach import HypothesisDesign, level_of
 from ablate.judge.stats import t_power
 from ablate.judge.verdict import Finding
 from prereg.frozen import FrozenModel

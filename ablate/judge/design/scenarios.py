@@ -20,7 +20,8 @@ from scipy import special
 
 from ablate.judge.audit.stability import false_alarm_rate
 from ablate.judge.design.assumptions import Beliefs, Group, groups_of, over_new_items
-from ablate.judge.design.reach import effect_when_true, is_sum_of_steps, planned_sizes
+from ablate.judge.design.effects import effect_when_true, is_sum_of_steps
+from ablate.judge.design.reach import planned_sizes
 from ablate.judge.stats.crossed_items import Tail, tail_of
 from ablate.judge.stats.multiplicity import EDGE
 from ablate.judge.stats.paired_t import Floats

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Literal
 
 import numpy as np
-from scipy import optimize, special, stats
+from scipy import special
 
 from ablate.judge.stats.paired_t import Floats
 
@@ -56,6 +56,8 @@ def power(
 
 def detectable(kind: Kind, n: float, alpha: float, target: float = 0.8, *, df: float | None = None) -> float:
     """The size, in SDs of the differences, that reaches the target power."""
+    from scipy import optimize  # here: it loads much, and `ablate check` needs none of it
+
     high = 1.0
     while power(kind, high, n, alpha, df=df) < target:
         high *= 2.0
@@ -78,7 +80,7 @@ def seeds_for(
 def sample_sd(df: float) -> tuple[Floats, Floats]:
     """Nodes and weights of sample SD / true SD."""
     node, weight = _legendre()
-    spread = np.sqrt(stats.chi2.ppf(node, df) / df)
+    spread = np.sqrt(2.0 * special.gammaincinv(df / 2.0, node) / df)  # of the chi-square law
     spread.setflags(write=False)
     return spread, weight
 

@@ -253,10 +253,13 @@ def _trial(trial: Trial) -> Iterator[Block]:
             f"The plan: {words.counted(trial.planned, 'run')}, about {words.duration(trial.seconds_in_all)} one after "
             f"another, about {trial.bytes_in_all / 2**20:,.1f} MiB on disk."
         )
+    n = len({run.seed for run in trial.runs})
     for metric, belief in trial.assume.items():
-        n = len({run.seed for run in trial.runs})
         values = f"{metric}: {{sd: {belief['sd']:.2g}, correlation: {belief['correlation']:.2g}}}"
         yield Paragraph(f"To plan with, from {n} seeds: assume: {{metrics: {{{values}}}}}")
+    if trial.metric_correlation is not None:
+        said = f"assume: {{metric_correlation: {trial.metric_correlation:.2g}}}"
+        yield Paragraph(f"To plan with, from {n} seeds: {said}")
     if trial.folder:
         yield Paragraph(f"The runs lie in {trial.folder} until the next trial.", "aside")
 

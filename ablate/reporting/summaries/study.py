@@ -13,7 +13,7 @@ from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.designs import ALIASES_LEFT_OUT, alias_rows, design_sentences, runs_of_arms, tuning
 from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings
-from prereg.rule.bound import absences_of_the_tie, resting_on_worse
+from prereg.rule.bound import absences_of_the_tie
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
 from prereg.study.designs.gate import in_words
@@ -26,6 +26,7 @@ from prereg.study.spec import Study
 if TYPE_CHECKING:
     from ablate.api.planning import PlannedRuns
     from ablate.judge.design.characteristics import Design
+    from ablate.judge.design.warnings import DesignWarning
     from ablate.scale.plan import Line, ScalePlan
 
 
@@ -78,9 +79,6 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     if absent := absences_of_the_tie(study):
         said = f"The tie rests on the absence of a finding ({words.listed(absent)}), which shows no equality."
         blocks.append(Paragraph(said, "warning"))
-    for verdict, name in resting_on_worse(study):
-        said = f"'{verdict}' needs {name}: {study.hypotheses[name].claim}, and {study.claims[name].better} is better."
-        blocks.append(Paragraph(f"{said} Is the claim the right way round?", "warning"))
     blocks += [Paragraph("Errors held:"), Facts(errors)]
     spikes, lost = false_alarm_text(study), lost_starts(study)
     notes = [*([] if lost is None else [lost]), *(counted_as(study, said) for said in said_losses(study))]
@@ -88,14 +86,25 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     return Section("study", f"{study.study}: {study.title}", (*blocks, Facts(tuple(facts))))
 
 
-def study_json(study: Study, notes: Sequence[str]) -> str:
-    """A study with its defaults written out, its number of runs, and its rule line by line."""
+def warnings_section(warnings: Sequence[DesignWarning]) -> Section:
+    """What is legal in a study and likely a mistake, each with what to type instead."""
+    blocks: list[Block] = []
+    for one in warnings:
+        blocks += [Paragraph(f"Warning: {one.found}.", "warning"), Facts((("  try", one.fix),))]
+    return Section("warnings", "", tuple(blocks))
+
+
+def study_json(study: Study, notes: Sequence[str], warnings: Sequence[DesignWarning]) -> str:
+    """A study with its defaults written out, its number of runs, its rule line by line, and warnings."""
+    from ablate.judge.design.warnings import as_json
+
     rule = [
         {"line": row.line, "when": row.when, "verdict": row.verdict, "decides": row.settles, "of": row.of}
         for row in study.rule.table()
     ]
     n_runs = study.n_runs
     whole = {"study": study.model_dump(mode="json"), "runs": n_runs, "decision": rule, "notes": list(notes)}
+    whole["warnings"] = as_json(warnings)
     return json.dumps(whole, indent=2, ensure_ascii=False)
 
 

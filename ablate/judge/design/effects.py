@@ -1,0 +1,57 @@
+"""Effects and spreads at which a claim's power is stated. Loads little, because `ablate check` needs it."""
+
+from __future__ import annotations
+
+from math import hypot, sqrt
+from typing import TYPE_CHECKING
+
+from prereg.study.claim import Claim, Verb
+from prereg.study.designs.components import TOTAL
+from prereg.study.spec import Study
+
+if TYPE_CHECKING:
+    from ablate.judge.stats.t_power import Kind
+
+KIND: dict[Verb, Kind] = {
+    "lowers": "towards",
+    "raises": "towards",
+    "lowers_by": "margin",
+    "raises_by": "margin",
+    "lowers_below": "margin",
+    "raises_above": "margin",
+    "changes": "either",
+    "does_not_worsen": "margin",
+    "does_not_change": "equivalence",
+}
+
+
+def is_sum_of_steps(study: Study, name: str) -> bool:
+    """Whether a claim is about a whole path, whose effect is the sum of those of its steps."""
+    return study.components is not None and study.components.design == "path" and name == TOTAL
+
+
+def effect_when_true(study: Study, name: str) -> float:
+    """The effect at which a claim's power is stated: the one that `assume` expects; else `smallest`, or twice that for
+    a claim of at least `smallest`, which is at its border there; 0 for a claim of no change; for a whole path the sum
+    of its steps."""
+    verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
+    if verb.startswith("does_not"):
+        return 0.0
+    if is_sum_of_steps(study, name) and name not in study.assume.effects and study.components is not None:
+        return sum(effect_when_true(study, step) for step in study.components.of_one_part())
+    sign = study.claims[name].direction or 1
+    return sign * study.assume.effects.get(name, 2.0 * smallest if verb.endswith("_by") else smallest)
+
+
+def distance(study: Study, name: str) -> float:
+    """How far that effect lies from the null that is to be rejected; of a claim of no change its margin."""
+    smallest, effect = study.hypotheses[name].smallest, abs(effect_when_true(study, name))
+    beyond = smallest if study.claims[name].by is not None else 0.0
+    return smallest if effect == 0.0 else effect - beyond
+
+
+def contrast_sd(claim: Claim, of_rest: float, shared: float) -> float:
+    """SD of a contrast: with equal SDs and correlations, Var = sd^2 (1 - r) sum(w^2), because the weights sum to 0; of
+    a claim against a constant, whose weights sum to 1, it is sd^2 r more."""
+    sd = of_rest * sqrt(sum(weight**2 for weight in claim.weights.values()))
+    return sd if claim.constant is None else hypot(sd, shared)

@@ -1,0 +1,279 @@
+"""What is legal in a study and likely a mistake: one list, which `check`, `register` and `design` print.
+
+Nothing here refuses a study, and nothing of it enters a lock. Before a design is simulated (`check`), the power of a
+paired t is computed exactly, by the noncentral t: of a claim that is corrected with others as an upper bound, before
+that correction. With a design, simulated powers take its place, and what registration refuses is not said again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from math import log, sqrt
+from typing import TYPE_CHECKING, Final, Literal
+
+from ablate.judge.design.effects import KIND, contrast_sd, distance, effect_when_true
+from prereg.metrics.catalogue import ITEM_METRICS, task_of
+from prereg.rule.bound import resting_on_worse
+from prereg.study.analysis import PERMUTATION, EProcess
+from prereg.study.measure import PACKS
+from prereg.study.spec import Study
+from prereg.text import compact, counted, listed
+
+if TYPE_CHECKING:
+    from ablate.judge.design.characteristics import Design
+    from ablate.judge.design.reach import HypothesisDesign
+
+LOW_POWER: Final = 0.5
+FLOAT32_STEP: Final = 2.0**-21
+"""Distance of two float32 numbers from 4 to 8, where the losses of single tokens mostly lie."""
+FEW_SEEDS: Final = 5
+"""With fewer a test is warned of."""
+FEW_AGAINST_CONSTANT: Final = 6
+SKEWED: Final[dict[str, tuple[int, float, float]]] = {
+    "paired_t": (3, 0.167, 0.003),
+    "bootstrap_t": (5, 0.088, 0.007),
+    "items": (3, 0.161, 0.008),
+}
+"""Test -> (seeds, false 'supported', its standard error) with exponential differences, with the fewest seeds measured;
+tests/test_design_warnings.py compares them with reports/bench/error-rates.json."""
+
+Power = tuple[float, str, int]
+"""A power, how it was found, and seeds for .80: 0 where they are not known."""
+Kind = Literal["direction", "power", "resolution", "seeds", "correlation"]
+
+
+@dataclass(frozen=True)
+class DesignWarning:
+    """One thing in a study that is likely a mistake."""
+
+    kind: Kind
+    about: str
+    """The hypothesis or metric; empty where it is the study."""
+    found: str
+    """What it is, with its number."""
+    fix: str
+    """What to type instead."""
+
+
+def design_warnings(
+    study: Study, *, path: str = "STUDY", design: Design | None = None, validation_tokens: int | None = None
+) -> tuple[DesignWarning, ...]:
+    """Every warning of a study, worst first. `path` is its file, for what to type; `validation_tokens` how many tokens
+    are predicted at an evaluation, where that is known."""
+    return (
+        *_directions(study),
+        *_powers(study, design),
+        *_seeds(study, design),
+        *_resolutions(study, validation_tokens),
+        *_correlations(study, path, design),
+    )
+
+
+def as_json(warnings: Sequence[DesignWarning]) -> list[dict[str, str]]:
+    """Plain data for `--json`."""
+    return [{("try" if key == "fix" else key): value for key, value in asdict(one).items()} for one in warnings]
+
+
+def _directions(study: Study) -> Iterator[DesignWarning]:
+    turned = {"raises": "lowers", "lowers": "raises"}
+    for verdict, name in resting_on_worse(study):
+        claim, verb = study.hypotheses[name].claim, study.claims[name].plain_verb
+        found = f"'{verdict}' needs {name}: {claim}, and {study.claims[name].better} is better"
+        fix = claim.replace(f" {verb} ", f" {turned[verb]} ", 1)
+        yield DesignWarning("direction", name, found, f"claim: {fix}, unless the worse value is meant")
+
+
+def _powers(study: Study, design: Design | None) -> Iterator[DesignWarning]:
+    for names in _families(study).values():
+        found = [(_exact_power(study, one) if design is None else _simulated_power(design, one), one) for one in names]
+        known = [(power, name) for power, name in found if power is not None]
+        if not known or min(known)[0][0] >= LOW_POWER:
+            continue
+        (power, how, seeds), name = min(known)
+        effect = effect_when_true(study, name)
+        where = f"if there is no difference (margin {compact(study.hypotheses[name].smallest)})"
+        if effect:
+            where = f"at a true effect of {compact(effect)}"
+        said = f"{name} would be supported with a chance of {100 * power:.2g}% {where}"
+        more = "a less noisy metric, or a larger smallest difference"
+        yield DesignWarning(
+            "power",
+            name,
+            f"{said}, n = {study.n_seeds} seeds, {how}",
+            f"{seeds} seeds, for power 80%; {more}" if seeds else more,
+        )
+
+
+def _families(study: Study) -> dict[str, list[str]]:
+    """Hypothesis, or line `per: task` -> the hypotheses that it is: one warning serves them all."""
+    found: dict[str, list[str]] = {}
+    for name, one in study.hypotheses.items():
+        found.setdefault(one.family or name, []).append(name)
+    return found
+
+
+def _exact_power(study: Study, name: str) -> Power | None:
+    """Power of a paired t with a fixed number of seeds at the assumed SD; none for another test, without an SD, or
+    without an effect."""
+    claim, analysis, n = study.claims[name], study.analysis, study.n_seeds
+    belief = study.assume.of(claim.metric)
+    if belief is None or analysis.test != "paired_t" or study.stopping != "fixed" or distance(study, name) <= 0.0:
+        return None
+    from ablate.judge.stats import t_power
+
+    sd = contrast_sd(claim, belief.sd * sqrt(1.0 - belief.correlation), belief.sd * sqrt(max(0.0, belief.correlation)))
+    kind, size, together = KIND[claim.verb], distance(study, name) / sd, len(study.corrected_with(name))
+    alone = together == 1 or (analysis.correct == "none" and not study.stages)
+    # A change that is shown to be too small to matter is refuted; that also depends on the correction.
+    refutable = alone and claim.by is None and not claim.verb.startswith("does_not")
+    below = study.hypotheses[name].smallest / sd if refutable else None
+    power = t_power.power(kind, size, n, analysis.alpha, refuted_below=below)
+    seeds = t_power.seeds_for(kind, size, analysis.alpha / (1 if alone else together), 0.8, refuted_below=below) or 0
+    if alone:
+        return power, "by the noncentral t", seeds
+    correction = "the gate" if study.stages else f"{analysis.correct} over {together}"
+    return power, f"by the noncentral t before {correction}, which lowers it", seeds
+
+
+def _simulated_power(design: Design, name: str) -> Power | None:
+    [one] = [one for one in design.hypotheses if one.hypothesis == name]
+    if one.power_at_smallest is None or name in _refused(design):
+        return None
+    error = "" if one.power_error is None else f" (± {100 * one.power_error:.1g})"
+    return one.power_at_smallest, f"by simulation{error}", one.seeds_80 or 0
+
+
+def _refused(design: Design) -> tuple[str, ...]:
+    """Hypotheses for which registration is refused, which says so itself."""
+    from ablate.judge.design.reach import obstacle
+
+    found = obstacle(design)
+    if found is None:
+        return ()
+    if found.where.field[:1] == ("hypotheses",):
+        return (str(found.where.field[1]),)
+    return tuple(one.hypothesis for one in design.hypotheses if not (one.can_be_supported and one.can_be_refuted))
+
+
+def _seeds(study: Study, design: Design | None) -> Iterator[DesignWarning]:
+    refused = () if design is None else _refused(design)
+    firsts = [names[0] for names in _families(study).values()]
+    for one in _reached(study, design):
+        if one.hypothesis in firsts and one.hypothesis not in refused:
+            yield from _never(study, one)
+    test, n = study.analysis.test, study.n_seeds
+    if test in SKEWED and n < FEW_SEEDS and study.stopping == "fixed":
+        measured, share, error = SKEWED[test]
+        found = (
+            f"{counted(n, 'seed')} cannot show whether differences are skewed: where they are exponential, {test} "
+            f"calls a false claim supported in {100 * share:.1f} ± {100 * error:.1f}% instead of 5%, measured with "
+            f"{measured} seeds (reports/bench/error-rates.md)"
+        )
+        yield DesignWarning("seeds", "", found, f"{FEW_SEEDS} seeds or more, so that an outlier shows")
+    sizes = {arm: len(study.seeds_of(arm)) for arm in study.arms}
+    if not study.paired and min(sizes.values()) < FEW_SEEDS:
+        few = listed(f"{arm} has {counted(n, 'run')}" for arm, n in sizes.items() if n < FEW_SEEDS)
+        rate = "12.4%" if test == PERMUTATION else "7.1%"
+        found = (
+            f"{few}: with 8 and 3 runs, the three of four times the variance, {test} calls {rate} of true nulls "
+            "different instead of 5% (docs/designs.md)"
+        )
+        yield DesignWarning("seeds", "", found, f"{FEW_SEEDS} runs or more of each arm, about equally many")
+    constants = [name for name, claim in study.claims.items() if claim.constant is not None]
+    if constants and test == "paired_t" and n <= FEW_AGAINST_CONSTANT:
+        found = (
+            f"{listed(constants)}: skewness does not cancel against a constant, and n = {n} seeds; with 6 seeds and "
+            "lognormal values the t test errs in 23% instead of 5% (docs/designs.md)"
+        )
+        yield DesignWarning("seeds", constants[0], found, "more seeds, or scale: log where values are ratios")
+
+
+def _reached(study: Study, design: Design | None) -> tuple[HypothesisDesign, ...]:
+    """What each claim can end as; before a design only where a test has a floor, since a paired t has none."""
+    if design is not None:
+        return design.hypotheses
+    if study.analysis.test == "paired_t" and not isinstance(study.stopping, EProcess):
+        return ()
+    from ablate.judge.design.assumptions import Beliefs
+    from ablate.judge.design.reach import hypothesis_design
+
+    return tuple(hypothesis_design(study, name, Beliefs()) for name in study.hypotheses)
+
+
+def _never(study: Study, one: HypothesisDesign) -> Iterator[DesignWarning]:
+    floors = (one.attainable_support, one.can_be_supported), (one.attainable_refute, one.can_be_refuted)
+    for state, (floor, possible) in zip(("supported", "refuted"), floors, strict=True):
+        if possible or floor is None:
+            continue
+        test = "the e-process" if isinstance(study.stopping, EProcess) else study.analysis.test
+        found = (
+            f"{one.hypothesis} can never be {state}: the smallest p of {test} with {counted(one.n, 'seed')} is "
+            f"{floor:.3g}, and alpha is {compact(study.analysis.alpha)}"
+        )
+        yield DesignWarning("seeds", one.hypothesis, found, _seeds_that_do(study, one.hypothesis, state))
+
+
+def _seeds_that_do(study: Study, name: str, state: str) -> str:
+    from ablate.judge.design.reach import floors_at
+
+    instead = "test: paired_t" if study.paired else "test: welch"
+    for n in range(study.n_seeds + 1, 31):
+        floor = floors_at(study, name, n)[state == "refuted"]
+        if floor is not None and floor <= study.analysis.alpha:
+            return f"{n} seeds, or {instead}"
+    return instead
+
+
+def _resolutions(study: Study, validation_tokens: int | None) -> Iterator[DesignWarning]:
+    for name in (names[0] for names in _families(study).values()):
+        claim = study.claims[name]
+        margin, scale = study.hypotheses[name].smallest, study.hypotheses[name].scale
+        known = _step(study, claim.metric, validation_tokens)
+        if margin <= 0.0 or known is None or any(abs(weight) != 1.0 for weight in claim.weights.values()):
+            continue
+        step, why = known
+        if scale != "raw":
+            # A share is at most 1, so that its logarithm moves by at least as much; a loss may be larger.
+            if why == _ROUNDED:
+                continue
+            step /= log(10.0) if scale == "log10" else 1.0
+        if margin < step:
+            found = f"the margin {compact(margin)} of {name} is below the resolution of {claim.metric}: {why}"
+            least = f"{step:.2g}"
+            yield DesignWarning("resolution", name, found.format(step=least), f"a margin of {least} or more")
+
+
+_ROUNDED: Final = "losses of tokens are float32, in steps of {step}"
+_LOSSES: Final = ("val/loss", "val/bits_per_byte", "train/loss", "length/loss_beyond", "calibration/loss_t")
+
+
+def _step(study: Study, metric: str, validation_tokens: int | None) -> tuple[float, str] | None:
+    """The least step of a run's value, as far as it is known, and what it comes from."""
+    if study.trainer == "gpt" and metric.startswith(_LOSSES):
+        return FLOAT32_STEP, _ROUNDED
+    if metric.startswith("val/accuracy") and "/" not in metric.removeprefix("val/") and validation_tokens:
+        return 1.0 / validation_tokens, f"a share of {validation_tokens:,} tokens at most moves in steps of {{step}}"
+    harness = study.measure.harness
+    if harness is None or metric not in ITEM_METRICS:
+        return None
+    tasks = 1 if task_of(metric) is not None else PACKS.get(harness.tasks, (0, 0))[0]
+    n = tasks * harness.items_per_task * len(harness.shots)
+    return (1.0 / n, f"a share of {n:,} items at most moves in steps of {{step}}") if n else None
+
+
+def _correlations(study: Study, path: str, design: Design | None) -> Iterator[DesignWarning]:
+    used = {claim.metric: study.assume.of(claim.metric) for claim in study.claims.values()}
+    if design is not None and any(one.source != "assumed" for one in design.beliefs):
+        used = {}  # a pilot tells it
+    pilot = f"ablate try {path} --seeds 3   (a pilot proposes it)"
+    silent = [metric for metric, one in used.items() if one is not None and "correlation" not in one.model_fields_set]
+    if silent and study.paired and study.compares_sides:
+        found = f"correlation 0 of two arms over shared seeds is assumed for {listed(silent)}: the study gives none"
+        yield DesignWarning("correlation", silent[0], found, pilot)
+    if len(used) > 1 and all(used.values()) and study.assume.metric_correlation is None:
+        found = (
+            f"correlation 0 of the noise of {listed(used)} in one run is assumed for power, and the worst from 0 to 1 "
+            "for error rates: the study gives none"
+        )
+        yield DesignWarning("correlation", "", found, pilot)
