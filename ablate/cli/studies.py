@@ -23,26 +23,73 @@ from ablate.cli.options import (
     show_or_json,
 )
 from ablate.cli.registering import repeated_runs
+from prereg.errors import StudyError
+from prereg.registry.paths import PUBLISHED_SUFFIX
 
 if TYPE_CHECKING:
-    pass
+    from prereg.documents.published import LoadedPublished
+    from prereg.registry.registration import ScriptPin
+
+    Pins = tuple[tuple[ScriptPin, ...], tuple[ScriptPin, ...]]
 
 
-def check(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
+def check(
+    studies: Annotated[list[Path], typer.Argument(metavar="STUDY", help="Study files; of several, one line for each.")],
+    root: RootFolder = None,
+    as_json: AsJson = False,
+) -> None:
     """Validate a study and show its decision table.
 
     Reads the file, checks every field, claim and rule, and writes nothing. Nothing that a study brings is executed.
-    Its published figures (docs/published.md) are checked with it.
+    Its published figures (docs/published.md) are checked with it. Of several files, all are checked, one line each, and
+    the exit code is 2 if any has a mistake.
 
     Example:  ablate check studies/embnorm.yaml
     """
+    from ablate.reporting.summaries import study as study_summary
+
+    paths = dict.fromkeys(_study_of(path) for path in studies)
+    if len(paths) == 1:
+        return _check_one(*paths, root, as_json=as_json)
+    found, n_wrong = [], 0
+    for path in paths:
+        try:
+            context, _, _, notes = _checked(path, root)
+        except StudyError as error:
+            n_wrong += 1
+            print(f"error: {error.text()}", file=sys.stderr)
+            continue
+        found.append(study_summary.study_json(context.study, notes))
+        if not as_json:
+            put(f"ok  {path}", *(f"    {note}" for note in notes))
+    if as_json:
+        put_json(f"[{', '.join(found)}]")
+    elif n_wrong:
+        put(f"{n_wrong} of {len(paths)} studies have mistakes")
+    if n_wrong:
+        raise typer.Exit(Exit.MISTAKE)
+    return None
+
+
+def _study_of(path: Path) -> Path:
+    """The study that a file of published figures belongs to; any other path as it is."""
+    name = path.name
+    return path.with_name(name.removesuffix(PUBLISHED_SUFFIX) + ".yaml") if name.endswith(PUBLISHED_SUFFIX) else path
+
+
+def _checked(study: Path, root: Path | None) -> tuple[api.StudyContext, LoadedPublished | None, Pins, list[str]]:
+    """A study that is valid, with published figures, the files it would pin, and notes. Raises `StudyError`."""
+    context = api.check(study, root)
+    published = api.published_beside(context)
+    pins = api.pin_code(context) if context.study.trainer == "command" else ((), ())
+    return context, published, pins, repeated_runs(context)
+
+
+def _check_one(study: Path, root: Path | None, *, as_json: bool) -> None:
     from ablate.api.support import unnamed_metrics_file
     from ablate.reporting.summaries import study as study_summary
 
-    context = api.check(study, root)
-    published = api.published_beside(context)
-    scripts, data = api.pin_code(context) if context.study.trainer == "command" else ((), ())
-    notes = repeated_runs(context)
+    context, published, (scripts, data), notes = _checked(study, root)
     if as_json:
         return put_json(study_summary.study_json(context.study, notes))
     sections = [study_summary.study_section(context.study, scripts, data)]
