@@ -1,6 +1,6 @@
 # Two commands set everything up on a machine with Python 3.11 or newer:  make run  and  make test
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lint docs bench clean
+.PHONY: help cpu run test test-all lint docs licenses wheel-check bench clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -22,6 +22,10 @@ help: ## Show this list
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gpt,dev]'
 	@touch $@
 
+cpu: .venv/bin/python ## First, on Linux without a GPU: install torch without its 3 GB of CUDA libraries
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --torch-backend cpu -c constraints.txt torch
+
 run: .venv/.installed ## Set up, run the quickstart study from declaration to verdict, say where the report is
 	$(BIN)/ablate run studies/quickstart.yaml
 	@$(BIN)/ablate decide studies/quickstart.yaml || test $$? -eq 3
@@ -40,6 +44,12 @@ lint: .venv/.installed-dev ## Style and types
 docs: .venv/.installed-dev ## Build the documentation into build/docs
 	$(BIN)/python -m sphinx -q -W --keep-going -c docs . build/docs
 	@echo "build/docs/index.html"
+
+licenses: .venv/.installed-dev ## Write docs/licenses.md from what is installed
+	$(BIN)/python tests/licenses.py
+
+wheel-check: .venv/.installed ## Build the wheel and try it in an empty environment; PYTHONS="python3.11 python3.12" EXTRA=gpt
+	$(BIN)/python tests/wheel_check.py $(if $(EXTRA),--extra $(EXTRA)) $(or $(PYTHONS),$(PYTHON))
 
 bench: .venv/.installed-dev ## Measure the promises of performance; NANOGPT=path/to/clone adds the peer
 	$(BIN)/python -m benchmarks

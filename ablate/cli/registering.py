@@ -66,7 +66,7 @@ def register(
     Example:  ablate register studies/embnorm.yaml
     """
     from ablate.api.support import warnings_of
-    from ablate.judge.design.hindsight import frozen_design
+    from ablate.judge.design.retrospective import frozen_design
     from ablate.judge.design.warnings import as_json as plain
     from ablate.reporting.summaries.study import power_section
     from ablate.verification.seal import attest, require_able

@@ -24,26 +24,79 @@ from ablate.cli.options import (
     show_warnings,
 )
 from ablate.cli.registering import repeated_runs
+from prereg.errors import StudyError
+from prereg.registry.paths import PUBLISHED_SUFFIX
 
 if TYPE_CHECKING:
-    pass
+    from ablate.judge.design.warnings import DesignWarning
+    from prereg.documents.published import LoadedPublished
+    from prereg.registry.registration import ScriptPin
+
+    Pins = tuple[tuple[ScriptPin, ...], tuple[ScriptPin, ...]]
 
 
-def check(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
+def check(
+    studies: Annotated[list[Path], typer.Argument(metavar="STUDY", help="Study files; of several, one line for each.")],
+    root: RootFolder = None,
+    as_json: AsJson = False,
+) -> None:
     """Validate a study and show its decision table.
 
     Reads the file, checks every field, claim and rule, and writes nothing. Nothing that a study brings is executed.
-    Its published figures (docs/published.md) are checked with it.
+    Its published figures (docs/published.md) are checked with it. Of several files, all are checked, one line each, and
+    the exit code is 2 if any has a mistake.
 
     Example:  ablate check studies/embnorm.yaml
     """
-    from ablate.api.support import unnamed_metrics_file, warnings_of
     from ablate.reporting.summaries import study as study_summary
+
+    paths = dict.fromkeys(_study_of(path) for path in studies)
+    if len(paths) == 1:
+        return _check_one(*paths, root, as_json=as_json)
+    found, n_wrong = [], 0
+    for path in paths:
+        try:
+            context, _, _, notes, warnings = _checked(path, root)
+        except StudyError as error:
+            n_wrong += 1
+            print(f"error: {error.text()}", file=sys.stderr)
+            continue
+        found.append(study_summary.study_json(context.study, notes, warnings))
+        if not as_json:
+            put(f"ok  {path}", *(f"    {note}" for note in notes))
+            show_warnings(warnings)
+    if as_json:
+        put_json(f"[{', '.join(found)}]")
+    elif n_wrong:
+        put(f"{n_wrong} of {len(paths)} studies have mistakes")
+    if n_wrong:
+        raise typer.Exit(Exit.MISTAKE)
+    return None
+
+
+def _study_of(path: Path) -> Path:
+    """The study that a file of published figures belongs to; any other path as it is."""
+    name = path.name
+    return path.with_name(name.removesuffix(PUBLISHED_SUFFIX) + ".yaml") if name.endswith(PUBLISHED_SUFFIX) else path
+
+
+def _checked(
+    study: Path, root: Path | None
+) -> tuple[api.StudyContext, LoadedPublished | None, Pins, list[str], tuple[DesignWarning, ...]]:
+    """A valid study with published figures, the files it would pin, notes and warnings. Raises `StudyError`."""
+    from ablate.api.support import warnings_of
 
     context = api.check(study, root)
     published = api.published_beside(context)
-    scripts, data = api.pin_code(context) if context.study.trainer == "command" else ((), ())
-    notes, warnings = repeated_runs(context), warnings_of(context)
+    pins = api.pin_code(context) if context.study.trainer == "command" else ((), ())
+    return context, published, pins, repeated_runs(context), warnings_of(context)
+
+
+def _check_one(study: Path, root: Path | None, *, as_json: bool) -> None:
+    from ablate.api.support import unnamed_metrics_file
+    from ablate.reporting.summaries import study as study_summary
+
+    context, published, (scripts, data), notes, warnings = _checked(study, root)
     if as_json:
         return put_json(study_summary.study_json(context.study, notes, warnings))
     sections = [study_summary.study_section(context.study, scripts, data)]
