@@ -30,7 +30,7 @@ from prereg.registry.paths import PUBLISHED_SUFFIX
 if TYPE_CHECKING:
     from ablate.judge.design.warnings import DesignWarning
     from prereg.documents.published import LoadedPublished
-    from prereg.registry.registration import ScriptPin
+    from prereg.study.command import ScriptPin
 
     Pins = tuple[tuple[ScriptPin, ...], tuple[ScriptPin, ...]]
 
@@ -52,7 +52,7 @@ def check(
 
     paths = dict.fromkeys(_study_of(path) for path in studies)
     if len(paths) == 1:
-        return _check_one(*paths, root, as_json=as_json)
+        return _check_one(next(iter(paths)), root, as_json=as_json)
     found, n_wrong = [], 0
     for path in paths:
         try:
@@ -209,9 +209,7 @@ def try_out(
     study: StudyFile,
     root: RootFolder = None,
     *,
-    seeds: Annotated[
-        int, typer.Option(min=1, help="Seeds per arm; from 3 on whole runs, and values to assume.")
-    ] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per arm; from 3 on whole runs, and values to assume.")] = 1,
     limit: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="Stop each run after so long.")] = 60.0,
     replaced: Annotated[
         list[str] | None,

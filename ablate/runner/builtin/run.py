@@ -31,7 +31,7 @@ from ablate.records.provenance import collect, differing
 from ablate.records.run_record import Pairing, Provenance, RunRecord, Status, utc_now
 from ablate.records.store import RunFolder, rows_of
 from ablate.runner.builtin.resources import THREADS, Resources, Text
-from ablate.runner.messages import Asking, Measuring, Message, begun
+from ablate.runner.messages import Measuring, Message, TaskProgress, begun
 from ablate.training.device import Peak
 from ablate.training.kernels.backends import Paths
 from ablate.training.model import GPT
@@ -363,7 +363,7 @@ class Run(ABC):
         self.worker.say(self._reported)
         self._said, self._said_step = now, step.step
 
-    def _at_rest(self, *, asking: Asking | None = None, measuring: Measuring | None = None) -> Message:
+    def _at_rest(self, *, asking: TaskProgress | None = None, measuring: Measuring | None = None) -> Message:
         """What a run does between its steps, with its speed and the like as last reported."""
         step = self.trainer.progress.step
         return self._reported.model_copy(update={"step": step, "asking": asking, "measuring": measuring})

@@ -13,7 +13,7 @@ from ablate.records.run_record import utc_now
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.runner.builtin.resources import LOST_A_RANK, Resources
 from ablate.runner.builtin.run import SAY_EVERY_S, Run
-from ablate.runner.messages import Asking, failed, restore_newest, rows_fault, said, save, show_trace
+from ablate.runner.messages import TaskProgress, failed, restore_newest, rows_fault, said, save, show_trace
 from ablate.training.device import Peak
 from ablate.training.distributed import Replicated, is_lost_connection
 from ablate.training.trainer import Trainer
@@ -129,7 +129,7 @@ class SingleRun(Run):
         if progress is not None and not ended and now - self._said < SAY_EVERY_S:
             return
         assert self.questions is not None
-        asking = Asking(tasks=self.questions.name, **({} if progress is None else asdict(progress)))
+        asking = TaskProgress(tasks=self.questions.name, **({} if progress is None else asdict(progress)))
         self.worker.say(self._at_rest(asking=asking))
         self._said = now
 
