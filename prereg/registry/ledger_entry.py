@@ -20,7 +20,10 @@ Event = Literal[
 ]  # fmt: skip
 
 SEALS: tuple[Event, ...] = ("sealed", "imported")
-"""The events that bind a run to its hashes: one made here, one brought from elsewhere."""
+"""The events that bind a run to its hashes: one made here, one imported."""
+
+PROMISES: tuple[Event, ...] = ("registered", "amended")
+"""The events that make a promise: a study's first one, and those that replace it."""
 
 REPAIRS = ("cut_back", "ended_line")
 """What an append adds to the body where it repaired what a crash had left behind."""

@@ -82,7 +82,7 @@ def register(
             require_unchanged(registered, loaded)
             moved = differing_pins(registered, pins)
             refuse_change(loaded.path, name, registered, moved)
-            entry = newest_promise(ledger, name)
+            entry = newest_promise(ledger.readable(), name)
             assert entry is not None, name
             complete(root, name)
             return registered, entry
@@ -207,7 +207,7 @@ def complete(root: Root, name: str) -> None:
     if not pending_lock(root, name).exists():
         return
     with ledger.hold():
-        entry = newest_promise(ledger, name)
+        entry = newest_promise(ledger.readable(), name)
         if (
             entry is not None
             and lock_matches(pending_lock(root, name), entry)
