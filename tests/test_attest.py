@@ -327,10 +327,9 @@ def test_an_amendment_in_the_middle_of_sealing_is_not_sealed_as_what_it_replaces
     assert list(case.root.studies.glob("*.sig")) == []
 
 
-def test_git_is_told_to_leave_seals_alone_unless_the_user_wrote_the_file(tmp_path: Path) -> None:
+def test_git_leaves_seals_alone_unless_the_user_wrote_the_file(tmp_path: Path) -> None:
     case, registration = registered(tmp_path)
     attributes = case.root.studies / ".gitattributes"
-    attributes.write_bytes(b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n")  # as it was before seals
     sealed(case, registration, sign=ssh_key(tmp_path / "keys"))
     git(tmp_path, "init", "-q")
     for file, wanted in (("a.sig", "text: unset"), ("a.tsr", "text: unset"), ("a.ots", "text: unset")):

@@ -16,11 +16,11 @@ from own_trainer import OwnHouse, own_document
 from test_bundle import files_of, forged, rechained
 
 from ablate import api, cli
+from prereg import yaml_reader
 from prereg.documents.page import keep_page
 from prereg.errors import StudyError, Where
 from prereg.escape import json_visible, markdown_line, markdown_sentence, visible
 from prereg.registry.paths import Root
-from prereg.study import load
 
 ROOT = Path(__file__).resolve().parents[1]
 UNSEEN = "\x1b[2J\x1b]0;owned\x07\x9b31m\x00\x7f\u202eeslaf\u2066\u200b\u2028\ufeff"
@@ -110,7 +110,7 @@ def test_nothing_prints_past_the_functions_that_escape() -> None:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> OwnHouse:
     """A study by somebody whose tool checked no text: registered, its runs imported, decided."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(load, "_check_text", lambda *_, **__: None)
+        patch.setattr(yaml_reader, "_check_text", lambda *_, **__: None)
         house = OwnHouse(tmp_path_factory.mktemp("hostile") / "house")
         house.register(**hostile_changes())
         api.import_runs(study_of(house), rows_of(house), note=EVIL, exploratory=True)
@@ -151,7 +151,7 @@ def rows_of(house: OwnHouse, cells: int = 6) -> Path:
 @pytest.fixture
 def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run a verb; what it said on both streams, colours taken off where rich had a terminal."""
-    monkeypatch.setattr(load, "_check_text", lambda *_, **__: None)
+    monkeypatch.setattr(yaml_reader, "_check_text", lambda *_, **__: None)
     monkeypatch.setenv("COLUMNS", "1000")
 
     def run(*words: str | Path, colours: bool = False) -> str:

@@ -21,7 +21,7 @@ from ablate.records.store import RunFolder
 from prereg.errors import EvidenceError, LedgerError
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import SEALS, Entry
+from prereg.registry.ledger_entry import PROMISES, SEALS, Entry
 from prereg.registry.looks import due_look
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec, cell_of
@@ -140,7 +140,7 @@ def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> 
     mine: dict[str, int] = {}
     for entry in entries:
         if entry.registration == registration.sha256 and entry.study == study:
-            if entry.event in ("registered", "amended"):
+            if entry.event in PROMISES:
                 promised = entry.index
             elif entry.event in SEALS and "outcome_sha256" in entry.body:
                 mine.setdefault(str(entry.body["outcome_sha256"]), entry.index)

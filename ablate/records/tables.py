@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from ablate.records.parquet import TableError, open_bounded, rows_of_table
 from ablate.records.rows import (
@@ -43,7 +43,7 @@ from ablate.records.store import Row
 from prereg.errors import EvidenceError, StudyError, Where
 from prereg.frozen import FrozenModel
 from prereg.registry.plan import Cell, needed_metrics
-from prereg.study.faults import spec_error
+from prereg.study.faults import read_model
 from prereg.study.spec import Study
 from prereg.yaml_reader import Lines, line_of, parse_yaml
 
@@ -220,10 +220,7 @@ def read_mapping(path: Path) -> TableLayout:
     lines: Lines = {}
     try:
         document = parse_yaml(read_bytes(path), lines, first="arm: COLUMN")
-        try:
-            found = Columns.model_validate_json(json.dumps(document, allow_nan=False))
-        except ValidationError as error:
-            raise spec_error(error, document, Columns, form="a mapping of columns") from None
+        found = read_model(Columns, document, form="a mapping of columns")
     except StudyError as error:
         raise error.at(file=path, line=error.where.line or line_of(error.where.field, lines)) from None
     return TableLayout(found.arm, found.seed, found.step, found.at_step, dict(found.metrics))

@@ -251,7 +251,6 @@ def _record(
             ).exists():
                 number += 1
             try:
-                promise.write_git_files(context.root)
                 write_whole(path, data)
             except OSError as error:
                 raise SealError(

@@ -19,7 +19,7 @@ from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.registry.amendments import chain_faults
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import SEALS, Entry
+from prereg.registry.ledger_entry import PROMISES, SEALS, Entry
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
 from prereg.registry.plan import cell_of, sealed_places
@@ -128,7 +128,7 @@ def _study_items(
 ) -> list[Item]:
     root = evidence.root
     mine = [entry for entry in entries if entry.study == name]
-    if not any(entry.event in ("registered", "amended") for entry in mine) and not root.lock(name).exists():
+    if not any(entry.event in PROMISES for entry in mine) and not root.lock(name).exists():
         return [item(name, "registration", note="not registered: nothing is frozen yet")]
     items = [check_registration(root, name, ledger_stands=ledger_stands)]
     items += _page(root, name)

@@ -6,19 +6,18 @@ a hash of the promise and no test reads it; the report says both, and names the 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue
 
 from prereg.errors import FieldPath, StudyError, field_error, nearest
 from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, TASK_NAMES
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.paths import Root
-from prereg.study.faults import spec_error
+from prereg.study.faults import read_model
 from prereg.study.load import read_text_file
 from prereg.study.spec import Study
 from prereg.yaml_reader import Lines, line_of, parse_yaml
@@ -105,10 +104,7 @@ def load_published(root: Root, study: Study) -> LoadedPublished | None:
 
 def published_from_document(document: dict[str, JsonValue]) -> Published:
     """Published figures from plain data. Raises `SpecError` naming the field."""
-    try:
-        return Published.model_validate_json(json.dumps(document, allow_nan=False))
-    except ValidationError as error:
-        raise spec_error(error, document, Published, form="published figures") from None
+    return read_model(Published, document, form="published figures")
 
 
 def check_published(published: Published, study: Study) -> None:

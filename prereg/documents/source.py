@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 from prereg.documents.claims import amount, per, plain
 from prereg.escape import visible
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import PROMISES, Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration, load_registration
 from prereg.study.designs.tune import before_choice
@@ -51,9 +51,7 @@ def registered_source(root: Root, name: str) -> Source | None:
     if registration is None:
         return None
     entries = tuple(
-        entry
-        for entry in Ledger(root.ledger).readable()
-        if entry.study == name and entry.event in ("registered", "amended")
+        entry for entry in Ledger(root.ledger).readable() if entry.study == name and entry.event in PROMISES
     )
     # What is described is the promise: what a pilot chose since is no part of it.
     registration = registration.model_copy(update={"study": before_choice(registration.study)})

@@ -20,7 +20,7 @@ from pydantic import JsonValue, ValidationError
 
 from prereg.frozen import FrozenModel
 from prereg.registry.history import ABSENT, Difference
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import PROMISES, Entry
 from prereg.registry.register import EvidenceState
 from prereg.study.claim import parse_claim
 from prereg.study.spec import Study
@@ -223,7 +223,7 @@ def chain_faults(entries: Iterable[Entry]) -> list[str]:
     """Where one study's registrations do not follow one another: each amends the one before, the first amends none."""
     faults: list[str] = []
     before: Entry | None = None
-    for entry in (entry for entry in entries if entry.event in ("registered", "amended")):
+    for entry in (entry for entry in entries if entry.event in PROMISES):
         if entry.event == "registered" and before is not None:
             faults.append(f"entry {entry.index} registers what entry {before.index} had registered already")
         elif entry.event == "amended" and before is None:

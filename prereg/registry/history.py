@@ -26,7 +26,7 @@ from prereg.metrics.user_code import CheckPin, pin_checks
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import PROMISES, Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import LARGEST_LOCK, WORDS, Pins, Registration, promise_sha256, read_lock
 from prereg.study.arms import Arm
@@ -181,7 +181,7 @@ class PastRegistration(FrozenModel):
 
 def past_registrations(root: Root, study: str, entries: Sequence[Entry]) -> tuple[PastRegistration, ...]:
     """Every promise of a study, oldest first. Nothing is raised for what is missing: `unknown` says it."""
-    made = [entry for entry in entries if entry.study == study and entry.event in ("registered", "amended")]
+    made = [entry for entry in entries if entry.study == study and entry.event in PROMISES]
     found: list[PastRegistration] = []
     whole, unknown = _lock(root, study, made[-1]) if made else (None, "")
     for entry in reversed(made):

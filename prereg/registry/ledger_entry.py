@@ -169,7 +169,10 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
 """What each event says, and the fields of its body, for the documentation. A field that does not apply is left out."""
 
 SEALS: tuple[Event, ...] = ("sealed", "imported")
-"""The events that bind a run to its hashes: one made here, one brought from elsewhere."""
+"""The events that bind a run to its hashes: one made here, one imported."""
+
+PROMISES: tuple[Event, ...] = ("registered", "amended")
+"""The events that make a promise: a study's first one, and those that replace it."""
 
 REPAIRS = ("cut_back", "ended_line")
 """What an append adds to the body where it repaired what a crash had left behind."""

@@ -56,10 +56,11 @@ EvidenceState = Literal["none", "runs started", "outcomes read"]
 """What is known of a study's outcome, from nothing to most."""
 
 # Without -text, version control may rewrite line ends, and every hash would differ on another machine.
-_EARLIER_ATTRIBUTES = b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n"
-_ATTRIBUTES = _EARLIER_ATTRIBUTES + b"*.registration.md -text\n*.sig -text\n*.tsr binary\n*.ots binary\n"
-_EARLIER_IGNORED = b".ledger.lock\n.*.pending\n.*.tmp\n"
-_IGNORED = _EARLIER_IGNORED + b".ledger.jsonl.slots-*\n"
+_GIT_FILES = {
+    ".gitattributes": b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n*.registration.md -text\n*.sig -text\n"
+    b"*.tsr binary\n*.ots binary\n",
+    ".gitignore": b".ledger.lock\n.*.pending\n.*.tmp\n.ledger.jsonl.slots-*\n",
+}
 
 
 def register(
@@ -81,7 +82,7 @@ def register(
             require_unchanged(registered, loaded)
             moved = differing_pins(registered, pins)
             refuse_change(loaded.path, name, registered, moved)
-            entry = newest_promise(ledger, name)
+            entry = newest_promise(ledger.readable(), name)
             assert entry is not None, name
             complete(root, name)
             return registered, entry
@@ -206,7 +207,7 @@ def complete(root: Root, name: str) -> None:
     if not pending_lock(root, name).exists():
         return
     with ledger.hold():
-        entry = newest_promise(ledger, name)
+        entry = newest_promise(ledger.readable(), name)
         if (
             entry is not None
             and lock_matches(pending_lock(root, name), entry)
@@ -215,15 +216,11 @@ def complete(root: Root, name: str) -> None:
             move(pending_lock(root, name), root.lock(name))
 
 
-def write_git_files(root: Root) -> None:
-    """Tell git to leave frozen bytes alone. The user's own files stay; only our earlier text is brought up to date."""
-    for name, content, earlier in (
-        (".gitattributes", _ATTRIBUTES, _EARLIER_ATTRIBUTES),
-        (".gitignore", _IGNORED, _EARLIER_IGNORED),
-    ):
-        file = root.studies / name
-        if not file.exists() or file.read_bytes() == earlier:
-            write_whole(file, content)
+def _write_git_files(root: Root) -> None:
+    """Have git leave frozen bytes alone. Files of these names that are there already stay as they are."""
+    for name, content in _GIT_FILES.items():
+        if not (root.studies / name).exists():
+            write_whole(root.studies / name, content)
 
 
 def _commit(
@@ -265,7 +262,7 @@ def _commit(
     }
     written = (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
     try:
-        write_git_files(root)
+        _write_git_files(root)
         write_whole(pending_lock(root, name), written)
     except OSError as error:
         raise RegistrationError(

@@ -19,7 +19,7 @@ from prereg.metrics.user_code import CheckPin, kind_of, own_code, read_registere
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import PROMISES, Entry
 from prereg.registry.paths import Root
 from prereg.study.command import ScriptPin, script_faults
 from prereg.study.designs.tune import with_choice
@@ -207,7 +207,7 @@ def load_registration(root: Root, name: str) -> Registration | None:
     in themselves are believed here: appending refuses such a ledger, and judging calls it inadmissible.
     """
     entries = Ledger(root.ledger).readable()
-    entry = _newest_promise(entries, name)
+    entry = newest_promise(entries, name)
     if entry is None:
         return None
     lock = root.lock(name)
@@ -260,7 +260,7 @@ def code_faults(registration: Registration, folder: Path) -> list[str]:
 def verify_registration(root: Root, name: str) -> list[str]:
     """Everything that speaks against a registration, a sentence each, naming the file. Empty when it holds."""
     ledger = Ledger(root.ledger)
-    faults, entry, lock = ledger.faults(), newest_promise(ledger, name), root.lock(name)
+    faults, entry, lock = ledger.faults(), newest_promise(ledger.readable(), name), root.lock(name)
     if entry is None:
         found = (
             f"{lock.name}: no entry of {root.ledger.name} names it"
@@ -337,12 +337,9 @@ def read_lock(path: Path) -> Registration:
     return registration
 
 
-def newest_promise(ledger: Ledger, name: str) -> Entry | None:
-    return _newest_promise(ledger.readable(), name)
-
-
-def _newest_promise(entries: Iterable[Entry], name: str) -> Entry | None:
-    found = [entry for entry in entries if entry.study == name and entry.event in ("registered", "amended")]
+def newest_promise(entries: Iterable[Entry], name: str) -> Entry | None:
+    """The entry of the registration in force; none where the study has none."""
+    found = [entry for entry in entries if entry.study == name and entry.event in PROMISES]
     return found[-1] if found else None
 
 
@@ -370,6 +367,6 @@ def _disagreements(registration: Registration, entry: Entry) -> list[str]:
 
 def folder_of_study(root: Root, study: str) -> Path:
     """Where a registered study's file lies, and with it the code of its own metrics."""
-    entry = newest_promise(Ledger(root.ledger), study)
+    entry = newest_promise(Ledger(root.ledger).readable(), study)
     assert entry is not None, study
     return (root.path / str(entry.body["file"])).parent

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -44,6 +44,18 @@ _BOUNDS = {
     "string_too_long": ("max_length", "at most {} characters"),
     "string_too_short": ("min_length", "at least {} characters"),
 }
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def read_model(model: type[M], document: Any, *, form: str = "the study format", within: FieldPath = ()) -> M:
+    """A model from plain data. Raises `SpecError` naming the field, which lies `within` another."""
+    try:
+        return model.model_validate_json(json.dumps(document, allow_nan=False))
+    except ValidationError as error:
+        fault = spec_error(error, document, model, form=form)
+        raise (fault.at(field=(*within, *fault.where.field)) if within else fault) from None
 
 
 def spec_error(

@@ -23,7 +23,7 @@ from ablate.verification.result import Item, Verification, item
 from ablate.verification.verify import verify_root
 from prereg.errors import StudyError
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import PROMISES, Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import load_registration
 from prereg.text import counted, listed
@@ -166,7 +166,7 @@ def _ledger_item(ledger: Ledger, manifest: Manifest, entries: tuple[Entry, ...])
     here = (ledger.head(), len(entries) + n_withheld, n_withheld)
     if here != (manifest.ledger.head, manifest.ledger.n_entries, manifest.ledger.n_withheld):
         faults.append("head or number of entries are not those of the manifest")
-    promised = [e for e in entries if e.study == manifest.study and e.event in ("registered", "amended")]
+    promised = [e for e in entries if e.study == manifest.study and e.event in PROMISES]
     if not promised or promised[-1].registration != manifest.registration:
         faults.append("its newest registration of the study is not the one in the manifest")
     note = f"{len(entries)} entries"

@@ -32,7 +32,7 @@ from prereg.metrics.user_code import kind_of, own_code, read_source
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import move
 from prereg.registry.ledger import SLICE_NAME, Ledger, sliced
-from prereg.registry.ledger_entry import FIRST, Entry
+from prereg.registry.ledger_entry import FIRST, PROMISES, Entry
 from prereg.registry.looks import is_unfinished
 from prereg.registry.paths import Root
 from prereg.registry.plan import sealed_places
@@ -83,7 +83,7 @@ def gathered(
     also = {entry.index for entry in repeated_elsewhere(entries, registration)}
     ledger = _ledger(found, entries, study, also, whole=whole_ledger)
     mine = [entry for entry in entries if entry.study == study]
-    promised = [entry for entry in mine if entry.event in ("registered", "amended")]
+    promised = [entry for entry in mine if entry.event in PROMISES]
     for path in (root.path / str(promised[-1].body.get("file")), root.lock(study)):
         if not path.is_file():
             raise EvidenceError(

@@ -6,17 +6,14 @@ rest once more: one cannot be changed without the other.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
-
-from pydantic import ValidationError
 
 from prereg.errors import FieldPath, SpecError, field_error, nearest
 from prereg.study.analysis import Hypothesis
 from prereg.study.designs.components import Components, combination, pair_of
 from prereg.study.designs.fractions import MOST_SEARCHED, generator_text, read_generators, roman, smallest_fraction
-from prereg.study.faults import spec_error
+from prereg.study.faults import read_model
 from prereg.study.measure import own_better
 from prereg.text import counted
 
@@ -71,11 +68,7 @@ def with_components(document: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def components_from(raw: Mapping[str, Any]) -> Components:
     """The block of a study, checked by itself. Raises `SpecError` placed under `components`."""
-    try:
-        found = Components.model_validate_json(json.dumps(raw, allow_nan=False))
-    except ValidationError as error:
-        fault = spec_error(error, raw, Components)
-        raise fault.at(field=("components", *fault.where.field)) from None
+    found = read_model(Components, raw, within=("components",))
     _check_parts(found)
     _check_options(found)
     names = [combination(present, found.parts) for present in found.fraction.runs()] if found.fraction else []

@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from math import isclose
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from prereg.errors import RuleError, SpecError, field_error, nearest
 from prereg.frozen import FrozenModel
@@ -37,7 +37,7 @@ from prereg.rule.condition import AnyOf, Groups, parse_condition
 from prereg.study.analysis import Hypothesis, Read, Role
 from prereg.study.claim import percent_of
 from prereg.study.designs import percent
-from prereg.study.faults import spec_error
+from prereg.study.faults import read_model
 from prereg.study.measure import Name, own_better
 from prereg.text import listed
 
@@ -141,7 +141,7 @@ def with_ties(document: Mapping[str, Any]) -> Mapping[str, Any]:
     raw, hypotheses, decision = (document.get(field) for field in (_PLACE, "hypotheses", "decision"))
     if not isinstance(raw, dict):
         return document
-    ties = _ties_from(raw)
+    ties = read_model(TieBreakers, raw, within=(_PLACE,))
     if not isinstance(hypotheses, dict) or not isinstance(decision, list):
         return document
     made = ties.hypotheses(own_better(document))
@@ -189,7 +189,9 @@ def check_ties(study: Study) -> None:
 def placed(error: SpecError, ties: object, lines: Sequence[Any]) -> SpecError:
     """An error of a written claim or line, placed where the file says what it is written from; any other as it is."""
     if not isinstance(ties, TieBreakers):
-        return placed(error, _ties_from(ties), lines) if isinstance(ties, dict) else error
+        return (
+            placed(error, read_model(TieBreakers, ties, within=(_PLACE,)), lines) if isinstance(ties, dict) else error
+        )
     field = error.where.field
     if field[:1] == ("hypotheses",) and len(field) > 1:
         at = next((number for number, names in enumerate(ties.pairs()) if field[1] in names), None)
@@ -222,14 +224,6 @@ def line_of_the_tie(study: Study) -> int:
     return _line_of_the_tie(
         study.tie_breakers, [line.verdict for line in study.decision], [bool(line.when) for line in study.decision]
     )
-
-
-def _ties_from(raw: Mapping[str, Any]) -> TieBreakers:
-    try:
-        return TieBreakers.model_validate_json(json.dumps(raw, allow_nan=False))
-    except ValidationError as error:
-        fault = spec_error(error, raw, TieBreakers)
-        raise fault.at(field=(_PLACE, *fault.where.field)) from None
 
 
 def _families(hypotheses: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
