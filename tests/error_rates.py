@@ -270,7 +270,7 @@ def _judged(cell: Cell, study: Study, differences: Mapping[str, np.ndarray]) -> 
     differences are tables, studies x seeds x units (items, or tasks)."""
     if study.analysis.test == "items":
         found = {name: _summed(cell, table) for name, table in differences.items()}
-        return judge_rows(study, {name: one[0] for name, one in found.items()}, items=_items(found))
+        return judge_rows(study, {name: one[0] for name, one in found.items()}, items=_items(found))[0]
     studies = len(next(iter(differences.values())))
     stable = np.ones((studies, len(study.arms)), dtype=bool)
     return judge_drawn(study, Drawn(dict(differences), None, stable))[0]
@@ -499,7 +499,7 @@ def _both_supported(cell: Cell, study: Study, differences: Mapping[str, np.ndarr
                 means = {name: np.zeros((rows.size, cell.n)) for name in summed}
                 for name, (values, _) in summed.items():
                     means[name][:, mask] = values
-                codes = judge_rows(study, means, {k: v[rows] for k, v in kept.items()}, items=_items(summed))
+                codes = judge_rows(study, means, {k: v[rows] for k, v in kept.items()}, items=_items(summed))[0]
                 found[rows] = (codes == 0).all(axis=1)
         return found
     looks = looks_of(study)
@@ -513,7 +513,7 @@ def _both_supported(cell: Cell, study: Study, differences: Mapping[str, np.ndarr
             {name: values[:, : look.n_seeds] for name, values in differences.items()},
             {name: values[:, : look.n_seeds] for name, values in kept.items()},
             rows_of=partial(_rows_at, study, look),
-        )
+        )[0]
         for look in looks
     ]
     return np.any([(one == 0).all(axis=1) for one in codes], axis=0)

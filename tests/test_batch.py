@@ -76,7 +76,7 @@ def test_the_judge_over_rows_is_the_scalar_judge(study: Study, seed: int, coarse
             for name, values in drawn.items()
         }
     kept = {name: rng.random((rows, n)) < 0.7 for name in study.hypotheses} if losses else None
-    found = judge_rows(study, drawn, kept, rng_seed=seed % 3)
+    found = judge_rows(study, drawn, kept, rng_seed=seed % 3)[0]
     for row in range(rows):
         one = {name: values[row] if kept is None else values[row][kept[name][row]] for name, values in drawn.items()}
         whose = None if kept is None else {name: tuple(np.flatnonzero(kept[name][row])) for name in kept}
@@ -87,7 +87,7 @@ def test_the_judge_over_rows_is_the_scalar_judge(study: Study, seed: int, coarse
 def test_all_outcomes_occur_so_that_the_comparison_means_something() -> None:
     study, rng = small_study(), np.random.default_rng(0)
     drawn = {name: rng.normal(0.0, 0.01, (500, 5)) + rng.normal(0, 0.02, (500, 1)) for name in study.hypotheses}
-    assert set(np.unique(judge_rows(study, drawn))) == {0, 1, 2}
+    assert set(np.unique(judge_rows(study, drawn)[0])) == {0, 1, 2}
 
 
 @pytest.mark.parametrize("test", ["paired_t", "bootstrap_t"])
@@ -155,7 +155,7 @@ def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int,
             each = [spread_of(one[mine], weights) for one, mine in zip(table, kept, strict=True)]
             over = (np.array([float(getattr(one, term)) for one in each]) for term in ("units", "both"))
             items[name] = OverItems(*over, tail)
-        found = judge_rows(study, rows, dict.fromkeys(rows, kept), items=items)
+        found = judge_rows(study, rows, dict.fromkeys(rows, kept), items=items)[0]
         for row in range(N_TABLES):
             nulls: dict[str, Nulls | None] = {}
             for name, claim in study.claims.items():

@@ -32,7 +32,7 @@ def called_best(correct: str, none: float, rms: float, n_sims: int = 40_000) -> 
     study, rng = best_of_three(correct), np.random.default_rng(0)
     noise = rng.standard_normal((3, n_sims, len(study.seeds)))
     layernorm, others = noise[0], (noise[1] + none, noise[2] + rms)
-    codes = judge_rows(study, dict(zip(study.hypotheses, (layernorm - other for other in others), strict=True)))
+    codes = judge_rows(study, dict(zip(study.hypotheses, (layernorm - other for other in others), strict=True)))[0]
     return float((codes == OUTCOME.index("supported")).all(axis=1).mean())
 
 

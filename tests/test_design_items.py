@@ -152,7 +152,7 @@ def test_a_p_over_items_is_a_statement_about_the_interval_of_its_level() -> None
         rng=np.random.default_rng(4),
     )
     assert drawn.items is not None
-    codes = judge_rows(study, drawn.differences, items=drawn.items)
+    codes = judge_rows(study, drawn.differences, items=drawn.items)[0]
     seconds, units = critical_values(n, tail_of(np.full(N, 1 / N)), 0.05)
     rows, over = drawn.differences["gain_ln"], drawn.items["gain_ln"]
     by_seeds, by_units = rows.var(axis=1, ddof=1) / n * seconds**2, over.units * units**2

@@ -38,7 +38,7 @@ from ablate.judge.recompute import recompute
 from ablate.judge.stats.gatekeeping import adjusted, adjusted_rows, rejected_rows, shares, shares_tested
 from ablate.judge.stats.multiplicity import holm
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families, levels_of
-from ablate.judge.stats.vectorized_judge import OUTCOME, code_rows, judge_rows, judge_rows_at_worst
+from ablate.judge.stats.vectorized_judge import OUTCOME, code_rows, judge_rows
 from ablate.judge.verdict import Finding, verdict_bytes
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
@@ -347,7 +347,7 @@ def test_lost_pairs_over_rows_are_those_of_one_study_under_a_gate(gate: dict[str
     study, rng = gated(gate), np.random.default_rng(1)
     drawn = {name: rng.normal(0, 1, (60, 5)) * 0.01 + rng.normal(0, 0.03, (60, 1)) for name in study.hypotheses}
     ends = {end: rng.random((60, 4)) < 0.3 for end in ("supported", "refuted")}
-    codes, possible = judge_rows_at_worst(study, drawn, None, ends)  # type: ignore[arg-type]
+    codes, possible = judge_rows(study, drawn, None, ends)  # type: ignore[arg-type]
     from ablate.judge.design.simulate import _nulls
 
     for row in range(60):
@@ -575,7 +575,7 @@ def false_supports(study: Study, true: Sequence[str], n_sims: int, seed: int) ->
         n_seeds=len(study.seeds),
         rng=np.random.default_rng(seed),
     )
-    codes = judge_rows(study, drawn.differences)
+    codes = judge_rows(study, drawn.differences)[0]
     return float((codes[:, [name not in true for name in THREE]] == 0).any(axis=1).mean())
 
 

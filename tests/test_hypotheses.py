@@ -126,7 +126,7 @@ def test_few_seeds_support_effects_too_small_to_matter_only_without_a_least_effe
     for claim in ("layernorm lowers val/loss", "layernorm lowers val/loss by at least 0.02"):
         for n in (3, 8, 15):
             study = one_claim(claim, seeds=n)
-            codes = judge_rows(study, {"h": rng.normal(-0.01, 0.01, (20_000, n))})
+            codes = judge_rows(study, {"h": rng.normal(-0.01, 0.01, (20_000, n))})[0]
             rates[claim, n] = float((codes[:, 0] == 0).mean())
     plain, least = (list(rates.values())[at : at + 3] for at in (0, 3))
     assert max(plain) > 0.15, rates

@@ -19,7 +19,7 @@ from ablate.judge.design.characteristics import design
 from ablate.judge.design.scenarios import Drawn, TrueEffects, draw
 from ablate.judge.design.simulate import Scenario, judge_drawn, simulate
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families
-from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows_at_worst
+from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
 from ablate.judge.verdict import Decision
 from prereg.errors import SpecError
 from prereg.rule.divergence import impossible_after, least_pairs, pushed, said_losses
@@ -256,7 +256,7 @@ def test_the_possible_outcomes_over_rows_are_those_of_one_study(analysis: dict[s
     drawn = {name: 0.01 * (rng.standard_normal((rows, 5)) + rng.normal(0, 1, (rows, 1))) for name in study.hypotheses}
     kept = {name: rng.random((rows, 5)) < 0.9 for name in study.hypotheses}
     ends = {end: rng.random((rows, 4)) < 0.4 for end in ("supported", "refuted")}
-    codes, possible = judge_rows_at_worst(study, drawn, kept, ends)  # type: ignore[arg-type]
+    codes, possible = judge_rows(study, drawn, kept, ends)  # type: ignore[arg-type]
     sizes = set()
     for row in range(rows):
         whose = {name: tuple(map(int, np.flatnonzero(kept[name][row]))) for name in kept}

@@ -56,7 +56,7 @@ def simulated(study: Study, worth: Worth, n_sims: int, *, seed: int = 0, fresh: 
     weights = {name: np.array([claim.weights.get(arm, 0.0) for arm in arms]) for name, claim in study.claims.items()}
     values = means[:, :, None] + noise
     differences = {name: np.einsum("a,san->sn", own, values) for name, own in weights.items()}
-    codes = judge_rows(study, differences)
+    codes = judge_rows(study, differences)[0]
     effects = np.stack([means @ own for own in weights.values()], axis=1)
     margins = np.array([study.hypotheses[name].smallest if one.by else 0.0 for name, one in study.claims.items()])
     signs = np.array([claim.direction for claim in study.claims.values()])
@@ -138,7 +138,7 @@ def test_the_simulated_rounds_are_those_of_the_product_and_its_outcomes_those_of
             name: np.array([[sum(w * judged[arm, seed] for arm, w in claim.weights.items()) for seed in study.seeds]])
             for name, claim in frozen.claims.items()
         }
-        assert [one.outcome for one in findings] == [OUTCOME[code] for code in judge_rows(study, rows)[0]]
+        assert [one.outcome for one in findings] == [OUTCOME[code] for code in judge_rows(study, rows)[0][0]]
 
 
 def test_a_path_chosen_on_other_seeds_costs_no_error_and_one_chosen_on_its_own_is_biased() -> None:

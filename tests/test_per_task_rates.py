@@ -83,7 +83,7 @@ def over_seeds(n_tasks: int, shared: float, n: int, seed: int = 0) -> tuple[floa
         means = {name: one.mean(axis=2) for name, one in zip(study.hypotheses, drawn, strict=True)}
         at_margin = {name: one - MARGIN for name, one in means.items()}
         for place, (differences, outcome) in enumerate(((at_margin, "supported"), (means, "refuted"))):
-            codes = judge_rows(study, differences)
+            codes = judge_rows(study, differences)[0]
             wrong[place] += (codes == OUTCOME.index(outcome)).any(axis=1).sum()  # type: ignore[call-overload]
     return float(wrong[0] / n), float(wrong[1] / n)
 

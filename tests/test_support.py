@@ -81,7 +81,7 @@ def test_bootstrap_t_is_refused_below_four_seeds_and_gives_no_finding_where_pair
     assert lost.outcome == "inconclusive" and any("3 pairs" in note for note in lost.notes)
     planned = outcomes_of(study, {"h": np.array([-0.9, -0.91, -0.92])})
     assert planned == {"h": "inconclusive"}
-    assert judge_rows(study, {"h": np.array([[-0.9, -0.91, -0.92]])}).tolist() == [[OUTCOME.index("inconclusive")]]
+    assert judge_rows(study, {"h": np.array([[-0.9, -0.91, -0.92]])})[0].tolist() == [[OUTCOME.index("inconclusive")]]
 
 
 @pytest.mark.parametrize("test", ["paired_t", "bootstrap_t"])

@@ -457,7 +457,7 @@ def test_the_judge_over_rows_is_the_scalar_judge(study: Study, seed: int, coarse
         name: np.nan_to_num(mask).astype(bool)
         for name, mask in columns_of(study, {cell: one.astype(float) for cell, one in there.items()}).items()
     }
-    found = judge_rows(study, columns_of(study, values), kept if losses else None)
+    found = judge_rows(study, columns_of(study, values), kept if losses else None)[0]
     for row in range(rows):
         mine = {"val/loss": {cell: float(value[row]) for cell, value in values.items() if there[cell][row]}}
         assert [OUTCOME[code] for code in found[row]] == [one.outcome for one in judge_hypotheses(study, mine)], row
@@ -470,7 +470,7 @@ def error_rate(sizes: tuple[int, int], *, test: str, law: str = "normal", ratio:
     for at, (size, scale) in enumerate(zip(sizes, (1.0, sqrt(ratio)), strict=True)):
         z = rng.standard_normal((draws, size)) if law == "normal" else rng.exponential(1.0, (draws, size)) - 1.0
         values[:, at, :size] = scale * z
-    codes = judge_rows(study, {"h": values.reshape(draws, -1)})
+    codes = judge_rows(study, {"h": values.reshape(draws, -1)})[0]
     return float((codes == OUTCOME.index("supported")).mean())
 
 
@@ -532,7 +532,7 @@ def test_holm_keeps_the_rate_of_a_role_of_two_unpaired_claims(sizes: tuple[int, 
     values = {
         (arm, seed): rng.standard_normal(draws) * (sqrt(ratio) if arm == "none" else 1.0) for arm, seed in study.cells
     }
-    codes = judge_rows(study, columns_of(study, values))
+    codes = judge_rows(study, columns_of(study, values))[0]
     assert (codes == OUTCOME.index("supported")).any(axis=1).mean() <= 0.055
 
 

@@ -36,6 +36,21 @@ def signed(value: float | None, decimals: int) -> str:
     return text if text.startswith(MINUS) or not any(digit in text for digit in "123456789") else f"+{text}"
 
 
+def significant(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits."""
+    return compact(float(f"{value:.{digits}g}"))
+
+
+def with_unit(name: str, unit: str) -> str:
+    """`val/loss (nats/token)`; a quantity without a unit by its name."""
+    return f"{name} ({unit})" if unit else name
+
+
+def decimals_of(spreads: Iterable[float | None]) -> int:
+    """`decimals_for` the smallest of some spreads; three where none is known."""
+    return decimals_for(min(filter(None, spreads), default=0.0))
+
+
 def decimals_for(spread: float) -> int:
     """Decimals that give a spread (a half-width, a standard deviation) two significant digits, at most eight."""
     if not math.isfinite(spread) or spread <= 0:

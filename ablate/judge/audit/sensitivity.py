@@ -28,7 +28,7 @@ import numpy.typing as npt
 from ablate.judge.audit.checks import Found, Result, check, named
 from ablate.judge.stats.null_hypotheses import Nulls, found_nulls, judge_families
 from ablate.judge.stats.paired_t import TINY, Floats
-from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, Items, judge_rows_at_worst
+from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, Items, judge_rows
 from ablate.judge.stats.vectorized_tests import Kept, Rows
 from ablate.judge.verdict import Check, Finding, Outcome, Outcomes
 from prereg.registry.amendments import Affected
@@ -253,9 +253,9 @@ def judge_rows_with_losses(
     rows_of: Callable[[Floats], Rows] | None = None,
     items: Items | None = None,
 ) -> tuple[Codes, Kept]:
-    """`judge_rows`, and whether the verdict of each study is the same with lost pairs at their worst."""
+    """Outcome codes, and whether the verdict of each study is the same with lost pairs at their worst."""
     ends = {} if kept is None or lost is None else ends_of_rows(study, lost)
-    codes, possible = judge_rows_at_worst(study, differences, kept, ends, rows_of=rows_of, items=items)
+    codes, possible = judge_rows(study, differences, kept, ends, rows_of=rows_of, items=items)
     return codes, same_verdict_rows(study, codes, possible, stable) if ends else np.ones(len(stable), dtype=bool)
 
 

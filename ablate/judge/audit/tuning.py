@@ -53,15 +53,35 @@ def _chosen(context: AuditContext) -> Found:
     return Result(wrong, f"{len(derived)} arms tuned by {len(context.study.pilots)} pilot arms")
 
 
-@_check(
+def _not_frozen_before(context: AuditContext) -> Found:
+    """Pilot runs sealed after the choice that rests on them, and judged runs begun before the last choice."""
+    study = context.study
+    made: dict[str, int] = {}
+    for entry in context.of("tuned"):
+        chosen = entry.body.get("chosen")
+        for arm in chosen if isinstance(chosen, dict) else ():
+            made.setdefault(arm, entry.index)
+    if not made:
+        begun = any(cell_of(one)[0] in study.arms for one in context.of("started", "sealed", "failed", "imported"))
+        return Result(found=_NOT_YET) if context.evidence.missing and not begun else ["no entry holds a choice"]
+    sealed = {cell_of(entry): entry.index for entry in reversed(context.of("sealed", "imported"))}
+    late = [
+        f"{named(cell)} was sealed after it"
+        for cell, at in sealed.items()
+        if cell[0] in study.pilots and at > made.get(study.pilots[cell[0]].of, at)
+    ]
+    last = max(made.values())
+    early = {cell_of(entry) for entry in context.of("started", "sealed", "failed", "imported") if entry.index < last}
+    return [*late, *(f"{named(cell)} was begun before it" for cell in sorted(early) if cell[0] in study.arms)]
+
+
+_check(
     "the settings were frozen before the runs that are judged",
     "inadmissible",
     looks_at="the order of seals, starts and imports around the first `tuned` entry of a tuned study",
     why="a choice made after a judged run may rest on its outcome",
     required="every pilot run sealed before the choice, and every other run started after it",
-)
-def _frozen_before(context: AuditContext) -> Found:
-    return _not_frozen_before(context)
+)(_not_frozen_before)
 
 
 @_check(
@@ -102,34 +122,10 @@ def _path(context: AuditContext) -> Found:
     return Result(wrong, f"{taken}; by {len(context.study.pilots)} pilot arms")
 
 
-@_check_path(
+_check_path(
     "the path was frozen before the runs that are judged",
     "inadmissible",
     looks_at="the order of seals, starts and imports around the `tuned` entries of a path",
     why="a path that was chosen after a judged run may rest on its outcome",
     required="every pilot run sealed before its step was chosen, and every other run started after the last choice",
-)
-def _path_before(context: AuditContext) -> Found:
-    return _not_frozen_before(context)
-
-
-def _not_frozen_before(context: AuditContext) -> Found:
-    """Pilot runs sealed after the choice that rests on them, and judged runs begun before the last choice."""
-    study = context.study
-    made: dict[str, int] = {}
-    for entry in context.of("tuned"):
-        chosen = entry.body.get("chosen")
-        for arm in chosen if isinstance(chosen, dict) else ():
-            made.setdefault(arm, entry.index)
-    if not made:
-        begun = any(cell_of(one)[0] in study.arms for one in context.of("started", "sealed", "failed", "imported"))
-        return Result(found=_NOT_YET) if context.evidence.missing and not begun else ["no entry holds a choice"]
-    sealed = {cell_of(entry): entry.index for entry in reversed(context.of("sealed", "imported"))}
-    late = [
-        f"{named(cell)} was sealed after it"
-        for cell, at in sealed.items()
-        if cell[0] in study.pilots and at > made.get(study.pilots[cell[0]].of, at)
-    ]
-    last = max(made.values())
-    early = {cell_of(entry) for entry in context.of("started", "sealed", "failed", "imported") if entry.index < last}
-    return [*late, *(f"{named(cell)} was begun before it" for cell in sorted(early) if cell[0] in study.arms)]
+)(_not_frozen_before)

@@ -66,31 +66,18 @@ def judge_rows(
     study: Study,
     differences: Mapping[str, Floats],
     kept: Mapping[str, Kept] | None = None,
-    *,
-    rng_seed: int = 0,
-    rows_of: Callable[[Floats], Rows] | None = None,
-    items: Items | None = None,
-) -> Codes:
-    """Outcome codes, studies x hypotheses; `differences` are studies x seeds, `kept` the pairs that enter.
-
-    `rows_of` makes another test than the study's own: at a look of a sequential study, the test of that look.
-    """
-    return judge_rows_at_worst(study, differences, kept, {}, rng_seed=rng_seed, rows_of=rows_of, items=items)[0]
-
-
-def judge_rows_at_worst(
-    study: Study,
-    differences: Mapping[str, Floats],
-    kept: Mapping[str, Kept] | None,
-    ends: Mapping[End, Kept],
+    ends: Mapping[End, Kept] | None = None,
     *,
     rng_seed: int = 0,
     rows_of: Callable[[Floats], Rows] | None = None,
     items: Items | None = None,
 ) -> tuple[Codes, Codes]:
-    """The same codes, and `sensitivity.possible_outcomes` over rows: a bit for each outcome to reckon with.
+    """Outcome codes, studies x hypotheses, and `sensitivity.possible_outcomes` over rows: a bit for each outcome to
+    reckon with.
 
-    `ends` are the ends towards which lost pairs push each hypothesis, each studies x hypotheses.
+    `differences` are studies x seeds, `kept` the pairs that enter, `ends` the ends towards which lost pairs push each
+    hypothesis, each studies x hypotheses. `rows_of` makes another test than the study's own: at a look of a sequential
+    study, the test of that look.
     """
     names = list(study.hypotheses)
     weighed = []
@@ -102,7 +89,7 @@ def judge_rows_at_worst(
     codes = _codes(study, differences, kept, support, refute, rng_seed=rng_seed)
     can = np.array([refutable(study, name) for name in study.hypotheses])
     possible = np.left_shift(1, codes).astype(np.int8)
-    for end, moved in ends.items():
+    for end, moved in (ends or {}).items():
         at = (TINY, 1.0) if end == "supported" else (1.0, TINY)
         there = code_rows(study, names, np.where(moved, at[0], support), np.where(moved & can, at[1], refute))
         # A role of which nothing moved stays as it was found: without its tests it is corrected by Holm's procedure.

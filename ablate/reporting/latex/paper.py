@@ -177,8 +177,7 @@ def values_table(study: Study, findings: Sequence[Finding]) -> Table:
     """Mean, standard deviation and n of what the claims read, for each arm that a claim names."""
     rows: dict[tuple[str, str], tuple[str, ...]] = {}
     for finding in findings:
-        spreads = [arm.sd for arm in finding.arms if arm.sd]
-        decimals = estimates.decimals_for(min(spreads)) if spreads else 3
+        decimals = estimates.decimals_of(arm.sd for arm in finding.arms)
         name, metric = finding.hypothesis, finding.metric
         read = metric if study.hypotheses[name].read == "final" else value_read(study, name)
         for arm in finding.arms:

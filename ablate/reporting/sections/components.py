@@ -232,7 +232,7 @@ def _noted(findings: Iterable[Finding]) -> str:
 
 def _metric(found: dict[str, Finding]) -> str:
     one = next(iter(found.values()))
-    return f"{one.metric} ({one.unit})" if one.unit else one.metric
+    return estimates.with_unit(one.metric, one.unit)
 
 
 def _findings(context: ReportContext) -> dict[str, Finding]:

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from ablate.records.evidence import Evidence
-from ablate.reporting import arm_charts
+from ablate.reporting import arm_charts, estimates
 from ablate.reporting.arm_charts import Spread, is_wide, whole_ticks
 from ablate.reporting.blocks import Figure, Panel, Section, Table, columns
 from ablate.reporting.context import ReportContext
@@ -91,7 +91,7 @@ def _last(mean: Line, n: int) -> str:
     if not mean:
         return f", n = {n}"
     step, value = mean[-1]
-    return f": {words.compact(_significant(value, 4))} at step {step}, n = {n}"
+    return f": {estimates.significant(value, 4)} at step {step}, n = {n}"
 
 
 def _tested(context: ReportContext) -> str:
@@ -211,7 +211,7 @@ def _figure(context: ReportContext, found: Profiles) -> Figure:
     places = [(block, f"{block:g}") for block in whole_ticks(deepest, 6)]
     spreads = {arm: _spreads([one for (name, _), one in found.runs.items() if name == arm]) for arm in found.last}
     unit = words.unit_of(f"{found.metric}_0")
-    title = f"{found.metric}{f' ({unit})' if unit else ''}"
+    title = estimates.with_unit(found.metric, unit)
     baseline = context.study.baseline
     panels = [
         Panel(
@@ -241,7 +241,7 @@ def _figure(context: ReportContext, found: Profiles) -> Figure:
 
 def _ratios(found: Profiles, arms: Sequence[str]) -> str:
     shares = {arm: _shares(found, arm) for arm in arms}
-    ratios = {arm: words.compact(_significant(fmean(one), 3)) if one else NONE for arm, one in shares.items()}
+    ratios = {arm: estimates.significant(fmean(one)) if one else NONE for arm, one in shares.items()}
     return "; ".join(f"{arm} {ratio}" for arm, ratio in ratios.items())
 
 
@@ -277,7 +277,7 @@ def _by_position(context: ReportContext) -> Iterator[Figure]:
     baseline = context.study.baseline
     ticks = [(float(at), place) for at, place in enumerate(places)]
     lines = {arm: {float(at): _spread(line[place]) for at, place in enumerate(places)} for arm, line in whole.items()}
-    gaps = {arm: words.compact(_significant(line[1.0].mean - line[0.0].mean, 3)) for arm, line in lines.items()}
+    gaps = {arm: estimates.significant(line[1.0].mean - line[0.0].mean) for arm, line in lines.items()}
     panels = []
     for arms in arm_charts.shared(list(whole), baseline):
         said = f"{places[1].capitalize()} minus {places[0]}: " + "; ".join(f"{arm} {gaps[arm]}" for arm in arms)
@@ -322,9 +322,9 @@ def _table(context: ReportContext, found: Profiles) -> Table:
             (
                 arm,
                 str(deepest + 1),
-                words.compact(_significant(line[0], 3)),
-                words.compact(_significant(line[deepest], 3)),
-                words.compact(_significant(fmean(shares), 3)) if shares else NONE,
+                estimates.significant(line[0]),
+                estimates.significant(line[deepest]),
+                estimates.significant(fmean(shares)) if shares else NONE,
                 str(found.n[arm]),
             )
         )
@@ -348,8 +348,3 @@ def _mean(profiles: Sequence[Profile]) -> Profile:
 
 def _has(runs: Mapping[tuple[str, int], Profile], arm: str) -> bool:
     return any(name == arm for name, _ in runs)
-
-
-def _significant(value: float, digits: int) -> float:
-    """So many significant digits: these range over many powers of ten."""
-    return float(f"{value:.{digits}g}")

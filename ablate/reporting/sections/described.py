@@ -22,8 +22,8 @@ def bayes_table(context: ReportContext) -> Table | None:
             label[one.hypothesis],
             _factor(one.bayes_factor),
             _factor(1.0 / one.bayes_factor),
-            words.compact(float(f"{one.effect:.3g}")),
-            f"[{words.compact(float(f'{one.low:.3g}'))}, {words.compact(float(f'{one.high:.3g}'))}]",
+            estimates.significant(one.effect),
+            f"[{estimates.significant(one.low)}, {estimates.significant(one.high)}]",
             str(one.n),
         )
         for one in describe(context.decision.findings, prior.scale)
@@ -73,4 +73,4 @@ def stopped_table(context: ReportContext) -> Table | None:
 def _factor(value: float) -> str:
     if value >= 1e4:
         return "> 10,000"
-    return "< 0.0001" if value < 1e-4 else words.compact(float(f"{value:.3g}"))
+    return "< 0.0001" if value < 1e-4 else estimates.significant(value)

@@ -85,12 +85,12 @@ def _cost_and_quality(context: ReportContext, claimed: Sequence[str]) -> Iterato
     panels = []
     for arms in arm_charts.shared(list(found), baseline):
         said = "; ".join(
-            f"{arm}: {words.compact(float(f'{mean[arm][1]:.4g}'))} in {words.duration(mean[arm][0])}" for arm in arms
+            f"{arm}: {estimates.significant(mean[arm][1], 4)} in {words.duration(mean[arm][0])}" for arm in arms
         )
         chart = partial(
             arm_charts.scatter,
             {arm: found[arm] for arm in arms},
-            ("seconds of training of a run", f"{metric} ({unit})" if unit else metric),
+            ("seconds of training of a run", estimates.with_unit(metric, unit)),
             baseline=baseline,
         )
         panels.append(Panel(said, chart, f"{metric} over the time of training. Means over seeds: {said}."))
@@ -125,7 +125,7 @@ def _rows(context: ReportContext, metrics: Sequence[str]) -> tuple[tuple[str, ..
     rows = []
     for metric in metrics:
         found = summarise(context.evidence, metric, list(context.study.arms))
-        decimals = _decimals(found)
+        decimals = estimates.decimals_of(summary.sd for summary in found)
         unit = words.unit_of(metric, own=context.study.own_units) or NONE
         for summary in found:
             spread = NONE if summary.sd is None else words.number(summary.sd, decimals)
@@ -151,7 +151,7 @@ def _family(context: ReportContext, stem: str, members: Sequence[str]) -> Table:
     )
     unit = words.unit_of(members[0])
     return Table(
-        f"Final values block by block, {stem}{f' ({unit})' if unit else ''}: {words.counted(len(rows), 'block')}.",
+        f"Final values block by block, {estimates.with_unit(stem, unit)}: {words.counted(len(rows), 'block')}.",
         columns("Block:", *(f"{arm}, n = {n[arm]}:" for arm in shown)),
         rows,
         note="Mean over seeds, and in brackets the standard deviation; blocks are counted from the input, from 0.",
@@ -162,15 +162,10 @@ def _family(context: ReportContext, stem: str, members: Sequence[str]) -> Table:
 def _cell(summary: ArmSummary | None, n: int) -> str:
     if summary is None:
         return NONE
-    text = words.compact(float(f"{summary.mean:.3g}"))
+    text = estimates.significant(summary.mean)
     if summary.sd is not None:
-        text += f" ({words.compact(float(f'{summary.sd:.2g}'))})"
+        text += f" ({estimates.significant(summary.sd, 2)})"
     return text if summary.n == n else f"{text}, n = {summary.n}"
-
-
-def _decimals(found: Sequence[ArmSummary]) -> int:
-    spreads = [summary.sd for summary in found if summary.sd]
-    return estimates.decimals_for(min(spreads)) if spreads else 3
 
 
 def tie_breakers_table(context: ReportContext) -> Table:

@@ -156,8 +156,8 @@ def _gate(context: ReportContext) -> Table:
         tuple(
             (
                 f.label,
-                words.compact(float(f"{gate.weight:.6g}")),
-                words.compact(float(f"{gate.level:.6g}")),
+                estimates.significant(gate.weight, 6),
+                estimates.significant(gate.level, 6),
                 estimates.p_cell(f.p_support, estimates.levels_of(f)),
                 estimates.p_cell(f.p_support_adjusted, estimates.levels_of(f)),
                 passed(f, gate.level),

@@ -315,7 +315,7 @@ def power_cell(one: HypothesisDesign) -> str:
 def detectable_of(one: HypothesisDesign) -> str:
     """The difference found with power 80% after correction, on the claim's scale where that is known."""
     if one.detectable is not None:
-        return words.compact(float(f"{one.detectable:.3g}"))
+        return estimates.significant(one.detectable)
     return f"{words.number(one.detectable_sd_corrected, 2)} SD of differences"
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import altair as alt
 
 from ablate.records.evidence import Evidence
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section, Table, columns
 from ablate.reporting.charts import BLUE, GREY, INK, PANEL_WIDTH, dressed, inline, quantity
 from ablate.reporting.context import ReportContext
@@ -278,5 +279,5 @@ def _bin_in_words(number: int, bins: int | None) -> str:
 
 
 def _mean_and_sd(values: Sequence[float]) -> tuple[str, str]:
-    mean = words.compact(float(f"{fmean(values):.4g}"))
-    return mean, NONE if len(values) < 2 else words.compact(float(f"{stdev(values):.2g}"))
+    mean = estimates.significant(fmean(values), 4)
+    return mean, NONE if len(values) < 2 else estimates.significant(stdev(values), 2)

@@ -13,7 +13,7 @@ from typing import Any
 import altair as alt
 
 from ablate.judge.verdict import Finding
-from ablate.reporting import charts
+from ablate.reporting import charts, estimates
 from ablate.reporting.blocks import Figure, Panel
 from ablate.reporting.context import ReportContext
 from prereg import text as words
@@ -75,7 +75,7 @@ def by_seed(finding: Finding) -> alt.LayerChart:
     ]
     reference = finding.pairs[0].right
     low, high = charts.padded([reference, *(pair.left for pair in finding.pairs)])
-    title = finding.metric + (f" ({finding.unit})" if finding.unit else "")
+    title = estimates.with_unit(finding.metric, finding.unit)
     y = charts.quantity(alt.Y, "value", (low, high), zero=False, title=title, tickCount=5, titleLimit=220)
     x = alt.X("seed:N", sort=None, axis=alt.Axis(title="seed", labelAngle=0))
     point = alt.Chart(charts.inline(rows)).mark_point(filled=True, size=60, opacity=1)

@@ -64,7 +64,7 @@ def pilot_table(context: ReportContext, choices: tuple[Choice, ...]) -> Table:
                 )
             )
     unit = words.unit_of(given.choose_by, own=study.own_units)
-    metric = f"{given.choose_by} ({unit})" if unit else given.choose_by
+    metric = estimates.with_unit(given.choose_by, unit)
     return Table(
         f"{metric} at the last step of the pilot's runs. n: pilot seeds with a value.",
         columns("Arm" if tuned else "Step", "Setting" if tuned else "Part", "Mean:", "SD:", "n:", ""),
