@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from docutils import nodes
+from sphinx.addnodes import pending_xref
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -21,6 +22,7 @@ include_patterns = ["*.md", "docs/**.md", "reports/*.md", "reports/bench/*.md"]
 exclude_patterns = ["build", "data", ".*"]
 myst_heading_anchors = 4
 smartquotes = False
+suppress_warnings = ["misc.highlighting_failure"]  # a code host knows more languages of a block, such as csv
 html_theme = "furo"
 html_use_index = False
 html_static_path = ["static"]
@@ -36,6 +38,13 @@ def _without_empty_globs(app: Any, docname: str, source: list[str]) -> None:
             if not re.fullmatch(r"[\w/-]+\*", line) or any((ROOT / "docs").glob(f"{line}.md"))
         ]
         source[0] = "\n".join(kept) + "\n"
+
+
+def _leave_folders_as_text(app: Any, document: nodes.document) -> None:
+    """A code host shows a folder that a link leads to; the site has no page of it."""
+    for link in list(document.findall(pending_xref)):
+        if link["reftype"] == "myst" and (app.env.doc2path(app.env.docname).parent / link["reftarget"]).is_dir():
+            link.replace_self(link.children)
 
 
 def _mark_tables_of_fields(_app: Any, document: nodes.document) -> None:
@@ -57,5 +66,6 @@ def _lead_to_the_first_page(app: Any, error: Exception | None) -> None:
 def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("source-read", _without_empty_globs)
+    app.connect("doctree-read", _leave_folders_as_text)
     app.connect("doctree-read", _mark_tables_of_fields)
     app.connect("build-finished", _lead_to_the_first_page)
