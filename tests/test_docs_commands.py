@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -31,13 +30,13 @@ GENERATED = ("checks.md", "metrics.md", "errors.md", "reference")
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-    if path.relative_to(ROOT).parts[1:2] not in {(name,) for name in GENERATED}
+    if not {*path.relative_to(ROOT).parts} & {*GENERATED}
 }
 MARK = r"<!-- (?P<mark>file|edit|output|not run)(?:: (?P<value>[^\n]+?))? -->"
 BLOCK = re.compile(rf"(?:^{MARK}\n+)?^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 EXIT_CODE = re.compile(r"# exit code (\d+)\b")
 SHELL = re.compile(r"[|&;<>`]|\$[A-Za-z({]")
-PROGRAMS = ("cat", "git", "ls", "mkdir")
+STARTED = {"ablate": (sys.executable, "-m", "ablate"), "python": (sys.executable,)}
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -69,7 +68,7 @@ def checked_blocks(text: str) -> list[Block]:
     """The blocks of a page that has no code in another form."""
     found = blocks(text)
     assert len(re.findall(r"^\s*```", text, re.MULTILINE)) == 2 * len(found), "a fence that is indented or not closed"
-    assert not re.search(r"^    \S.*\n", re.sub(r"(?ms)^```.*?^```$", "", text), re.MULTILINE), "an indented block"
+    assert not re.search(r"\n\n    \S", re.sub(r"(?ms)^```.*?^```$", "", text)), "an indented block"
     comments = re.findall(r"^(<!--[^\n]*)\n+```", text, re.MULTILINE)
     assert all(re.fullmatch(MARK, one) for one in comments), f"a comment that is no mark: {comments}"
     return found
@@ -122,8 +121,7 @@ def check_commands(block: Block) -> None:
     """Each line can do without a shell, and `ablate` has the command and its options, run or not."""
     for line in block.commands:
         if block.mark == "":
-            program = words(line)[0]
-            assert program in ("ablate", "python", *PROGRAMS), f"no program of a page: {line}"
+            assert words(line)[0] in STARTED, f"no program of a page: {line}"
             assert not SHELL.search(line.split(" #")[0]), f"only a shell can read this: {line}"
         if words(line)[0] == "ablate":
             check_parses(line)
@@ -176,11 +174,10 @@ def edited(text: str, change: str) -> str:
 
 def carry_out(line: str, folder: Path) -> str:
     """What a command prints; its exit code is the one that the page gives it, or 0."""
-    given = words(line)
-    started = [sys.executable, "-m", "ablate"] if given[0] == "ablate" else [sys.executable]
+    program, *given = words(line)
     kept = {name: value for name, value in os.environ.items() if name != "ABLATE_CORPORA"}
     done = subprocess.run(
-        [*started, *given[1:]] if given[0] in ("ablate", "python") else [shutil.which(given[0]) or "", *given[1:]],
+        [*STARTED[program], *given],
         cwd=folder,
         env=kept | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"},
         stdin=subprocess.DEVNULL,
