@@ -22,11 +22,11 @@ from typing import Any
 import yaml
 from pydantic import JsonValue
 
-from prereg.errors import FieldPath, StudyError, StudyFileError, Where, nearest
+from prereg.errors import FieldPath, StudyError, StudyFileError, Where
 from prereg.registry.disk import open_regular, read_regular
 from prereg.registry.paths import PUBLISHED_SUFFIX, Root
 from prereg.study.designs.per_task import names_tasks, refuse_families, with_tasks
-from prereg.study.faults import yaml_error
+from prereg.study.faults import nearest_study, no_study, yaml_error
 from prereg.study.spec import Study, study_from_document
 from prereg.study.tasks import task_names
 
@@ -59,6 +59,9 @@ def _fault(
     found: str, required: str, fix: str = "", *, line: int | None = None, field: FieldPath = ()
 ) -> StudyFileError:
     return StudyFileError(found, required=required, fix=fix, where=Where(line=line, field=field))
+
+
+_FIRST = "study: NAME   (ablate new NAME writes a whole one)"
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,9 @@ def load_study(path: Path, root: Path | None = None) -> Loaded:
     return Loaded(study=study, source_bytes=source, path=path, lines=lines)
 
 
-def parse_yaml(source: bytes, lines: Lines, *, first: str = "study: NAME") -> dict[str, JsonValue]:
+def parse_yaml(
+    source: bytes, lines: Lines, *, first: str = "study: NAME   (ablate new NAME writes a whole one)"
+) -> dict[str, JsonValue]:
     """Plain data of one YAML mapping; `lines` is filled with the line of every path, from 1.
 
     `first` is what such a file begins with, for a file that was left empty.
@@ -125,28 +130,18 @@ def read_text_file(path: Path) -> bytes:
         return StudyFileError(found, required=required, fix=fix, where=Where(file=path))
 
     if path.suffix != ".yaml":
-        named = Path(f"{path}.yaml")
-        fix = f"{named}" if named.is_file() else f"a study's file is named NAME.yaml; {_nearest_study(path)}"
-        raise refusal(f"'{path.name}' does not end in .yaml", "the path of a study file", fix)
+        raise refusal(*no_study(path))
     try:
         with open_regular(path) as stream:
             source = stream.read(_LARGEST_BYTES + 1)
     except FileNotFoundError:
-        raise refusal("no such file", "the path of a study file", _nearest_study(path)) from None
+        raise refusal("no such file", "the path of a study file", nearest_study(path)) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise refusal(f"cannot be read: {reason}", "a readable file") from None
     if len(source) > _LARGEST_BYTES:
         raise refusal("the file is larger than 1 MiB", "a study that can be read")
     return source
-
-
-def _nearest_study(path: Path) -> str:
-    try:
-        known = [str(found) for found in path.parent.glob("*.yaml")]
-    except (OSError, ValueError):
-        known = []
-    return nearest(str(path), known) or f"ablate new {path.stem}   (there is no study in {path.parent})"
 
 
 def _decode(source: bytes) -> str:
