@@ -184,6 +184,9 @@ def dotted(path: FieldPath) -> str:
 def nearest(word: str, known: Iterable[str]) -> str:
     """A ready sentence naming the closest known word, or listing the known ones when none is close."""
     names = sorted(set(known))
+    ending = [name for name in names if name.endswith(f".{word}")]
+    if len(ending) == 1:
+        return f"did you mean '{ending[0]}'?"
     # Likeness costs the product of the lengths; what is that long was not mistyped.
     close = get_close_matches(word[:_NAME], [name for name in names if len(name) <= _NAME], n=1, cutoff=0.5)
     if close:

@@ -160,5 +160,5 @@ def test_the_backward_pass_keeps_no_more_than_one_micro_batch() -> None:
 
 def test_a_micro_batch_that_does_not_divide_the_batch_is_refused() -> None:
     assert Budget(batch=8, micro_batch=4).micro_batch == 4
-    with pytest.raises(ValidationError, match=r"micro_batch \(3\) must divide batch \(8\)"):
+    with pytest.raises(ValidationError, match=r"micro_batch \(3\) does not divide batch \(8\)"):
         Budget(batch=8, micro_batch=3)

@@ -186,7 +186,7 @@ def test_a_file_over_one_mebibyte_is_refused(tmp_path: Path) -> None:
         ("layers: 8", "layers: 8.0", "base.model.layers", "found 8.0", ""),
         ("norm: pre,", "norm: prae,", "base.model.norm", 'found "prae"', "did you mean 'pre'?"),
         ("embedding_norm: none", "embedding_norm: nona", "base.model.embedding_norm", 'found "nona"', "mean 'none'?"),
-        ("width: 128", "width: 100", "base.model", "heads (8) must divide width (100)", ""),
+        ("width: 128", "width: 100", "base.model", "heads (8) does not divide width (100)", "width: 96"),
         ("tokenizer: char", "tokenizer: cahr", "base.data.tokenizer", 'found "cahr"', "did you mean 'char'?"),
         ("tokenizer: char", "tokenizer: {bpe: 10}", "base.data.tokenizer.bpe", "found 10", ""),
         ("tokenizer: char", "tokenizer: {bp: 300}", "base.data.tokenizer.bp", "unknown field", "did you mean 'bpe'?"),

@@ -174,7 +174,7 @@ def test_centring_the_embeddings_of_a_pre_layernorm_model_is_no_change_at_all() 
 
 def test_parts_that_do_not_fit_are_refused() -> None:
     for changes, found in (
-        ({"heads": 3}, "must divide"),
+        ({"heads": 3}, "does not divide"),
         ({"positions": "rope", "head_size": 3}, "turns pairs"),
         ({"positions": "sinusoidal", "width": 15, "heads": 5}, "even width"),
     ):

@@ -154,6 +154,11 @@ class Claim:
         return tuple(dict.fromkeys([*self.left, *self.right]))
 
 
+_SYNONYMS = dict.fromkeys(("reduces", "decreases", "minimizes"), "lowers") | dict.fromkeys(
+    ("increases", "maximizes"), "raises"
+)
+
+
 def parse_claim(text: str, *, baseline: str) -> Claim:
     """Read one claim. Names are not checked against a study here; `prereg.study.validate` does that."""
     tokens = words_of(text)
@@ -169,7 +174,7 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
         raise ClaimError(
             f"'{verb}' is not a verb of the claim language",
             required="one of " + ", ".join(VERBS),
-            fix=nearest(verb, VERBS),
+            fix=f"did you mean '{_SYNONYMS[verb]}'?" if verb in _SYNONYMS else nearest(verb, VERBS),
         )
     if not rest:
         raise ClaimError(
@@ -251,10 +256,12 @@ def _right_side(left: Side, constant: float | None, rest: list[str], text: str, 
             )
         return Side({})
     if rest and rest[0] != "than":
+        margin = margin_of(text) is not None
+        fix = f"{text.split(metric, maxsplit=1)[0]}{metric} than {baseline}"
         raise ClaimError(
-            f"'{rest[0]}' after the metric in claim '{text}'",
-            required="'than ARM', or nothing",
-            fix=f"{text.split(metric, maxsplit=1)[0]}{metric} than {baseline}",
+            f"'{rest[0]}' after the {'margin' if margin else 'metric'} in claim '{text}'",
+            required="'than ARM', or nothing" + "; a margin is in the metric's own unit, or in percent" * margin,
+            fix=f"claim: {text.rpartition(rest[0])[0].strip()}" if margin else fix,
         )
     right, rest = read_side(rest[1:], text) if rest else (Side({} if left.trend else {baseline: 1.0}), [])
     if rest:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import yaml
@@ -160,6 +161,27 @@ def yaml_error(error: yaml.MarkedYAMLError, text: str) -> StudyFileError:
     )
 
 
+def no_study(path: Path) -> tuple[str, str, str]:
+    """What a path without the ending of a study is, what is required, and what to type."""
+    if path.is_dir():
+        return "a folder", "the path of a study file", nearest_study(path / path.name)
+    if path.suffix in (".csv", ".tsv", ".parquet", ".jsonl"):
+        fix = f"ablate import STUDY {path} --note TEXT"
+        return "a table", "the path of a study file, into which runs of a table are imported", fix
+    named = Path(f"{path}.yaml")
+    fix = f"{named}" if named.is_file() else f"a study's file is named NAME.yaml; {nearest_study(path)}"
+    return f"'{path.name}' does not end in .yaml", "the path of a study file", fix
+
+
+def nearest_study(path: Path) -> str:
+    """The study in the same folder whose name is closest, all of them, or how to begin one."""
+    try:
+        known = [str(found) for found in path.parent.glob("*.yaml")]
+    except (OSError, ValueError):
+        known = []
+    return nearest(str(path), known) or f"ablate new {path.stem}   (there is no study in {path.parent})"
+
+
 def fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:
     """Names of the fields that the format knows at a path of a document."""
     known = (one for found in _models_at(model, path) for one in found.model_fields.items())
@@ -236,7 +258,7 @@ def _step(document: Any, part: str | int) -> tuple[bool, Any]:
 
 def _found(fault: Fault) -> str:
     if fault["type"] == "value_error":
-        return str(fault["ctx"]["error"])
+        return str(fault["ctx"]["error"].args[0])
     shown = json.dumps(fault["input"], ensure_ascii=False, default=str)
     return f"found {shown if len(shown) <= 80 else shown[:77] + '...'}"
 
@@ -244,8 +266,9 @@ def _found(fault: Fault) -> str:
 def _required(fault: Fault) -> tuple[str, str]:
     """(what is required, what to try) in the words of the format."""
     kind, context = fault["type"], fault.get("ctx", {})
-    if kind == "value_error":
-        return "", ""
+    if kind == "value_error":  # of a model's own check: what was found, and as far as it says, required and try
+        args = [*map(str, context["error"].args), "", ""]
+        return args[1], args[2]
     if kind == "literal_error":
         known = [word.strip().strip("'") for word in context["expected"].replace(" or ", ", ").split(",")]
         fix = nearest(fault["input"], known) if isinstance(fault["input"], str) else ""
@@ -255,7 +278,18 @@ def _required(fault: Fault) -> tuple[str, str]:
         return words.format(context[key]), ""
     if context.get("pattern") == r"\S":
         return "some text", ""
-    return _KINDS.get(kind, str(fault["msg"])), ""
+    return _KINDS.get(kind, str(fault["msg"])), _typed(fault)
+
+
+def _typed(fault: Fault) -> str:
+    """The value without its unit, or in brackets, where that is all that is wrong with it; else nothing."""
+    kind, given, field = fault["type"], fault["input"], fault["loc"][-1]
+    if kind in ("float_type", "int_type") and isinstance(given, str) and isinstance(field, str):
+        number = re.match(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?(?=\s)", given)
+        return f"{field}: {number[0]}" if number else ""
+    if kind in ("tuple_type", "list_type") and not isinstance(given, (dict, list)):
+        return "seeds: fresh 5" if field == "seeds" else f"[{json.dumps(given, default=str)}]"
+    return ""
 
 
 def _documented(model: type[BaseModel], path: FieldPath) -> str:

@@ -14,16 +14,20 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from prereg.errors import FieldPath, StudyError, StudyFileError, Where, nearest
+from prereg.errors import FieldPath, StudyError, StudyFileError, Where
 from prereg.registry.disk import open_regular, read_regular
 from prereg.registry.paths import PUBLISHED_SUFFIX, Root
 from prereg.study.designs.per_task import names_tasks, refuse_families, task_names, with_tasks
+from prereg.study.faults import nearest_study, no_study
 from prereg.study.spec import Study, study_from_document
 from prereg.yaml_reader import Lines, file_error, line_of, parse_yaml
 
 _LARGEST_BYTES = 1 << 20
 _LARGEST_LOCK = 1 << 26
 _MOST_FRESH = 5000
+
+
+_FIRST = "study: NAME   (ablate new NAME writes a whole one)"
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ def load_study(path: Path, root: Path | None = None) -> Loaded:
     source = read_text_file(path)
     lines: Lines = {}
     try:
-        document = parse_yaml(source, lines)
+        document = parse_yaml(source, lines, first=_FIRST)
         _refuse_published(document, path)
         document |= _with_fresh_seeds(document, path)
         document = _with_claims_per_task(document, path, root, lines)
@@ -70,28 +74,18 @@ def read_text_file(path: Path) -> bytes:
         return StudyFileError(found, required=required, fix=fix, where=Where(file=path))
 
     if path.suffix != ".yaml":
-        named = Path(f"{path}.yaml")
-        fix = f"{named}" if named.is_file() else f"a study's file is named NAME.yaml; {_nearest_study(path)}"
-        raise refusal(f"'{path.name}' does not end in .yaml", "the path of a study file", fix)
+        raise refusal(*no_study(path))
     try:
         with open_regular(path) as stream:
             source = stream.read(_LARGEST_BYTES + 1)
     except FileNotFoundError:
-        raise refusal("no such file", "the path of a study file", _nearest_study(path)) from None
+        raise refusal("no such file", "the path of a study file", nearest_study(path)) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise refusal(f"cannot be read: {reason}", "a readable file") from None
     if len(source) > _LARGEST_BYTES:
         raise refusal("the file is larger than 1 MiB", "a study that can be read")
     return source
-
-
-def _nearest_study(path: Path) -> str:
-    try:
-        known = [str(found) for found in path.parent.glob("*.yaml")]
-    except (OSError, ValueError):
-        known = []
-    return nearest(str(path), known) or f"ablate new {path.stem}   (there is no study in {path.parent})"
 
 
 def _refuse_published(document: dict[str, JsonValue], path: Path) -> None:

@@ -6,6 +6,7 @@ dotted path. Every ablatable part is a field here and nowhere else. This module 
 
 from __future__ import annotations
 
+from math import gcd
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -78,11 +79,15 @@ class Model(FrozenModel):
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         if self.head_size is None and self.width % self.heads:
-            raise ValueError(f"heads ({self.heads}) must divide width ({self.width})")
+            width = self.heads * max(1, self.width // self.heads)
+            fix = f"width: {width}, or head_size: {max(1, self.width // self.heads)}"
+            raise ValueError(f"heads ({self.heads}) does not divide width ({self.width})", "heads of equal size", fix)
         if self.positions == "rope" and self.size_of_head % 2:
-            raise ValueError(f"positions: rope turns pairs of features, and a head has {self.size_of_head}")
+            found = f"positions: rope turns pairs of features, and a head has {self.size_of_head}"
+            raise ValueError(found, "an even number of features in a head", f"head_size: {self.size_of_head + 1}")
         if self.positions == "sinusoidal" and self.width % 2:
-            raise ValueError(f"positions: sinusoidal needs an even width, not {self.width}")
+            found = f"positions: sinusoidal, and the width is {self.width}"
+            raise ValueError(found, "an even width", f"width: {self.width + 1}")
         return self
 
     @property
@@ -213,7 +218,8 @@ class Budget(FrozenModel):
     @model_validator(mode="after")
     def _micro_batches_are_equal(self) -> Self:
         if self.micro_batch is not None and self.batch % self.micro_batch:
-            raise ValueError(f"micro_batch ({self.micro_batch}) must divide batch ({self.batch})")
+            found = f"micro_batch ({self.micro_batch}) does not divide batch ({self.batch})"
+            raise ValueError(found, "micro-batches of equal size", f"micro_batch: {gcd(self.micro_batch, self.batch)}")
         return self
 
 

@@ -42,7 +42,8 @@ def check_promises(study: Study) -> None:
             try:
                 check(study)
             except SpecError as error:
-                found.append(error)
+                if error.found not in (one.found for one in found):  # met again by a check that rests on it
+                    found.append(error)
             except Exception:
                 if not found:  # else it may rest on what an earlier check refused
                     raise
