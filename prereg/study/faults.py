@@ -17,6 +17,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from prereg.errors import FieldPath, SpecError, StudyFileError, Where, nearest
+from prereg.frozen import field_texts
 
 Fault = dict[str, Any]
 
@@ -295,9 +296,8 @@ def _typed(fault: Fault) -> str:
 def _documented(model: type[BaseModel], path: FieldPath) -> str:
     """The documentation of the field at a path, as far as there is one."""
     for parent in _models_at(model, path[:-1]):
-        field = parent.model_fields.get(str(path[-1]))
-        if field is not None and field.description:
-            return " ".join(field.description.split())
+        if text := field_texts(parent).get(str(path[-1])):
+            return " ".join(text.split())
     return ""
 
 
