@@ -24,7 +24,8 @@ help: ## Show this list
 
 cpu: .venv/bin/python ## First, on Linux without a GPU: install torch without its 3 GB of CUDA libraries
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --torch-backend cpu -c constraints.txt torch
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --torch-backend cpu -c constraints.txt torch \
+		|| echo "PyTorch's CPU builds could not be installed; what follows takes the build that pip takes by itself"
 
 run: .venv/.installed ## Set up, run the quickstart study from declaration to verdict, say where the report is
 	$(BIN)/ablate run studies/quickstart.yaml

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
-import sysconfig
 import time
-import venv
 from pathlib import Path
 
 import pytest
 from snapshot import assert_snapshot
 from test_cli import ablate
+from wheel_check import build, call, check_installed, linked
 
 from ablate import api
 
-ROOT = Path(__file__).resolve().parents[1]
 CURES: dict[str, tuple[tuple[str, str], ...]] = {
     "a tab": (("  slow: {}", "\tslow: {}"),),
     "a colon in a text": (("title: Does", "title: Question: does"),),
@@ -89,22 +83,9 @@ def test_a_metrics_file_that_nothing_names_is_noted(
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `ablate` command of an environment with the wheel and what it needs, and nothing of this checkout."""
-    source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("environment")
-    for name in ("prereg", "ablate"):
-        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--wheel-dir", source / "dist", source], check=True)
-    venv.create(folder, with_pip=False, symlinks=True)
-    [site] = folder.glob("lib/python3*/site-packages")
-    for entry in Path(sysconfig.get_path("purelib")).iterdir():
-        if "ablate" not in entry.name and not (site / entry.name).exists():
-            (site / entry.name).symlink_to(entry)
-    [built] = (source / "dist").glob("*.whl")
-    subprocess.run([*pip, "--python", folder / "bin" / "python", "install", "--no-deps", built], check=True)
-    return folder / "bin" / "ablate"
+    """The `ablate` of an environment with the wheel, what it and the extra `gpt` need, and nothing of this checkout."""
+    built = build(tmp_path_factory.mktemp("source"))
+    return linked(tmp_path_factory.mktemp("environment"), built, "gpt")
 
 
 @pytest.mark.slow
@@ -114,18 +95,11 @@ def test_the_first_day_with_the_wheel_alone(wheel: Path, tmp_path: Path) -> None
 
     def type_in(*words: str, code: int = 0) -> str:
         start = time.monotonic()
-        done = subprocess.run(
-            [wheel, *words],
-            cwd=tmp_path,
-            env={"PATH": os.environ["PATH"], "HOME": str(tmp_path / "home"), "COLUMNS": "80"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        said = call(wheel, tmp_path, *words, code=code)
         spent[" ".join(words)] = time.monotonic() - start
-        assert done.returncode == code, (words, done.stdout, done.stderr)
-        return done.stdout + done.stderr
+        return said
 
+    check_installed(wheel)
     assert "ablate new first" in type_in("run", "first", code=2)
     assert "next:  ablate check studies/first.yaml" in type_in("new", "first")
     study = tmp_path / "studies" / "first.yaml"

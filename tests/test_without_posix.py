@@ -1,7 +1,11 @@
-"""Where the system has no POSIX file locks (Windows), what needs them says so by name, and the rest works."""
+"""Where the system lacks what only POSIX has (Windows), reading works, and what writes evidence is refused by name.
+
+Simulated: modules and functions that Python lacks on Windows are taken away. Nothing here runs on Windows itself.
+"""
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -10,22 +14,64 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PROGRAM = """
-import sys
-sys.modules["fcntl"] = sys.modules["resource"] = None
-from ablate.cli import main
-sys.argv = ["ablate", *sys.argv[1:]]
-main()
+LACKING = """
+import os, signal, subprocess, sys, tempfile
+for name in ("fcntl", "resource", "pwd", "grp"):
+    sys.modules[name] = None
+for name in ("O_DIRECTORY", "O_NOFOLLOW", "O_NONBLOCK", "fork", "getuid", "geteuid", "getpgid", "killpg", "setsid",
+             "pread", "pwrite", "fchmod", "chown", "mkfifo", "statvfs", "sysconf", "sched_getaffinity", "getloadavg"):
+    delattr(os, name)
+for name in ("SIGKILL", "SIGHUP", "SIGUSR1", "SIGUSR2"):
+    delattr(signal, name)
 """
+PROGRAM = (
+    LACKING
+    + """
+import contextlib, io, json
+from ablate.cli import main
+found = []
+for words in json.loads(sys.argv[1]):
+    sys.argv, out = ["ablate", *words], io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+        try:
+            main()
+        except SystemExit as ended:
+            found.append((ended.code or 0, out.getvalue()))
+print(json.dumps(found))
+"""
+)
+WORKS = (
+    "new other --template target",
+    "check studies/other.yaml",
+    "design studies/other.yaml",
+    "check studies/gpt.yaml",
+    "verify",
+    "verify gpt.ablate.zip",
+    "report gpt.ablate.zip",
+    "export studies/gpt.yaml --as osf",
+    "ledger --hypotheses",
+)
+REFUSED = tuple(f"{verb} studies/gpt.yaml" for verb in ("status", "run", "try", "decide", "report"))
+REFUSED += ("register studies/other.yaml",)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("command", "code"), [("check", 0), ("register", 2)])
-def test_a_study_is_checked_and_what_needs_locks_is_refused(tmp_path: Path, command: str, code: int) -> None:
-    (tmp_path / "studies").mkdir()
-    study = shutil.copy(ROOT / "studies" / "quickstart.yaml", tmp_path / "studies")
-    before = sorted(tmp_path.rglob("*"))
-    done = subprocess.run([sys.executable, "-c", PROGRAM, command, study], capture_output=True, text=True, check=False)
-    assert done.returncode == code, done.stderr
-    assert ("POSIX" in done.stderr) == (code == 2) and "bug" not in done.stderr
-    assert sorted(tmp_path.rglob("*")) == before
+def test_reading_works_and_what_needs_locks_is_refused(tmp_path: Path) -> None:
+    folder = tmp_path / "studies_of_gpt"
+    shutil.copytree(ROOT / "tests" / "written" / "gpt", folder)
+    commands = [line.split() for line in WORKS]
+    for words, (code, said) in zip(WORKS, without_posix(folder, commands), strict=True):
+        assert code == 0, (words, said)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    commands = [line.split() for line in REFUSED]
+    for words, (code, said) in zip(REFUSED, without_posix(folder, commands), strict=True):
+        assert code == 2 and "POSIX" in said and "WSL" in said and "bug" not in said, (words, said)
+    assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def without_posix(folder: Path, commands: list[list[str]]) -> list[tuple[int, str]]:
+    """Exit code and words of each command, in one process that lacks POSIX."""
+    words = [sys.executable, "-c", PROGRAM, json.dumps(commands)]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [(code, said) for code, said in json.loads(done.stdout)]

@@ -5,34 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
+from wheel_check import build, check_installed, linked, own_trainer
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.slow
 
-EXTRA = ("torch", "functorch", "torchgen", "tokenizers", "safetensors", "triton", "nvidia")
-
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of an environment that has what is installed here but the packages of the extra."""
-    folder = tmp_path_factory.mktemp("environment")
-    venv.create(folder, with_pip=False, symlinks=True)
-    [site] = folder.glob("lib/python3*/site-packages")
-    for entry in Path(sysconfig.get_path("purelib")).iterdir():
-        if not entry.name.startswith(EXTRA) and not (site / entry.name).exists():
-            (site / entry.name).symlink_to(entry)
-    return folder / "bin" / "python"
+    """The interpreter of an environment with the wheel and what its core needs alone."""
+    return linked(tmp_path_factory.mktemp("environment"), build(tmp_path_factory.mktemp("source"))).with_name("python")
 
 
 def ablate(python: Path, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """The result of a command of `ablate` in that environment."""
-    environment = {"PYTHONPATH": str(ROOT), "XDG_CACHE_HOME": str(folder / "cache"), "PATH": os.environ["PATH"]}
+    environment = {"XDG_CACHE_HOME": str(folder / "cache"), "PATH": os.environ["PATH"]}
     return subprocess.run(
         [python, "-m", "ablate", *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -42,22 +32,11 @@ def test_the_environment_lacks_the_extra(python: Path) -> None:
     for package in ("torch", "tokenizers", "safetensors"):
         done = subprocess.run([python, "-c", f"import {package}"], capture_output=True, text=True, check=False)
         assert f"No module named '{package}'" in done.stderr
+    check_installed(python)
 
 
-def test_a_study_with_an_own_trainer_goes_from_check_to_bundle(python: Path, tmp_path: Path) -> None:
-    (tmp_path / "studies").mkdir()
-    shutil.copy(ROOT / "studies" / "own-trainer.yaml", tmp_path / "studies")
-    shutil.copytree(ROOT / "studies" / "own-trainer", tmp_path / "studies" / "own-trainer")
-    study = "studies/own-trainer.yaml"
-    for verb in ("check", "design", "register", "run"):
-        done = ablate(python, tmp_path, verb, study)
-        assert done.returncode == 0, (verb, done.stdout, done.stderr)
-    decided = ablate(python, tmp_path, "decide", study)
-    assert decided.returncode == 0 and "use momentum" in decided.stdout, decided
-    for words in (("report", study), ("verify", study), ("bundle", study), ("verify", "own-trainer.ablate.zip")):
-        done = ablate(python, tmp_path, *words)
-        assert done.returncode == 0, (words, done.stdout, done.stderr)
-    assert (tmp_path / "reports" / "own-trainer" / "report.html").is_file()
+def test_a_study_with_an_own_trainer_goes_from_its_template_to_a_bundle(python: Path, tmp_path: Path) -> None:
+    own_trainer(python.with_name("ablate"), tmp_path)
 
 
 def test_records_of_the_built_in_trainer_are_judged_and_verified(python: Path, tmp_path: Path) -> None:
@@ -82,7 +61,5 @@ def test_the_built_in_trainer_names_the_extra_and_changes_nothing(python: Path, 
 
 def test_a_command_that_finds_the_extra_missing_on_its_way_says_the_same(python: Path, tmp_path: Path) -> None:
     code = "from ablate import cli\ncli.app = lambda: __import__('torch')\ncli.main()"
-    done = subprocess.run(
-        [python, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2 and "ablate-prereg[gpt]" in done.stderr, sys.version
+    done = subprocess.run([python, "-c", code], cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "ablate-prereg[gpt]" in done.stderr, done

@@ -48,9 +48,9 @@ def linked(folder: Path, wheel: Path, *extras: str) -> Path:
     return folder / "bin" / "ablate"
 
 
-def check_installed(ablate: Path) -> None:
-    """Raises `CalledProcessError` where `pip check` finds a requirement that is not met."""
-    subprocess.run([*PIP, "--python", ablate.parent / "python", "check"], check=True)
+def check_installed(program: Path) -> None:
+    """Raises `CalledProcessError` where `pip check` finds a requirement of that environment that is not met."""
+    subprocess.run([*PIP, "--python", program.parent / "python", "check"], check=True)
 
 
 def call(ablate: Path, folder: Path, *words: str, code: int = 0) -> str:
@@ -73,7 +73,12 @@ def own_trainer(ablate: Path, folder: Path) -> None:
     for verb in ("check", "design", "run"):
         call(ablate, folder, verb, "studies/own.yaml")
     assert "use momentum" in call(ablate, folder, "decide", "studies/own.yaml")
-    for words in (("verify",), ("bundle", "studies/own.yaml"), ("verify", "own.ablate.zip")):
+    for words in (
+        ("report", "studies/own.yaml"),
+        ("verify",),
+        ("bundle", "studies/own.yaml"),
+        ("verify", "own.ablate.zip"),
+    ):
         call(ablate, folder, *words)
     assert "use momentum" in (folder / "reports" / "own" / "report.html").read_text(encoding="utf-8")
 

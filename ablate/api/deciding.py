@@ -22,7 +22,7 @@ from ablate.api.exporting import PAGES, known_forms, pages, refuse_forms, told, 
 from ablate.notebook.results import Decided
 from prereg.errors import EvidenceError, Where
 from prereg.registry.canon import sha256_bytes
-from prereg.registry.disk import write_whole
+from prereg.registry.disk import posix_locks, write_whole
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -365,6 +365,8 @@ def _tell(
     folder = _report_folder(context)
     made = pages(registration, entry, decision, evidence, published)
     written = {page: data for page, data in made.items() if page in only or (folder / page).exists()}
+    if written:
+        posix_locks()  # no page is replaced that the ledger cannot vouch for
     for page, data in written.items():
         write_whole(folder / page, data)
     ledger, name = Ledger(context.root.ledger), context.study.study

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
-from prereg.errors import missing_posix
+from prereg.errors import UnsupportedError, missing_posix
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
 """What locking fails with on a file system that has no locks."""
@@ -179,6 +179,15 @@ def posix_locks() -> Any:
     return fcntl
 
 
+def has_posix_locks() -> bool:
+    """Whether the system has file locks. Windows has none of this kind."""
+    try:
+        posix_locks()
+    except UnsupportedError:
+        return False
+    return True
+
+
 def flock(file: int | IO[Any], *, shared: bool = False, wait: bool = True) -> None:
     """Lock an open file until it is closed. Raises `BlockingIOError` where another holds it and `wait` is false, and
     `UnsupportedError` where the system has no such locks."""
@@ -187,7 +196,9 @@ def flock(file: int | IO[Any], *, shared: bool = False, wait: bool = True) -> No
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the folder's own entries durable: a new name is not on disk before this."""
+    """Make the folder's own entries durable: a new name is not on disk before this. Windows opens no folder."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -211,8 +222,8 @@ def make(kind: str) -> Path:
         descriptor = os.open(mark, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             flock(descriptor)
-        except OSError:
-            # A file system without locks: unmarked, no sweep removes it.
+        except (OSError, UnsupportedError):
+            # A file system, or a system, without locks: unmarked, no sweep removes it.
             os.close(descriptor)
             mark.unlink()
             _held[path] = os.getpid(), None
@@ -251,6 +262,8 @@ def scratch(kind: str) -> Iterator[Path]:
 
 def sweep() -> None:
     """Remove what processes of this user that are no more have left. What cannot be identified or removed stays."""
+    if not has_posix_locks():
+        return  # no folder is marked there
     for mark in Path(tempfile.gettempdir()).glob(f"ablate-*/{MARK}"):
         with suppress(OSError):
             _remove_if_left(mark)
