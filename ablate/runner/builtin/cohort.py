@@ -23,7 +23,7 @@ import torch
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.provenance import differing
 from ablate.records.run_record import layout_of
-from ablate.records.store import Row, RunFolder, rows_of
+from ablate.records.store import RunFolder
 from ablate.runner.builtin.run import Run, provenance_of
 from ablate.runner.builtin.worker import Worker
 from ablate.runner.messages import Message, restore_newest, rows_fault, save
@@ -81,7 +81,6 @@ class MemberRun(Run):
         self.peak = resumed.peak
         self._hold(worker, spec, folder)
         self.trainer = self.member = member
-        self.rows: list[Row] = []
         self._resumed = resumed
         self._size = len(member.cohort.live)
         self._start(initial)
@@ -97,26 +96,13 @@ class MemberRun(Run):
             self._evaluate()
 
     def took(self, step: Step, train_s: float) -> bool:
-        """Record one step. True when the run has ended, and is sealed."""
-        steps = self.spec.config.budget.steps
-        self.trainer.progress.train_s += train_s
-        self.rows += rows_of(step.step, {"train/loss": step.loss})
-        if self.trainer.diverged(step, self.spec.diverged_above):
-            self.keep()
-            self._seal("diverged")
+        """The same. True when the run has ended, and is sealed."""
+        if super().took(step, train_s):
             return True
-        if step.step % self.spec.measure.every == 0 or step.step == steps:
-            self.keep()
-            self._evaluate()
-        self._report(step)
-        if step.step == steps:
-            self._seal("done")
-        return step.step == steps
-
-    def keep(self, *, durable: bool = False) -> None:
-        """Write the rows that wait."""
-        self.folder.append(self.rows, durable=durable)
-        self.rows = []
+        if step.step < self.spec.config.budget.steps:
+            return False
+        self._seal("done")
+        return True
 
     def note(self) -> None:
         """What the run has cost so far, for the attempt that resumes it."""

@@ -29,7 +29,7 @@ from ablate.evaluation.suites import (
 from ablate.evaluation.user_metrics import Source, measure_own, registered_sources
 from ablate.records.provenance import collect, differing
 from ablate.records.run_record import Pairing, Provenance, RunRecord, Status, utc_now
-from ablate.records.store import RunFolder, rows_of
+from ablate.records.store import Row, RunFolder, rows_of
 from ablate.runner.builtin.resources import THREADS, Resources, Text
 from ablate.runner.messages import Measuring, Message, TaskProgress, begun
 from ablate.training.device import Peak
@@ -189,6 +189,7 @@ class Run(ABC):
     def _hold(self, worker: Resources, spec: RunSpec, folder: RunFolder) -> None:
         self.taken = time.perf_counter()
         self.worker, self.spec, self.folder = worker, spec, folder
+        self.rows: list[Row] = []
         self.own = registered_sources(spec.measure.own, spec.own, worker.study_folder)
         self.text = worker.text(spec)
         self.questions = worker.questions(spec, self.text)
@@ -283,6 +284,25 @@ class Run(ABC):
         step = None if resumed_from is None else self.trainer.progress.step
         self.worker.say(begun(self.spec, record, step))
         return record
+
+    def took(self, step: Step, train_s: float) -> bool:
+        """Record one step, and evaluate where that is due. True when the run has diverged, and is sealed."""
+        self.trainer.progress.train_s += train_s
+        self.rows += rows_of(step.step, {"train/loss": step.loss})
+        if self.trainer.diverged(step, self.spec.diverged_above):
+            self.keep()
+            self._seal("diverged")
+            return True
+        if step.step % self.spec.measure.every == 0 or step.step == self.spec.config.budget.steps:
+            self.keep()
+            self._evaluate()
+        self._report(step)
+        return False
+
+    def keep(self, *, durable: bool = False) -> None:
+        """Write the rows that wait."""
+        self.folder.append(self.rows, durable=durable)
+        self.rows = []
 
     def count_rows(self) -> None:
         """Let the next checkpoint say which live rows it goes with. They are durable by now."""

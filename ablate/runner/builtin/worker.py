@@ -10,7 +10,7 @@ from pathlib import Path
 from ablate.evaluation.harness.adapter import Standing, Stopped
 from ablate.evaluation.harness.evaluate import Answers, evaluate_tasks
 from ablate.records.run_record import utc_now
-from ablate.records.store import Row, RunFolder, rows_of
+from ablate.records.store import RunFolder
 from ablate.runner.builtin.resources import LOST_A_RANK, Resources
 from ablate.runner.builtin.run import SAY_EVERY_S, Run
 from ablate.runner.messages import TaskProgress, failed, restore_newest, rows_fault, said, save, show_trace
@@ -44,35 +44,24 @@ class SingleRun(Run):
         trainer, steps = self.trainer, self.spec.config.budget.steps
         if trainer.progress.step == 0:
             self._evaluate()
-        rows: list[Row] = []
         while trainer.progress.step < steps:
             if self.worker.stop.is_set():
-                self._checkpoint(rows)
+                self._checkpoint()
                 self.say_stopped()
                 return
             self.observer.watch(trainer.progress.step + 1)
             started = time.perf_counter()
             step = trainer.step()
-            trainer.progress.train_s += time.perf_counter() - started
-            rows += rows_of(step.step, {"train/loss": step.loss})
-            if trainer.diverged(step, self.spec.diverged_above):
-                self.folder.append(rows)
-                self._seal("diverged")
+            if self.took(step, time.perf_counter() - started):
                 return
-            if step.step % self.spec.measure.every == 0 or step.step == steps:
-                self.folder.append(rows)
-                rows = []
-                self._evaluate()
-            self._report(step)
             if step.step == until and until < steps:
-                self.folder.append(rows)
+                self.keep()
                 self.say_stopped()
                 return
             if time.perf_counter() - self._saved > self.worker.checkpoint_every_s and step.step < steps:
-                self._checkpoint(rows)
-                rows = []
+                self._checkpoint()
         try:
-            answers = self._ask()
+            answers = self._evaluate_tasks()
         except Stopped:
             self.say_stopped()
             return
@@ -103,11 +92,11 @@ class SingleRun(Run):
             self.folder.checkpoints.fall_back()
         self._saved_step = None if resumed_from is None else self.trainer.progress.step
 
-    def _ask(self) -> Answers | None:
+    def _evaluate_tasks(self) -> Answers | None:
         """Evaluate the tasks once training has ended. A run killed meanwhile repeats this, not its training."""
         if self.questions is None:
             return None
-        self._checkpoint([])
+        self._checkpoint()
         started = time.perf_counter()
         self._report_tasks(None)
         with self.trainer.evaluated() as model:
@@ -133,11 +122,11 @@ class SingleRun(Run):
         self.worker.say(self._at_rest(asking=asking))
         self._said = now
 
-    def _checkpoint(self, rows: list[Row]) -> None:
+    def _checkpoint(self) -> None:
         """Metrics first, then the checkpoint that makes them count. None where one of this very step is there."""
         if self._saved_step == self.trainer.progress.step:
             return
-        self.folder.append(rows, durable=True)
+        self.keep(durable=True)
         self.count_rows()
         save(self.folder.checkpoints, self.trainer.checkpoint(), self.trainer.progress.step)
         self._saved, self._saved_step = time.perf_counter(), self.trainer.progress.step
