@@ -7,6 +7,7 @@ format's own (`prereg.study.load`), which is imported where it is called because
 from __future__ import annotations
 
 from collections.abc import Mapping
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -78,6 +79,9 @@ class YamlModel(GrownModel):
         place.parent.mkdir(parents=True, exist_ok=True)
         write_whole(place, text.encode())
         return text
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self.to_yaml())}</pre>"
 
     def _is(self, other: GrownModel) -> bool:
         """Whether both have the same bytes: to Python, 1 equals 1.0, and dicts in another order are equal."""

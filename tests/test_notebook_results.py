@@ -105,6 +105,9 @@ def test_an_unfinished_study_shows_no_contrast_by_any_door(asked: str) -> None:
     with pytest.raises(EvidenceError, match="13 of 15 planned runs have ended; nothing is judged") as refused:
         ASKED[asked](unfinished)
     assert refused.value.fix == 'ablate.run("studies/embnorm.yaml")'
+    between = unfinished.decision.model_copy(update={"status": "continue", "because": "Look 1 has settled nothing."})
+    with pytest.raises(EvidenceError, match="Look 1 has settled nothing"):
+        ASKED[asked](replace(unfinished, decision=between))
     assert unfinished.verdict is None and unfinished.status == "unfinished"
 
 
@@ -158,6 +161,13 @@ def test_the_first_screen_is_small_escaped_and_says_verdict_size_n_and_trust() -
     assert len(ids) == len(set(ids)) and all(one.startswith("ablate-") for one in ids)
     assert repr(result) == "Decided(study='embnorm', status='decided', verdict='adopt layernorm')"
     assert str(result).startswith("DECIDED: adopt layernorm") and max(map(len, str(result).splitlines())) <= 80
+
+
+def test_a_design_shows_itself_before_any_data() -> None:
+    found = ablate.design(tiny_document(assume={"metrics": {"val/loss": {"sd": 0.02, "correlation": 0.5}}}))
+    assert repr(found) == "Design(study='tiny', test='paired_t', n_seeds=3, n_runs=6)"
+    html = found._repr_html_()
+    assert "Design, before any data" in html and "<td>gain</td>" in html and "<script" not in html
 
 
 def test_without_pairs_there_are_none_and_a_judged_table_has_the_same_frames() -> None:

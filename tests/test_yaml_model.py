@@ -75,7 +75,8 @@ def test_a_file_is_written_once_left_where_it_says_the_same_and_never_overwritte
     path.write_text(f"# mine\n{text}")
     study.to_yaml(path)
     assert path.read_text().startswith("# mine")
-    other = study.model_copy(update={"title": "Another"})
+    other = study.model_copy(update={"title": "Another <b>"})
+    assert "title: Another &lt;b&gt;" in other._repr_html_()
     with pytest.raises(StudyError, match="says something else") as refused:
         other.to_yaml(path)
     assert "replace=True" in refused.value.fix and path.read_text().startswith("# mine")

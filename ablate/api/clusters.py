@@ -15,7 +15,8 @@ from ablate.api.context import (
     utc_now,
 )
 from ablate.api.registering import register
-from ablate.api.running import Ran, one_by_one, run, runs_left
+from ablate.api.running import one_by_one, run, runs_left
+from ablate.notebook.results import Ran
 from ablate.runner.options import RunOptions
 from prereg.errors import RunError
 

@@ -19,6 +19,7 @@ from ablate.api.context import (
     utc_now,
 )
 from ablate.api.registering import preflight, register
+from ablate.notebook.results import Ran
 from ablate.runner.options import RunOptions, parse_part
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.canon import sha256_of
@@ -34,17 +35,6 @@ if TYPE_CHECKING:
     from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
     from prereg.study.spec import Study
-
-
-@dataclass(frozen=True)
-class Ran:
-    """What a call of `run` did."""
-
-    registration: Registration
-    registered_now: bool
-    summary: Summary
-    look: Look | None = None
-    """The look that the trained seeds lead up to; none for a fixed number of seeds."""
 
 
 def run(

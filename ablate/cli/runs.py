@@ -32,8 +32,7 @@ from prereg.text import counted
 
 if TYPE_CHECKING:
     from ablate.api.clusters import Submitted
-    from ablate.api.running import Ran
-    from ablate.notebook.results import Decided
+    from ablate.notebook.results import Decided, Ran
     from ablate.runner.progress import Watcher
 
 

@@ -21,9 +21,26 @@ if TYPE_CHECKING:
     from ablate.reporting.context import ReportContext
     from ablate.reporting.document import Document
     from ablate.reporting.exports.figures import Drawing
+    from ablate.runner.local import Summary
     from prereg.registry.ledger_entry import Entry
+    from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
     from prereg.study.spec import Study
+
+
+@dataclass(frozen=True, repr=False)
+class Ran:
+    """What a call of `run` did."""
+
+    registration: Registration
+    registered_now: bool
+    summary: Summary
+    look: Look | None = None
+    """The look that the trained seeds lead up to; none for a fixed number of seeds."""
+
+    def __repr__(self) -> str:
+        done = f"sealed={self.summary.sealed}, planned={self.summary.planned}, failed={len(self.summary.failed)}"
+        return f"Ran(study={self.registration.study.study!r}, {done})"
 
 
 class Results:
