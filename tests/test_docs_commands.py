@@ -19,18 +19,17 @@ import yaml
 from own_trainer import OwnHouse, own_document
 
 from ablate import cli
-from ablate.runner.slurm import SETTINGS
 from prereg.documents.published import published_from_document
 from prereg.study.designs.per_task import said_once
 from prereg.study.load import load_study
 
 ROOT = Path(__file__).resolve().parents[1]
-GENERATED = ("checks.md", "metrics.md", "errors.md", "reference")
-"""In docs/: pages that are written by a program, and tested where it is."""
+OTHERS = ("checks.md", "metrics.md", "errors.md", "reference", "index.md")
+"""In docs/: pages that are written by a program, and tested where it is; and the contents of the site."""
 PAGES = {
     path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8")
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
-    if not {*path.relative_to(ROOT).parts} & {*GENERATED}
+    if not {*path.relative_to(ROOT).parts} & {*OTHERS}
 }
 MARK = r"<!-- (?P<mark>file|edit|output|not run)(?:: (?P<value>[^\n]+?))? -->"
 BLOCK = re.compile(rf"(?:^{MARK}\n+)?^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -144,7 +143,7 @@ def check(block: Block, folder: Path) -> None:
             given = yaml.safe_load(block.text)
             if block.mark == "":
                 check_yaml(given, folder)
-            elif block.mark == "file" and Path(block.value).name != SETTINGS:
+            elif block.mark == "file" and Path(block.value).parts[0] == "studies":
                 assert given["study"] == Path(block.value).stem
         case "json":
             json.loads(block.text)
