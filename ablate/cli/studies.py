@@ -156,9 +156,7 @@ def try_out(
     study: StudyFile,
     root: RootFolder = None,
     *,
-    seeds: Annotated[
-        int, typer.Option(min=1, help="Seeds per arm; from 3 on whole runs, and values to assume.")
-    ] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per arm; from 3 on whole runs, and values to assume.")] = 1,
     limit: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="Stop each run after so long.")] = 60.0,
     replaced: Annotated[
         list[str] | None,
