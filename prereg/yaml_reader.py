@@ -176,6 +176,7 @@ class _Builder:
                     f"'{key}' is given twice, on lines {self.lines[(*path, key)]} and {line}",
                     "each key once",
                     (*path, key),
+                    f"rename or delete line {line}",
                 )
             self.lines[(*path, key)] = line
             found[key] = self.value(next(self.events), (*path, key))

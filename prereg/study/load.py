@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from prereg.errors import FieldPath, StudyError, StudyFileError, Where
+from prereg.errors import FieldPath, StudyError, StudyFileError, Where, field_error
 from prereg.registry.disk import open_regular, read_regular
 from prereg.registry.paths import PUBLISHED_SUFFIX, Root
 from prereg.study.designs.per_task import names_tasks, refuse_families, task_names, with_tasks
@@ -114,7 +114,7 @@ def _with_fresh_seeds(document: dict[str, JsonValue], path: Path) -> dict[str, J
     required = f"a list of seeds, or fresh N with N up to {_MOST_FRESH}"
     number = re.fullmatch(r"fresh ([1-9][0-9]{0,3})", wanted)
     if number is None or int(number[1]) > _MOST_FRESH:
-        raise file_error(f"'{wanted}'", required, "seeds: fresh 5", field=("seeds",))
+        raise field_error(("seeds",), f"'{wanted}'", required, "seeds: fresh 5")
     own: list[JsonValue] = []
     used: set[JsonValue] = set()
     for lock in sorted(path.parent.glob("*.lock.json")):
