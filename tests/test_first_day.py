@@ -132,6 +132,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_first_day_with_the_wheel_alone(wheel: Path, tmp_path: Path) -> None:
     """From an empty folder to a report, with two mistakes on the way; the tool's own time is that of all but `run`."""
     spent: dict[str, float] = {}

@@ -11,7 +11,7 @@ import pytest
 from wheel_check import build, check_installed, linked, own_trainer
 
 ROOT = Path(__file__).resolve().parents[1]
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
