@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -14,8 +15,10 @@ from pathlib import Path
 import pytest
 from snapshot import assert_snapshot
 from test_cli import ablate
+from typer.testing import CliRunner
 
 from ablate import api
+from ablate.cli import app
 
 ROOT = Path(__file__).resolve().parents[1]
 CURES: dict[str, tuple[tuple[str, str], ...]] = {
@@ -42,6 +45,16 @@ CURES: dict[str, tuple[tuple[str, str], ...]] = {
     ),
     "a baseline that is no arm": (("baseline: slow", "baseline: slowest"),),
     "a name that is not the file's": (("study: mine", "study: yours"),),
+    "an override without its path": (("optim.lr: 3.0e-3", "lr: 3.0e-3"),),
+    "seeds as a text": (("seeds: [1, 2, 3, 4, 5]", 'seeds: "1, 2, 3"'),),
+    "a number of seeds": (("seeds: [1, 2, 3, 4, 5]", "seeds: 5"),),
+    "a margin with a unit": (("smallest: 0.01 ", "smallest: 0.01 nats "),),
+    "a claim with a unit": (("by at least 0.05\n", "by at least 0.05 nats\n"),),
+    "another verb": (("claim: fast lowers", "claim: fast reduces"),),
+    "the same hypothesis twice": (("\n  no_harm: ", "\n  faster_learning: "),),
+    "an unknown question": (("and stable(fast)", "and better(fast)"),),
+    "variants that are the same": (("optim.lr: 3.0e-3", "optim.lr: 1.0e-3"),),
+    "a width that heads do not divide": (("width: 64", "width: 65"),),
     "five mistakes": (
         ("title:", "titel:"),
         ("layers: 2", "layers: two"),
@@ -73,6 +86,36 @@ def test_each_mistake_is_found_by_check_and_says_what_to_type(
         assert (code, bool(err)) == ((0, False) if what == "a claim turned round" else (2, True)), (what, out, err)
         said.append(f"# {what}\n{err or out}")
     assert_snapshot("first-day.txt", "\n".join(said))
+
+
+def test_help_names_no_file_that_an_installation_lacks() -> None:
+    first = CliRunner().invoke(app, ["--help"]).output
+    named = re.findall(r"[\w./-]+\.(?:yaml|py|csv)", first)
+    assert named and {Path(one).stem for one in named} <= set(re.findall(r"ablate new (\w+)", first))
+
+
+FAILING: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("check", "design", "try", "register", "run", "status", "decide", "report", "bundle"), ()),
+    **dict.fromkeys(("plan", "watch", "seal"), ()),
+    **dict.fromkeys(("peek", "amend"), ("--reason", "x")),
+    "export": ("--as", "osf"),
+    "reproduce": ("--run", "fast/1"),
+    "export-model": ("fast/1", "out"),
+    "import": ("table.csv", "--note", "x"),
+}
+
+
+def test_after_a_failure_no_command_says_to_type_itself_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    study = api.new("mine").study
+    study.write_text(study.read_text().replace("layers: 2", "layrs: 2"))
+    for verb, more in FAILING.items():
+        assert ablate(monkeypatch, verb, "studies/mine.yaml", *more) == 2, verb
+        out, err = capsys.readouterr()
+        assert "did you mean 'layers'?" in err, (verb, err)
+        assert not re.search(rf"(next:|try:)\s+ablate {verb}\b", out + err), (verb, out, err)
 
 
 def test_a_metrics_file_that_nothing_names_is_noted(

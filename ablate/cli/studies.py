@@ -156,9 +156,7 @@ def try_out(
     study: StudyFile,
     root: RootFolder = None,
     *,
-    seeds: Annotated[
-        int, typer.Option(min=1, help="Seeds per arm; from 3 on whole runs, and values to assume.")
-    ] = 1,
+    seeds: Annotated[int, typer.Option(min=1, help="Seeds per arm; from 3 on whole runs, and values to assume.")] = 1,
     limit: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="Stop each run after so long.")] = 60.0,
     replaced: Annotated[
         list[str] | None,
@@ -179,7 +177,8 @@ def try_out(
     trial = api.try_out(study, root=root, seeds=seeds, limit_s=limit, replaced=replaced or (), on_run=say)
     show_or_json(trial, trial_section, as_json=as_json)
     if not as_json:
-        put(f"next:  ablate {'try' if trial.problems else 'register'} {study}")
+        again = f"what each problem says to try, then ablate try {study} again"
+        put(f"next:  {again}" if trial.problems else f"next:  ablate register {study}")
     if trial.problems:
         raise typer.Exit(Exit.MISTAKE)
 

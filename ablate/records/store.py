@@ -118,8 +118,8 @@ class RunFolder:
         except (OSError, ValidationError) as error:
             raise EvidenceError(
                 f"{self.record_path} is not a run record: {_first_line(error)}",
-                required="what the trainer wrote",
-                fix=f"rm -r {self.path}   (the run is then made again)",
+                required="the file as it was written",
+                fix=f"restore it; or rm -r {self.path}   (the run is then made again)",
             ) from error
 
     def readable_record(self) -> RunRecord | None:
@@ -389,4 +389,7 @@ def _lines(rows: Iterable[Row]) -> str:
 
 
 def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'the file'}: {first['msg']}"
     return str(error).splitlines()[0]

@@ -108,7 +108,9 @@ def read_table(path: Path, layout: TableLayout = LONG) -> dict[Cell, list[Row]]:
         raise EvidenceError(
             f"line {line}: {fault}",
             required="rows of " + ", ".join(layout.needed if wide else COLUMNS),
-            fix="" if wide else "a wide table: --column METRIC=COLUMN for each metric, --arm-column, --seed-column",
+            fix="--column METRIC=COLUMN, --arm-column, --seed-column and --step-column with columns that there are"
+            if wide
+            else "a wide table: --column METRIC=COLUMN for each metric, --arm-column, --seed-column",
             where=Where(file=path, line=line),
         ) from None
     return found

@@ -19,6 +19,9 @@ LIMIT_BYTES = 256 * 1024
 """A timestamp is about five thousand bytes."""
 
 
+_HTTPS = "--timestamp https://HOST/PATH"
+
+
 def require_address(address: str) -> str:
     """The address, if a seal may be requested there. Raises `SealError` before anything is sent."""
     required = "an address that begins with http:// or https://, without a user's name or password"
@@ -26,11 +29,13 @@ def require_address(address: str) -> str:
         parts = urllib.parse.urlsplit(address)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
-        raise SealError(f"{_shown(address)} is not an address", required=required) from None
+        raise SealError(f"{_shown(address)} is not an address", required=required, fix=_HTTPS) from None
     if not sound or not address.isascii() or not address.isprintable() or " " in address:
-        raise SealError(f"{_shown(address)} is not an address to ask for a seal", required=required)
+        raise SealError(f"{_shown(address)} is not an address to ask for a seal", required=required, fix=_HTTPS)
     if parts.username is not None or parts.password is not None:
-        raise SealError("the address holds a user's name, which the ledger would keep for ever", required=required)
+        raise SealError(
+            "the address holds a user's name, which the ledger would keep for ever", required=required, fix=_HTTPS
+        )
     return address
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 from pydantic import JsonValue
 
-from prereg.errors import FieldPath, StudyError, StudyFileError, Where
+from prereg.errors import FieldPath, StudyError, StudyFileError, Where, field_error
 from prereg.registry.disk import open_regular, read_regular
 from prereg.registry.paths import PUBLISHED_SUFFIX, Root
 from prereg.study.designs.per_task import names_tasks, refuse_families, with_tasks
@@ -209,7 +209,7 @@ def _with_fresh_seeds(document: dict[str, JsonValue], path: Path) -> dict[str, J
     required = f"a list of seeds, or fresh N with N up to {_MOST_FRESH}"
     number = re.fullmatch(r"fresh ([1-9][0-9]{0,3})", wanted)
     if number is None or int(number[1]) > _MOST_FRESH:
-        raise _fault(f"'{wanted}'", required, "seeds: fresh 5", field=("seeds",))
+        raise field_error(("seeds",), f"'{wanted}'", required, "seeds: fresh 5")
     own: list[JsonValue] = []
     used: set[JsonValue] = set()
     for lock in sorted(path.parent.glob("*.lock.json")):
@@ -336,6 +336,7 @@ class _Builder:
                     f"'{key}' is given twice, on lines {self.lines[(*path, key)]} and {line}",
                     "each key once",
                     (*path, key),
+                    f"rename or delete line {line}",
                 )
             self.lines[(*path, key)] = line
             found[key] = self.value(next(self.events), (*path, key))

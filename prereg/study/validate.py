@@ -105,7 +105,7 @@ def _check_seeds(study: Study) -> None:
         raise field_error(("seeds",), f"{n_seeds} seed(s)", required, "seeds: [1, 2, 3, 4, 5]")
     if repeated is not None:
         required = "each seed once: a repeated seed is the same run, not new evidence"
-        raise field_error(("seeds",), f"seed {repeated} is given twice", required)
+        raise field_error(("seeds",), f"seed {repeated} is given twice", required, f"another seed for one {repeated}")
     looks = getattr(study.stopping, "looks", None)
     if looks is not None and (not looks or list(looks) != sorted(set(looks)) or looks[-1] != n_seeds):
         raise field_error(
