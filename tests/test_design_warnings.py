@@ -12,6 +12,7 @@ import pytest
 from conftest import House, tiny_document
 from test_cli import ablate
 
+from ablate import api
 from ablate.api.support import validation_tokens
 from ablate.judge.design import characteristics
 from ablate.judge.design.assumptions import assumed
@@ -215,4 +216,6 @@ def test_check_design_and_register_print_the_same_and_no_lock_holds_it(
     assert said["check"] == said["design"] == said["register"] and len(said["check"]) > 3
     assert all(len(line) <= 80 or str(path) in line for line in said["check"])
     assert plain["check"] == plain["design"] and {one["kind"] for one in plain["check"]} == {"seeds", "correlation"}
+    assert re.search(r"^registration [0-9a-f]{64}$", out, re.MULTILINE)  # whole, as `import` wants it
+    assert api.design(api.load(path)).study == "tiny"  # a study in memory as well as a file
     assert "warning" not in (house.path / "studies" / "tiny.lock.json").read_text().lower()

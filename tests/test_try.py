@@ -216,7 +216,7 @@ def test_the_command_names_problems_and_ends_with_2(
         "1 problem" in said
         and "slow/4, fast/4: exit status 1" in said
         and "install no_such_package" in said
-        and f"next:  ablate try {path}" in said
+        and f"then ablate try {path} again" in said
     )
     monkeypatch.setattr(sys, "argv", ["ablate", "try", str(path), "--set", "stepz=3", "--json"])
     with pytest.raises(SystemExit) as ended:

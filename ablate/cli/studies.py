@@ -230,7 +230,8 @@ def try_out(
     trial = api.try_out(study, root=root, seeds=seeds, limit_s=limit, replaced=replaced or (), on_run=say)
     show_or_json(trial, trial_section, as_json=as_json)
     if not as_json:
-        put(f"next:  ablate {'try' if trial.problems else 'register'} {study}")
+        again = f"what each problem says to try, then ablate try {study} again"
+        put(f"next:  {again}" if trial.problems else f"next:  ablate register {study}")
     if trial.problems:
         raise typer.Exit(Exit.MISTAKE)
 
