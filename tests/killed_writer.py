@@ -15,7 +15,6 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -46,12 +45,12 @@ def run(corpora: Path, spec: RunSpec, folder: Path, mode: str, number: int) -> N
     checkpoint, fsync, replace = SingleRun._checkpoint, os.fsync, Path.replace
     at = {"checkpoint": 0, "operation": 0}
 
-    def counted(self: SingleRun, rows: Any) -> None:
+    def counted(self: SingleRun) -> None:
         at["checkpoint"] += 1
         at["operation"] = 0
         if mode == "full" and at["checkpoint"] == STRUCK:
             resource.setrlimit(resource.RLIMIT_FSIZE, (number * 1024, resource.RLIM_INFINITY))
-        checkpoint(self, rows)
+        checkpoint(self)
 
     def struck(descriptor: int | None = None) -> None:
         if mode != "full" and (at["checkpoint"], at["operation"]) == (STRUCK, number):

@@ -63,6 +63,7 @@ def studies(draw: Any) -> Study:
 
 @given(studies(), st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
 @settings(max_examples=60, deadline=None)
+@pytest.mark.slow
 def test_the_judge_over_rows_is_the_scalar_judge(study: Study, seed: int, coarse: bool, losses: bool) -> None:
     rng, rows, n = np.random.default_rng(seed), 8, len(study.seeds)
     drawn = {name: rng.standard_normal((rows, n)) + rng.normal(0, 0.6) for name in study.hypotheses}

@@ -40,6 +40,7 @@ def test_the_bayes_factor_of_the_sleep_data_is_that_of_the_r_package() -> None:
 
 @pytest.mark.parametrize(("t", "n"), [(-4.0621277, 10), (0.3, 5), (2.1, 3), (12.0, 5), (-40.0, 4)])
 @pytest.mark.parametrize("scale", [USUAL, 0.2, 1.5])
+@pytest.mark.slow
 def test_prior_and_posterior_at_zero_give_the_bayes_factor(t: float, n: int, scale: float) -> None:
     """Savage and Dickey: the Bayes factor is the ratio of the two densities at no effect, by pingouin and by a grid."""
     import pingouin

@@ -105,6 +105,8 @@ def test_the_public_names_are_the_ones_a_notebook_needs() -> None:
     assert done.stdout.split() == [
         *(
             "RunOptions",
+            "Study",
+            "StudyError",
             "config",
             "decide",
             "design",
@@ -115,8 +117,10 @@ def test_the_public_names_are_the_ones_a_notebook_needs() -> None:
             "peek",
             "register",
             "report",
+            "results",
             "run",
             "seed",
+            "status",
         ),
     ]
 

@@ -15,6 +15,7 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "errors.md"
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda one: one.title)
+@pytest.mark.slow
 def test_an_example_raises_its_class_and_says_what_is_required_or_to_try(example: Example) -> None:
     found = carried(example)
     assert example.error in found.raised

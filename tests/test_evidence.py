@@ -241,6 +241,7 @@ def change(house: Decided, **changes: object) -> Registration:
     return api.amend(house.study, reason="a reason")[0]
 
 
+@pytest.mark.slow
 def test_evidence_that_is_older_than_the_last_decision_is_a_fault_here_and_in_a_clone(
     own: Decided, tmp_path: Path
 ) -> None:
@@ -267,6 +268,7 @@ def test_evidence_that_is_older_than_the_last_decision_is_a_fault_here_and_in_a_
         assert found_in(house)["verdict, judged again"].note == "take fast; the same bytes"
 
 
+@pytest.mark.slow
 def test_other_words_leave_evidence_as_it_is_until_they_are_decided(own: Decided, tmp_path: Path) -> None:
     change(own, title="A better title")
     assert own.verified().intact, own.faults()

@@ -622,6 +622,7 @@ def test_a_rule_over_several_roles_errs_at_most_alpha_behind_a_gate() -> None:
 # A study from its file to its verdict.
 
 
+@pytest.mark.slow
 def test_a_gated_study_from_its_file_to_its_verdict(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=100))
     house = OwnHouse(tmp_path / "house")

@@ -257,6 +257,7 @@ def test_status_answers_without_statistics_charts_or_the_trainer(house: House) -
     assert not loaded & heavy, loaded & heavy
 
 
+@pytest.mark.slow
 def test_judging_loads_pingouin_without_its_plots_and_leaves_it_whole() -> None:
     assert [name for name in modules() if any(i.startswith("pingouin") for i in imports(name))] == [
         "ablate.judge.pingouin_tests"

@@ -69,6 +69,7 @@ def test_with_many_seeds_the_levels_spend_alpha_by_the_multivariate_normal_too()
         )
 
 
+@pytest.mark.slow
 def test_two_looks_spend_alpha_by_an_integral_over_the_plane_of_mean_and_spread() -> None:
     # Three differences in the orthonormal frame (1,1)/sqrt 2, (1,-1)/sqrt 2, third: t at two seeds is a / c, and at
     # three cot of the angle to (1,1,1). On the unit sphere a point is (sin b cos l, sin b sin l, cos b).
@@ -121,6 +122,7 @@ def test_finer_grids_move_no_level_by_more_than_a_ten_thousandth(
 
 @pytest.mark.parametrize("spending", SPENDINGS)
 @pytest.mark.parametrize("looks", [(3, 5, 8, 10), (2, 3, 4, 5, 6), (2, 12)])
+@pytest.mark.slow
 def test_a_level_grows_with_alpha_and_is_no_less_than_what_its_look_spends(
     looks: tuple[int, ...], spending: Spending
 ) -> None:

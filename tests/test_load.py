@@ -488,7 +488,7 @@ def test_fresh_seeds_are_the_lowest_that_no_other_registered_study_uses(tmp_path
 @pytest.mark.parametrize("text", ["fresh", "fresh 0", "fresh five", "fresh 5001", "fresh 5 6", "Fresh 5", ""])
 def test_other_words_in_place_of_seeds_are_refused(tmp_path: Path, text: str) -> None:
     house = OwnHouse(tmp_path / "house")
-    with pytest.raises(StudyFileError) as caught:
+    with pytest.raises(SpecError) as caught:
         load_study(house.write(seeds=text))
     assert caught.value.where.field == ("seeds",) and caught.value.where.line is not None
     assert caught.value.fix == "seeds: fresh 5"
@@ -503,6 +503,7 @@ def test_fresh_seeds_are_not_chosen_beside_a_lock_that_cannot_be_read(tmp_path: 
     assert load_study(house.write(seeds=[1, 2])).study.seeds == (1, 2)
 
 
+@pytest.mark.slow
 def test_a_study_with_fresh_seeds_is_run_decided_and_verified_anywhere(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path / "house")
     house.register(study="first", seeds=[1, 2, 3])

@@ -235,6 +235,7 @@ def test_a_killed_scheduler_takes_the_command_and_all_it_started_with_it(house: 
     assert record(house, "slow", 1)["status"] == "running"
 
 
+@pytest.mark.slow
 def test_a_killed_worker_leaves_no_command_behind_and_the_run_is_made_again(house: OwnHouse) -> None:
     house.script(
         "import os, time\nopen('pid', 'w').write(str(os.getpid()))\n"

@@ -551,6 +551,7 @@ def test_studies_that_mean_different_things_never_share_a_hash(one: list[Any], o
         assert (differing_fields(a, b) == []) == (a == b)
 
 
+@pytest.mark.slow
 def test_a_study_registered_with_the_runs_of_another_says_so_in_ledger_and_report(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path / "house")
     house.register()

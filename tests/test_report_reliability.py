@@ -143,6 +143,7 @@ def test_only_bins_that_this_section_tells_are_counted_as_told() -> None:
     assert shown_by_bin(replace(account, evidence=replace(account.evidence, metrics=lone))) == set()
 
 
+@pytest.mark.slow
 def test_more_bins_than_a_page_holds_are_pointed_to() -> None:
     section = reliability_section(with_bins(told(measure=SUITES["measure"] | {"calibration": {"bins": 500}}), bins=500))
     assert section is not None and isinstance(section.blocks[1], Paragraph)

@@ -120,6 +120,7 @@ def test_a_recorded_run_gives_the_speed_of_its_kind_of_device_and_of_no_other(tr
         {"block_norm": "rmsnorm", "bias": False, "activation": "relu2"},
     ],
 )
+@pytest.mark.slow
 def test_activations_of_a_layer_are_what_the_trainer_keeps_within_a_seventh(
     model: dict[str, Any], micro_batch: int
 ) -> None:

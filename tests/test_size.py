@@ -64,6 +64,7 @@ def test_all_choices_together_count_as_the_model_does(changes: dict[str, Any], v
     st.fixed_dictionaries({name: st.sampled_from(values) for name, values in CHOICES.items()}),
     st.integers(2, 40),
 )
+@pytest.mark.slow
 def test_flops_are_those_of_the_matrix_products_that_torch_makes(changes: dict[str, Any], vocabulary: int) -> None:
     if changes["head_size"] is None and changes["positions"] == "rope" and changes["width"] // changes["heads"] % 2:
         changes["positions"] = "learned"

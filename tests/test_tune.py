@@ -129,6 +129,7 @@ def test_the_pilot_is_run_first_and_each_arm_at_its_frozen_setting(house: OwnHou
     assert all(variant not in frozen.study.pilots for event, variant in order[at:] if event != "decided")
 
 
+@pytest.mark.slow
 def test_a_single_run_that_is_judged_waits_for_the_choice(house: OwnHouse) -> None:
     house.register(**document())
     before = Root(house.path).ledger.read_bytes()
@@ -140,6 +141,7 @@ def test_a_single_run_that_is_judged_waits_for_the_choice(house: OwnHouse) -> No
     assert api.run(study_path(house), RunOptions(), watcher=QUIET).summary.complete
 
 
+@pytest.mark.slow
 def test_a_choice_survives_a_crash_right_after_it(house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     house.register(**document())
     with monkeypatch.context() as patch:
@@ -150,6 +152,7 @@ def test_a_choice_survives_a_crash_right_after_it(house: OwnHouse, monkeypatch: 
     assert api.decide(study_path(house)).decision.verdict == "use AdamW"
 
 
+@pytest.mark.slow
 def test_two_parts_make_the_pilot_and_then_the_rest(house: OwnHouse) -> None:
     house.register(**document())
     words = [sys.executable, "-m", "ablate", "run", str(study_path(house)), "--part"]
@@ -159,6 +162,7 @@ def test_two_parts_make_the_pilot_and_then_the_rest(house: OwnHouse) -> None:
     assert decided.verdict == "use AdamW" and all(one.passed or one.severity == "note" for one in decided.checks)
 
 
+@pytest.mark.slow
 def test_a_setting_that_fails_is_never_chosen_and_none_left_is_said(house: OwnHouse) -> None:
     house.register(**document(base=document()["base"] | {"fails": [0.3, 0.01]}))
     api.run(study_path(house), RunOptions(), watcher=QUIET)
@@ -368,6 +372,7 @@ def false_findings(n_sims: int, gap: float, *, n_pilot: int = 2, seed: int = 0) 
     return float(hits[alike].mean()), float(hits.mean()), float(alike.mean())
 
 
+@pytest.mark.slow
 def test_the_level_holds_at_the_frozen_settings() -> None:
     given, _, _ = false_findings(600, 1.5)
     assert given < 0.05 + 4 * (0.05 * 0.95 / 300) ** 0.5
@@ -395,6 +400,7 @@ def test_the_design_states_what_the_simulation_finds() -> None:
 # --- what goes with a run ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_mirror_keeps_its_masks_from_the_pilot_to_the_judged_runs(house: OwnHouse, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     house.register(**document())
@@ -416,6 +422,7 @@ def test_the_plan_names_the_pilot_and_a_plan_at_scale_counts_its_runs(tmp_path: 
     assert scaled.value("runs") == 40
 
 
+@pytest.mark.slow
 def test_a_trial_runs_each_arm_at_the_first_of_its_settings(house: OwnHouse) -> None:
     path = house.write(document())
     trial = api.try_out(path, seeds=1)

@@ -46,6 +46,7 @@ def test_a_study_with_unequal_arms_is_run_decided_and_verified(tmp_path: Path) -
     assert "5 of slow (seeds 1 to 5) and 3 of fast (seeds 11 to 13)" in registered
 
 
+@pytest.mark.slow
 def test_runs_of_somebody_else_enter_one_arm(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path)
     study = str(house.write(seeds=SEEDS, analysis={"test": "welch"}))

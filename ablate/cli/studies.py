@@ -19,6 +19,7 @@ from ablate.cli.options import (
     StudyFile,
     put,
     put_json,
+    put_note,
     show,
     show_or_json,
     show_warnings,
@@ -59,7 +60,8 @@ def check(
             context, _, _, notes, warnings = _checked(path, root)
         except StudyError as error:
             n_wrong += 1
-            print(f"error: {error.text()}", file=sys.stderr)
+            for line in f"error: {error.text()}".splitlines():
+                put_note(line)
             continue
         found.append(study_summary.study_json(context.study, notes, warnings))
         if not as_json:

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -348,20 +349,15 @@ class Run(ABC):
         )
         self.folder.seal(record, self.trainer.weights(), () if answers is None else answers.items)
         assert status in ("done", "diverged"), status
-        self.worker.say(
-            Message(
-                event="ended",
-                run_id=self.spec.run_id,
-                status=status,
-                step=progress.step,
-                steps=self.spec.config.budget.steps,
-            )
-        )
+        self._say("ended", status)
 
     def say_stopped(self) -> None:
         """It goes no further for now, and may be resumed."""
+        self._say("stopped")
+
+    def _say(self, event: Literal["ended", "stopped"], status: Literal["done", "diverged"] | None = None) -> None:
         step, steps = self.trainer.progress.step, self.spec.config.budget.steps
-        self.worker.say(Message(event="stopped", run_id=self.spec.run_id, step=step, steps=steps))
+        self.worker.say(Message(event=event, run_id=self.spec.run_id, status=status, step=step, steps=steps))
 
     def _drawn(self) -> dict[str, int] | None:
         """Windows of each source that were trained on; none where there is one source."""
