@@ -6,13 +6,14 @@ of results. A study is the path of its file, a `Study`, or a mapping. What a tra
 `must_match`, `seed`. Importing this package loads none of the heavy libraries; each function imports what it needs.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ablate.api import RunOptions, decide, design, judge_frame, load, peek, register, report, results, run
 from ablate.client import config, log, must_match, seed
 from prereg.errors import StudyError
 
 if TYPE_CHECKING:
+    from ablate.api import RunOptions, decide, design, judge_frame, load, peek, register, report, results, run
     from ablate.api.status import status
     from prereg.study.spec import Study
 
@@ -38,16 +39,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """`Study` and `status`, whose modules load pydantic."""
-    if name == "Study":
-        from prereg.study.spec import Study
-
-        return Study
-    if name == "status":
-        from ablate.api.status import status
-
-        return status
-    raise AttributeError(f"module 'ablate' has no attribute '{name}'")
+    if name not in __all__:
+        raise AttributeError(f"module 'ablate' has no attribute '{name}'")
+    home = {"Study": "prereg.study.spec", "status": "ablate.api.status"}.get(name, "ablate.api")
+    return globals().setdefault(name, getattr(import_module(home), name))
 
 
 def __dir__() -> list[str]:
