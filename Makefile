@@ -12,7 +12,7 @@ help: ## Show this list
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "no Python 3.11 or newer was found; install one, or: make PYTHON=/path/to/python3.11 run"; exit 2; }
-	$(PYTHON) -m venv --upgrade-deps .venv  # the pip of Python 3.11.2 takes minutes over what is installed already
+	$(PYTHON) -m venv .venv
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gpt]'

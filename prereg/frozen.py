@@ -22,7 +22,6 @@ from pydantic import (
     model_serializer,
 )
 from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import CoreSchema
 
 
 class FrozenModel(BaseModel):
@@ -37,7 +36,7 @@ class FrozenModel(BaseModel):
     )
 
     @classmethod
-    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         schema = handler(core_schema)
         fields = handler.resolve_ref_schema(schema).get("properties", {})
         texts = field_texts(cls)
