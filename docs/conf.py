@@ -6,7 +6,6 @@ file gives that file to download.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
@@ -27,17 +26,6 @@ html_theme = "furo"
 html_use_index = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
-
-
-def _without_empty_globs(app: Any, docname: str, source: list[str]) -> None:
-    """Sphinx warns of a pattern in the table of contents that no page fits; here a kind of page may have none yet."""
-    if docname == app.config.root_doc:
-        kept = [
-            line
-            for line in source[0].splitlines()
-            if not re.fullmatch(r"[\w/-]+\*", line) or any((ROOT / "docs").glob(f"{line}.md"))
-        ]
-        source[0] = "\n".join(kept) + "\n"
 
 
 def _leave_folders_as_text(app: Any, document: nodes.document) -> None:
@@ -65,7 +53,6 @@ def _lead_to_the_first_page(app: Any, error: Exception | None) -> None:
 
 def setup(app: Any) -> None:
     """Called by Sphinx."""
-    app.connect("source-read", _without_empty_globs)
     app.connect("doctree-read", _leave_folders_as_text)
     app.connect("doctree-read", _mark_tables_of_fields)
     app.connect("build-finished", _lead_to_the_first_page)
