@@ -43,8 +43,8 @@ def project() -> dict[str, list[str]]:
     return {"core": table["dependencies"], **extras}
 
 
-def closure(requirements: Iterable[str]) -> dict[str, Distribution]:
-    """All installed distributions that these requirements need, by canonical name.
+def closure(requirements: Iterable[str], without: tuple[str, ...] = ()) -> dict[str, Distribution]:
+    """All installed distributions that these requirements need, by canonical name, but for names that begin so.
 
     Raises `PackageNotFoundError` where one is not installed.
     """
@@ -54,7 +54,7 @@ def closure(requirements: Iterable[str]) -> dict[str, Distribution]:
     while left:
         need = left.pop()
         name = canonicalize_name(need.name)
-        if name.startswith(CUDA):
+        if name.startswith(without):
             continue
         found[name] = distribution(name)
         for extra in ("", *need.extras):
@@ -88,7 +88,7 @@ def page() -> str:
     pins, users = pinned(), dict[str, list[str]]()
     all_of: dict[str, Distribution] = {}
     for part, needs in project().items():
-        for name, one in closure(needs).items():
+        for name, one in closure(needs, CUDA).items():
             all_of[name] = one
             users.setdefault(name, []).append(part)
     rows = ["| package | version | licence | for |", "|---|---|---|---|"]

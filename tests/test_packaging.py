@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 def test_the_page_of_licences_is_what_is_installed_under_the_pins() -> None:
     assert licenses.PAGE.read_text(encoding="utf-8") == licenses.page()
     pins = licenses.pinned()
-    for name in licenses.closure(need for needs in licenses.project().values() for need in needs):
+    needed = (need for needs in licenses.project().values() for need in needs)
+    for name in licenses.closure(needed, licenses.CUDA):
         if name in pins:
             assert distribution(name).version.partition("+")[0] == pins[name], name
 
