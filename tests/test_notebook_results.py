@@ -42,7 +42,7 @@ ASKED: dict[str, Callable[[Decided], object]] = {
 @cache
 def decided_as(ending: Ending = "decided") -> Decided:
     context = told(ending)
-    return Decided(context.decision, context.registration, context.ledger_head, told=context)
+    return Decided(context.decision, context.registration, context.ledger_head, context=context)
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def whole() -> Decided:
 
 
 def from_csv(result: Decided, name: str) -> pd.DataFrame:
-    assert result.told is not None
-    return pd.read_csv(io.BytesIO(csv_files(result.told)[name]))
+    assert result.context is not None
+    return pd.read_csv(io.BytesIO(csv_files(result.context)[name]))
 
 
 def test_findings_and_curves_are_those_of_the_csv_files_and_every_column_is_documented(whole: Decided) -> None:
@@ -82,19 +82,19 @@ def test_a_pair_is_a_row_and_its_difference_the_variant_minus_the_baseline(whole
 
 
 def test_a_number_that_does_not_exist_is_missing_and_no_zero(whole: Decided) -> None:
-    assert whole.told is not None
+    assert whole.context is not None
     runs = tuple(
         run.model_copy(update={"status": "diverged"}) if run.cell == ("none", 2) else run
-        for run in whole.told.evidence.runs
+        for run in whole.context.evidence.runs
     )
-    lost = replace(whole, told=replace(whole.told, evidence=replace(whole.told.evidence, runs=runs)))
+    lost = replace(whole, context=replace(whole.context, evidence=replace(whole.context.evidence, runs=runs)))
     row = lost.runs.set_index(["arm", "seed"]).loc[("none", 2)]
     assert row["ended"] == "diverged" and np.isnan(row["val/loss"])
     assert lost.runs["val/loss"].isna().sum() == 1 and lost.runs["val/loss"].dtype == float
     blank = whole.decision.findings[0].model_copy(
         update={"estimate": None, "simultaneous": None, "margin": None, "p_support": None, "p_refute": None}
     )
-    empty = replace(whole, decision=whole.decision.model_copy(update={"findings": (blank,)}), told=None).findings
+    empty = replace(whole, decision=whole.decision.model_copy(update={"findings": (blank,)}), context=None).findings
     numbers = ["difference", "se", "df", "p_support", "p_refute", "interval_low", "alone_level", "n_items"]
     assert empty[numbers].isna().all(axis=None) and set(empty[numbers].dtypes) == {np.dtype(float)}
 

@@ -18,7 +18,7 @@ from ablate.api.context import (
     utc_now,
     with_evidence,
 )
-from ablate.api.exporting import PAGES, known_forms, pages, refuse_forms, told, write_forms
+from ablate.api.exporting import PAGES, known_forms, pages, refuse_forms, report_context, write_forms
 from ablate.notebook.results import Decided
 from prereg.errors import EvidenceError, Where
 from prereg.registry.canon import sha256_bytes
@@ -194,8 +194,8 @@ def _as_decided(context: StudyContext) -> Decided:
         raise EvidenceError(wrong, required="the last decision as it was taken", fix=f"ablate decide {context.path}")
     decision = Decision.model_validate_json(data)
     before = decisions_before(mine, registration.sha256, entry.sha256)
-    shown = told(registration, entry, decision, evidence, published_beside(context)) if here else None
-    return Decided(decision, registration, ledger.head(), path, earlier=before, told=shown)
+    shown = report_context(registration, entry, decision, evidence, published_beside(context)) if here else None
+    return Decided(decision, registration, ledger.head(), path, earlier=before, context=shown)
 
 
 def _last_decision(context: StudyContext, registration: Registration, mine: Sequence[Entry]) -> Entry:
@@ -235,9 +235,9 @@ def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
         done = _tell(context, registration, entry, decision, evidence, published=published, at=now(), only=chosen)
     if not exports:
         return done
-    text = told(registration, entry, decision, evidence, published)
+    text = report_context(registration, entry, decision, evidence, published)
     files = write_forms(_report_folder(context), text, compose(text), exports)
-    return replace(done, exported=files, told=text)
+    return replace(done, exported=files, context=text)
 
 
 def _judge(context: StudyContext, registration: Registration) -> tuple[Decision, Evidence]:
@@ -379,9 +379,9 @@ def _tell(
         ledger.append("reported", study=name, registration=registration.sha256, body=body, at=at)
     markdown, html = (folder / page if page in written else None for page in ("report.md", "report.html"))
     before = decisions_before(evidence.ledger, registration.sha256, entry.sha256)
-    text = told(registration, entry, decision, evidence, published)
+    text = report_context(registration, entry, decision, evidence, published)
     paths = (folder / "verdict.json", markdown, html)
-    return Decided(decision, registration, ledger.head(), *paths, earlier=before, told=text)
+    return Decided(decision, registration, ledger.head(), *paths, earlier=before, context=text)
 
 
 def _report_folder(context: StudyContext) -> Path:

@@ -185,7 +185,7 @@ def pages(
     from ablate.reporting import html, markdown
     from ablate.reporting.document import compose
 
-    text = told(registration, entry, decision, evidence, published)
+    text = report_context(registration, entry, decision, evidence, published)
     document = compose(text)
     return {
         "report.md": markdown.render(text, document).encode(),
@@ -193,10 +193,10 @@ def pages(
     }
 
 
-def told(
+def report_context(
     registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
 ) -> ReportContext:
-    """What a report of the decision of a ledger entry tells."""
+    """What the report of the decision of a ledger entry is written from."""
     from ablate.data import toy
     from ablate.reporting.context import ReportContext
 

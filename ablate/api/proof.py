@@ -319,7 +319,7 @@ def report_bundle(path: Path, out: Path | None = None) -> tuple[BundleCheck, tup
 
 def results_of_bundle(path: Path) -> Decided:
     """The decision of a bundle, judged again from its records. Raises `EvidenceError` where it has a fault or none."""
-    from ablate.api.exporting import told
+    from ablate.api.exporting import report_context
     from ablate.notebook.results import Decided
     from ablate.verification.bundle.check import check_bundle as check
     from prereg.documents.published import load_published
@@ -329,8 +329,8 @@ def results_of_bundle(path: Path) -> Decided:
     def keep(
         root: Root, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence
     ) -> dict[str, bytes]:
-        text = told(registration, entry, decision, evidence, load_published(root, registration.study))
-        found.append(Decided(decision, registration, entry.sha256, told=text, evidence_path=path))
+        text = report_context(registration, entry, decision, evidence, load_published(root, registration.study))
+        found.append(Decided(decision, registration, entry.sha256, context=text, evidence_path=path))
         return _reports_again(root, registration, entry, decision, evidence)
 
     _require_decided(path, check(path, reports_of=keep), decided=bool(found))

@@ -6,6 +6,7 @@ report, and what the report may not show is refused with the reason that `ablate
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -43,23 +44,23 @@ class Ran:
         return f"Ran(study={self.registration.study.study!r}, {done})"
 
 
-class Results:
+class Results(ABC):
     """Frames and figures of findings. `Decided` and `JudgedFrame` say whose, and what may be shown of them."""
 
     @property
-    def _study(self) -> Study:
-        raise NotImplementedError
+    @abstractmethod
+    def _study(self) -> Study: ...
 
     @property
+    @abstractmethod
     def status(self) -> str:
         """decided, inconclusive, inadmissible, continue or unfinished; of a table of results, exploratory."""
-        raise NotImplementedError
 
-    def _require_findings(self) -> tuple[Finding, ...]:
-        raise NotImplementedError
+    @abstractmethod
+    def _require_findings(self) -> tuple[Finding, ...]: ...
 
-    def _first_screen(self) -> Document:
-        raise NotImplementedError
+    @abstractmethod
+    def _first_screen(self) -> Document: ...
 
     def _whole(self) -> Document:
         return self._first_screen()
@@ -144,7 +145,7 @@ class Decided(Results):
     """Decisions of the same registration before this one."""
     evidence_path: Path | None = None
     """The committed evidence that was judged, because no sealed run is in `data/runs`."""
-    told: ReportContext | None = field(default=None, compare=False)
+    context: ReportContext | None = field(default=None, compare=False)
     """What the report tells, of a decision whose records are here."""
 
     def __repr__(self) -> str:
@@ -173,14 +174,14 @@ class Decided(Results):
         `EvidenceError` where no contrast may be shown, and where the records are not here."""
         from ablate.reporting.exports.frames import runs_frame
 
-        return runs_frame(self._require_told())
+        return runs_frame(self._require_context())
 
     def curves(self, metric: str | None = None) -> pd.DataFrame:
         """Every recorded value by arm, seed and step, of one metric or of those of the claims and val/loss. Raises
         `EvidenceError` as `runs` does, and for a metric that no run recorded."""
         from ablate.reporting.exports.frames import curves_frame
 
-        return curves_frame(self._require_told(), metric)
+        return curves_frame(self._require_context(), metric)
 
     @property
     def _study(self) -> Study:
@@ -197,20 +198,20 @@ class Decided(Results):
             fix=f'ablate.run("studies/{study}.yaml")' if going else f"ablate verify studies/{study}.yaml",
         )
 
-    def _require_told(self) -> ReportContext:
+    def _require_context(self) -> ReportContext:
         self._require_findings()
-        if self.told is None:
+        if self.context is None:
             raise EvidenceError(
                 f"the sealed records of '{self.decision.study}' are not on this disk",
                 required="the sealed records, or the committed evidence",
                 fix="restore them from a backup; .findings and .pairs() need none",
             )
-        return self.told
+        return self.context
 
     def _whole(self) -> Document:
         from ablate.reporting.document import compose
 
-        return compose(self._require_told())
+        return compose(self._require_context())
 
     def _first_screen(self) -> Document:
         from ablate.reporting.document import decision_document

@@ -265,7 +265,7 @@ def _step(study: Study, metric: str, validation_tokens: int | None) -> tuple[flo
 def _correlations(study: Study, path: str, design: Design | None) -> Iterator[DesignWarning]:
     used = {claim.metric: study.assume.of(claim.metric) for claim in study.claims.values()}
     if design is not None and any(one.source != "assumed" for one in design.beliefs):
-        used = {}  # a pilot tells it
+        used = {}  # a pilot measures it
     pilot = f"ablate try {path} --seeds 3   (a pilot proposes it)"
     silent = [metric for metric, one in used.items() if one is not None and "correlation" not in one.model_fields_set]
     if silent and study.paired and study.compares_sides:
