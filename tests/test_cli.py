@@ -142,6 +142,16 @@ def test_help_shows_six_everyday_commands_first_and_every_other_in_a_panel(
     assert [name for panel in list(shown)[1:] for name in shown[panel]] == list(verbs)
 
 
+def test_a_named_command_is_built_alone_and_every_other_word_meets_all_of_them() -> None:
+    def built(*words: str) -> list[str]:
+        return list(typer.main.get_command(cli.application(*words)).commands)  # type: ignore[attr-defined]
+
+    every = built()
+    for name in every:
+        assert built(name) == ([name] if name != "corpus" else every)
+    assert built("statu") == built("--help") == built("") == every
+
+
 def test_the_version_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert ablate(monkeypatch, "--version") == 0
     assert capsys.readouterr().out == f"ablate {version('ablate-prereg')}\n"

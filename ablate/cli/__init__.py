@@ -65,31 +65,6 @@ class _Panels(TyperGroup):
                 formatter.write_dl(rows)
 
 
-app = typer.Typer(
-    cls=_Panels,
-    name="ablate",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    help="Pre-registered ablation studies for language models.\n\n"
-    "\b\nStart with:\n  ablate new first\n  ablate run studies/first.yaml\n  ablate decide studies/first.yaml",
-    epilog="Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, "
-    "5 runs failed or a seal pending, 6 unfinished, 130 interrupted, 1 our bug (of reproduce: not reproduced).",
-)
-for panel, verbs in PANELS.items():
-    for verb in verbs:
-        app.command(NAMES.get(verb), rich_help_panel=panel)(verb)
-
-corpus_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Manage training corpora.")
-corpus_app.command("list")(corpora.corpus_list)
-corpus_app.command("show")(corpora.corpus_show)
-corpus_app.command("add")(corpora.corpus_add)
-corpus_app.command("fetch")(corpora.corpus_fetch)
-app.add_typer(corpus_app, name="corpus", rich_help_panel="Corpora")
-
-
 def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
@@ -110,13 +85,47 @@ def _foreign() -> list[str]:
     return [f"{one[1]} {one[2]}" for one in found]
 
 
-@app.callback()
 def options(
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and exit.")
     ] = False,
 ) -> None:
     """Options before the name of a verb; each is carried out when it is read."""
+
+
+def application(wanted: str = "") -> typer.Typer:
+    """The command line; where `wanted` names a command, that command alone, so that the others need not be built."""
+    app = typer.Typer(
+        cls=_Panels,
+        name="ablate",
+        no_args_is_help=True,
+        add_completion=True,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        help="Pre-registered ablation studies for language models.\n\n"
+        "\b\nStart with:\n  ablate new first\n  ablate run studies/first.yaml\n  ablate decide studies/first.yaml",
+        epilog="Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, "
+        "5 runs failed or a seal pending, 6 unfinished, 130 interrupted, 1 our bug (of reproduce: not reproduced).",
+    )
+    app.callback()(options)
+    every = [
+        (NAMES.get(verb, verb.__name__.replace("_", "-")), verb, panel)
+        for panel, verbs in PANELS.items()
+        for verb in verbs
+    ]
+    one = [row for row in every if row[0] == wanted]
+    for name, verb, panel in one or every:
+        app.command(name, rich_help_panel=panel)(verb)
+    if not one:
+        corpus = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Manage training corpora.")
+        for verb in (corpora.corpus_list, corpora.corpus_show, corpora.corpus_add, corpora.corpus_fetch):
+            corpus.command(verb.__name__.removeprefix("corpus_"))(verb)
+        app.add_typer(corpus, name="corpus", rich_help_panel="Corpora")
+    return app
+
+
+app = application()
 
 
 def _interrupt(_signal: int, _frame: object) -> None:
@@ -139,7 +148,7 @@ def main() -> None:
         said = f"warning: {other} is another project, which installs the import name '{name}' too: pip uninstall {name}"
         print(f"{said}, then install ablate-prereg again", file=sys.stderr)
     try:
-        app()
+        application(*sys.argv[1:2])()
     except StudyError as error:
         print(f"error: {error.text()}", file=sys.stderr)
         sys.exit(Exit.MISTAKE)
