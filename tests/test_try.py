@@ -8,12 +8,15 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from own_trainer import SCRIPT, OwnHouse
 
 from ablate import api
 from ablate.cli import main
+from ablate.records.store import RunFolder
 from ablate.runner.trial import Trial
+from prereg.registry.paths import Root
 
 FLAGS = """
 import argparse, json
@@ -199,6 +202,31 @@ def test_the_built_in_trainer_is_tried_over_few_steps(tmp_path: Path, monkeypatc
     trial = api.try_out(house.write(), replaced=["budget.steps=3"], root=house.path)
     assert trial.problems == () and {run.steps for run in trial.runs} == {3}
     assert trial.seconds_in_all is not None and "val/loss" in trial.runs[0].metrics
+
+
+@pytest.mark.slow
+def test_three_seeds_of_the_built_in_trainer_are_whole_runs_whose_spread_is_that_of_the_same_runs_of_a_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from conftest import SHORT, House
+
+    house = House(tmp_path / "gpt")
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+    trial = api.try_out(house.write(**SHORT), seeds=3, root=house.path)
+    assert trial.problems == () and {(run.seed, run.steps, run.status) for run in trial.runs} == {
+        (seed, 4, "done") for seed in (3, 4, 5)
+    }
+    path = house.write(**SHORT | {"study": "same", "seeds": [3, 4, 5]})
+    runs = Root(house.path).runs("same", api.run(path, root=house.path).registration.sha256)
+
+    def final(arm: str) -> list[float]:
+        of_seeds = [RunFolder(runs / arm / str(seed)).sealed_rows() for seed in (3, 4, 5)]
+        return [max((row.step, row.value) for row in rows if row.metric == "val/loss")[1] for rows in of_seeds]
+
+    arms = np.array([final("none"), final("layernorm")])
+    assert trial.assume["val/loss"]["sd"] == pytest.approx(np.sqrt(arms.var(axis=1, ddof=1).mean()))
+    shared = 1 - np.diff(arms, axis=0).var(ddof=1) / arms.var(axis=1, ddof=1).sum()
+    assert trial.assume["val/loss"]["correlation"] == pytest.approx(np.clip(shared, -0.999, 0.999))
 
 
 @pytest.mark.slow
