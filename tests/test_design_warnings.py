@@ -52,6 +52,9 @@ def test_a_line_that_rests_on_a_metric_getting_worse() -> None:
     [one] = warned("direction", study(**claims(gain={"claim": "layernorm raises val/loss", "smallest": 0.05})))
     assert "lower is better" in one.found and one.fix.startswith("claim: layernorm lowers val/loss,")
     assert warned("direction", study()) == []
+    above = claims(gain={"claim": "layernorm raises val/loss above 2 by at least 0.05"})
+    [one] = warned("direction", study(**above))
+    assert one.fix.startswith("claim: layernorm lowers val/loss below 2 by at least 0.05,")
 
 
 def test_power_below_a_half_at_the_margin_is_exact_and_names_the_seeds() -> None:

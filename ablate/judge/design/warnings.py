@@ -76,11 +76,11 @@ def as_json(warnings: Sequence[DesignWarning]) -> list[dict[str, str]]:
 
 
 def _directions(study: Study) -> Iterator[DesignWarning]:
-    turned = {"raises": "lowers", "lowers": "raises"}
+    turned = {"raises": "lowers", "lowers": "raises", "above": "below", "below": "above"}
     for verdict, name in resting_on_worse(study):
-        claim, verb = study.hypotheses[name].claim, study.claims[name].plain_verb
+        claim = study.hypotheses[name].claim
         found = f"'{verdict}' needs {name}: {claim}, and {study.claims[name].better} is better"
-        fix = claim.replace(f" {verb} ", f" {turned[verb]} ", 1)
+        fix = " ".join(turned.get(word, word) for word in claim.split())
         yield DesignWarning("direction", name, found, f"claim: {fix}, unless the worse value is meant")
 
 
