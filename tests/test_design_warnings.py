@@ -52,6 +52,9 @@ def test_a_line_that_rests_on_a_metric_getting_worse() -> None:
     [one] = warned("direction", study(**claims(gain={"claim": "layernorm raises val/loss", "smallest": 0.05})))
     assert "lower is better" in one.found and one.fix.startswith("claim: layernorm lowers val/loss,")
     assert warned("direction", study()) == []
+    above = claims(gain={"claim": "layernorm raises val/loss above 2 by at least 0.05"})
+    [one] = warned("direction", study(**above))
+    assert one.fix.startswith("claim: layernorm lowers val/loss below 2 by at least 0.05,")
 
 
 def test_power_below_a_half_at_the_margin_is_exact_and_names_the_seeds() -> None:
@@ -94,6 +97,37 @@ def test_with_others_in_its_family_the_power_is_a_bound() -> None:
     [one] = warned("power", study(**two, **assuming(0.044)))
     bound = t_power.power("towards", 0.05 / 0.044, 5, 0.05)
     assert one.about == "gain" and f"{100 * bound:.2g}%" in one.found and "before holm over 2" in one.found
+
+
+def test_an_expected_effect_short_of_the_margin_is_warned_of_and_no_seeds_are_promised() -> None:
+    """The chances are those of `design` (60,000 simulated studies): .011, and .39 with 41 seeds of two claims."""
+    expected = {"effects": {"gain": 0.03}}
+    by = study(**claims(gain={"claim": "layernorm lowers val/loss by at least 0.05"}), **assuming(0.06, **expected))
+    [one] = warned("power", by)
+    assert (
+        "a chance of 1.1% at a true effect of −0.03" in one.found
+        and one.fix == "a smallest difference below that effect"
+    )
+    two = claims(
+        gain={"claim": "layernorm lowers val/loss", "smallest": 0.05},
+        more={"claim": "layernorm lowers train/loss", "smallest": 0.05},
+    )
+    [one] = warned("power", study(**two, **assuming(0.06, **expected)))
+    assert one.about == "gain" and one.fix == "a smallest difference below that effect"
+    far = study(**claims(gain={"claim": "layernorm lowers val/loss", "smallest": 0.02}), **assuming(0.06, **expected))
+    assert re.fullmatch(r"\d+ seeds, for power 80%; a less noisy metric", warned("power", far)[0].fix)
+
+
+def test_behind_a_gate_no_number_of_seeds_is_promised() -> None:
+    """12 seeds would do for the second claim alone; its power is .11 with them, since the first has .16 (20,000
+    simulated studies)."""
+    two = claims(
+        gain={"claim": "layernorm lowers val/loss", "smallest": 0.05},
+        no_harm={"claim": "layernorm does_not_worsen val/accuracy", "smallest": 0.05, "role": "guardrail"},
+    )
+    noise = {"val/accuracy": {"sd": 0.06, "correlation": 0.5}}
+    found = warned("power", study(**two, assume={"metrics": noise}, analysis={"gate": {"order": ["gain", "no_harm"]}}))
+    assert [one.about for one in found] == ["no_harm"] and "seeds" not in found[0].fix
 
 
 def test_what_registration_refuses_is_not_said_twice() -> None:
@@ -197,6 +231,13 @@ def test_correlations_that_nobody_gave() -> None:
     [one] = warned("correlation", study(**two, assume={"metrics": both}))
     assert "correlation 0 of the noise of val/loss and val/accuracy" in one.found
     assert warned("correlation", study(**two, assume={"metrics": both, "metric_correlation": 0.3})) == []
+    # A pilot measures the correlation of arms, and not that of metrics.
+    piloted = study(**two, assume={"metrics": {name: {"sd": 0.02} for name in both}})
+    believed = assumed(piloted)
+    measured = [one.model_copy(update={"source": "pilot 'p', 3 seeds x 2 arms"}) for one in believed.metrics]
+    planned = design(piloted, n_sims=200, beliefs=believed.model_copy(update={"metrics": tuple(measured)}))
+    [one] = warned("correlation", piloted, design=planned)
+    assert "correlation 0 of the noise of val/loss and val/accuracy" in one.found
 
 
 def test_check_design_and_register_print_the_same_and_no_lock_holds_it(

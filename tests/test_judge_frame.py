@@ -66,6 +66,41 @@ def test_a_run_that_is_missing_is_noted_and_one_that_diverged_or_ended_early_is_
         judged(frame[~(lost & (frame["epoch"] == 3))])
 
 
+def test_the_last_row_is_that_of_the_largest_step_and_there_is_one(frame: pd.DataFrame) -> None:
+    def judged(table: pd.DataFrame) -> ablate.api.judging.JudgedFrame:
+        return ablate.judge_frame(table, "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch")
+
+    later = frame.assign(epoch=(frame["epoch"] + 8).astype(str))  # as text "11" comes before "9"
+    assert judged(later).judged[0].estimate == judged(frame).judged[0].estimate
+    again = frame[(frame["arm"] == "plain") & (frame["seed"] == 2) & (frame["epoch"] == 3)]
+    with pytest.raises(StudyError, match="plain, seed 2, has several rows"):
+        judged(pd.concat([frame, again.assign(valid_loss=9.0)]))
+
+
+def test_an_arm_of_no_claim_needs_no_seed_of_the_others(frame: pd.DataFrame) -> None:
+    other = frame[frame["arm"] == "plain"].assign(arm="other", seed=frame["seed"] + 10)
+    asked = {"claims": "dropout lowers valid_loss", "smallest": 0.02, "arm": "arm", "step": "epoch"}
+    found = ablate.judge_frame(pd.concat([frame, other]), **asked).judged[0]
+    assert found.estimate == ablate.judge_frame(frame, **asked).judged[0].estimate
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "message"),
+    [
+        ("seed", 1.5, "'seed' holds something other than whole numbers"),
+        ("seed", float("inf"), "'seed' holds something other than whole numbers"),
+        ("arm", None, "'arm' lacks a value"),
+        ("valid_loss", "NaN!", "'valid_loss' holds something other than numbers"),
+        ("epoch", "last", "'epoch' holds something other than numbers"),
+    ],
+)
+def test_a_table_with_a_wrong_cell_is_refused(frame: pd.DataFrame, column: str, value: object, message: str) -> None:
+    wrong = frame.astype({column: object})
+    wrong.loc[wrong["seed"] == 4, column] = value
+    with pytest.raises(StudyError, match=message):
+        ablate.judge_frame(wrong, "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch")
+
+
 def test_the_baseline_is_the_arm_of_the_first_row_in_any_order_of_steps(frame: pd.DataFrame) -> None:
     with pytest.raises(StudyError, match="no rows"):
         ablate.judge_frame(frame[:0], "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch")

@@ -133,7 +133,7 @@ def judge_frame(
         raise EvidenceError(
             f"the table has no column '{missing}'", required="one of " + ", ".join(known), fix=nearest(missing, known)
         )
-    values = {metric: dict(zip(rows.index, rows[metric].astype(float), strict=True)) for metric in metrics}
+    values = {metric: dict(zip(rows.index, _numbers(rows[metric]).astype(float), strict=True)) for metric in metrics}
     for metric in metrics:
         lost = next((cell for cell, value in values[metric].items() if not isfinite(value)), None)
         if lost is not None:
@@ -157,9 +157,13 @@ def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd
             )
     if frame.empty:
         raise EvidenceError("the table has no rows", required="a row for every run")
+    if frame[arm].isna().any():
+        raise EvidenceError(f"column '{arm}' lacks a value in some row", required="an arm for every row")
     ordered = frame
     if step is not None:
-        ordered = frame.sort_values(step, kind="stable").drop_duplicates([arm, seed], keep="last").sort_index()
+        frame = frame.assign(**{step: _numbers(frame[step])})
+        last = frame.groupby([arm, seed], observed=True, dropna=False)[step].transform("max")
+        ordered = frame[frame[step].isna() | (frame[step] == last)]
         short = ordered[ordered[step] != ordered[step].max()]
         if len(short):
             name, number, last = short.iloc[0][[arm, seed, step]]
@@ -169,8 +173,11 @@ def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd
                 fix="leave out the whole seed, if that run counts for nothing, and say so",
             )
     try:
-        rows = ordered.set_index([ordered[arm].map(str), ordered[seed].map(int)])
-    except (TypeError, ValueError):
+        seeds = [int(one) for one in ordered[seed]]
+        if seeds != [float(one) for one in ordered[seed]]:
+            raise ValueError(seed)
+        rows = ordered.set_index([ordered[arm].map(str), seeds])
+    except (TypeError, ValueError, OverflowError):
         raise EvidenceError(
             f"column '{seed}' holds something other than whole numbers", required="a seed for every row"
         ) from None
@@ -178,10 +185,22 @@ def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd
         name, number = rows.index[rows.index.duplicated()][0]
         raise EvidenceError(
             f"{name}, seed {number}, has several rows",
-            required="one row per arm and seed, or a column of steps",
-            fix='step="step"   (the last step of each run is read)',
+            required="one row per arm and seed"
+            + (", or a column of steps" if step is None else f" at the last {step}"),
+            fix='step="step"   (the last step of each run is read)' if step is None else "",
         )
     return rows
+
+
+def _numbers(column: pd.Series[Any]) -> pd.Series[Any]:
+    import pandas as pd
+
+    try:
+        return pd.to_numeric(column)
+    except (TypeError, ValueError):
+        raise EvidenceError(
+            f"column '{column.name}' holds something other than numbers", required="a number in every row"
+        ) from None
 
 
 def _hypotheses(
@@ -212,10 +231,6 @@ def _study(
         by_arm.setdefault(name, []).append(int(number))
     union = sorted({number for numbers in by_arm.values() for number in numbers})
     unpaired = analysis["test"] in UNPAIRED_TESTS
-    if not unpaired and len(by_arm) > 1 and not set.intersection(*map(set, by_arm.values())):
-        raise EvidenceError(
-            "no seed has a run of every arm", required="runs that share seeds, for a paired test", fix='test="welch"'
-        )
     first, *_ = by_arm
     document = {
         "study": _NAME,
@@ -235,4 +250,11 @@ def _study(
         require_supported(study)
     except SpecError as error:
         raise EvidenceError(error.found, required=error.required, fix=error.fix, where=error.where) from None
+    for name, claim in study.claims.items():
+        if not unpaired and not set.intersection(*(set(by_arm[one]) for one in claim.named)):
+            raise EvidenceError(
+                f"no seed has a run of every arm of '{hypotheses[name]['claim']}'",
+                required="runs that share seeds, for a paired test",
+                fix='test="welch"',
+            )
     return study

@@ -5,12 +5,12 @@ normal, the effect in their SDs has a Cauchy prior of a stated scale about 0, an
 Bayes factor is pingouin's. The posterior of the effect is the likelihood of t, a mixture over the estimated SD, times
 the prior on a grid.
 
-**Early stops.** A study that stops when its evidence is strong stops on lucky means, so that its estimate is too large
-on average. Whitehead (1986, Biometrika 73:573-581): with b(mu) the bias of the mean at the stop where the true effect
-is mu, the adjusted estimate is the mu with mu + b(mu) equal to what was observed. b is simulated: normal differences of
-all claims with the covariance that was observed, through the registered rule at its registered looks
-(`ablate.judge.interim.run_to_the_stop`), whatever made the study stop. One set of draws serves every mu, and the mean
-over all planned seeds, whose bias is known to be 0, is taken off as a control variate. With few seeds the SD is
+**Early stops.** A study that stops when its evidence is strong stops on lucky means, so that its estimate lies too far
+towards what stopped it on average. Whitehead (1986, Biometrika 73:573-581): with b(mu) the bias of the mean at the stop
+where the true effect is mu, the adjusted estimate is the mu with mu + b(mu) equal to what was observed. b is simulated:
+normal differences of all claims with the covariance that was observed, through the registered rule at its registered
+looks (`ablate.judge.interim.run_to_the_stop`), whatever made the study stop. One set of draws serves every mu, and the
+mean over all planned seeds, whose bias is known to be 0, is taken off as a control variate. With few seeds the SD is
 estimated badly, and what stops a study is often a small SD rather than a large mean; reports/LOG.md has the bias and
 the error of this estimate and of others, by simulation.
 """

@@ -63,7 +63,7 @@ def resting_on_worse(study: Study) -> tuple[tuple[str, str], ...]:
     for verdict, names in needed_support(study).items():
         for name in sorted(names):
             claim = study.claims[name]
-            worse = {"raises": "lower", "lowers": "higher"}.get(claim.verb.removesuffix("_by"))
+            worse = {"raises": "lower", "lowers": "higher"}.get(claim.plain_verb)
             if worse is not None and claim.better == worse and study.components is None:
                 found.append((verdict, name))
     return tuple(found)

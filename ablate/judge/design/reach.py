@@ -244,7 +244,7 @@ def _too_weak(design: Design) -> UndecidableDesignError | None:
     if weakest is None or floor is None or weakest.power_at_smallest is None or weakest.power_at_smallest >= floor:
         return None
     where = "if there is no difference" if not weakest.effect else f"at a true effect of {weakest.effect:.4g}"
-    more = "a less noisy measure, or a larger smallest difference"
+    more = f"a less noisy measure, or {'another' if weakest.effect else 'a larger'} smallest difference"
     if weakest.seeds_80 is not None:
         more = f"give {weakest.seeds_80} seeds, for power 80%"
     return UndecidableDesignError(

@@ -76,11 +76,11 @@ def as_json(warnings: Sequence[DesignWarning]) -> list[dict[str, str]]:
 
 
 def _directions(study: Study) -> Iterator[DesignWarning]:
-    turned = {"raises": "lowers", "lowers": "raises"}
+    turned = {"raises": "lowers", "lowers": "raises", "above": "below", "below": "above"}
     for verdict, name in resting_on_worse(study):
-        claim, verb = study.hypotheses[name].claim, study.claims[name].plain_verb
+        claim = study.hypotheses[name].claim
         found = f"'{verdict}' needs {name}: {claim}, and {study.claims[name].better} is better"
-        fix = claim.replace(f" {verb} ", f" {turned[verb]} ", 1)
+        fix = " ".join(turned.get(word, word) for word in claim.split())
         yield DesignWarning("direction", name, found, f"claim: {fix}, unless the worse value is meant")
 
 
@@ -96,13 +96,12 @@ def _powers(study: Study, design: Design | None) -> Iterator[DesignWarning]:
         if effect:
             where = f"at a true effect of {compact(effect)}"
         said = f"{name} would be supported with a chance of {100 * power:.2g}% {where}"
-        more = "a less noisy metric, or a larger smallest difference"
-        yield DesignWarning(
-            "power",
-            name,
-            f"{said}, n = {study.n_seeds} seeds, {how}",
-            f"{seeds} seeds, for power 80%; {more}" if seeds else more,
-        )
+        fix = "a less noisy metric, or a larger smallest difference"
+        if name in study.assume.effects:
+            fix = "a smallest difference below that effect" if _short(study, name) else "a less noisy metric"
+        if seeds:
+            fix = f"{seeds} seeds, for power 80%; {fix}"
+        yield DesignWarning("power", name, f"{said}, n = {study.n_seeds} seeds, {how}", fix)
 
 
 def _families(study: Study) -> dict[str, list[str]]:
@@ -113,12 +112,21 @@ def _families(study: Study) -> dict[str, list[str]]:
     return found
 
 
+def _short(study: Study, name: str) -> bool:
+    """Whether the expected effect is too small for the claim, so that enough seeds refute it."""
+    expected, smallest = study.assume.effects.get(name), study.hypotheses[name].smallest
+    beyond = study.claims[name].by is not None
+    return expected is not None and (expected < smallest or (beyond and expected == smallest))
+
+
 def _exact_power(study: Study, name: str) -> Power | None:
     """Power of a paired t with a fixed number of seeds at the assumed SD; none for another test, without an SD, or
     without an effect."""
     claim, analysis, n = study.claims[name], study.analysis, study.n_seeds
     belief = study.assume.of(claim.metric)
-    if belief is None or analysis.test != "paired_t" or study.stopping != "fixed" or distance(study, name) <= 0.0:
+    if belief is None or analysis.test != "paired_t" or study.stopping != "fixed":
+        return None
+    if distance(study, name) <= 0.0 and not _short(study, name):
         return None
     from ablate.judge.stats import t_power
 
@@ -129,11 +137,14 @@ def _exact_power(study: Study, name: str) -> Power | None:
     refutable = alone and claim.by is None and not claim.verb.startswith("does_not")
     below = study.hypotheses[name].smallest / sd if refutable else None
     power = t_power.power(kind, size, n, analysis.alpha, refuted_below=below)
-    seeds = t_power.seeds_for(kind, size, analysis.alpha / (1 if alone else together), 0.8, refuted_below=below) or 0
+    level = analysis.alpha / (1 if alone else together)
+    seeds = t_power.seeds_for(kind, size, level, 0.8, refuted_below=below) or 0
     if alone:
         return power, "by the noncentral t", seeds
     correction = "the gate" if study.stages else f"{analysis.correct} over {together}"
-    return power, f"by the noncentral t before {correction}, which lowers it", seeds
+    # A level alone does not say how many seeds open a gate, nor how many refute an effect short of the margin.
+    known = not study.stages and not _short(study, name)
+    return power, f"by the noncentral t before {correction}, which lowers it", seeds if known else 0
 
 
 def _simulated_power(design: Design, name: str) -> Power | None:
@@ -264,14 +275,14 @@ def _step(study: Study, metric: str, validation_tokens: int | None) -> tuple[flo
 
 def _correlations(study: Study, path: str, design: Design | None) -> Iterator[DesignWarning]:
     used = {claim.metric: study.assume.of(claim.metric) for claim in study.claims.values()}
-    if design is not None and any(one.source != "assumed" for one in design.beliefs):
-        used = {}  # a pilot measures it
+    piloted = design is not None and any(one.source != "assumed" for one in design.beliefs)
     pilot = f"ablate try {path} --seeds 3   (a pilot proposes it)"
     silent = [metric for metric, one in used.items() if one is not None and "correlation" not in one.model_fields_set]
-    if silent and study.paired and study.compares_sides:
+    if silent and not piloted and study.paired and study.compares_sides:
         found = f"correlation 0 of two arms over shared seeds is assumed for {listed(silent)}: the study gives none"
         yield DesignWarning("correlation", silent[0], found, pilot)
-    if len(used) > 1 and all(used.values()) and study.assume.metric_correlation is None:
+    # No pilot of `ablate design` measures this one.
+    if len(used) > 1 and (piloted or all(used.values())) and study.assume.metric_correlation is None:
         found = (
             f"correlation 0 of the noise of {listed(used)} in one run is assumed for power, and the worst from 0 to 1 "
             "for error rates: the study gives none"

@@ -65,7 +65,8 @@ def stopped_table(context: ReportContext) -> Table | None:
         rows,
         note=f"Whitehead (1986): the bias of the mean at the stop, by {N_SIMS:,} simulated studies through the "
         "registered rule and looks, normal differences with the observed covariance. It takes the bias off on average "
-        "over all studies, stopped early or not; an early stop by itself is still an overstatement. Intervals in the "
+        "over all studies, stopped early or not; after an early stop an estimate still errs towards what stopped it. "
+        "Intervals in the "
         "other tables hold whenever a study stops.",
     )
 

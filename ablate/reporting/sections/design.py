@@ -337,7 +337,7 @@ def _table(study: Study, found: tuple[Retrospective, ...], findings: dict[str, F
 
 
 def _sentence(one: Retrospective, finding: Finding, correct: str) -> str:
-    # At its own border a claim by at least D is never found: its power is stated at twice that.
+    # At its own border a claim by at least D is found in alpha: its power is stated at twice that.
     size = finding.smallest * (1.0 if estimates.claim_of(finding).by is None else 2.0)
     smallest = f"{words.compact(size)} {finding.unit}".strip()
     if one.exaggeration is not None and one.wrong_sign is not None and one.power is not None:
