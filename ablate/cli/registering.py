@@ -172,13 +172,15 @@ def export(
     Example:  ablate export studies/embnorm.yaml --as osf --out osf.md
     """
     document = api.export(study, form=form.value, root=root, as_json=as_json)
+    if out is None and as_json:
+        return put_json(document.text.rstrip())
     if out is None:
-        put_document(document.text)
-        return
+        return put_document(document.text)
     api.save(document.text, out)
     put(f"wrote {out}" + (", a DRAFT: the study is not registered" if document.draft else ""))
     for title in document.blanks:
         put(f"left to you: {title}")
+    return None
 
 
 def seal(
