@@ -11,7 +11,7 @@ import shutil
 import sys
 import termios
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -404,9 +404,12 @@ def test_a_message_on_a_terminal_is_broken_at_its_width_and_what_is_copied_is_wh
     with os.fdopen(behind, "w") as stream:
         monkeypatch.setattr(sys, "stderr", stream)
         put_error(error)
-        stream.flush()
-        lines = os.read(terminal, 1 << 16).decode().replace("\r", "").splitlines()
+    shown = b""
+    with suppress(OSError):  # what ends the reading of a terminal
+        while piece := os.read(terminal, 1 << 16):
+            shown += piece
     os.close(terminal)
+    lines = shown.decode().replace("\r", "").splitlines()
     whole = {f"error: {place}:", f"  try:      {command}"}
     assert whole <= {*lines} and all(len(line) <= 60 for line in {*lines} - whole)
     assert " ".join(" ".join(lines).split()) == " ".join(f"error: {error.text()}".split())
@@ -431,3 +434,20 @@ def test_the_end_of_input_where_an_answer_is_asked_for_is_no_bug(
     monkeypatch.setattr(sys, "stdin", stdin)
     assert ablate(monkeypatch, "new", "first", "--root", tmp_path) == Exit.INTERRUPTED
     assert "interrupted" in capsys.readouterr().err and not any(tmp_path.iterdir())
+
+
+def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_a_mistake(
+    copied: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = copied.path / "studies" / "tiny.yaml"
+    os.mkfifo(tmp_path / "pipe.zip")
+    for words, message in (
+        (("verify", tmp_path / "pipe.zip"), "it is a FIFO"),
+        (("bundle", path, "--out", "."), "error: .: a folder"),
+        (("bundle", path, "--out", tmp_path / "absent" / "x.zip"), "its folder is not there"),
+        (("export", path, "--as", "osf", "--out", ""), "error: .: a folder"),
+        (("export", path, "--as", "osf", "--out", tmp_path / "absent" / "x.md"), f"{tmp_path / 'absent' / 'x.md'}: No"),
+    ):
+        assert ablate(monkeypatch, *words) == Exit.MISTAKE
+        assert message in capsys.readouterr().err
+    assert {one.name for one in tmp_path.iterdir()} <= {"pipe.zip", "house", "cache"}

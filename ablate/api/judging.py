@@ -133,7 +133,7 @@ def judge_frame(
         raise EvidenceError(
             f"the table has no column '{missing}'", required="one of " + ", ".join(known), fix=nearest(missing, known)
         )
-    values = {metric: dict(zip(rows.index, rows[metric].astype(float), strict=True)) for metric in metrics}
+    values = {metric: dict(zip(rows.index, _numbers(rows, metric), strict=True)) for metric in metrics}
     for metric in metrics:
         lost = next((cell for cell, value in values[metric].items() if not isfinite(value)), None)
         if lost is not None:
@@ -143,6 +143,16 @@ def judge_frame(
                 fix="a worst value in its place, or the seed left out of every arm and said so",
             )
     return JudgedFrame(judge_hypotheses(study, values), study)
+
+
+def _numbers(rows: pd.DataFrame, metric: str) -> list[float]:
+    try:
+        return [float(value) for value in rows[metric]]
+    except (TypeError, ValueError):
+        raise EvidenceError(
+            f"column '{metric}' holds something other than numbers, or there are two of it",
+            required="one column of numbers",
+        ) from None
 
 
 def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd.DataFrame:
@@ -169,8 +179,8 @@ def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd
                 fix="leave out the whole seed, if that run counts for nothing, and say so",
             )
     try:
-        rows = ordered.set_index([ordered[arm].map(str), ordered[seed].map(int)])
-    except (TypeError, ValueError):
+        rows = ordered.set_index([ordered[arm].map(str), ordered[seed].map(_whole)])
+    except (TypeError, ValueError, OverflowError):
         raise EvidenceError(
             f"column '{seed}' holds something other than whole numbers", required="a seed for every row"
         ) from None
@@ -182,6 +192,13 @@ def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd
             fix='step="step"   (the last step of each run is read)',
         )
     return rows
+
+
+def _whole(seed: Any) -> int:
+    number = int(seed)
+    if not isinstance(seed, str) and number != seed:
+        raise ValueError(seed)
+    return number
 
 
 def _hypotheses(

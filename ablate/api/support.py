@@ -147,7 +147,7 @@ def require_supported(study: Study) -> None:
     A lock from before one of these refusals still loads; what the judge makes of it is in the findings.
     """
     _require_sound_test(study)
-    _require_names_of_files(study)
+    require_names_of_files(study)
     for field, wanted, what, instead in _missing_parts(study):
         if wanted:
             raise UnsupportedError(
@@ -218,7 +218,7 @@ def require_vocabulary(study: Study, found: int, whose: str = "the corpus") -> N
         )
 
 
-def _require_names_of_files(study: Study) -> None:
+def require_names_of_files(study: Study) -> None:
     """Refuse names that cannot be a folder's everywhere: a bundle could not be unpacked, and is never written."""
     for field, name in ((("study",), study.study), *((("variants",), arm) for arm in study.arms)):
         if is_device(name):
