@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import nullcontext, redirect_stdout
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -139,12 +141,13 @@ def amend(
         return put_json(preview.model_dump_json(indent=2))
     reach = affected(changed, [preview])
     asks = not yes and bool(reach.hypotheses or reach.arms or reach.verdict)
-    if dry_run or asks:
-        show(amendment_section(changed, (), preview))
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        if dry_run or asks:
+            show(amendment_section(changed, (), preview))
+        if asks and not dry_run:
+            confirm_amendment(study)
     if dry_run:
         return None
-    if asks:
-        confirm_amendment(study)
     registration, entry = api.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
     if as_json:
         return put_json(entry.model_dump_json(indent=2))
