@@ -45,7 +45,7 @@ class Where:
     def __str__(self) -> str:
         place = "" if self.file is None else str(self.file)
         if self.line is not None:
-            place += f":{self.line}"
+            place += f":{self.line}" if place else f"line {self.line}"
         return " ".join(part for part in (place, dotted(self.field)) if part)
 
 

@@ -76,10 +76,15 @@ def quoted(name: str) -> str:
     return f'"{visible(name)}"'
 
 
-def json_visible(text: str) -> str:
-    """JSON with every character that cannot be seen as an escape of JSON's own: it still says the same."""
+def json_visible(text: str, encoding: str | None = None) -> str:
+    """JSON with every character that cannot be seen as an escape of JSON's own: it still says the same. All but ASCII
+    is escaped where the encoding of a stream cannot write it."""
     if text.isascii() and "\x7f" not in text:
         return text  # JSON allows no other control character within a string
+    try:
+        text.encode(encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = "".join(one if one.isascii() else _in_json(one) for one in text)
     return "".join(_in_json(one) if one not in "\n\t\r" and visible(one) != one else one for one in text)
 
 

@@ -37,7 +37,7 @@ class YamlModel(GrownModel):
             return cls.model_validate(load_study(Path(source)).study)
         lines: Lines = {}
         try:
-            return cls.model_validate(study_in_memory(parse_yaml(source.encode(), lines)))
+            return cls.model_validate(study_in_memory(parse_yaml(source.encode(errors="surrogatepass"), lines)))
         except StudyError as error:
             raise error.at(line=error.where.line or line_of(error.where.field, lines)) from None
 

@@ -174,6 +174,18 @@ def test_the_action_refuses_a_folder_without_studies(tmp_path: Path) -> None:
     assert done.returncode == 2 and "holds no .yaml file" in done.stdout
 
 
+def test_no_line_that_a_study_brings_is_a_command_to_the_runner(tmp_path: Path) -> None:
+    program = tmp_path / "ablate"
+    program.write_text('#!/bin/sh\necho "::set-output name=x::y"\n')
+    program.chmod(0o755)
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies" / "first.yaml").touch()
+    env = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "ROOT": ".", "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md")}
+    done = start(step("Check and verify all studies")["run"], tmp_path, env)
+    stopped = r"::stop-commands::([0-9a-f]{32})\n::set-output name=x::y\n::\1::\n"
+    assert done.returncode == 0 and re.fullmatch(f"{stopped}{stopped.replace('1', '2')}", done.stdout), done
+
+
 @pytest.mark.parametrize(
     ("version", "words"),
     [("0.1.0", ["ablate-prereg==0.1.0"]), ("", ["--constraint", "/action/constraints.txt", "/action"])],

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import pty
 import re
 import shutil
 import sys
-from collections.abc import Callable
+import termios
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,7 +20,9 @@ import typer
 from conftest import SHORT, House, tiny_document
 
 from ablate import api, cli
-from ablate.runner.local import study_lock
+from ablate.cli.options import Exit, put_error
+from ablate.runner.local import Summary, study_lock
+from prereg.errors import StudyError, Where
 from prereg.registry.paths import Root
 
 Spoil = Callable[[House], Path]
@@ -336,3 +343,121 @@ def test_the_study_may_be_named_without_its_path(house: House, monkeypatch: pyte
     house.write(tiny_document())
     monkeypatch.chdir(house.path)
     assert ablate(monkeypatch, "check", "tiny") == 0
+
+
+def test_check_warns_of_a_study_that_was_edited_after_its_registration(
+    copied: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = copied.path / "studies" / "tiny.yaml"
+    registered = api.require_registered(api.open_study(path))
+
+    def warned() -> list[dict[str, str]]:
+        assert ablate(monkeypatch, "check", "--json", path) == 0
+        found = json.loads(capsys.readouterr().out)["warnings"]
+        return [one for one in found if one["kind"] == "registration"]
+
+    assert not warned()
+    path.write_text(path.read_text() + "# a comment changes nothing\n")
+    assert not warned()
+    path.write_text(path.read_text().replace("smallest: 0.05", "smallest: 0.04"))
+    [warning] = warned()
+    assert warning["found"].startswith(f"registered as {registered.sha256[:12]} on ")
+    assert warning["found"].endswith("hypotheses.gain.smallest")
+    assert warning["try"].startswith(f"ablate amend {path} --reason TEXT")
+    assert ablate(monkeypatch, "check", path) == 0
+    assert f"Warning: registered as {registered.sha256[:12]}" in capsys.readouterr().out
+
+
+@contextmanager
+def stream_without_reader() -> Iterator[io.TextIOWrapper]:
+    """The write end of a pipe that nobody reads any more, as `ablate ... | head -1` leaves it."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w", buffering=1) as stream:
+        yield stream
+
+
+def test_a_reader_who_leaves_early_stops_nothing_and_changes_no_exit_code(
+    copied: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = copied.path / "studies" / "tiny.yaml"
+    with stream_without_reader() as stream:
+        monkeypatch.setattr(sys, "stdout", stream)
+        assert ablate(monkeypatch, "decide", path, "--json") in (Exit.OK, Exit.INCONCLUSIVE)
+        assert (copied.path / "reports" / "tiny" / "report.html").is_file()
+        path.write_text(path.read_text().replace("steps: 30", "steps: 40"))
+        assert ablate(monkeypatch, "verify", path, "--json") == Exit.INADMISSIBLE
+        assert ablate(monkeypatch, "ledger", "--root", copied.path, "--json") == Exit.OK
+
+
+def test_json_is_json_on_a_stream_that_writes_ascii_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    path = api.new("first", "target", title="Größe δ 🎲", root=tmp_path).study
+    for words in (("check", path), ("export", path, "--as", "osf")):
+        out = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
+        assert ablate(monkeypatch, *words, "--json") == 0
+        found = json.loads(out.getvalue())
+        assert words[0] == "export" or found["study"]["title"] == "Größe δ 🎲"
+    assert ablate(monkeypatch, *words) == 0
+
+
+def test_a_message_on_a_terminal_is_broken_at_its_width_and_what_is_copied_is_whole(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = Where(file=Path("studies/a folder/" + "with-a-long-name/" * 3 + "own.yaml"), line=3)
+    command = 'ablate amend studies/own.yaml --reason "why it is another study now, in a sentence"'
+    error = StudyError("found " * 20, required="something else " * 10, fix=command, where=place)
+    put_error(error)
+    assert capsys.readouterr().err == f"error: {error.text()}\n"
+    terminal, behind = pty.openpty()
+    termios.tcsetwinsize(behind, (24, 60))
+    with os.fdopen(behind, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+        put_error(error)
+    shown = b""
+    with suppress(OSError):  # what ends the reading of a terminal
+        while piece := os.read(terminal, 1 << 16):
+            shown += piece
+    os.close(terminal)
+    lines = shown.decode().replace("\r", "").splitlines()
+    whole = {f"error: {place}:", f"  try:      {command}"}
+    assert whole <= {*lines} and all(len(line) <= 60 for line in {*lines} - whole)
+    assert " ".join(" ".join(lines).split()) == " ".join(f"error: {error.text()}".split())
+
+
+def test_runs_that_a_cluster_left_have_the_exit_code_of_runs_that_are_left(
+    copied: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = copied.path / "studies" / "tiny.yaml"
+    done = api.run(path)
+    summary = Summary(**{**vars(done.summary), "sealed": 1})
+    monkeypatch.setattr(api, "run_on_ray", lambda *_, **__: type(done)(done.registration, False, summary))
+    assert ablate(monkeypatch, "run", path, "--on", "ray") == Exit.INCOMPLETE
+    assert "1 of 6 runs sealed" in capsys.readouterr().out
+
+
+def test_the_end_of_input_where_an_answer_is_asked_for_is_no_bug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stdin = io.StringIO()
+    monkeypatch.setattr(stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stdin", stdin)
+    assert ablate(monkeypatch, "new", "first", "--root", tmp_path) == Exit.INTERRUPTED
+    assert "interrupted" in capsys.readouterr().err and not any(tmp_path.iterdir())
+
+
+def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_a_mistake(
+    copied: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = copied.path / "studies" / "tiny.yaml"
+    os.mkfifo(tmp_path / "pipe.zip")
+    for words, message in (
+        (("verify", tmp_path / "pipe.zip"), "it is a FIFO"),
+        (("bundle", path, "--out", "."), "error: .: a folder"),
+        (("bundle", path, "--out", tmp_path / "absent" / "x.zip"), "its folder is not there"),
+        (("export", path, "--as", "osf", "--out", ""), "error: .: a folder"),
+        (("export", path, "--as", "osf", "--out", tmp_path / "absent" / "x.md"), f"{tmp_path / 'absent' / 'x.md'}: No"),
+    ):
+        assert ablate(monkeypatch, *words) == Exit.MISTAKE
+        assert message in capsys.readouterr().err
+    assert {one.name for one in tmp_path.iterdir()} <= {"pipe.zip", "house", "cache"}

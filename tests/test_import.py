@@ -204,10 +204,11 @@ def test_a_manifest_is_written_for_a_file_and_counts_once_its_times_are_filled_i
 ) -> None:
     (tmp_path / "node").mkdir()
     source = write_rows(tmp_path / "node" / "metrics.csv", rows_of(cluster))
-    words = ["import", str(study_of(here)), str(source), "--manifest"]
+    words = ["import", str(study_of(here)), str(source), "--manifest", "--json"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, (done.output, done.exception)
     place = tmp_path / "node" / "manifest.json"
+    assert json.loads(done.stdout) == {"wrote": str(place)}
     refused(here, place.parent, "has the time ''")
     with pytest.raises(EvidenceError, match="is there already"):
         CliRunner().invoke(app, words, catch_exceptions=False)

@@ -130,9 +130,32 @@ def test_what_cannot_be_judged_is_refused_in_words(frame: pd.DataFrame, change: 
         ablate.judge_frame(frame, **asked)  # type: ignore[arg-type]
 
 
+def test_values_that_are_no_numbers_and_parts_of_seeds_are_refused(frame: pd.DataFrame) -> None:
+    def judged(changed: pd.DataFrame) -> object:
+        return ablate.judge_frame(changed, "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch")
+
+    with pytest.raises(StudyError, match="'seed' holds something other than whole numbers"):
+        judged(frame.assign(seed=frame["seed"] + 0.5))  # int() would make other seeds of them
+    judged(frame.assign(seed=frame["seed"].astype(float)))
+    words = frame["valid_loss"].astype(object)
+    words.iloc[-1] = "n/a"
+    for changed in (frame.assign(valid_loss=words), pd.concat([frame, frame[["valid_loss"]]], axis=1)):
+        with pytest.raises(StudyError, match="'valid_loss' holds something other than numbers"):
+            judged(changed)
+
+
 def test_design_takes_a_file_a_study_or_a_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = ablate.api.new("mine", "target").study
     study = ablate.load(path)
     designs = [ablate.design(path), ablate.design(study), ablate.design(study.model_dump(mode="json"))]
     assert designs[0] == designs[1] == designs[2]
+
+
+def test_what_is_no_study_is_refused_in_words_and_a_root_may_be_text(tmp_path: Path) -> None:
+    path = ablate.api.new("mine", "target", root=tmp_path).study
+    for wrong in (None, 3, b"mine", [path]):
+        with pytest.raises(StudyError, match="in place of a study"):
+            ablate.load(wrong)  # type: ignore[arg-type]
+    assert ablate.status("mine", root=str(tmp_path)) == ablate.status(ablate.load(path), root=tmp_path)
+    assert ablate.load(path).model_copy(deep=True) == ablate.load(path)

@@ -92,6 +92,9 @@ def test_a_study_lands_in_the_repository_around_and_under_its_own_title(
         ("a b", "gpt", 'found "a b"'),
         ("a #b", "gpt", "'a #b'"),
         ("x\nseeds: [1]", "gpt", ""),
+        ("mine.yaml", "gpt", "ablate new mine"),
+        ("mine.published", "gpt", "ablate new mine"),
+        ("nul", "gpt", "the name of a device on Windows"),
         ("mine", "hugging", "did you mean 'huggingface'?"),
     ],
 )
@@ -113,6 +116,17 @@ def test_a_script_that_is_there_is_never_replaced(empty: Path) -> None:
     with pytest.raises(StudyError, match=r"train\.py exists already"):
         api.new("mine", "command")
     assert script.read_text() == "print('mine')\n" and not (empty / "studies" / "mine.yaml").exists()
+
+
+def test_a_name_that_something_else_has_is_found_before_anything_is_written(empty: Path) -> None:
+    studies = empty / "studies"
+    studies.mkdir()
+    (studies / "blocked").write_text("no folder")
+    (studies / "dangling.yaml").symlink_to(empty / "nowhere")
+    for name in ("blocked", "dangling"):
+        with pytest.raises(StudyError, match="exists already"):
+            api.new(name, "command")
+    assert {path.name for path in studies.iterdir()} == {"blocked", "dangling.yaml"}
 
 
 def test_where_there_is_no_study_the_command_that_writes_one_is_named(empty: Path) -> None:

@@ -106,3 +106,10 @@ def test_a_mistake_in_a_text_is_placed_at_its_line() -> None:
     with pytest.raises(StudyError, match="titel") as refused:
         Study.from_yaml(text)
     assert refused.value.where.line == 2
+
+
+def test_a_text_that_no_utf_8_holds_is_refused_and_a_place_without_a_file_is_a_line() -> None:
+    with pytest.raises(StudyError, match="not UTF-8"):
+        Study.from_yaml("study: a\ntitle: \ud800\n")
+    with pytest.raises(StudyError, match=r"\Aline 2: a second document"):
+        Study.from_yaml("study: a\n---\nstudy: b\n")

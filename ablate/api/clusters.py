@@ -57,7 +57,7 @@ def submit(
     options: RunOptions = RunOptions(),  # noqa: B008
     *,
     flags: Sequence[str] = (),
-    root: Path | None = None,
+    root: str | Path | None = None,
     now: Clock = utc_now,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
@@ -86,7 +86,7 @@ def run_on_ray(
     watcher: Watcher,
     tasks: int | None = None,
     address: str | None = None,
-    root: Path | None = None,
+    root: str | Path | None = None,
     now: Clock = utc_now,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
@@ -112,7 +112,13 @@ def run_on_ray(
 
 
 def _prepared(
-    study: StudySource, options: RunOptions, *, root: Path | None, now: Clock, accepted: str | None, pilot: str | None
+    study: StudySource,
+    options: RunOptions,
+    *,
+    root: str | Path | None,
+    now: Clock,
+    accepted: str | None,
+    pilot: str | None,
 ) -> Prepared:
     from ablate.runner.layout import Spread
     from prereg.registry.plan import planned_runs

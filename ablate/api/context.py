@@ -55,7 +55,7 @@ class StudyContext:
         return self.loaded.study
 
 
-def open_study(study: StudySource, root: Path | None = None) -> StudyContext:
+def open_study(study: StudySource, root: str | Path | None = None) -> StudyContext:
     """Read a study file; a bare name is looked for under `studies/`, and so is the file of a study in memory, which
     must say the same. What was registered from its bytes holds.
 
@@ -68,7 +68,7 @@ def open_study(study: StudySource, root: Path | None = None) -> StudyContext:
     given = None if isinstance(study, (str, Path)) else load(study)
     path = Path(study) if isinstance(study, (str, Path)) else _file_of(load(study), root)
     if path.suffix not in (".yaml", ".yml") and not path.exists():
-        path = (root or Path()) / "studies" / f"{path.name}.yaml"
+        path = Path(root or "") / "studies" / f"{path.name}.yaml"
     loaded, found = load_study(path, root), Root.find(path, root)
     try:
         registered = load_registration(found, loaded.study.study)
@@ -87,10 +87,16 @@ def load(study: StudySource) -> Study:
     from prereg.study.spec import Study
     from prereg.yaml_model import study_in_memory
 
+    if not isinstance(study, (Study, Mapping)):
+        raise StudyFileError(
+            f"{type(study).__name__} in place of a study",
+            required="the path of a study's file, a Study, or a mapping of its fields",
+            fix='ablate.load("studies/NAME.yaml")',
+        )
     return study if isinstance(study, Study) else study_in_memory(study)
 
 
-def _file_of(study: Study, root: Path | None) -> Path:
+def _file_of(study: Study, root: str | Path | None) -> Path:
     """Where the file of a study in memory lies. Raises `StudyFileError` where it is not there."""
     try:
         path = Root.around(Path(), root).study(study.study)
@@ -118,7 +124,7 @@ def _refuse_other(given: Study, context: StudyContext) -> None:
     )
 
 
-def check(study: StudySource, root: Path | None = None) -> StudyContext:
+def check(study: StudySource, root: str | Path | None = None) -> StudyContext:
     """Everything that can be known without reading a corpus: the file is well formed, and
     this version can carry it out; a study that is not registered yet names known corpora."""
     from ablate.api.support import require_known_corpora, require_supported, require_tokenizer_files

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from dataclasses import dataclass
 from importlib.resources import files
@@ -42,7 +43,7 @@ def templates() -> dict[str, str]:
     return {name: found[name].split("\n", 1)[0].removeprefix("# ") for name in names}
 
 
-def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: Path | None = None) -> Created:
+def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: str | Path | None = None) -> Created:
     """Write `studies/NAME.yaml` from a template, with the script or table that it needs, and the schema for editors.
 
     The root is the one given, else the nearest folder upward that holds `studies/`, else the current folder. Raises
@@ -62,7 +63,9 @@ def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: P
         part = _FOLDER / f"{template}{ending}"
         if part.is_file():
             parts[home / "studies" / name / place] = part.read_bytes()
-    present = next((path for path in parts if path.exists()), None)
+    folders = [path.parent for path in parts if path.parent != study.parent and not path.parent.is_dir()]
+    # A link that leads nowhere is a name that is taken too.
+    present = next((path for path in (*parts, *folders) if os.path.lexists(path)), None)
     if present is not None:
         raise RegistrationError(
             f"{present} exists already",
@@ -76,9 +79,9 @@ def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: P
     return Created(tuple(parts), _next_steps(template, study))
 
 
-def _home(root: Path | None) -> Path:
+def _home(root: str | Path | None) -> Path:
     if root is not None:
-        return root.resolve()
+        return Path(root).resolve()
     try:
         return Root.around(Path()).path
     except StudyError:
@@ -87,6 +90,7 @@ def _home(root: Path | None) -> Path:
 
 def _rendered(name: str, template: str, title: str | None) -> str:
     """The template under a name and a title, read as a study so that what is written is one."""
+    from ablate.api.support import require_names_of_files
     from prereg.study.spec import study_from_document
     from prereg.yaml_reader import parse_yaml
 
@@ -101,7 +105,15 @@ def _rendered(name: str, template: str, title: str | None) -> str:
     document = parse_yaml(text.encode(), {})
     if document["study"] != name:
         raise field_error(("study",), f"'{name}'", "a name: letters, digits and underscores, beginning with a letter")
-    study_from_document(document | ({"seeds": [1, 2, 3, 4, 5, 6, 7, 8]} if isinstance(document["seeds"], str) else {}))
+    plain = name.removesuffix(".yaml").removesuffix(".published")
+    if plain != name:
+        required = "a name without the ending of a study's file, or of its published figures"
+        raise field_error(("study",), f"'{name}'", required, f"ablate new {plain}")
+    require_names_of_files(
+        study_from_document(
+            document | ({"seeds": [1, 2, 3, 4, 5, 6, 7, 8]} if isinstance(document["seeds"], str) else {})
+        )
+    )
     return text
 
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def decide(
     study: StudySource,
     *,
-    root: Path | None = None,
+    root: str | Path | None = None,
     now: Clock = utc_now,
     mirror: Sequence[str] = (),
     note: Callable[[str], None] = print,
@@ -137,7 +137,7 @@ def _log_look(
 
 
 def report(
-    study: StudySource, *, root: Path | None = None, now: Clock = utc_now, forms: Sequence[str] = tuple(PAGES)
+    study: StudySource, *, root: str | Path | None = None, now: Clock = utc_now, forms: Sequence[str] = tuple(PAGES)
 ) -> Decided:
     """Write the reports of a decision again, from the evidence and the ledger; decides nothing new.
 
@@ -152,7 +152,7 @@ def report(
         return replace(_report(context, known, now), evidence_path=used)
 
 
-def results(study: StudySource, *, root: Path | None = None) -> Decided:
+def results(study: StudySource, *, root: str | Path | None = None) -> Decided:
     """The last decision as it was taken, with its evidence: `decide` without judging, writing or logging anything.
 
     `study` may be a bundle too, which is checked as a stranger would, and so judged again. Raises `EvidenceError` where

@@ -35,7 +35,7 @@ FALSE_DISCOVERY_RATE = 0.05
 ABANDONED_AFTER_DAYS = 90
 
 
-def export_model(study: StudySource, run: str, folder: Path, *, root: Path | None = None) -> tuple[Path, ...]:
+def export_model(study: StudySource, run: str, folder: Path, *, root: str | Path | None = None) -> tuple[Path, ...]:
     """Write the sealed weights of a run, ARM/SEED, with config.json and its tokenizer into a new folder.
 
     Returns the files. Raises `RunError` for a user's own trainer and for a folder that exists, `EvidenceError` before
@@ -152,7 +152,7 @@ def write_forms(folder: Path, text: ReportContext, document: Document, forms: Se
     return tuple(written)
 
 
-def report_index(*, root: Path | None = None, now: Clock = utc_now) -> tuple[Path, ...]:
+def report_index(*, root: str | Path | None = None, now: Clock = utc_now) -> tuple[Path, ...]:
     """Write reports/index.md, index.html, index.tex and studies.tex over all studies; returns the files.
 
     Judges nothing and logs nothing: effects are those of verdict files that the ledger vouches for.

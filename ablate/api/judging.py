@@ -133,7 +133,7 @@ def judge_frame(
         raise EvidenceError(
             f"the table has no column '{missing}'", required="one of " + ", ".join(known), fix=nearest(missing, known)
         )
-    values = {metric: dict(zip(rows.index, _numbers(rows[metric]).astype(float), strict=True)) for metric in metrics}
+    values = {metric: dict(zip(rows.index, _numbers(rows, metric).astype(float), strict=True)) for metric in metrics}
     for metric in metrics:
         lost = next((cell for cell, value in values[metric].items() if not isfinite(value)), None)
         if lost is not None:
@@ -161,7 +161,7 @@ def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd
         raise EvidenceError(f"column '{arm}' lacks a value in some row", required="an arm for every row")
     ordered = frame
     if step is not None:
-        frame = frame.assign(**{step: _numbers(frame[step])})
+        frame = frame.assign(**{step: _numbers(frame, step)})
         last = frame.groupby([arm, seed], observed=True, dropna=False)[step].transform("max")
         ordered = frame[frame[step].isna() | (frame[step] == last)]
         short = ordered[ordered[step] != ordered[step].max()]
@@ -173,10 +173,7 @@ def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd
                 fix="leave out the whole seed, if that run counts for nothing, and say so",
             )
     try:
-        seeds = [int(one) for one in ordered[seed]]
-        if seeds != [float(one) for one in ordered[seed]]:
-            raise ValueError(seed)
-        rows = ordered.set_index([ordered[arm].map(str), seeds])
+        rows = ordered.set_index([ordered[arm].map(str), ordered[seed].map(_whole)])
     except (TypeError, ValueError, OverflowError):
         raise EvidenceError(
             f"column '{seed}' holds something other than whole numbers", required="a seed for every row"
@@ -192,15 +189,23 @@ def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd
     return rows
 
 
-def _numbers(column: pd.Series[Any]) -> pd.Series[Any]:
+def _numbers(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
     import pandas as pd
 
     try:
-        return pd.to_numeric(column)
+        return pd.to_numeric(frame[name])
     except (TypeError, ValueError):
         raise EvidenceError(
-            f"column '{column.name}' holds something other than numbers", required="a number in every row"
+            f"column '{name}' holds something other than numbers, or there are two of it",
+            required="one column of numbers",
         ) from None
+
+
+def _whole(seed: Any) -> int:
+    number = int(seed)
+    if not isinstance(seed, str) and number != seed:
+        raise ValueError(seed)
+    return number
 
 
 def _hypotheses(

@@ -33,7 +33,7 @@ class Peeked:
     entry: Entry
 
 
-def peek(study: StudySource, *, reason: str, root: Path | None = None, now: Clock = utc_now) -> Peeked:
+def peek(study: StudySource, *, reason: str, root: str | Path | None = None, now: Clock = utc_now) -> Peeked:
     """Log a look at the runs that have ended, then describe them. Refused where a registered way to look is open."""
     from ablate.judge.interim import early_look, view
     from ablate.records.gather import gather, open_tables
@@ -83,7 +83,7 @@ def peek(study: StudySource, *, reason: str, root: Path | None = None, now: Cloc
 
 
 def record_look(
-    study: StudySource, *, reason: str, took_place: str, root: Path | None = None, now: Clock = utc_now
+    study: StudySource, *, reason: str, took_place: str, root: str | Path | None = None, now: Clock = utc_now
 ) -> Entry:
     """Put an early look into the ledger that took place before, and show nothing. Needs no records.
 

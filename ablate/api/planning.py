@@ -42,7 +42,7 @@ class PlannedRuns:
     """What the arms are and which runs come before theirs, of a component ablation or a tuned study."""
 
 
-def plan_runs(study: StudySource, *, root: Path | None = None) -> PlannedRuns:
+def plan_runs(study: StudySource, *, root: str | Path | None = None) -> PlannedRuns:
     """Every arm with its size and its budget."""
     from prereg.documents.designs import design_sentences, tuning
     from prereg.study.sizes import flops_per_token, parameters
@@ -69,7 +69,7 @@ def plan_at_scale(
     study: StudySource,
     target: str,
     *,
-    root: Path | None = None,
+    root: str | Path | None = None,
     numerics: Mapping[str, str | None] | None = None,
     vocabulary: int | None = None,
     mfu: float | None = None,

@@ -45,7 +45,7 @@ def reproduce(
     steps: int | None = None,
     within: float | None = None,
     keep: Path | None = None,
-    root: Path | None = None,
+    root: str | Path | None = None,
     onlooker: Callable[[Message], None] | None = None,
 ) -> Reproduction:
     """Train a recorded run, VARIANT/SEED, again and compare every repeatable metric at every step, and the weights.
@@ -221,7 +221,7 @@ def _require_elsewhere(context: StudyContext, keep: Path) -> None:
 def bundle(
     study: StudySource,
     *,
-    root: Path | None = None,
+    root: str | Path | None = None,
     out: Path | None = None,
     whole_ledger: bool = False,
     weights: bool = False,

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Registered = TypeVar("Registered")
 
 
-def design(study: StudySource, *, root: Path | None = None, pilot: str | None = None) -> ShownDesign:
+def design(study: StudySource, *, root: str | Path | None = None, pilot: str | None = None) -> ShownDesign:
     """Operating characteristics of a study's registered rule, by simulation: of a file, or of a study in memory.
 
     Raises `StudyError` for a study that this version cannot carry out, and for a `pilot` of a study without a file.
@@ -100,7 +100,7 @@ def preflight(context: StudyContext, *, accept_underpowered: str | None = None, 
 def register(
     study: StudySource,
     *,
-    root: Path | None = None,
+    root: str | Path | None = None,
     now: Clock = utc_now,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
@@ -131,7 +131,7 @@ def amend(
     study: StudySource,
     *,
     reason: str,
-    root: Path | None = None,
+    root: str | Path | None = None,
     now: Clock = utc_now,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
@@ -154,7 +154,7 @@ def amend(
     return _freeze(context, replace, now=now, accept_underpowered=accept_underpowered, pilot=pilot)
 
 
-def preview_amendment(study: StudySource, *, root: Path | None = None) -> Amendment:
+def preview_amendment(study: StudySource, *, root: str | Path | None = None) -> Amendment:
     """The amendment that `amend` would make now. Raises `RegistrationError` where nothing differs."""
     from prereg.registry.amendments import Amendment
     from prereg.registry.history import as_registered
@@ -212,7 +212,7 @@ def _freeze(
     return written
 
 
-def registrations(study: StudySource, root: Path | None = None) -> tuple[Entry, ...]:
+def registrations(study: StudySource, root: str | Path | None = None) -> tuple[Entry, ...]:
     """The ledger's entries that registered a study and amended it, oldest first."""
     from prereg.registry.ledger import Ledger
 
@@ -237,7 +237,7 @@ class Document:
     """Titles of the fields that are left to a person."""
 
 
-def export(study: StudySource, *, form: FormName, root: Path | None = None, as_json: bool = False) -> Document:
+def export(study: StudySource, *, form: FormName, root: str | Path | None = None, as_json: bool = False) -> Document:
     """Describe a registration, or an unregistered study as a draft. A study that changed since is refused."""
     from prereg.documents.forms import aspredicted, osf
     from prereg.documents.page import markdown, sections
@@ -256,6 +256,10 @@ def export(study: StudySource, *, form: FormName, root: Path | None = None, as_j
 
 def save(text: str, path: Path) -> None:
     """Write a document; a file that says something else is left alone, for it may hold a person's answers."""
+    if path.is_dir():
+        raise StudyFileError(
+            "a folder", required="the name of a file", fix=f"--out {path / 'document.md'}", where=Where(file=path)
+        )
     if path.exists() and (not path.is_file() or path.read_bytes() != text.encode()):
         raise StudyFileError(
             "this file is there already and says something else",
@@ -266,7 +270,7 @@ def save(text: str, path: Path) -> None:
     write_whole(path, text.encode())
 
 
-def _source(study: StudySource, root: Path | None) -> Source:
+def _source(study: StudySource, root: str | Path | None) -> Source:
     from prereg.documents.source import Source, registered_source
     from prereg.registry.registration import load_registration
 

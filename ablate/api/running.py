@@ -41,7 +41,7 @@ def run(
     study: StudySource,
     options: RunOptions = RunOptions(),  # noqa: B008
     *,
-    root: Path | None = None,
+    root: str | Path | None = None,
     watcher: Watcher | None = None,
     now: Clock = utc_now,
     accept_underpowered: str | None = None,
@@ -281,7 +281,7 @@ def import_runs(
     only: Sequence[str] = (),
     layout: TableLayout | None = None,
     run_pattern: str | None = None,
-    root: Path | None = None,
+    root: str | Path | None = None,
     now: Clock = utc_now,
 ) -> Imported:
     """Import runs of a source; bound to the registration, or exploratory. `layout` is that of a wide table.
@@ -355,7 +355,7 @@ def write_manifest(
     source: Path,
     *,
     layout: TableLayout | None = None,
-    root: Path | None = None,
+    root: str | Path | None = None,
     now: Clock = utc_now,
 ) -> Path:
     """Write a manifest.json next to a file of rows, in which the times of its runs are to be filled in.
@@ -376,7 +376,7 @@ def write_manifest(
     return place
 
 
-def mapping_template(study: StudySource, source: Path, *, root: Path | None = None) -> str:
+def mapping_template(study: StudySource, source: Path, *, root: str | Path | None = None) -> str:
     """A mapping for a wide table, as YAML to be checked and completed. Raises `EvidenceError` where it is none."""
     from ablate.records.tables import template
 

@@ -87,7 +87,7 @@ class StudyHealth(FrozenModel):
         return sum(run.state == state for run in self.runs)
 
 
-def status(study: StudySource, *, root: Path | None = None) -> StudyHealth:
+def status(study: StudySource, *, root: str | Path | None = None) -> StudyHealth:
     """How far a study has come, run by run: progress alone, never a result. Raises `StudyError`."""
     return read_status(open_study(study, root))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from prereg.errors import CorpusError, FieldPath, RunError, SpecError, UnsupportedError, Where, missing_gpt
+from prereg.errors import CorpusError, FieldPath, RunError, SpecError, StudyError, UnsupportedError, Where, missing_gpt
 from prereg.registry.paths import Root, is_device
 from prereg.study.analysis import Ceiling
 from prereg.study.command import ScriptPin
@@ -18,6 +18,7 @@ from prereg.study.sizes import Match
 from prereg.study.spec import Study
 from prereg.study.tokenizer_file import TokenizerJson, read_tokenizer
 from prereg.study.training import TokenizerFile
+from prereg.text import listed, moment, short
 
 if TYPE_CHECKING:
     from ablate.api.context import StudyContext
@@ -70,11 +71,42 @@ def require_program(study: Study, root: Root) -> None:
 
 
 def warnings_of(context: StudyContext, design: Design | None = None) -> tuple[DesignWarning, ...]:
-    """What is legal in a study and likely a mistake; powers are those of its `design`, where there is one."""
+    """What is legal in a study and likely a mistake; powers are those of its `design`, where there is one. First that
+    it was edited after its registration, if it was."""
     from ablate.judge.design.warnings import design_warnings
 
     tokens = validation_tokens(context.study, context.root) if context.study.trainer == "gpt" else None
-    return design_warnings(context.study, path=str(context.path), design=design, validation_tokens=tokens)
+    found = design_warnings(context.study, path=str(context.path), design=design, validation_tokens=tokens)
+    return (*_edited(context), *found)
+
+
+def _edited(context: StudyContext) -> Iterator[DesignWarning]:
+    """A warning where the file, its own checks or its trainer's code are not what was registered."""
+    from ablate.api.context import pin_code
+    from ablate.judge.design.warnings import DesignWarning
+    from prereg.registry.register import changes_since
+    from prereg.registry.registration import Pins, load_registration
+
+    try:
+        registered = load_registration(context.root, context.study.study)
+        if registered is None:
+            return
+        pins: Pins = registered
+        if context.study.trainer == "command":
+            scripts, data_files = pin_code(context)
+            pins = Pins(scripts=scripts, data_files=data_files)
+        changes = changes_since(registered, context.loaded, pins)
+    except StudyError:
+        return  # nothing differs, or what needs the registration says what is wrong with it
+    fields = [one.field for one in changes]
+    more = f" and {len(fields) - 3} more" if len(fields) > 3 else ""
+    yield DesignWarning(
+        "registration",
+        "",
+        f"registered as {short(registered.sha256)} on {moment(registered.registered_at)}, and now it differs in "
+        + (", ".join(fields[:3]) + more if more else listed(fields)),
+        f"ablate amend {context.path} --reason TEXT, or undo the change",
+    )
 
 
 def validation_tokens(study: Study, root: Root) -> int | None:
@@ -115,7 +147,7 @@ def require_supported(study: Study) -> None:
     A lock from before one of these refusals still loads; what the judge makes of it is in the findings.
     """
     _require_sound_test(study)
-    _require_names_of_files(study)
+    require_names_of_files(study)
     for field, wanted, what, instead in _missing_parts(study):
         if wanted:
             raise UnsupportedError(
@@ -186,7 +218,7 @@ def require_vocabulary(study: Study, found: int, whose: str = "the corpus") -> N
         )
 
 
-def _require_names_of_files(study: Study) -> None:
+def require_names_of_files(study: Study) -> None:
     """Refuse names that cannot be a folder's everywhere: a bundle could not be unpacked, and is never written."""
     for field, name in ((("study",), study.study), *((("variants",), arm) for arm in study.arms)):
         if is_device(name):

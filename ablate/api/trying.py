@@ -23,7 +23,7 @@ FEWEST_SEEDS_FOR_SD = 3
 def try_out(
     study: StudySource,
     *,
-    root: Path | None = None,
+    root: str | Path | None = None,
     seeds: int = 1,
     limit_s: float = LIMIT_S,
     replaced: Sequence[str] = (),

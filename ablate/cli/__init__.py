@@ -11,14 +11,16 @@ import re
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, TextIO, cast
 
 import typer
 from typer.core import TyperGroup
 
 from ablate.cli import corpora, proof, records, registering, reports, runs, studies
-from ablate.cli.options import Exit
+from ablate.cli.options import Exit, Patient, put_error
 from prereg.errors import StudyError, missing_gpt, missing_posix
 from prereg.escape import visible
 from prereg.registry.disk import NO_ROOM
@@ -143,6 +145,19 @@ def _first(error: BaseException) -> BaseException:
 def main() -> None:
     """The command `ablate`."""
     signal.signal(signal.SIGTERM, _interrupt)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    out, err = Patient(sys.stdout), Patient(sys.stderr)
+    with redirect_stdout(cast("TextIO", out)), redirect_stderr(cast("TextIO", err)):
+        try:
+            _main()
+        finally:
+            out.flush()
+            err.flush()
+
+
+def _main() -> None:
     for other in _foreign():
         name = other.split()[0]
         said = f"warning: {other} is another project, which installs the import name '{name}' too: pip uninstall {name}"
@@ -150,24 +165,20 @@ def main() -> None:
     try:
         application(*sys.argv[1:2])()
     except StudyError as error:
-        print(f"error: {error.text()}", file=sys.stderr)
+        put_error(error)
         sys.exit(Exit.MISTAKE)
     except (KeyboardInterrupt, SystemExit) as ended:
-        # typer makes an exit of an interrupt.
-        if not isinstance(_first(ended), KeyboardInterrupt):
+        # typer makes an exit of an interrupt, and of Ctrl-D where it was asked for an answer.
+        if not isinstance(_first(ended), (KeyboardInterrupt, EOFError)):
             raise
         print("interrupted: nothing sealed was lost; repeat the command to go on", file=sys.stderr)
         sys.exit(Exit.INTERRUPTED)
-    except BrokenPipeError:
-        sys.exit(Exit.OK)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
-        print(visible(f"error: {place}{error.strerror or error}"), file=sys.stderr)
         full = error.errno in NO_ROOM
         needed = "a disk with room" if full else "files and folders that can be read and written"
         fix = "free space" if full else "check the path and fix its permissions"
-        print(f"  required: {needed}", file=sys.stderr)
-        print(f"  try:      {fix}, then retry", file=sys.stderr)
+        put_error(StudyError(f"{place}{error.strerror or error}", required=needed, fix=f"{fix}, then retry"))
         sys.exit(Exit.MISTAKE)
     except ModuleNotFoundError as error:
         if error.name == "resource":
@@ -176,7 +187,7 @@ def main() -> None:
             missing = missing_gpt(error.name)
         else:
             _admit_bug()
-        print(f"error: {missing.text()}", file=sys.stderr)
+        put_error(missing)
         sys.exit(Exit.MISTAKE)
     except Exception:
         _admit_bug()

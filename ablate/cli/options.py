@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Self, TypeVar
+from textwrap import fill
+from typing import TYPE_CHECKING, Annotated, Any, Self, TextIO, TypeVar
 
 import typer
 
-from prereg.errors import RegistrationError
+from prereg.errors import RegistrationError, StudyError
 from prereg.escape import json_visible, visible
 
 if TYPE_CHECKING:
@@ -98,17 +101,42 @@ Mirrors = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 
 
+class Patient:
+    """A standard stream whose reader may leave early (`ablate run STUDY | head`): the command still does all that it
+    does, and its exit code says how that ended."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.stream = stream
+        self.left = False
+        """Whether the reader has left."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+    def write(self, text: str) -> int:
+        """All of the text is taken, whether anybody reads it or not."""
+        try:
+            self.stream.write(text)
+        except BrokenPipeError:
+            self._forget_reader()
+        return len(text)
+
+    def flush(self) -> None:
+        """Hand on what was written."""
+        try:
+            self.stream.flush()
+        except BrokenPipeError:
+            self._forget_reader()
+
+    def _forget_reader(self) -> None:
+        self.left = True
+        os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
+
+
 def console() -> Console:
     from rich.console import Console
 
-    class Patient(Console):
-        """A reader may leave early (`ablate decide STUDY | head`); the exit code still tells the verdict."""
-
-        def on_broken_pipe(self) -> None:
-            self.quiet = True
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-    return Patient(highlight=False)
+    return Console(highlight=False)
 
 
 def show(*sections: Section) -> None:
@@ -146,6 +174,28 @@ def put_note(line: str) -> None:
     print(visible(line), file=sys.stderr)
 
 
+def put_error(error: StudyError) -> None:
+    """A mistake on standard error. On a terminal its words are broken at the terminal's width, but no path and, but for
+    a list of names, nothing to type: what is copied from there must be whole. Elsewhere each part is one line."""
+    text = f"error: {error.text()}"
+    if not sys.stderr.isatty():
+        print(text, file=sys.stderr)
+        return
+    try:
+        width = os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):
+        width = 0
+    for head in {f"error: {one.where}" for one in (error, *error.others)}:
+        text = text.replace(head, head.replace(" ", "\0") if head != "error: " else head)
+    broken = partial(
+        fill, width=width or shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False
+    )
+    for line in text.split("\n"):
+        words = line.startswith(("error:", "  required:", "  try:      use one of:"))
+        shown = broken(line, subsequent_indent=" " * (7 if line[0] == "e" else 12)) if words else line
+        print(shown.replace("\0", " "), file=sys.stderr)
+
+
 def put_document(text: str) -> None:
     """A text of several lines, which ends its own last line."""
     print(visible(text, lines=True), end="")
@@ -153,7 +203,7 @@ def put_document(text: str) -> None:
 
 def put_json(text: str) -> None:
     """JSON that says the same and shows every character."""
-    print(json_visible(text))
+    print(json_visible(text, sys.stdout.encoding))
 
 
 def confirm_amendment(study: Path) -> None:

@@ -71,6 +71,8 @@ def import_records(
         layout = _mapped(mapping, layout)
     if manifest:
         place = api.write_manifest(study, Path(source), layout=layout, root=root)
+        if as_json:
+            return put_json(json.dumps({"wrote": str(place)}))
         again = f"ablate import {study} {place.parent} --note TEXT"
         return put(f"wrote {place}", f"next:  fill in started_at and ended_at of every run, then {again}")
     done = api.import_runs(

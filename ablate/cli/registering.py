@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import nullcontext, redirect_stdout
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -139,12 +141,13 @@ def amend(
         return put_json(preview.model_dump_json(indent=2))
     reach = affected(changed, [preview])
     asks = not yes and bool(reach.hypotheses or reach.arms or reach.verdict)
-    if dry_run or asks:
-        show(amendment_section(changed, (), preview))
+    with redirect_stdout(sys.stderr) if as_json else nullcontext():
+        if dry_run or asks:
+            show(amendment_section(changed, (), preview))
+        if asks and not dry_run:
+            confirm_amendment(study)
     if dry_run:
         return None
-    if asks:
-        confirm_amendment(study)
     registration, entry = api.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
     if as_json:
         return put_json(entry.model_dump_json(indent=2))
@@ -172,13 +175,15 @@ def export(
     Example:  ablate export studies/embnorm.yaml --as osf --out osf.md
     """
     document = api.export(study, form=form.value, root=root, as_json=as_json)
+    if out is None and as_json:
+        return put_json(document.text.rstrip())
     if out is None:
-        put_document(document.text)
-        return
+        return put_document(document.text)
     api.save(document.text, out)
     put(f"wrote {out}" + (", a DRAFT: the study is not registered" if document.draft else ""))
     for title in document.blanks:
         put(f"left to you: {title}")
+    return None
 
 
 def seal(

@@ -123,19 +123,8 @@ def run(
         submitted = api.submit(study, options, flags=flags, root=root, pilot=pilot, accept_underpowered=accept)
         if submitted.job is not None:
             return _report_submitted(study, submitted, as_json=as_json)
-    if on == "ray":
-        ran = api.run_on_ray(
-            study,
-            options,
-            watcher=_watcher(as_json),
-            tasks=tasks,
-            address=address,
-            root=root,
-            pilot=pilot,
-            accept_underpowered=accept,
-        )
-        return _report_run(study, ran, as_json=as_json)
-    done = api.run(
+    make = partial(api.run_on_ray, tasks=tasks, address=address) if on == "ray" else api.run
+    done = make(
         study,
         options,
         root=root,
@@ -190,7 +179,7 @@ def watch(
     shown = screen.is_terminal and not as_json
     live = Live(console=screen, auto_refresh=False, transient=True) if shown else nullcontext()
     with live:
-        while seen.health.active:
+        while seen.health.active and not getattr(sys.stdout, "left", False):
             if as_json:
                 put_json(seen.model_dump_json())
             if isinstance(live, Live):

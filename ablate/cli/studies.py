@@ -18,8 +18,8 @@ from ablate.cli.options import (
     RootFolder,
     StudyFile,
     put,
+    put_error,
     put_json,
-    put_note,
     show,
     show_or_json,
     show_warnings,
@@ -60,8 +60,7 @@ def check(
             context, _, _, notes, warnings = _checked(path, root)
         except StudyError as error:
             n_wrong += 1
-            for line in f"error: {error.text()}".splitlines():
-                put_note(line)
+            put_error(error)
             continue
         found.append(study_summary.study_json(context.study, notes, warnings))
         if not as_json:

@@ -103,8 +103,8 @@ def _fill(path: Path, data: bytes, *, durable: bool) -> None:
 
 
 def _named(error: OSError, path: Path) -> OSError:
-    """The same error with the file's name: a write that fails carries none."""
-    return OSError(error.errno, error.strerror, str(path)) if error.filename is None and error.errno else error
+    """The same error with the file's name: a write that fails carries none, or that of a temporary file."""
+    return OSError(error.errno, error.strerror, str(path)) if error.errno else error
 
 
 def move(source: Path, target: Path) -> None:

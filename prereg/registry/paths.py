@@ -32,9 +32,10 @@ class Root:
     """Another root to read runs from: where committed evidence has been unpacked, because no run is here."""
 
     @classmethod
-    def find(cls, study_file: Path, given: Path | None = None) -> Root:
+    def find(cls, study_file: Path, given: str | Path | None = None) -> Root:
         """The root of a study: the one given, else the nearest folder above the file that holds `studies/`."""
         if given is not None:
+            given = Path(given)
             if not (given / "studies").is_dir():
                 raise StudyFileError(
                     f"--root {given} holds no folder named 'studies'",
@@ -54,10 +55,10 @@ class Root:
         )
 
     @classmethod
-    def around(cls, folder: Path, given: Path | None = None) -> Root:
+    def around(cls, folder: Path, given: str | Path | None = None) -> Root:
         """The root for a verb that names no study: the one given, else the nearest folder upward with `studies/`."""
         if given is not None:
-            return cls.find(given, given)
+            return cls.find(Path(given), given)
         resolved = folder.resolve()
         for place in (resolved, *resolved.parents):
             if (place / "studies").is_dir():

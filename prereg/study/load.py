@@ -45,7 +45,7 @@ class Loaded:
         return line_of(path, self.lines)
 
 
-def load_study(path: Path, root: Path | None = None) -> Loaded:
+def load_study(path: Path, root: str | Path | None = None) -> Loaded:
     """Read a study file. Raises a child of `StudyError` placed at file, line and field.
 
     The task pack of claims `per: task` is looked for from the root, which is that of the file where none is given.
@@ -136,7 +136,7 @@ def _with_fresh_seeds(document: dict[str, JsonValue], path: Path) -> dict[str, J
 
 
 def _with_claims_per_task(
-    document: dict[str, JsonValue], path: Path, root: Path | None, lines: Lines
+    document: dict[str, JsonValue], path: Path, root: str | Path | None, lines: Lines
 ) -> dict[str, JsonValue]:
     """The document with claims `per: task` written out, each on the line that it is written from: over the tasks of the
     pack that lies here, else over those of the study's own lock."""

@@ -254,8 +254,8 @@ class Study(StudyFields):
         return self.hypotheses[name].role == "exploratory"
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """A copy with fields replaced and every promise checked again; nothing cached is carried over."""
-        assert not deep, "a study is frozen: a deep copy is the study itself"
+        """A copy with fields replaced and every promise checked again; nothing cached is carried over. A study is
+        frozen, so `deep` changes nothing."""
         return type(self).model_validate(
             {name: getattr(self, name) for name in type(self).model_fields} | dict(update or {})
         )

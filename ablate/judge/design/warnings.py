@@ -40,7 +40,7 @@ tests/test_design_warnings.py compares them with reports/bench/error-rates.json.
 
 Power = tuple[float, str, int]
 """A power, how it was found, and seeds for .80: 0 where they are not known."""
-Kind = Literal["direction", "power", "resolution", "seeds", "correlation"]
+Kind = Literal["registration", "direction", "power", "resolution", "seeds", "correlation"]
 
 
 @dataclass(frozen=True)

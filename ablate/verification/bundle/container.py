@@ -99,7 +99,7 @@ def opened(path: Path) -> Iterator[Opened]:
             fix="ablate bundle STUDY writes one",
             where=Where(file=path),
         )
-    with nullcontext() if path.is_dir() else path.open("rb") as stream:
+    with nullcontext() if path.is_dir() else open_regular(path) as stream:
         if stream is not None and stream.read(len(LOCAL_MARK)) != LOCAL_MARK:
             raise _not_a_bundle(path)
         yield Opened(path, stream)

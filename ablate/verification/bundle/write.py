@@ -272,6 +272,13 @@ def write_bundle(
     Where another file is there, `replace` says to replace it; else it is kept, and `StudyFileError` raised.
     """
     study = registration.study.study
+    if target.is_dir() or not target.absolute().parent.is_dir():
+        raise StudyFileError(
+            "a folder" if target.is_dir() else "its folder is not there",
+            required="the name of a file in a folder that is there",
+            fix=f"--out {target / (study + SUFFIX) if target.is_dir() else study + SUFFIX}",
+            where=Where(file=target),
+        )
     sources, left_out, ledger = gathered(root, registration, whole_ledger=whole_ledger, weights=weights)
     held = {source.name: source.content for source in sources}
     page, verdict = (held.get(f"reports/{study}/{name}") for name in GUIDED)
