@@ -20,6 +20,13 @@ DEFAULT = "gpt"
 SCHEMA = "study.schema.json"
 _FOLDER = files("ablate") / "templates"
 _SCRIPT, _TABLE = "train.py", "results.csv"
+_IGNORED = """# What ablate makes again, or hands on as a bundle. Commit studies/ and reports/.
+runs/
+try/
+corpora/
+cache/
+tokenizers/
+"""
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ def templates() -> dict[str, str]:
 def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: Path | None = None) -> Created:
     """Write `studies/NAME.yaml` from a template, with the script or table that it needs, and the schema for editors.
 
-    The root is the one given, else the nearest folder upward that holds `studies/`, else the current folder. Raises
+    Also `data/.gitignore`, which keeps runs and corpora out of git, unless a .gitignore for data/ is there. The root is the one given, else the nearest folder upward that holds `studies/`, else the current folder. Raises
     `StudyError` for an unknown template, for a name or title that makes no study, and where a file would be replaced;
     nothing is written then.
     """
@@ -73,7 +80,8 @@ def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: P
         path.parent.mkdir(parents=True, exist_ok=True)
         create_whole(path, data)
     _write_schema(home / "studies" / SCHEMA)
-    return Created(tuple(parts), _next_steps(template, study))
+    ignored = _ignore_data(home)
+    return Created((*parts, *ignored), _next_steps(template, study))
 
 
 def _home(root: Path | None) -> Path:
@@ -103,6 +111,16 @@ def _rendered(name: str, template: str, title: str | None) -> str:
         raise field_error(("study",), f"'{name}'", "a name: letters, digits and underscores, beginning with a letter")
     study_from_document(document | ({"seeds": [1, 2, 3, 4, 5, 6, 7, 8]} if isinstance(document["seeds"], str) else {}))
     return text
+
+
+def _ignore_data(home: Path) -> tuple[Path, ...]:
+    """The .gitignore written for data/; none where the user has one, there or a line for data/ in the root's."""
+    path, above = home / "data" / ".gitignore", home / ".gitignore"
+    lines = above.read_text(encoding="utf-8", errors="replace").splitlines() if above.is_file() else []
+    if path.exists() or any(re.match(r"/?data\b", line) for line in lines):
+        return ()
+    path.parent.mkdir(exist_ok=True)
+    return (path,) if create_whole(path, _IGNORED.encode()) else ()
 
 
 def _write_schema(path: Path) -> None:
