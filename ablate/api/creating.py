@@ -52,7 +52,8 @@ def templates() -> dict[str, str]:
 def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: Path | None = None) -> Created:
     """Write `studies/NAME.yaml` from a template, with the script or table that it needs, and the schema for editors.
 
-    Also `data/.gitignore`, which keeps runs and corpora out of git, unless a .gitignore for data/ is there. The root is the one given, else the nearest folder upward that holds `studies/`, else the current folder. Raises
+    Also `data/.gitignore`, which keeps runs and corpora out of git, unless one is there. The
+    root is the one given, else the nearest folder upward that holds `studies/`, else the current folder. Raises
     `StudyError` for an unknown template, for a name or title that makes no study, and where a file would be replaced;
     nothing is written then.
     """

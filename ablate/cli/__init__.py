@@ -18,7 +18,7 @@ import typer
 from typer.core import TyperGroup
 
 from ablate.cli import corpora, proof, records, registering, reports, runs, studies
-from ablate.cli.options import Exit
+from ablate.cli.options import Exit, put_error
 from prereg.errors import StudyError, missing_gpt, missing_posix
 from prereg.escape import visible
 from prereg.registry.disk import NO_ROOM
@@ -141,7 +141,7 @@ def main() -> None:
     try:
         app()
     except StudyError as error:
-        print(f"error: {error.text()}", file=sys.stderr)
+        put_error(error)
         sys.exit(Exit.MISTAKE)
     except (KeyboardInterrupt, SystemExit) as ended:
         # typer makes an exit of an interrupt.
@@ -167,7 +167,7 @@ def main() -> None:
             missing = missing_gpt(error.name)
         else:
             _admit_bug()
-        print(f"error: {missing.text()}", file=sys.stderr)
+        put_error(missing)
         sys.exit(Exit.MISTAKE)
     except Exception:
         _admit_bug()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Self, TypeVar
 
 import typer
 
-from prereg.errors import RegistrationError
+from prereg.errors import RegistrationError, StudyError
 from prereg.escape import json_visible, visible
 
 if TYPE_CHECKING:
@@ -144,6 +146,20 @@ def put(*lines: str) -> None:
 def put_note(line: str) -> None:
     """A line of words on standard error, next to what a verb answers."""
     print(visible(line), file=sys.stderr)
+
+
+def put_error(error: StudyError) -> None:
+    """An error on standard error: wrapped on a terminal, but for what is to be copied from it or counts columns."""
+    lines = f"error: {error.text()}".splitlines()
+    if sys.stderr.isatty():
+        width = shutil.get_terminal_size().columns
+        lines = [line if line.startswith(("  try:", "    ")) else _wrapped(line, width) for line in lines]
+    print("\n".join(lines), file=sys.stderr)
+
+
+def _wrapped(line: str, width: int) -> str:
+    indent = " " * (12 if line.startswith("  required: ") else 2)
+    return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def put_document(text: str) -> None:

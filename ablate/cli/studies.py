@@ -18,8 +18,8 @@ from ablate.cli.options import (
     RootFolder,
     StudyFile,
     put,
+    put_error,
     put_json,
-    put_note,
     show,
     show_or_json,
     show_warnings,
@@ -60,8 +60,7 @@ def check(
             context, _, _, notes, warnings = _checked(path, root)
         except StudyError as error:
             n_wrong += 1
-            for line in f"error: {error.text()}".splitlines():
-                put_note(line)
+            put_error(error)
             continue
         found.append(study_summary.study_json(context.study, notes, warnings))
         if not as_json:
@@ -126,9 +125,9 @@ def new(
 ) -> None:
     """Write a new study from a template.
 
-    Writes studies/NAME.yaml, which passes check and design and runs as it is, and a script or a table where the
-    template needs one; data/.gitignore, unless there is one. Replaces nothing. Templates: gpt, command, components, factorial, gate, huggingface, import,
-    sequential, target, tuned, unpaired.
+    Writes studies/NAME.yaml, which passes check and design and runs as it is, a script or a table where the template
+    needs one, and data/.gitignore unless one is there. Replaces nothing. Templates: gpt, command, components,
+    factorial, gate, huggingface, import, sequential, target, tuned, unpaired.
 
     Example:  ablate new my_study --template command
     """
