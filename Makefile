@@ -15,6 +15,7 @@ help: ## Show this list
 	$(PYTHON) -m venv .venv
 
 .venv/.installed: pyproject.toml constraints.txt | .venv/bin/python
+	@echo "installing ablate and torch into .venv: minutes, and gigabytes unless 'make cpu' ran before (README.md, Install)"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[gpt]'
 	@touch $@
 

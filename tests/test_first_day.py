@@ -44,6 +44,9 @@ CURES: dict[str, tuple[tuple[str, str], ...]] = {
     "a number of seeds": (("seeds: [1, 2, 3, 4, 5]", "seeds: 5"),),
     "a margin with a unit": (("smallest: 0.01 ", "smallest: 0.01 nats "),),
     "a claim with a unit": (("by at least 0.05\n", "by at least 0.05 nats\n"),),
+    "a verb that says no direction": (("fast lowers val/loss by at least 0.05", "fast improves val/loss by 0.05"),),
+    "a margin without 'at least'": (("fast lowers val/loss by at least 0.05", "fast lowers val/loss by 0.05"),),
+    "a field of another block": (("baseline: slow", "baseline: slow\nalpha: 0.01"),),
     "another verb": (("claim: fast lowers", "claim: fast reduces"),),
     "the same hypothesis twice": (("\n  no_harm: ", "\n  faster_learning: "),),
     "an unknown question": (("and stable(fast)", "and better(fast)"),),
@@ -76,7 +79,7 @@ def test_each_mistake_is_found_by_check_and_says_what_to_type(
         code = ablate(monkeypatch, "check", "studies/mine.yaml")
         out, err = capsys.readouterr()
         if what == "a claim turned round":
-            out = out[out.index("Warning: 'adopt") : out.index("Warning: correlation")]
+            out = out[out.index("Warning: 'adopt") :]
         assert (code, bool(err)) == ((0, False) if what == "a claim turned round" else (2, True)), (what, out, err)
         said.append(f"# {what}\n{err or out}")
     assert_snapshot("first-day.txt", "\n".join(said))

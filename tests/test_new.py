@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -127,6 +128,33 @@ def test_a_name_that_something_else_has_is_found_before_anything_is_written(empt
         with pytest.raises(StudyError, match="exists already"):
             api.new(name, "command")
     assert {path.name for path in studies.iterdir()} == {"blocked", "dangling.yaml"}
+
+
+def test_git_shows_what_is_to_be_committed_and_no_run(empty: Path) -> None:
+    api.new("mine", "command")
+    for made in ("data/runs/mine/run.json", "data/try/mine/run.json", "data/corpora/toy.txt", "data/corpus.txt"):
+        (empty / made).parent.mkdir(parents=True, exist_ok=True)
+        (empty / made).write_text("x")
+    subprocess.run(["git", "init", "--quiet", "."], check=True)
+    shown = subprocess.run(
+        ["git", "ls-files", "--others", "--exclude-standard"], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert set(shown) == {
+        "data/.gitignore",
+        "data/corpus.txt",
+        "studies/mine.yaml",
+        "studies/mine/train.py",
+        "studies/study.schema.json",
+    }
+
+
+@pytest.mark.parametrize(("own", "expected"), [("data/.gitignore", "mine\n"), (".gitignore", "*.pt\n/data/\n")])
+def test_a_gitignore_of_the_user_is_kept(own: str, expected: str, empty: Path) -> None:
+    (empty / "data").mkdir()
+    (empty / own).write_text(expected)
+    made = api.new("mine")
+    assert (empty / own).read_text() == expected and made.files == (made.study,)
+    assert [path.name for path in empty.rglob(".gitignore")] == [".gitignore"]
 
 
 def test_where_there_is_no_study_the_command_that_writes_one_is_named(empty: Path) -> None:

@@ -40,6 +40,13 @@ def test_time_left_is_unknown_before_there_is_a_speed_to_go_by() -> None:
     assert tally(300).line().startswith("1/4 runs done, 1 running, 0 failed, 30.0 steps/s, ")
 
 
+def test_a_trainer_without_planned_steps_is_timed_by_its_runs() -> None:
+    began = time.monotonic() - 30.0
+    shown = Tally(planned=10, steps_planned=0, sealed=4, failed=1, ended_before=2, started=began)
+    assert shown.seconds_left == pytest.approx(5 * 10.0, abs=0.5)
+    assert Tally(planned=10, steps_planned=0, sealed=2, ended_before=2, started=began).seconds_left is None
+
+
 def test_a_failed_run_is_told_at_once_with_its_error() -> None:
     stream = StringIO()
     PlainWatcher(stream).ended("s/1/a/1", Message(event="ended", run_id="s/1/a/1", status="failed", error="no memory"))

@@ -50,7 +50,9 @@ def linked(folder: Path, wheel: Path, *extras: str) -> Path:
 
 def check_installed(program: Path) -> None:
     """Raises `CalledProcessError` where `pip check` finds a requirement of that environment that is not met."""
-    subprocess.run([*PIP, "--python", program.parent / "python", "check"], check=True)
+    python = program.parent / "python"
+    own = (python.parent / "pip").exists()  # the pip of one Python can fail under a newer one
+    subprocess.run([python, *PIP[1:], "check"] if own else [*PIP, "--python", python, "check"], check=True)
 
 
 def call(ablate: Path, folder: Path, *words: str, code: int = 0) -> str:

@@ -21,6 +21,13 @@ DEFAULT = "gpt"
 SCHEMA = "study.schema.json"
 _FOLDER = files("ablate") / "templates"
 _SCRIPT, _TABLE = "train.py", "results.csv"
+_IGNORED = """# What ablate makes again, or hands on as a bundle. Commit studies/ and reports/.
+runs/
+try/
+corpora/
+cache/
+tokenizers/
+"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,8 @@ def templates() -> dict[str, str]:
 def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: str | Path | None = None) -> Created:
     """Write `studies/NAME.yaml` from a template, with the script or table that it needs, and the schema for editors.
 
-    The root is the one given, else the nearest folder upward that holds `studies/`, else the current folder. Raises
+    Also `data/.gitignore`, which keeps runs and corpora out of git, unless one is there. The
+    root is the one given, else the nearest folder upward that holds `studies/`, else the current folder. Raises
     `StudyError` for an unknown template, for a name or title that makes no study, and where a file would be replaced;
     nothing is written then.
     """
@@ -76,7 +84,8 @@ def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: s
         path.parent.mkdir(parents=True, exist_ok=True)
         create_whole(path, data)
     _write_schema(home / "studies" / SCHEMA)
-    return Created(tuple(parts), _next_steps(template, study))
+    ignored = _ignore_data(home)
+    return Created((*parts, *ignored), _next_steps(template, study))
 
 
 def _home(root: str | Path | None) -> Path:
@@ -115,6 +124,16 @@ def _rendered(name: str, template: str, title: str | None) -> str:
         )
     )
     return text
+
+
+def _ignore_data(home: Path) -> tuple[Path, ...]:
+    """The .gitignore written for data/; none where the user has one, there or a line for data/ in the root's."""
+    path, above = home / "data" / ".gitignore", home / ".gitignore"
+    lines = above.read_text(encoding="utf-8", errors="replace").splitlines() if above.is_file() else []
+    if path.exists() or any(re.match(r"/?data\b", line) for line in lines):
+        return ()
+    path.parent.mkdir(exist_ok=True)
+    return (path,) if create_whole(path, _IGNORED.encode()) else ()
 
 
 def _write_schema(path: Path) -> None:

@@ -125,9 +125,9 @@ def new(
 ) -> None:
     """Write a new study from a template.
 
-    Writes studies/NAME.yaml, which passes check and design and runs as it is, and a script or a table where the
-    template needs one. Replaces nothing. Templates: gpt, command, components, factorial, gate, huggingface, import,
-    sequential, target, tuned, unpaired.
+    Writes studies/NAME.yaml, which passes check and design and runs as it is, a script or a table where the template
+    needs one, and data/.gitignore unless one is there. Replaces nothing. Templates: gpt, command, components,
+    factorial, gate, huggingface, import, sequential, target, tuned, unpaired.
 
     Example:  ablate new my_study --template command
     """
@@ -140,7 +140,8 @@ def new(
     made = api.new(name, template or next(iter(known)), title=title, root=root)
     if as_json:
         return put_json(json.dumps({"files": [str(path) for path in made.files], "next": made.next}, indent=2))
-    put(*(f"wrote {path}" for path in made.files))
+    ignored = "   (keeps runs and corpora out of git)"
+    put(*(f"wrote {path}{ignored if path.name == '.gitignore' else ''}" for path in made.files))
     put(*(f"{'next:' if not number else '     '}  {command}" for number, command in enumerate(made.next)))
     return None
 

@@ -125,7 +125,7 @@ def _run(
     slots = options.slots or slots_of(registration.study, machine)
     known = sealed_in_ledger(ledger, registration.sha256)
     waiting = _waiting(scheduler, specs, known)
-    tally.steps_before = tally.steps_done
+    tally.steps_before, tally.ended_before = tally.steps_done, tally.sealed + tally.failed
     scheduler.pending.extend(_jobs(root, registration, machine, waiting))
     interrupted = False
     decided = [e for e in ledger.entries() if e.event == "decided" and e.registration == registration.sha256]

@@ -34,6 +34,7 @@ class Tally:
     failed: int = 0
     steps_done: int = 0
     steps_before: int = 0
+    ended_before: int = 0
     has_tasks: bool = False
     """Whether tasks are evaluated once runs are trained."""
     running: dict[str, Message] = field(default_factory=dict)
@@ -65,10 +66,16 @@ class Tally:
     def seconds_left(self) -> float | None:
         """At the speed so far; none before a fiftieth of this call's work has shown what the speed is.
 
+        A trainer that plans no number of steps is timed by its runs that have ended.
+
         The time of tasks is known from the first run that evaluates them, and counted from then on: before, this is the
         time left for training alone.
         """
         taken, wanted = self.steps - self.steps_before, self.steps_planned - self.steps_before
+        ended = self.sealed + self.failed
+        if not self.steps_planned and ended > self.ended_before:
+            each_s = (time.monotonic() - self.started) / (ended - self.ended_before)
+            return (self.planned - ended) * each_s
         if not taken * 50 >= wanted > 0:
             return None
         each = self._tasks_s
@@ -244,7 +251,7 @@ class LiveWatcher:
                 falls,
                 Text(visible(doing(message))),
             )
-        return Group(Text(tally.line()), table)
+        return Group(Text(tally.line()), *([table] if tally.running else ()))
 
 
 def clock(seconds: float) -> str:

@@ -33,10 +33,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from math import inf, log1p
 from typing import Literal, get_args
 
-from prereg.errors import ClaimError, nearest
+from prereg.errors import ClaimError
 from prereg.metrics.catalogue import Better
 from prereg.study.designs.sides import Side, Trend, read_side, words_of
 from prereg.text import compact, side
@@ -171,10 +172,11 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
         )
     verb, *rest = rest
     if verb not in VERBS:
+        close = _SYNONYMS.get(verb) or next(iter(get_close_matches(verb, VERBS, n=1, cutoff=0.5)), None)
         raise ClaimError(
             f"'{verb}' is not a verb of the claim language",
             required="one of " + ", ".join(VERBS),
-            fix=f"did you mean '{_SYNONYMS[verb]}'?" if verb in _SYNONYMS else nearest(verb, VERBS),
+            fix=f"did you mean '{close}'?" if close else "claim: layernorm lowers val/loss by at least 0.02",
         )
     if not rest:
         raise ClaimError(
@@ -308,11 +310,14 @@ def _margin(verb: str, rest: list[str], text: str) -> tuple[float | None, float 
     if percent is not None and 0.0 < percent < (100.0 if verb == "lowers" else inf):
         least = log_margin(percent, falls=verb == "lowers")
     if least is None or not 0.0 < least < inf:
+        meant = f"by {rest[1]}" if len(rest) == 2 and (_number(rest[1]) or percent_of(rest[1])) else ""
         raise ClaimError(
             f"'{' '.join(rest[:4])}' in claim '{text}' is not a least effect",
             required="'by at least' and a number above zero, in the metric's own unit on the claim's scale; or a "
             "percentage above zero, and below 100% for a fall",
-            fix="claim: layernorm lowers val/loss by at least 0.02",
+            fix=f"claim: {text.replace(meant, f'by at least {rest[1]}')}"
+            if meant
+            else "claim: layernorm lowers val/loss by at least 0.02",
         )
     if verb not in ("lowers", "raises"):
         raise ClaimError(

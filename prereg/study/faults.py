@@ -16,8 +16,9 @@ from typing import Any, TypeVar, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from prereg.errors import FieldPath, SpecError, StudyFileError, Where, nearest
+from prereg.errors import ClaimError, FieldPath, SpecError, StudyFileError, Where, nearest
 from prereg.frozen import field_texts
+from prereg.study.claim import parse_claim
 
 Fault = dict[str, Any]
 
@@ -82,14 +83,17 @@ def _error(chosen: Fault, faults: Sequence[Fault], document: Any, *, model: type
     path = _path(chosen, document)
     if chosen["type"] == "extra_forbidden":
         known = fields_at(model, path[:-1])
+        below = [one for one in known if path[-1] in fields_at(model, (*path[:-1], one))]
         return SpecError(
             f"unknown field '{path[-1]}'",
             required=f"a field of {form}",
-            fix=nearest(str(path[-1]), known),
+            fix=f"{below[0]}: {{{path[-1]}: ...}}" if len(below) == 1 else nearest(str(path[-1]), known),
             where=Where(field=path),
         )
     if chosen["type"] == "missing":
         last = path[-1]
+        if last == "smallest":
+            return _no_smallest(path, chosen["input"])
         absent = f"'{last}' is missing" if isinstance(last, str) else f"item {last + 1} of the list is missing"
         return SpecError(absent, required=_documented(model, path), where=Where(field=path))
     required, fix = _required(chosen)
@@ -106,6 +110,24 @@ def _error(chosen: Fault, faults: Sequence[Fault], document: Any, *, model: type
         if words and required and words not in required:
             required += f"; or {words}"
     return SpecError(_found(chosen), required=required, fix=fix, where=Where(field=path))
+
+
+def _no_smallest(path: FieldPath, hypothesis: Any) -> SpecError:
+    """What is wrong with a claim that was to say it; that it is missing, where nothing is."""
+    claim = hypothesis.get("claim")
+    by = ""
+    if isinstance(claim, str):
+        try:
+            verb = parse_claim(claim, baseline="baseline").plain_verb
+        except ClaimError as error:
+            return error.at(field=(*path[:-1], "claim"))
+        by = "; or, in the claim, by at least D" if verb in ("lowers", "raises") else ""
+    return SpecError(
+        "'smallest' is missing",
+        required="the smallest difference that matters, in the metric's own unit",
+        fix=f"smallest: D, with your number for D{by}",
+        where=Where(field=path),
+    )
 
 
 _LEVELS = "two spaces for each level"

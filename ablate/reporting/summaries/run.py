@@ -254,12 +254,15 @@ def _trial(trial: Trial) -> Iterator[Block]:
             f"another, about {trial.bytes_in_all / 2**20:,.1f} MiB on disk."
         )
     n = len({run.seed for run in trial.runs})
-    for metric, belief in trial.assume.items():
-        values = f"{metric}: {{sd: {belief['sd']:.2g}, correlation: {belief['correlation']:.2g}}}"
-        yield Paragraph(f"To plan with, from {n} seeds: assume: {{metrics: {{{values}}}}}")
+    beliefs = [
+        f"{metric}: {{sd: {belief['sd']:.2g}, correlation: {belief['correlation']:.2g}}}"
+        for metric, belief in trial.assume.items()
+    ]
+    values = [f"metrics: {{{', '.join(beliefs)}}}"] if beliefs else []
     if trial.metric_correlation is not None:
-        said = f"assume: {{metric_correlation: {trial.metric_correlation:.2g}}}"
-        yield Paragraph(f"To plan with, from {n} seeds: {said}")
+        values.append(f"metric_correlation: {trial.metric_correlation:.2g}")
+    if values:
+        yield Paragraph(f"To plan with, from {n} seeds: assume: {{{', '.join(values)}}}")
     if trial.folder:
         yield Paragraph(f"The runs lie in {trial.folder} until the next trial.", "aside")
 
