@@ -103,6 +103,15 @@ def test_outcome_and_zone_of_every_verb(claim: str, difference: float, outcome: 
     assert (found.outcome, found.margin.zone) == (outcome, zone)
 
 
+@pytest.mark.parametrize(("claim", "sign"), [("lowers", -1), ("does_not_worsen", 1)])
+def test_no_zone_is_stated_where_zero_is_not_ruled_out(claim: str, sign: int) -> None:
+    # scipy.stats.ttest_1samp: t = 4.234 against zero, two-sided p .0515; 3.935 against the margin, one-sided p .0295.
+    found = judged(one_claim(f"layernorm {claim} val/loss", seeds=3), [sign * one for one in (0.15, 0.34, 0.36)])
+    assert found.estimate is not None and found.estimate.p == pytest.approx(0.0515070, rel=1e-5)
+    assert found.margin is not None and found.margin.p_reached == pytest.approx(0.0294617, rel=1e-5)
+    assert (found.outcome, found.margin.zone) == ("inconclusive", "undecided")
+
+
 @pytest.mark.parametrize("test", ["paired_t", "sign_flip", "wilcoxon", "bootstrap_t"])
 @pytest.mark.parametrize("claim", ["lowers val/loss by at least 0.02", "lowers val/loss", "does_not_worsen val/loss"])
 def test_a_claim_about_the_margin_agrees_with_the_interval_at_one_minus_two_alpha(claim: str, test: str) -> None:
