@@ -38,11 +38,13 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'ablate' has no attribute '{name}'")
-    home = {"Study": "prereg.study.spec", "status": "ablate.api.status"}.get(name, "ablate.api")
-    return globals().setdefault(name, getattr(import_module(home), name))
+if not TYPE_CHECKING:  # for a type checker every other name is a mistake
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'ablate' has no attribute '{name}'")
+        home = {"Study": "prereg.study.spec", "status": "ablate.api.status"}.get(name, "ablate.api")
+        return globals().setdefault(name, getattr(import_module(home), name))
 
 
 def __dir__() -> list[str]:

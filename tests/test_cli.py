@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import io
 import json
 import os
@@ -453,6 +455,7 @@ def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_a_mistake(
     os.mkfifo(tmp_path / "pipe.zip")
     for words, message in (
         (("verify", tmp_path / "pipe.zip"), "it is a FIFO"),
+        (("corpus", "add", "mine", tmp_path / "pipe.zip", "--root", copied.path), "it is a FIFO"),
         (("bundle", path, "--out", "."), "error: .: a folder"),
         (("bundle", path, "--out", tmp_path / "absent" / "x.zip"), "its folder is not there"),
         (("export", path, "--as", "osf", "--out", ""), "error: .: a folder"),
@@ -461,3 +464,11 @@ def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_a_mistake(
         assert ablate(monkeypatch, *words) == Exit.MISTAKE
         assert message in capsys.readouterr().err
     assert {one.name for one in tmp_path.iterdir()} <= {"pipe.zip", "house", "cache"}
+
+
+def test_a_type_checker_is_told_of_no_name_that_is_not_there() -> None:
+    """mypy takes every name for one of a module that has `__getattr__` (PEP 562)."""
+    for name in ("ablate", "ablate.api"):
+        assert getattr(importlib.import_module(name), "__getattr__", None)
+        source = inspect.getsource(importlib.import_module(name))
+        assert "if not TYPE_CHECKING:" in source.partition("def __getattr__")[0]

@@ -71,10 +71,12 @@ _NAMES = {
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'ablate.api' has no attribute '{name}'")
-    return globals().setdefault(name, getattr(import_module(_MODULES[name]), name))
+if not TYPE_CHECKING:  # for a type checker every other name is a mistake
+
+    def __getattr__(name: str) -> Any:
+        if name not in _MODULES:
+            raise AttributeError(f"module 'ablate.api' has no attribute '{name}'")
+        return globals().setdefault(name, getattr(import_module(_MODULES[name]), name))
 
 
 def __dir__() -> list[str]:

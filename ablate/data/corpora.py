@@ -21,7 +21,7 @@ from pathlib import Path
 from ablate.data import toy
 from prereg.errors import CorpusError, nearest
 from prereg.registry.canon import sha256_bytes
-from prereg.registry.disk import write_whole
+from prereg.registry.disk import read_regular, write_whole
 from prereg.study.corpora import (
     KNOWN,
     ONE_FILE,
@@ -236,7 +236,7 @@ def _text_of(file: Path) -> bytes:
                 required=f"at most {LARGEST_BYTES}; of more, shards of token ids",
                 fix="ablate corpus add NAME FOLDER --vocabulary N",
             )
-        data = file.read_bytes()
+        data = read_regular(file, LARGEST_BYTES)  # a device would never end, and a pipe never begin
     except OSError as error:
         raise CorpusError(f"{file} cannot be read: {error.strerror}", required="a readable text file") from error
     if not _decoded(data, str(file)).strip():
