@@ -6,6 +6,7 @@ file gives that file to download.
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ myst_heading_anchors = 4
 smartquotes = False
 suppress_warnings = ["misc.highlighting_failure"]  # a code host knows more languages of a block, such as csv
 html_theme = "furo"
-html_use_index = False
+html_use_index = html_show_copyright = False
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 
@@ -43,6 +44,30 @@ def _mark_tables_of_fields(_app: Any, document: nodes.document) -> None:
                 table["classes"].append("fields")
 
 
+_EXCERPTS = """if (location.protocol === "file:") {
+  window.fetch = async (page) => {
+    const main = document.createElement("div");
+    main.setAttribute("role", "main");
+    main.textContent = PAGES[new URL(page, location).href.slice(new URL("./", location).href.length)] || "";
+    return new Response(main.outerHTML);
+  };
+}
+"""
+
+
+def _search_with_excerpts(app: Any, page: str, *_: Any) -> None:
+    if page == "search":
+        app.add_js_file("pages.js")
+
+
+def _write_pages_for_the_search(app: Any, error: Exception | None) -> None:
+    """The search shows excerpts from pages that it fetches; opened from disk it may not, and takes them from here."""
+    if error is None:
+        pages = {f"{name}.html": " ".join(app.env.get_doctree(name).astext().split()) for name in app.env.found_docs}
+        script = Path(app.outdir) / "_static" / "pages.js"
+        script.write_text(f"const PAGES = {json.dumps(pages)};\n{_EXCERPTS}", encoding="utf-8")
+
+
 def _lead_to_the_first_page(app: Any, error: Exception | None) -> None:
     """The folder opens at its index, which lies in docs/ as its source does."""
     if error is None:
@@ -55,4 +80,6 @@ def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("doctree-read", _leave_folders_as_text)
     app.connect("doctree-read", _mark_tables_of_fields)
+    app.connect("html-page-context", _search_with_excerpts)
+    app.connect("build-finished", _write_pages_for_the_search)
     app.connect("build-finished", _lead_to_the_first_page)

@@ -164,3 +164,5 @@ def test_search_finds_a_page_from_disk(site: Path, tmp_path: Path) -> None:
     results = re.search(r'<ul[^>]*class="search">(.*?)</ul>', ran.stdout, re.DOTALL)
     assert results is not None, ran.stderr[-2000:]
     assert 'href="docs/reference/study-file.html' in results[1]
+    excerpts = re.findall(r'<p class="context">(.*?)</p>', results[1], re.DOTALL)
+    assert any("trainer: command" in excerpt for excerpt in excerpts)

@@ -80,7 +80,7 @@ Accept = Annotated[
     typer.Option(
         "--accept-underpowered",
         metavar="REASON",
-        help="Register although a verdict can never happen; the reason goes into lock, ledger and report.",
+        help="Register although power is too low or a verdict can never happen; the reason goes on record.",
     ),
 ]
 Sign = Annotated[

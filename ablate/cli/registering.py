@@ -104,6 +104,8 @@ def register(
         put_json(json.dumps(facts, indent=2, ensure_ascii=False))
     elif sealing is not None:
         print_seals(sealing, study)
+    if new and not as_json:
+        put(f"next:  ablate run {study}   (ablate import: runs made elsewhere)")
 
 
 def repeated_runs(context: api.StudyContext) -> list[str]:

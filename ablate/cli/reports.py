@@ -46,7 +46,7 @@ def report(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the last decision's reports again, or other forms of it.
+    """Write the last decision's reports, in any form.
 
     Decides nothing new. latex: report.tex, which compiles by itself, and parts for a paper. figures: PDF, SVG and PNG.
     csv: findings, pairs and curves. Where sealed records are gone, committed evidence is read; if there is none, the
