@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -212,7 +213,9 @@ def test_the_commands_of_a_page_do_what_it_shows(
             assert not missing, (page, missing, said)
         elif block.is_run and block.language == "python":
             (tmp_path / f"block_{number}.py").write_text(block.text, encoding="utf-8")
-            said = carry_out(f"python block_{number}.py", capfd)
+            capfd.readouterr()
+            runpy.run_path(f"block_{number}.py", run_name="__main__")
+            said = "".join(capfd.readouterr())
         elif block.is_run:
             for line in block.commands:
                 said = carry_out(line, capfd)
