@@ -230,6 +230,10 @@ def test_a_spread_run_resumes_to_the_last_bit_in_new_processes(
         assert other.progress == progress
 
 
+FIRST = ("none/1", "layernorm/1")
+"""The run that is stopped, and another after it."""
+
+
 def study_of(house: House, *, steps: int = 30) -> Path:
     """One arm's baseline and one variant, one seed each, with dropout."""
     base = longer(steps)
@@ -284,10 +288,13 @@ def family(process: subprocess.Popen[str]) -> tuple[int, int, int]:
 
 
 @pytest.mark.slow
-def test_a_study_is_trained_on_two_devices_a_run_and_every_record_says_so(house: House) -> None:
+def test_a_study_is_trained_on_two_devices_a_run_and_reproduced_so_and_every_record_says_it(house: House) -> None:
     study = study_of(house)
     done = api.run(study, RunOptions(slots=1, devices_per_run=2, shard="fsdp"), watcher=QUIET)
     assert done.summary.complete
+    again = api.reproduce(study, "none/1")
+    assert again.weights == "equal"
+    assert "layout" not in [other.part for other in again.provenance]
     assert {r["provenance"]["layout"] for r in records(house)} == {"2 devices, fsdp"}
     alone = House(house.path.parent / "alone")
     api.run(study_of(alone), watcher=QUIET)
@@ -303,20 +310,29 @@ def test_a_study_is_trained_on_two_devices_a_run_and_every_record_says_so(house:
         assert one["pairing"] == other["pairing"]
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> House:
+    """The first runs of the study, each over two devices, with nobody killed."""
+    made = House(tmp_path_factory.mktemp("undisturbed") / "house")
+    api.run(study_of(made, steps=120), RunOptions(slots=1, devices_per_run=2, only=FIRST), watcher=QUIET)
+    return made
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("whom", [0, 1])
-def test_a_killed_rank_ends_its_worker_and_the_run_resumes_to_the_same_bits(house: House, whom: int) -> None:
-    with at_work(house, study_of(house, steps=120)) as process:
+def test_a_killed_rank_ends_its_worker_and_the_run_resumes_to_the_same_bits(
+    house: House, undisturbed: House, whom: int
+) -> None:
+    only = [word for run in FIRST for word in ("--only", run)]
+    with at_work(house, study_of(house, steps=120), *only) as process:
         launcher, *ranks = family(process)
         os.kill(ranks[whom], signal.SIGKILL)
         output, _ = process.communicate(timeout=240)
     assert process.returncode == 0, output
     assert re.search(r"the worker of tiny/\w+/none/1 died \(exit 1\); resuming the run", output), output
     assert until_gone([launcher, *ranks]) == []
-    assert sorted(record["attempts"] for record in records(house)) == [1, 1, 1, 2]
-    other = House(house.path.parent / "other")
-    api.run(study_of(other, steps=120), RunOptions(slots=1, devices_per_run=2), watcher=QUIET)
-    require_same_bits(house, other)
+    assert sorted(record["attempts"] for record in records(house)) == [1, 2]
+    require_same_bits(house, undisturbed)
 
 
 @pytest.mark.slow
@@ -339,20 +355,19 @@ def test_ctrl_c_saves_a_spread_run_which_resumes_under_its_spread_and_starts_ove
     other = House(house.path.parent / "other")
     shutil.copytree(house.path, other.path, dirs_exist_ok=True)
     # A run that failed has no outcome, and would look like one with another.
-    done = api.run(study, RunOptions(slots=1, devices_per_run=2, shard="fsdp"), watcher=QUIET).summary
+    spread_again = RunOptions(slots=1, devices_per_run=2, shard="fsdp", only=FIRST[:1])
+    done = api.run(study, spread_again, watcher=QUIET).summary
     assert done.complete, done.failed
-    done = api.run(other.path / "studies" / "tiny.yaml", RunOptions(slots=1), watcher=QUIET).summary
+    alone = RunOptions(slots=1, only=FIRST[:1])
+    done = api.run(other.path / "studies" / "tiny.yaml", alone, watcher=QUIET).summary
     assert done.complete, done.failed
-    taken_up, begun_again = (
-        next(record for record in records(one) if record["attempts"] == 2) for one in (house, other)
-    )
+    ((taken_up,), (begun_again,)) = map(records, (house, other))
+    assert taken_up["attempts"] == begun_again["attempts"] == 2
     assert 0 < taken_up["resumed_from"][0] < 120
     assert begun_again["resumed_from"] == []
     assert "layout" not in begun_again["provenance"]
     whole = House(house.path.parent / "whole")
-    done = api.run(
-        study_of(whole, steps=120), RunOptions(slots=1, devices_per_run=2, shard="fsdp"), watcher=QUIET
-    ).summary
+    done = api.run(study_of(whole, steps=120), spread_again, watcher=QUIET).summary
     assert done.complete, done.failed
     require_same_bits(house, whole)
 
@@ -416,15 +431,6 @@ def test_a_run_whose_other_rank_meets_an_error_fails_with_it_and_the_next_runs_a
     assert len(done.summary.failed) == 1
     assert "MemoryError: of one rank alone (rank 1 of 2)" in done.summary.failed[0]
     assert (done.summary.sealed, done.summary.planned) == (3, 4)
-
-
-@pytest.mark.slow
-def test_a_spread_run_is_reproduced_as_it_was_spread(house: House) -> None:
-    study = study_of(house, steps=20)
-    assert api.run(study, RunOptions(slots=1, devices_per_run=2, shard="fsdp"), watcher=QUIET).summary.complete
-    again = api.reproduce(study, "none/1")
-    assert again.weights == "equal"
-    assert "layout" not in [other.part for other in again.provenance]
 
 
 def test_a_spread_is_read_back_from_the_words_of_a_provenance() -> None:

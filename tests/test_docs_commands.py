@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 import json
-import os
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -17,6 +17,7 @@ import pytest
 import typer
 import yaml
 from own_trainer import OwnHouse, own_document
+from test_cli import ablate
 
 from ablate import cli
 from prereg.documents.published import published_from_document
@@ -35,7 +36,7 @@ MARK = r"<!-- (?P<mark>file|edit|output|not run)(?:: (?P<value>[^\n]+?))? -->"
 BLOCK = re.compile(rf"(?:^{MARK}\n+)?^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 EXIT_CODE = re.compile(r"# exit code (\d+)\b")
 SHELL = re.compile(r"[|&;<>`]|\$[A-Za-z({]")
-STARTED = {"ablate": (sys.executable, "-m", "ablate"), "python": (sys.executable,)}
+PROGRAMS = ("ablate", "python")
 NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -120,7 +121,7 @@ def check_commands(block: Block) -> None:
     """Each line can do without a shell, and `ablate` has the command and its options, run or not."""
     for line in block.commands:
         if block.mark == "":
-            assert words(line)[0] in STARTED, f"no program of a page: {line}"
+            assert words(line)[0] in PROGRAMS, f"no program of a page: {line}"
             assert not SHELL.search(line.split(" #")[0]), f"only a shell can read this: {line}"
         if words(line)[0] == "ablate":
             check_parses(line)
@@ -171,28 +172,34 @@ def edited(text: str, change: str) -> str:
     return text
 
 
-def carry_out(line: str, folder: Path) -> str:
-    """What a command prints; its exit code is the one that the page gives it, or 0."""
+def carry_out(line: str, capfd: pytest.CaptureFixture[str]) -> str:
+    """What a command prints, in this folder; its exit code is the one that the page gives it, or 0.
+
+    `ablate` in this process: what a process of its own adds is tested in test_cli.py and test_run.py.
+    """
     program, *given = words(line)
-    kept = {name: value for name, value in os.environ.items() if name != "ABLATE_CORPORA"}
-    done = subprocess.run(
-        [*STARTED[program], *given],
-        cwd=folder,
-        env=kept | {"PYTHONPATH": str(ROOT), "COLUMNS": "80"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    code = EXIT_CODE.search(line)
-    assert done.returncode == (int(code[1]) if code else 0), (line, done.stdout, done.stderr)
-    return done.stdout + done.stderr
+    capfd.readouterr()
+    if program == "ablate":
+        with pytest.MonkeyPatch.context() as patch:
+            code = ablate(patch, *given)
+    else:
+        code = subprocess.run([sys.executable, *given], stdin=subprocess.DEVNULL, check=False).returncode
+    said = "".join(capfd.readouterr())
+    expected = EXIT_CODE.search(line)
+    assert code == (int(expected[1]) if expected else 0), (line, said)
+    return said
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [page for page in PAGES if any(one.is_run for one in blocks(PAGES[page]))])
-def test_the_commands_of_a_page_do_what_it_shows(page: str, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_do_what_it_shows(
+    page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    monkeypatch.setenv("COLUMNS", "80")
     said = ""
     for number, block in enumerate(blocks(PAGES[page])):
         target = tmp_path / block.value
@@ -206,10 +213,12 @@ def test_the_commands_of_a_page_do_what_it_shows(page: str, tmp_path: Path) -> N
             assert not missing, (page, missing, said)
         elif block.is_run and block.language == "python":
             (tmp_path / f"block_{number}.py").write_text(block.text, encoding="utf-8")
-            said = carry_out(f"python block_{number}.py", tmp_path)
+            capfd.readouterr()
+            runpy.run_path(f"block_{number}.py", run_name="__main__")
+            said = "".join(capfd.readouterr())
         elif block.is_run:
             for line in block.commands:
-                said = carry_out(line, tmp_path)
+                said = carry_out(line, capfd)
 
 
 @pytest.mark.parametrize(

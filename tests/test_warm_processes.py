@@ -15,7 +15,7 @@ from ablate.runner import processes
 
 
 def worker(log: Path) -> WarmProcess:
-    assert isinstance(processes.subprocess, WarmSubprocess), "what every fast test has in its place"
+    assert isinstance(processes.subprocess, WarmSubprocess), "what every test that is not cold has in its place"
     with log.open("w") as stream:
         return processes.start_worker(own=False, log=stream)  # type: ignore[return-value]
 
@@ -69,6 +69,6 @@ def test_an_error_of_one_is_in_its_log(tmp_path: Path) -> None:
         end(one)
 
 
-@pytest.mark.slow
-def test_slow_tests_start_theirs_as_users_do() -> None:
+@pytest.mark.cold
+def test_cold_tests_start_theirs_as_users_do() -> None:
     assert processes.subprocess is subprocess

@@ -3,7 +3,7 @@
 A worker spends three seconds of processor time on loading torch, its compiler and pandas, and a moment on a tiny run.
 Here one process loads them, and every worker or follower that a test's own process starts is a fork of it: a process of
 its own, with its own number, session, environment, folder and pipes, that executes the same module as `__main__`. What
-is shared is what was loaded, and the order of sets (PYTHONHASHSEED). Tests marked `slow`, and whatever is started by
+is shared is what was loaded, and the order of sets (PYTHONHASHSEED). Tests marked `cold`, and whatever is started by
 a command line, load all of it anew, as users do.
 """
 
