@@ -17,8 +17,9 @@ from ablate.judge.stats.effects import effect_sizes
 from ablate.judge.stats.estimate import prepare
 from ablate.judge.stats.null_hypotheses import require_known_methods, weigh
 from ablate.judge.stats.vectorized_judge import judge_rows
-from ablate.judge.verdict import Finding
+from ablate.judge.verdict import Finding, shown_zone
 from ablate.judge.wording import said_p
+from ablate.reporting.estimates import zone_of
 from prereg.errors import UnsupportedError
 from prereg.study.spec import Study
 
@@ -109,7 +110,9 @@ def test_no_zone_is_stated_where_zero_is_not_ruled_out(claim: str, sign: int) ->
     found = judged(one_claim(f"layernorm {claim} val/loss", seeds=3), [sign * one for one in (0.15, 0.34, 0.36)])
     assert found.estimate is not None and found.estimate.p == pytest.approx(0.0515070, rel=1e-5)
     assert found.margin is not None and found.margin.p_reached == pytest.approx(0.0294617, rel=1e-5)
-    assert (found.outcome, found.margin.zone) == ("inconclusive", "undecided")
+    assert (found.outcome, shown_zone(found.outcome, found.margin)) == ("inconclusive", "undecided")
+    assert "zone: undecided" in found.sentence and zone_of(found) == "undecided"
+    assert found.margin.zone == "at least the margin"  # as verdicts have recorded it
 
 
 @pytest.mark.parametrize("test", ["paired_t", "sign_flip", "wilcoxon", "bootstrap_t"])

@@ -358,6 +358,12 @@ def deciding_interval(
     return simultaneous or estimate.interval
 
 
+def shown_zone(outcome: Outcome, margin: MarginTest) -> Zone:
+    """The zone that may be stated: none where the outcome is inconclusive, as with few seeds the one-sided test against
+    the margin can reject where the interval against zero still holds zero."""
+    return "undecided" if outcome == "inconclusive" else margin.zone
+
+
 def correction_of(bounds: Interval) -> str:
     """Over how many claims an interval is corrected, `Bonferroni over 2`; empty where it is that of one test alone."""
     found = re.search(r"(?:Bonferroni|max-T) over (\d+).*", bounds.method)

@@ -28,6 +28,7 @@ from ablate.judge.verdict import (
     Outcome,
     correction_of,
     deciding_interval,
+    shown_zone,
 )
 from prereg.documents.designs import alias_note, part_note
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
@@ -99,7 +100,7 @@ def sentence(
     if claim.percent is not None:
         ending = f"{ratio(study, name, estimate, bounds)}; smallest that matters {compact(claim.percent)}%"
     if margin is not None:
-        ending += f"; zone: {zone_in_words(claim.verb, claim.better, margin.zone)}"
+        ending += f"; zone: {zone_in_words(claim.verb, claim.better, shown_zone(outcome, margin))}"
     aliased = alias_note(study, name)
     taken = part_note(study, name)
     ending += f"{f'; in this fraction {aliased}' if aliased else ''}{f'; {taken}' if taken else ''}.{same}"

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from statistics import fmean
 
-from ablate.judge.verdict import Finding, Interval, correction_of, deciding_interval
+from ablate.judge.verdict import Finding, Interval, correction_of, deciding_interval, shown_zone
 from prereg.documents.procedures import against_margin, meaning, zone_in_words
 from prereg.study.claim import Claim, parse_claim
 from prereg.text import MINUS, compact, crosses, level, listed, number, p_value
@@ -94,10 +94,10 @@ def zone_of(finding: Finding) -> str:
     """In which zone the effect was shown to lie, in the words of the claim; a dash where there is no margin."""
     if finding.margin is None:
         return NONE
-    verb = claim_of(finding).verb
-    if verb == "does_not_worsen" and finding.margin.zone == "short of the margin":
+    verb, zone = claim_of(finding).verb, shown_zone(finding.outcome, finding.margin)
+    if verb == "does_not_worsen" and zone == "short of the margin":
         return "worse by less than the margin, if at all"
-    return zone_in_words(verb, finding.better, finding.margin.zone)
+    return zone_in_words(verb, finding.better, zone)
 
 
 def rests_on_margin(finding: Finding) -> bool:

@@ -168,14 +168,12 @@ def zones(study: Study, nulls: Mapping[str, Nulls | None], judged: Mapping[str, 
         corrected = p if study.analysis.correct == "none" else [holm(column) for column in p]
         for name, reached, short in zip(names, *corrected, strict=True):
             if name in found:
-                outcome = judged[name].outcome
-                zone = _implied(study.claims[name].verb, outcome)
-                # An effect of at least the margin is not zero, and zero is not ruled out where the outcome is open.
-                if zone is None and outcome != "inconclusive" and min(reached, short) <= study.analysis.alpha:
+                zone = _implied(study.claims[name].verb, judged[name].outcome)
+                if zone is None and min(reached, short) <= study.analysis.alpha:
                     zone = "at least the margin" if reached < short else "short of the margin"
                     says = (zone == "short of the margin") == study.claims[name].verb.startswith("does_not")
                     # What a claim says is not shown by its zone where its gate did not let it pass.
-                    if says and judged[name].gate is not None and outcome != "supported":
+                    if says and judged[name].gate is not None and judged[name].outcome != "supported":
                         zone = None
                 zoned[name] = AgainstMargin(*found[name], zone or "undecided")
     return zoned

@@ -15,7 +15,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from ablate.judge.verdict import Finding, Interval
+from ablate.judge.verdict import Finding, Interval, shown_zone
 from ablate.reporting import estimates
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import Document
@@ -51,7 +51,10 @@ _FINDING: Mapping[str, tuple[str, Callable[[Finding], object]]] = {
         lambda f: bool(f.amended),
     ),
     "outcome": ("supported, refuted or inconclusive", lambda f: f.outcome),
-    "zone": ("where the effect lies against the margin; empty without one", lambda f: f.margin and f.margin.zone),
+    "zone": (
+        "where the effect lies against the margin; empty without one",
+        lambda f: f.margin and shown_zone(f.outcome, f.margin),
+    ),
     "metric": ("the metric", lambda f: f.metric),
     "unit": ("unit of the difference", lambda f: f.unit),
     "scale": ("scale of the difference: raw, log or log10", lambda f: f.scale),
