@@ -31,7 +31,9 @@ from ablate.judge.verdict import Check
 from ablate.notebook.results import Decided
 from ablate.records.outcome import outcome_hash
 from ablate.records.store import Row, RunFolder, parquet_bytes
+from ablate.reporting import document as document_room
 from ablate.reporting import html as html_room
+from ablate.reporting import markdown as markdown_room
 from ablate.runner import scheduler as scheduler_room
 from ablate.runner.external import trainer as command_room
 from ablate.runner.external.trainer import Server
@@ -307,7 +309,9 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
     monkeypatch.setattr(scheduler_room, "start_worker", lambda **_: FakeWorker())
     monkeypatch.setattr(command_room, "Child", FakeTrainer)
-    # Charts take nine tenths of a history, and are tested on their own.
+    # Pages take most of a history, and are tested on their own; `verify` knows these by their hashes like any other.
+    monkeypatch.setattr(document_room, "compose", lambda _told: None)
+    monkeypatch.setattr(markdown_room, "render", lambda told, _document: f"{told.decision.status}\n")
     monkeypatch.setattr(html_room, "render", lambda told, _document: f"<p>{told.decision.status}</p>")
 
 
