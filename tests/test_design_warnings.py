@@ -57,6 +57,15 @@ def test_a_line_that_rests_on_a_metric_getting_worse() -> None:
     assert one.fix.startswith("claim: layernorm lowers val/loss below 2 by at least 0.05,")
 
 
+def test_a_warmup_as_long_as_the_run() -> None:
+    def warming(steps: int) -> list[DesignWarning]:
+        return warned("schedule", study(variants={"none": {}, "layernorm": {"optim.warmup": steps}}))
+
+    [one] = warming(30)
+    assert one.found == "the learning rate of 'layernorm' never reaches its peak: warmup 30 of 30 steps"
+    assert one.fix == "optim.warmup: 3, or more steps" and warming(29) == []
+
+
 def test_power_below_a_half_at_the_margin_is_exact_and_names_the_seeds() -> None:
     # SD of a difference: sd * sqrt(2 (1 - r)) = sd at r = .5. `lowers` at its margin, refuted below it.
     exact = {sd: t_power.power("towards", 0.05 / sd, 5, 0.05, refuted_below=0.05 / sd) for sd in (0.036, 0.044)}

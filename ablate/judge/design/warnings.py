@@ -40,7 +40,7 @@ tests/test_design_warnings.py compares them with reports/bench/error-rates.json.
 
 Power = tuple[float, str, int]
 """A power, how it was found, and seeds for .80: 0 where they are not known."""
-Kind = Literal["registration", "direction", "power", "resolution", "seeds", "correlation"]
+Kind = Literal["registration", "direction", "power", "resolution", "seeds", "correlation", "schedule"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class DesignWarning:
 
     kind: Kind
     about: str
-    """The hypothesis or metric; empty where it is the study."""
+    """The hypothesis or metric; empty where it is the study or an arm."""
     found: str
     """What it is, with its number."""
     fix: str
@@ -67,6 +67,7 @@ def design_warnings(
         *_seeds(study, design),
         *_resolutions(study, validation_tokens),
         *_correlations(study, path, design),
+        *_schedules(study),
     )
 
 
@@ -82,6 +83,16 @@ def _directions(study: Study) -> Iterator[DesignWarning]:
         found = f"'{verdict}' needs {name}: {claim}, and {study.claims[name].better} is better"
         fix = " ".join(turned.get(word, word) for word in claim.split())
         yield DesignWarning("direction", name, found, f"claim: {fix}, unless the worse value is meant")
+
+
+def _schedules(study: Study) -> Iterator[DesignWarning]:
+    """Arms of the built-in trainer whose learning rate never reaches its peak."""
+    for arm in study.arms if study.trainer == "gpt" else ():
+        config = study.training(arm)
+        if config.optim.warmup >= config.budget.steps:
+            found = f"the learning rate of '{arm}' never reaches its peak: warmup {config.optim.warmup:,} of"
+            fix = f"optim.warmup: {config.budget.steps // 10}, or more steps"
+            yield DesignWarning("schedule", "", f"{found} {counted(config.budget.steps, 'step')}", fix)
 
 
 def _powers(study: Study, design: Design | None) -> Iterator[DesignWarning]:
