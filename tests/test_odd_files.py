@@ -135,7 +135,7 @@ app = typer.Typer()
 def wait() -> None:
     print("ready", flush=True)
     time.sleep(60)
-cli.app = app
+cli.application = lambda *_: app
 sys.argv = ["ablate"]
 cli.main()
 """
