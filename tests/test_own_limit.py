@@ -183,7 +183,9 @@ def test_an_alarm_at_any_step_outside_the_work_leaves_what_was_in_time_as_it_is(
         assert traced(alarms, in_time) == 2.5, alarms.rung
         rung += alarms.rung
     assert len(rung) > 100
-    assert {"at_most", "_under_alarm", "_carried_out", "signal"} <= {one.split(":")[0] for one in rung}
+    # CPython 3.12 traces no instruction of a generator that was resumed, nor of what it calls.
+    generators = set() if sys.version_info[:2] == (3, 12) else {"_under_alarm", "_carried_out", "signal"}
+    assert {"at_most", *generators} <= {one.split(":")[0] for one in rung}
 
 
 def test_an_alarm_at_any_step_of_the_work_is_lateness_and_before_its_time_it_is_nothing(clock: Clock) -> None:
