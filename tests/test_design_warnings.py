@@ -262,7 +262,8 @@ def test_check_design_and_register_print_the_same_and_no_lock_holds_it(
         assert ablate(monkeypatch, verb, path) == 0
         out = capsys.readouterr().out
         lines = out[out.index("Warning: ") :].splitlines()
-        said[verb] = [line for line in lines if not line.startswith(("regist", "no git", "ledger", "  git", "  other", "next:"))]
+        others = ("regist", "no git", "ledger", "  git", "  other", "next:")
+        said[verb] = [line for line in lines if not line.startswith(others)]
     assert said["check"] == said["design"] == said["register"] and len(said["check"]) > 3
     assert all(len(line) <= 80 or str(path) in line for line in said["check"])
     assert plain["check"] == plain["design"] and {one["kind"] for one in plain["check"]} == {"seeds", "correlation"}
