@@ -60,6 +60,6 @@ def test_the_built_in_trainer_names_the_extra_and_changes_nothing(python: Path, 
 
 
 def test_a_command_that_finds_the_extra_missing_on_its_way_says_the_same(python: Path, tmp_path: Path) -> None:
-    code = "from ablate import cli\ncli.app = lambda: __import__('torch')\ncli.main()"
+    code = "from ablate import cli\ncli.application = lambda *_: lambda: __import__('torch')\ncli.main()"
     done = subprocess.run([python, "-c", code], cwd=tmp_path, env={}, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and "ablate-prereg[gpt]" in done.stderr, done
