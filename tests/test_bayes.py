@@ -75,6 +75,7 @@ def test_a_prior_changes_no_verdict_and_no_lock_without_one() -> None:
         one_claim(analysis={"bayes": {}, "test": "welch"})
 
 
+@pytest.mark.slow
 def test_the_report_shows_it_with_its_prior(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path / "house")
     house.register(analysis={"bayes": {"scale": 0.5}})

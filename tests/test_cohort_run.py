@@ -310,6 +310,7 @@ def test_a_cohort_starts_over_where_the_rows_of_one_seat_were_changed(
         assert record.mishaps == (f"attempt 2 started over: {said}",)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_of_a_cohort_is_replaced_and_every_run_is_sealed(house: House) -> None:
     study, said = house.write(base=longer(300), measure={"every": 150}), StringIO()
 

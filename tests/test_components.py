@@ -373,6 +373,7 @@ open("metrics.jsonl", "w").write(json.dumps({"step": 1, "metric": "etch/rate", "
 """
 
 
+@pytest.mark.slow
 def test_a_textbook_factorial_from_file_to_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
     house = OwnHouse(tmp_path / "house")

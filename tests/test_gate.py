@@ -99,6 +99,7 @@ def closed(stages: Sequence[Stage], p: Sequence[float]) -> list[float]:
 # Adjusted p values.
 
 
+@pytest.mark.slow
 def test_holm_is_the_complete_graph() -> None:
     # Every order and every tie, against statsmodels.
     stage = holm_stage(("a", "b", "c", "d"))

@@ -96,6 +96,7 @@ def study_path(house: OwnHouse) -> Path:
     return house.path / "studies" / "own.yaml"
 
 
+@pytest.mark.slow
 def test_an_untuned_contrast_has_the_wrong_sign_and_the_tuned_one_the_right_one(house: OwnHouse) -> None:
     house.register(**document())
     done = api.run(study_path(house), RunOptions(), watcher=QUIET)

@@ -23,6 +23,7 @@ def ablate(house: OwnHouse, *words: str) -> Any:
     return CliRunner().invoke(app, [*words, "--root", str(house.path)])
 
 
+@pytest.mark.slow
 def test_a_study_with_unequal_arms_is_run_decided_and_verified(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path)
     study = str(house.write(seeds=SEEDS, analysis={"test": "welch", "also": ["permutation"]}))
