@@ -310,9 +310,9 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler_room, "start_worker", lambda **_: FakeWorker())
     monkeypatch.setattr(command_room, "Child", FakeTrainer)
     # Pages take most of a history, and are tested on their own; `verify` knows these by their hashes like any other.
-    monkeypatch.setattr(document_room, "compose", lambda _told: None)
-    monkeypatch.setattr(markdown_room, "render", lambda told, _document: f"{told.decision.status}\n")
-    monkeypatch.setattr(html_room, "render", lambda told, _document: f"<p>{told.decision.status}</p>")
+    monkeypatch.setattr(document_room, "compose", lambda _context: None)
+    monkeypatch.setattr(markdown_room, "render", lambda context, _document: f"{context.decision.status}\n")
+    monkeypatch.setattr(html_room, "render", lambda context, _document: f"<p>{context.decision.status}</p>")
 
 
 def sealed_run(history: History, arm: str | None = None) -> RunFolder:

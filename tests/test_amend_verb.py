@@ -44,9 +44,9 @@ def test_the_verb_says_what_changed_what_was_known_and_what_it_made_exploratory(
         "peeked", study="tiny", registration="0" * 64, body={}, at="2026-01-02T03:04:05+00:00"
     )
     house.write(hypotheses={"gain": GAIN["gain"] | {"smallest": 0.01}})
-    asked = CliRunner().invoke(app, ["amend", str(path), "--reason", "a better idea", "--json"])
-    assert isinstance(asked.exception, RegistrationError) and asked.stdout == ""
-    assert "exploratory from now on" in asked.stderr.replace("\n", " ")
+    refused = CliRunner().invoke(app, ["amend", str(path), "--reason", "a better idea", "--json"])
+    assert isinstance(refused.exception, RegistrationError) and refused.stdout == ""
+    assert "exploratory from now on" in refused.stderr.replace("\n", " ")
     after = amend(path, "--yes")
     assert "evidence by then: outcomes read" in after
     assert "exploratory from now on: gain; no verdict rests on them" in after.replace("\n", " ")

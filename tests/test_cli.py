@@ -438,7 +438,7 @@ def test_runs_that_a_cluster_left_have_the_exit_code_of_runs_that_are_left(
     assert "1 of 6 runs sealed" in capsys.readouterr().out
 
 
-def test_the_end_of_input_where_an_answer_is_asked_for_is_no_bug(
+def test_the_end_of_input_at_a_prompt_is_no_bug(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stdin = io.StringIO()
@@ -466,7 +466,7 @@ def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_a_mistake(
     assert {one.name for one in tmp_path.iterdir()} <= {"pipe.zip", "house", "cache"}
 
 
-def test_a_type_checker_is_told_of_no_name_that_is_not_there() -> None:
+def test_a_type_checker_knows_only_names_that_exist() -> None:
     """mypy takes every name for one of a module that has `__getattr__` (PEP 562)."""
     for name in ("ablate", "ablate.api"):
         assert getattr(importlib.import_module(name), "__getattr__", None)

@@ -14,8 +14,6 @@ from wheel_check import build, call, check_installed, linked
 
 from ablate import api
 from ablate.cli import app
-from ablate.cli.options import put_error
-from prereg.errors import StudyError
 
 CURES: dict[str, tuple[tuple[str, str], ...]] = {
     "a tab": (("  slow: {}", "\tslow: {}"),),
@@ -167,15 +165,3 @@ def test_the_first_day_with_the_wheel_alone(wheel: Path, tmp_path: Path) -> None
     assert "adopt the higher rate" in (tmp_path / "reports" / "first" / "report.html").read_text()
     total = sum(seconds for words, seconds in spent.items() if not words.startswith("run studies"))
     print(f"seconds without training: {total:.1f}", {words: round(s, 1) for words, s in spent.items()})
-
-
-def test_an_error_is_wrapped_on_a_terminal_but_for_what_is_copied(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    error = StudyError("found " * 20, required="needed " * 20, fix="type " * 20)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setenv("COLUMNS", "80")
-    put_error(error)
-    lines = capsys.readouterr().err.splitlines()
-    assert [line for line in lines if len(line) > 80] == [f"  try:      {'type ' * 20}"]
-    assert " ".join(" ".join(lines).split()) == " ".join(f"error: {error.text()}".split())

@@ -79,9 +79,9 @@ def test_the_last_row_is_that_of_the_largest_step_and_there_is_one(frame: pd.Dat
 
 def test_an_arm_of_no_claim_needs_no_seed_of_the_others(frame: pd.DataFrame) -> None:
     other = frame[frame["arm"] == "plain"].assign(arm="other", seed=frame["seed"] + 10)
-    asked = {"claims": "dropout lowers valid_loss", "smallest": 0.02, "arm": "arm", "step": "epoch"}
-    found = ablate.judge_frame(pd.concat([frame, other]), **asked).judged[0]
-    assert found.estimate == ablate.judge_frame(frame, **asked).judged[0].estimate
+    arguments = {"claims": "dropout lowers valid_loss", "smallest": 0.02, "arm": "arm", "step": "epoch"}
+    found = ablate.judge_frame(pd.concat([frame, other]), **arguments).judged[0]
+    assert found.estimate == ablate.judge_frame(frame, **arguments).judged[0].estimate
 
 
 @pytest.mark.parametrize(
@@ -125,9 +125,9 @@ def test_the_baseline_is_the_arm_of_the_first_row_in_any_order_of_steps(frame: p
     ],
 )
 def test_what_cannot_be_judged_is_refused_in_words(frame: pd.DataFrame, change: dict[str, str], message: str) -> None:
-    asked = {"claims": "dropout lowers valid_loss", "smallest": 0.02, "arm": "arm", "step": "epoch"} | change
+    arguments = {"claims": "dropout lowers valid_loss", "smallest": 0.02, "arm": "arm", "step": "epoch"} | change
     with pytest.raises(StudyError, match=message):
-        ablate.judge_frame(frame, **asked)  # type: ignore[arg-type]
+        ablate.judge_frame(frame, **arguments)  # type: ignore[arg-type]
 
 
 def test_values_that_are_no_numbers_and_parts_of_seeds_are_refused(frame: pd.DataFrame) -> None:

@@ -168,7 +168,7 @@ def _main() -> None:
         put_error(error)
         sys.exit(Exit.MISTAKE)
     except (KeyboardInterrupt, SystemExit) as ended:
-        # typer makes an exit of an interrupt, and of Ctrl-D where it was asked for an answer.
+        # typer turns an interrupt, and Ctrl-D at a prompt, into an exit.
         if not isinstance(_first(ended), (KeyboardInterrupt, EOFError)):
             raise
         print("interrupted: nothing sealed was lost; repeat the command to go on", file=sys.stderr)
