@@ -345,7 +345,7 @@ def test_words_may_differ_between_versions_and_that_is_said(bundle: Path, tmp_pa
     assert "the same version wrote it" in faults(checked(forged(tmp_path / "f.zip", files, ledger=ledger)))
     other = json.loads(files["MANIFEST.json"])["made_with"] | {"version": "0.0.1"}
     found = checked(forged(tmp_path / "g.zip", files, ledger=ledger, made_with=other))
-    assert found.intact and "written otherwise: because" in notes(found)
+    assert found.intact and "worded otherwise: because" in notes(found)
     assert "the bundle was made by ablate 0.0.1" in notes(found) and "this is ablate" in notes(found)
 
 

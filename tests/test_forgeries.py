@@ -293,15 +293,35 @@ def test_a_decision_made_by_hand_is_found_by_judging_again(house: Decided) -> No
     assert "verdict.json is not here, and its words and numbers were not compared" in house.notes()
 
 
-def test_other_words_are_a_note_since_another_version_may_have_written_them(house: Decided) -> None:
+WORDS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "because": lambda verdict: verdict.update(because="Proof that fast wins everywhere."),
+    "findings.gain.sentence": lambda verdict: verdict["findings"][0].update(sentence="It always helps."),
+    "checks.no run failed.found": lambda verdict: next(
+        check for check in verdict["checks"] if check["name"] == "no run failed"
+    ).update(found="nothing at all is wrong"),
+}
+
+
+@pytest.mark.parametrize("place", WORDS)
+def test_other_words_are_a_fault_where_the_ledger_names_this_version_or_none(house: Decided, place: str) -> None:
     words = json.loads(verdict_of(house))
-    words["because"] = "In other words."
-    redecide(house, json.dumps(words, indent=2).encode() + b"\n")
+    WORDS[place](words)
+    lie = json.dumps(words, indent=2).encode() + b"\n"
+    redecide(house, lie)
+    assert f"verdict.json is worded otherwise: {place}; the same version wrote it" in house.faults()
+    redecide(house, lie, code=None)
+    assert f"verdict.json is worded otherwise: {place}; no entry says which version wrote it" in house.faults()
+    redecide(house, lie, code="0" * 64)
     assert house.verified().intact, house.faults()
-    assert (
-        "take fast; written otherwise: because (not with the numbers stated here); as another version writes it, or"
-        in house.notes()
-    )
+    assert f"worded otherwise: {place}; the ledger says that code 00000000 wrote it" in house.notes()
+    assert "What is shown is worded here" in house.notes()
+
+
+def test_another_title_than_the_registered_one_is_a_fault_whoever_wrote_it(house: Decided) -> None:
+    words = json.loads(verdict_of(house))
+    words["title"] = "Proof that fast wins everywhere"
+    redecide(house, json.dumps(words, indent=2).encode() + b"\n", code="0" * 64)
+    assert 'verdict.json: title is "Proof that fast wins everywhere", and "A trainer of one' in house.faults()
 
 
 def test_other_numbers_in_a_sentence_and_a_failed_check_left_out_are_faults_and_not_reported(house: Decided) -> None:
@@ -344,30 +364,21 @@ def test_a_deviation_that_came_about_afterwards_is_a_note(house: Decided) -> Non
     api.report(house.study)
 
 
-def test_a_report_has_the_words_of_the_decision_and_everything_else_as_judged(
+def test_what_is_shown_has_the_words_of_the_judge_here_whatever_the_file_says(
     house: Decided, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = Decision.model_validate_json(verdict_of(house))
-    told: list[Decision] = []
-    monkeypatch.setattr(deciding, "pages", lambda _, __, decision, *___: told.append(decision) or {})
+    reported: list[Decision] = []
+    monkeypatch.setattr(deciding, "pages", lambda _, __, decision, *___: reported.append(decision) or {})
     words = json.loads(verdict_of(house))
-    held = next(index for index, one in enumerate(words["checks"]) if one["passed"])
+    for change in WORDS.values():
+        change(words)
+    held = next(index for index, check in enumerate(words["checks"]) if check["name"] == "every seal matches")
     del words["checks"][held]
-    words["because"] = now.because.replace("the first that holds", "the one that decides")
-    words["findings"][0]["sentence"] = "It helps (n = 3 seeds)."
     redecide(house, json.dumps(words, indent=2).encode() + b"\n")
-    assert house.verified().intact, house.faults()
-    assert "findings.gain.sentence (not with the numbers stated here)" in house.notes()
     api.report(house.study)
-    assert told == [now.model_copy(update={"because": words["because"]})] and told[0] != now
-    # A sentence turned round, with the same numbers, is never shown as it is written.
-    sentence = now.findings[0].sentence
-    verb = next(one for one in ("lowers", "raises") if one in sentence)
-    words["findings"][0]["sentence"] = sentence.replace(verb, "raises" if verb == "lowers" else "lowers")
-    redecide(house, json.dumps(words, indent=2).encode() + b"\n")
-    assert "findings.gain.sentence (not in the same direction)" in house.notes()
-    api.report(house.study)
-    assert told[-1].findings[0].sentence == sentence
+    assert reported == [now]
+    assert api.results(house.study).decision == now
 
 
 def test_a_sealed_run_that_is_gone_is_named_unless_none_is_here(house: Decided) -> None:

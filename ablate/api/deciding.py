@@ -73,6 +73,7 @@ def _decide(
     context: StudyContext, registration: Registration, now: Clock, announce: Callable[[Decided], None] | None
 ) -> Decided:
     from ablate.judge.verdict import verdict_bytes
+    from ablate.verification.bundle.manifest import this_tool
     from prereg.registry.ledger import Ledger
     from prereg.registry.looks import decisions_before
 
@@ -93,7 +94,7 @@ def _decide(
         if decision.status == "continue":
             return announced(Decided(decision, registration, head))
     verdict = verdict_bytes(decision)
-    body = {
+    body: dict[str, JsonValue] = {
         "status": decision.status,
         "verdict": decision.verdict,
         "verdict_sha256": sha256_bytes(verdict),
@@ -102,9 +103,11 @@ def _decide(
     # A folder that cannot be written is found before the decision is logged.
     folder = _report_folder(context)
     earlier = [entry for entry in evidence.ledger if entry.event == "decided"]
-    if earlier and earlier[-1].registration == registration.sha256 and earlier[-1].stated == body:
+    # The same decision by later code is no new decision, unless its words are other bytes.
+    if earlier and earlier[-1].registration == registration.sha256 and body.items() <= earlier[-1].stated.items():
         entry = earlier[-1]
     else:
+        body |= {"code": this_tool().code}
         entry = Ledger(context.root.ledger).append(
             "decided", study=context.study.study, registration=registration.sha256, body=body, at=now()
         )
@@ -173,6 +176,7 @@ def _as_decided(context: StudyContext) -> Decided:
     from ablate.judge.interim import view
     from ablate.judge.verdict import Decision
     from ablate.records.gather import gather
+    from ablate.verification.rejudge import judged_here
     from prereg.registry.ledger import Ledger
     from prereg.registry.looks import decisions_before, recorded_afterwards
 
@@ -181,7 +185,8 @@ def _as_decided(context: StudyContext) -> Decided:
     entry = _last_decision(context, registration, mine)
     path = context.root.report(context.study.study) / "verdict.json"
     data = path.read_bytes() if path.is_file() else b""
-    evidence = view(registration, gather(context.root, registration)).evidence
+    gathered = gather(context.root, registration)
+    evidence = view(registration, gathered).evidence
     here = all(_present(context, entry, mine))
     wrong = ""
     if any(look.index > entry.index for look in recorded_afterwards(mine)):
@@ -192,7 +197,8 @@ def _as_decided(context: StudyContext) -> Decided:
         wrong = f"the evidence is not what was decided {entry.at}"
     if wrong:
         raise EvidenceError(wrong, required="the last decision as it was taken", fix=f"ablate decide {context.path}")
-    decision = Decision.model_validate_json(data)
+    # Shown is what is judged here; of records that are gone, what the ledger's hash vouches for.
+    decision = judged_here(context.root, registration, gathered, entry) if here else Decision.model_validate_json(data)
     before = decisions_before(mine, registration.sha256, entry.sha256)
     shown = report_context(registration, entry, decision, evidence, published_beside(context)) if here else None
     return Decided(decision, registration, ledger.head(), path, earlier=before, context=shown)
@@ -213,7 +219,7 @@ def _last_decision(context: StudyContext, registration: Registration, mine: Sequ
 def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
     from ablate.judge.verdict import verdict_bytes
     from ablate.reporting.document import compose
-    from ablate.verification.rejudge import as_worded
+    from ablate.verification.rejudge import require_same_decision
     from prereg.registry.ledger import Ledger
 
     exports = [form for form in forms if form not in PAGES]
@@ -228,7 +234,7 @@ def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
     entry = _last_decision(context, registration, mine)
     decision, evidence = _judge(context, registration)
     if sha256_bytes(verdict_bytes(decision)) != entry.body["verdict_sha256"]:
-        decision = as_worded(context.root, entry, decision)
+        require_same_decision(context.root, entry, decision)
     done = Decided(decision, registration, evidence.ledger_head)
     chosen = [page for form, page in PAGES.items() if form in forms]
     if chosen:

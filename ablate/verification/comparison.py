@@ -1,8 +1,9 @@
 """A verdict or a report as it was written, against what this version makes of the same records.
 
 Two versions may word a sentence differently; an outcome, a number or a check that failed is the same in both. So a
-text may have other words where the numbers in it are the same, or where each is a number of the finding that was judged
-here: earlier versions stated another interval of it. A field may be lacking if a later version added it; a check if it
+text may have other words where each number in it is one of the finding that was judged here. Such words are named and
+never shown: whatever is shown is written here, from the registration and from numbers judged here. The title is the
+registration's, and nobody else's. A field may be lacking if a later version added it; a check if it
 held, or if it is one that is listed only when it fails, since such checks came after verdicts were given. All else is
 matter.
 """
@@ -30,13 +31,12 @@ from ablate.judge.verdict import (
     Finding,
     Interval,
     Stability,
-    verdict_bytes,
 )
 
 Model = type[BaseModel] | None
 
 _WORDED: dict[Model, tuple[str, ...]] = {
-    Decision: ("title", "because"),
+    Decision: ("because",),
     Finding: ("sentence", "notes", "unit"),
     Estimate: ("notes",),
     Interval: ("method",),
@@ -56,11 +56,6 @@ _FIGURES = r"(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,3})?"
 _NUMBER = re.compile(rf"[-−]?{_FIGURES}")
 _STATED = re.compile(rf"([<>]=?)?\s*((?:(?<![\w.])[-−])?{_FIGURES})")
 """A number in a sentence and the sign of a bound before it. The hyphen of a date or of a name is no minus."""
-_TURNS = re.compile(
-    r"\b(lowers?|raises?|improves?|worsens?|changes?|better|worse|above|below|more|less|not|no|none|never|supported|refuted|"
-    r"inconclusive|undecided|unstable|stable)\b"
-)
-"""Words that turn a sentence round: as written it is shown only where they are those of today's sentence."""
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DRAWN = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 _DIGITS = 1e-9
@@ -75,20 +70,20 @@ class Comparison:
     """What was found is not the same: where, and both values."""
     words: tuple[str, ...] = ()
     """Where words, the form or standardised effects differ: a fault only if the same version wrote both."""
+    since: tuple[str, ...] = ()
+    """Failed checks that the file need not list: they came about after the decision."""
     digits: bool = False
     """Whether last digits differ."""
+    retitled: bool = False
+    """Whether the title is another of the registration's: it was reworded after the decision."""
 
 
 @dataclass(frozen=True)
 class _Difference:
     """One place where a verdict as written differs from the one judged here."""
 
-    kind: Literal["matter", "words", "digits"]
+    kind: Literal["matter", "words", "since", "digits"]
     what: str
-    record: dict[str, Any] | None = None
-    """Of a text with the same numbers: what was judged here, and its field that may take the text as written."""
-    field: str = ""
-    text: Any = None
 
 
 @dataclass(frozen=True)
@@ -116,33 +111,35 @@ class _Place:
         )
 
 
-def compare_verdicts(written: bytes, now: bytes, *, later: Collection[str] = ()) -> Comparison:
+def compare_verdicts(
+    written: bytes, now: bytes, *, later: Collection[str] = (), titles: Collection[str] = ()
+) -> Comparison:
     """verdict.json as it lies in a bundle or a repository, against what this version makes of the same records.
 
     `later` names deviations that it need not list, of the checks that are listed only when they fail: they came about
-    after the decision, or another version wrote it and may not have known the check.
+    after the decision, or another version wrote it and may not have known the check. `titles` are all that the study
+    was registered with or reworded to: another one is matter.
     """
     if written == now:
         return Comparison()
-    found = _compared(written, json.loads(now), later=later)
+    judged = json.loads(now)
+    try:
+        old = json.loads(written)
+    except (ValueError, RecursionError):
+        return Comparison(matter=("verdict.json is not JSON",))
+    retitled = isinstance(old, dict) and old.get("title") != judged.get("title") and old.get("title") in titles
+    if retitled:
+        old["title"] = judged["title"]
+    top = {key: judged.get(key) for key in ("title", "because", "line", "look")}
+    differences = list(_differences(old, judged, _Place("", Decision, top, later)))
+    words = tuple(one.what for one in differences if one.kind == "words")
     return Comparison(
-        matter=tuple(one.what for one in found if one.kind == "matter"),
-        words=tuple(one.what for one in found if one.kind == "words") if found else ("the way it is written down",),
-        digits=any(one.kind == "digits" for one in found),
+        matter=tuple(one.what for one in differences if one.kind == "matter"),
+        words=words if differences or retitled else ("the way it is written down",),
+        since=tuple(one.what for one in differences if one.kind == "since"),
+        digits=any(one.kind == "digits" for one in differences),
+        retitled=retitled,
     )
-
-
-def reworded(written: bytes, now: Decision, *, later: Collection[str] = ()) -> Decision | None:
-    """The decision judged here in the words of verdict.json, where they state the same numbers; none where anything
-    but words differs. `later` as in `compare_verdicts`."""
-    judged = json.loads(verdict_bytes(now))
-    found = _compared(written, judged, later=later)
-    if any(one.kind == "matter" for one in found):
-        return None
-    for one in found:
-        if one.record is not None:
-            one.record[one.field] = one.text
-    return Decision.model_validate_json(json.dumps(judged))
 
 
 def compare_pages(name: str, written: bytes, now: bytes) -> Comparison:
@@ -158,15 +155,6 @@ def compare_pages(name: str, written: bytes, now: bytes) -> Comparison:
     if drawn:
         words.append(f"{drawn} of its figures are drawn otherwise")
     return Comparison(words=tuple(words), digits=not words)
-
-
-def _compared(written: bytes, judged: Any, *, later: Collection[str]) -> list[_Difference]:
-    try:
-        old = json.loads(written)
-    except (ValueError, RecursionError):
-        return [_Difference("matter", "verdict.json is not JSON")]
-    top = {key: judged.get(key) for key in ("title", "because", "line", "look")}
-    return list(_differences(old, judged, _Place("", Decision, top, later)))
 
 
 def _differences(old: Any, new: Any, at: _Place) -> Iterator[_Difference]:
@@ -215,7 +203,7 @@ def _of_members(old: dict[str, Any], new: dict[str, Any], at: _Place) -> Iterato
             # A remark may come from a later version. A deviation has to be listed, or else it could be left out.
             may_lack = name in _listed_when_failed() and (check["severity"] == "note" or name in at.later)
             found = f"{inner.name} is missing, and failed when judged here: {_short(check['found'])}"
-            yield _Difference("words" if may_lack else "matter", found)
+            yield _Difference("since" if may_lack else "matter", found)
         else:
             yield _Difference("matter", f"{inner.name} failed, and did not when judged here")
 
@@ -233,17 +221,13 @@ def _of_values(old: Any, new: Any, at: _Place) -> Iterator[_Difference]:
 
 
 def _of_texts(old: dict[str, Any], new: dict[str, Any], key: str, at: _Place) -> _Difference:
-    before, now = (text if isinstance(text, list) else [text] for text in (old[key], new[key]))
+    before = old[key] if isinstance(old[key], list) else [old[key]]
     if type(old[key]) is not type(new[key]) or not all(isinstance(text, str) for text in before):
         return _Difference("matter", f"{at.name} is {_short(old[key])}, and {_short(new[key])} when judged here")
-    was, now_is = _stated("\n".join(before)), _stated("\n".join(now))
-    if len(was) == len(now_is) and all(map(_agree, was, now_is)):
-        if _TURNS.findall(" ".join(before).lower()) == _TURNS.findall(" ".join(now).lower()):
-            return _Difference("words", at.name, new, key, old[key])
-        return _Difference("words", f"{at.name} (not in the same direction)")
+    was = _stated("\n".join(before))
     if foreign := [f"{sign} {text}".strip() for sign, text in was if not _holds(sign, text, at.record)]:
         return _Difference("matter", f"{at.name} states {', '.join(foreign[:4])}, which is not found when judged here")
-    return _Difference("words", f"{at.name} (not with the numbers stated here)")
+    return _Difference("words", at.name)
 
 
 def _stated(text: str) -> list[tuple[str, str]]:

@@ -7,9 +7,11 @@ That the judge here may be another than the one that decided is said, of a bundl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+
+from pydantic import JsonValue
 
 from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide
@@ -19,7 +21,7 @@ from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.gather import gather
 from ablate.records.parquet import TableError, open_bounded
 from ablate.verification.bundle.manifest import Tool, this_tool
-from ablate.verification.comparison import Comparison, compare_pages, compare_verdicts, reworded
+from ablate.verification.comparison import Comparison, compare_pages, compare_verdicts
 from ablate.verification.result import Item, item
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.canon import sha256_bytes
@@ -28,25 +30,32 @@ from prereg.registry.paths import Root
 from prereg.registry.registration import Registration, load_registration
 
 
-def as_worded(root: Root, entry: Entry, now: Decision) -> Decision:
-    """The decision as judged here, in the words of a ledger entry where an earlier version stated the same numbers.
+def require_same_decision(root: Root, entry: Entry, now: Decision) -> None:
+    """Raise `EvidenceError` where verdict.json is not the one of a ledger entry, or states other facts than `now`.
 
-    Raises `EvidenceError` where verdict.json is not the one of the entry, or anything but words differs.
+    `now` is the decision judged here, and what is shown afterwards is `now`: no word is taken from the file.
     """
     path = root.report(entry.study) / "verdict.json"
     data = path.read_bytes() if path.is_file() else b""
     registration = load_registration(root, entry.study)
     assert registration is not None, entry.study
+    matter: tuple[str, ...] = ("verdict.json is not the file of the decision in the ledger",)
     if sha256_bytes(data) == entry.body["verdict_sha256"]:
         later = _since(registration, gather(root, registration), entry, now)
-        if (decision := reworded(data, now, later=later)) is not None:
-            return decision
-    study = root.study(entry.study)
-    raise EvidenceError(
-        "the evidence on disk does not give the decision in the ledger",
-        required=f"the evidence of the decision taken {entry.at}",
-        fix=f"ablate verify {study}, then ablate decide {study}",
-    )
+        matter = compare_verdicts(data, verdict_bytes(now), later=later, titles=titles_of(registration)).matter
+    if matter:
+        study = root.study(entry.study)
+        raise EvidenceError(
+            f"the evidence on disk does not give the decision in the ledger: {matter[0]}",
+            required=f"the evidence of the decision taken {entry.at}",
+            fix=f"ablate verify {study}, then ablate decide {study}",
+        )
+
+
+def titles_of(registration: Registration) -> frozenset[str]:
+    """The title that a study was registered with, and all that it was reworded to."""
+    reworded = (rewording.words.get("title", "") for rewording in registration.rewordings)
+    return frozenset((registration.study.title, *reworded))
 
 
 def _since(registration: Registration, evidence: Evidence, entry: Entry, now: Decision) -> frozenset[str]:
@@ -110,7 +119,7 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, repo
     if maker is None and own is None and registration.study.checks and not path.is_file():
         note = "not judged again: what the study's own checks found is in verdict.json, which is not here"
         return [item(study, JUDGED, note=note)]
-    decision = decide(registration, evidence, None if own is None else lambda _: own)
+    decision = _decide_with(registration, evidence, own)
     now = verdict_bytes(decision)
     if path.is_file():
         data = path.read_bytes()
@@ -119,7 +128,8 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, repo
             later = frozenset(check.name for check in decision.checks)
         elif data != now:
             later = _since(registration, evidence, entry, decision)
-        judged = _verdict_item(study, decision, compare_verdicts(data, now, later=later), maker)
+        compared = compare_verdicts(data, now, later=later, titles=titles_of(registration))
+        judged = _verdict_item(study, decision, compared, maker, entry)
     else:
         judged = _recorded_item(study, decision, now, entry, maker)
     items = [judged.model_copy(update={"inadmissible": decision.status == "inadmissible"})]
@@ -132,6 +142,21 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, repo
             _reports_item(root.report(study), study, reports_of(root, registration, entry, decision, seen), maker)
         )
     return items
+
+
+def judged_here(root: Root, registration: Registration, evidence: Evidence, entry: Entry) -> Decision:
+    """The decision of a ledger entry, judged again; what a study's own checks found is as verdict.json recorded it.
+
+    Raises `EvidenceError` where verdict.json is not that of the entry, or states other facts.
+    """
+    own = _as_recorded(registration, root.report(registration.study.study) / "verdict.json")
+    decision = _decide_with(registration, evidence, own)
+    require_same_decision(root, entry, decision)
+    return decision
+
+
+def _decide_with(registration: Registration, evidence: Evidence, own: tuple[Check, ...] | None) -> Decision:
+    return decide(registration, evidence, None if own is None else lambda _: own)
 
 
 def _recorded_item(study: str, decision: Decision, now: bytes, entry: Entry, maker: Tool | None) -> Item:
@@ -154,20 +179,40 @@ def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | 
     return tuple(text[name] for name in wanted) if set(wanted) <= set(text) else None
 
 
-def _verdict_item(study: str, decision: Decision, found: Comparison, maker: Tool | None) -> Item:
+def _verdict_item(study: str, decision: Decision, compared: Comparison, maker: Tool | None, entry: Entry) -> Item:
     said = _said(decision)
-    if found.matter:
-        faults = [f"verdict.json: {what}" for what in found.matter[:8]]
+    if compared.matter:
+        faults = [f"verdict.json: {what}" for what in compared.matter[:8]]
         return item(study, JUDGED, *faults, *([] if maker is None else [tool_versions(maker)]))
-    if found.words:
-        where = f"written otherwise: {', '.join(found.words[:4])}{' and more' if len(found.words) > 4 else ''}"
-        if is_this(maker):
-            return item(study, JUDGED, f"verdict.json is {where}, and the same version wrote it")
-        return item(study, JUDGED, note=f"{said}; {where}; {tool_versions(maker)}")
-    if found.digits:
-        return item(study, JUDGED, note=f"{said}; the same but for digits beyond the ninth, as on another processor")
-    versions = "" if maker is None or is_this(maker) else f"; {tool_versions(maker)}"
-    return item(study, JUDGED, note=f"{said}; the same bytes{versions}")
+    if compared.words:
+        return _worded_otherwise(study, said, _first(compared.words), maker, entry.body.get("code"))
+    if compared.since:
+        how = _first(compared.since)
+    elif compared.digits:
+        how = "the same but for digits beyond the ninth, as on another processor"
+    else:
+        same = "the same but for the title, which was reworded since" if compared.retitled else "the same bytes"
+        how = same + ("" if maker is None or is_this(maker) else f"; {tool_versions(maker)}")
+    return item(study, JUDGED, note=f"{said}; {how}")
+
+
+def _worded_otherwise(study: str, said: str, where: str, maker: Tool | None, code: JsonValue) -> Item:
+    """Of words that are not those of this version: a fault, unless another version is on record as their writer.
+
+    `code` is the hash of the code that the ledger's decision names.
+    """
+    if maker is not None and not is_this(maker):
+        return item(study, JUDGED, note=f"{said}; worded otherwise: {where}; {tool_versions(maker)}")
+    if maker is None and code is not None and code != this_tool().code:
+        by = f"the ledger says that code {str(code)[:8]} wrote it, and this is {this_tool().words}"
+        return item(study, JUDGED, note=f"{said}; worded otherwise: {where}; {by}. What is shown is worded here")
+    named = maker is not None or code is not None
+    wrote = "the same version wrote it" if named else "no entry says which version wrote it"
+    return item(study, JUDGED, f"verdict.json is worded otherwise: {where}; {wrote} (ablate decide writes it again)")
+
+
+def _first(differences: Sequence[str]) -> str:
+    return ", ".join(differences[:4]) + (" and more" if len(differences) > 4 else "")
 
 
 def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: Tool | None) -> Item:

@@ -138,6 +138,7 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
             "status": "`decided`, `inconclusive` or `inadmissible`",
             "verdict": "the registered words; null without a verdict",
             "verdict_sha256": "sha256 of verdict.json",
+            "code": "sha256 over the sources of ablate that judged and worded it",
             **_LOOK,
         },
     ),
