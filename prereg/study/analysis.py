@@ -226,7 +226,8 @@ class Stable(FrozenModel):
 
 
 class Ceiling(FrozenModel):
-    """A diverged run is scored at a fixed value."""
+    """A diverged run is scored at a fixed value. With `test: wilcoxon` only: a test of a mean errs where no run of the
+    sample has diverged."""
 
     ceiling: float
     """The value of the metric that a diverged run is given, on the metric's own scale: worse than any value that a
