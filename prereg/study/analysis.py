@@ -81,7 +81,7 @@ class Looks(FrozenModel):
     looks: tuple[Annotated[int, Field(ge=2)], ...]
     """Numbers of seeds at which the data are looked at, ascending; the last equals the number of seeds."""
     spending: Literal["obrien_fleming", "pocock"] = "obrien_fleming"
-    """Lan-DeMets spending function."""
+    """Lan-DeMets spending function. A two-sided test spends alpha/2 on each side, as in gsDesign."""
 
 
 class EProcess(FrozenModel):
