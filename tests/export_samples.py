@@ -97,7 +97,10 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "e_process": document(stopping={"evidence": "e_process", "max_seeds": 8}),
     "rank": document(analysis={"test": "wilcoxon", "also": ["sign_flip"]}, on_divergence="rank"),
     "ceiling": document(
-        hypotheses={"gain": document()["hypotheses"]["gain"]}, decision=_SUPPORTED, on_divergence={"ceiling": 4.5}
+        hypotheses={"gain": document()["hypotheses"]["gain"]},
+        decision=_SUPPORTED,
+        on_divergence={"ceiling": 4.5},
+        analysis={"test": "wilcoxon"},
     ),
     "max_t": document(analysis={"test": "bootstrap_t", "correct": "max_t", "alpha": 0.1}),
     "uncorrected": document(analysis={"correct": "none"}, tie_breakers=["speed/tokens_per_s"]),

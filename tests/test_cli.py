@@ -99,7 +99,7 @@ MISTAKES: dict[str, tuple[Spoil, str, str]] = {
         lambda h: replace(
             h,
             "hypotheses:\n",
-            "on_divergence: {ceiling: 9.0}\n"
+            "on_divergence: {ceiling: 9.0}\nanalysis: {test: wilcoxon}\n"
             "hypotheses:\n  more: {claim: layernorm raises val/accuracy, smallest: 0.01, role: secondary}\n",
         ),
         "one ceiling for several claimed metrics",

@@ -129,6 +129,7 @@ def test_a_diverged_run_leaves_its_pair_out_and_is_said() -> None:
 def test_a_diverged_run_is_scored_at_the_registered_ceiling() -> None:
     study = small_study(
         on_divergence={"ceiling": 12.5},
+        analysis={"test": "wilcoxon"},
         hypotheses={"gain_ln": {"claim": "layernorm lowers val/loss", "smallest": 0.02}},
         decision=[{"verdict": "adopt layernorm", "when": "supported(gain_ln)"}, {"verdict": "inconclusive"}],
         assume={},
@@ -144,7 +145,7 @@ def test_a_diverged_run_is_scored_at_the_registered_ceiling() -> None:
 
 @pytest.mark.parametrize("ceiling", [1.0, 1.9])
 def test_a_ceiling_that_a_finished_run_reaches_gives_no_verdict(ceiling: float) -> None:
-    study = one_claim(on_divergence={"ceiling": ceiling})
+    study = one_claim(seeds=6, on_divergence={"ceiling": ceiling}, analysis={"test": "wilcoxon"})
     every = tuple(("layernorm", seed) for seed in study.seeds)
     found = decide(*make_evidence(study, sd=1e-4, diverged=every))
     # Five diverged runs once lowered a loss near 2 by 1.00, p < .0001.
@@ -157,17 +158,33 @@ def test_a_ceiling_that_a_finished_run_reaches_gives_no_verdict(ceiling: float) 
     )
     # Equal is not worse; of a metric that rises, worse is lower; without a diverged run the ceiling is not used.
     assert decide(*make_evidence(study, sd=1e-4)).status != "inadmissible"
-    assert decide(*make_evidence(one_claim(on_divergence={"ceiling": 2.5}), sd=1e-4, diverged=every)).verdict == "no"
+    assert (
+        decide(
+            *make_evidence(
+                one_claim(seeds=6, on_divergence={"ceiling": 2.5}, analysis={"test": "wilcoxon"}),
+                sd=1e-4,
+                diverged=every,
+            )
+        ).verdict
+        == "no"
+    )
     equal = {"val/loss": {("none", 2): 2.5}}
-    reached = make_evidence(one_claim(on_divergence={"ceiling": 2.5}), sd=1e-4, diverged=every, finals=equal)
+    reached = make_evidence(
+        one_claim(seeds=6, on_divergence={"ceiling": 2.5}, analysis={"test": "wilcoxon"}),
+        sd=1e-4,
+        diverged=every,
+        finals=equal,
+    )
     assert decide(*reached).status == "inadmissible"
     for share, wanted in ((0.6, "inadmissible"), (0.2, "decided")):
-        rising = one_claim("layernorm raises val/accuracy", on_divergence={"ceiling": share})
+        rising = one_claim(
+            "layernorm raises val/accuracy", seeds=6, on_divergence={"ceiling": share}, analysis={"test": "wilcoxon"}
+        )
         assert decide(*make_evidence(rising, sd=1e-4, diverged=every)).status == wanted
 
 
 def test_an_old_lock_whose_ceiling_has_no_side_gives_no_verdict() -> None:
-    study = one_claim("layernorm lowers grad/norm", on_divergence={"ceiling": 9.0})
+    study = one_claim("layernorm lowers grad/norm", on_divergence={"ceiling": 9.0}, analysis={"test": "wilcoxon"})
     found = decide(*make_evidence(study, diverged=(("none", 3),)))
     assert found.status == "inadmissible" and "nothing says which way grad/norm improves" in found.because
 
@@ -185,7 +202,7 @@ def test_several_lines_that_hold_show_the_tie_breakers() -> None:
 
 def test_what_cannot_be_judged_is_refused_before_any_number() -> None:
     registration, evidence = make_evidence(small_study())
-    two = small_study(on_divergence={"ceiling": 10.0})
+    two = small_study(on_divergence={"ceiling": 10.0}, analysis={"test": "wilcoxon"})
     with pytest.raises(UnsupportedError, match="one ceiling"):
         decide(registration.model_copy(update={"study": two}), evidence)
 

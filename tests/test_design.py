@@ -259,7 +259,9 @@ def test_a_reading_other_than_the_last_is_said_to_rest_on_the_same_beliefs() -> 
 
 
 def test_a_ceiling_needs_a_level_and_says_so() -> None:
-    study = one_claim(on_divergence={"ceiling": 9.0}, assume={"metrics": {"val/loss": {"sd": 0.01}}})
+    study = one_claim(
+        on_divergence={"ceiling": 9.0}, analysis={"test": "wilcoxon"}, assume={"metrics": {"val/loss": {"sd": 0.01}}}
+    )
     found = design(study, n_sims=50)
     assert not any(one.divergence for one in found.scenarios)
     assert any("which a --pilot gives" in note for note in found.notes)

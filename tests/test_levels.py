@@ -55,14 +55,35 @@ def rejected(
 def test_with_many_seeds_five_equal_looks_have_the_published_boundaries(
     spending: Spending, known: tuple[float, ...]
 ) -> None:
-    levels = levels_at(0.025, tuple(20_000 * k for k in range(1, 6)), spending, two_sided=False)
+    looks = tuple(20_000 * k for k in range(1, 6))
+    levels = levels_at(0.025, looks, spending, two_sided=False)
     assert -special.ndtri(np.array(levels)) == pytest.approx(known, abs=1.5e-4)
+    # The program's symmetric two-sided boundaries at .05 are these on either side.
+    both = levels_at(0.05, looks, spending)
+    assert -special.ndtri(np.array(both) / 2) == pytest.approx(known, abs=1.5e-4)
+
+
+@pytest.mark.parametrize(
+    ("spending", "known"),
+    [
+        # R's gsDesign(k = 4, test.type = 2, alpha = 0.025, sfu = sfLDOF), and the same with sfLDPocock.
+        ("obrien_fleming", (4.333, 2.963, 2.359, 2.014)),
+        ("pocock", (2.368, 2.368, 2.358, 2.350)),
+    ],
+)
+def test_with_many_seeds_four_equal_looks_have_the_boundaries_of_gsdesign(
+    spending: Spending, known: tuple[float, ...]
+) -> None:
+    looks = tuple(20_000 * k for k in range(1, 5))
+    two_sided = -special.ndtri(np.array(levels_at(0.05, looks, spending)) / 2)
+    one_sided = -special.ndtri(np.array(levels_at(0.025, looks, spending, two_sided=False)))
+    assert two_sided == pytest.approx(known, abs=6e-4) and one_sided == pytest.approx(known, abs=6e-4)
 
 
 def test_with_many_seeds_the_levels_spend_alpha_by_the_multivariate_normal_too() -> None:
     looks = (6_000, 10_000, 20_000)
     levels = levels_at(0.05, looks, "obrien_fleming")
-    assert [round(level, 5) for level in levels] == [0.00035, 0.00544, 0.04776]
+    assert [round(level, 5) for level in levels] == [0.00009, 0.00302, 0.04899]
     for k in (1, 2, 3):
         assert box(levels[:k], looks[:k]) == pytest.approx(
             spent(0.05, looks[k - 1] / looks[-1], "obrien_fleming"), abs=1e-5
@@ -93,9 +114,9 @@ def test_the_first_look_spends_its_share_and_one_look_is_the_fixed_test() -> Non
 
 
 def test_levels_for_3_5_8_and_10_seeds_lie_below_those_of_brownian_motion() -> None:
-    # Brownian motion's, by recursive integration (Armitage, McPherson and Rowe 1969): what this tool used at first.
+    # Brownian motion's, by recursive integration (Armitage, McPherson and Rowe 1969), computed by a program of its own.
     brownian = {
-        "obrien_fleming": (0.000346, 0.005439, 0.026294, 0.039543),
+        "obrien_fleming": (0.0000855, 0.0030208, 0.0234334, 0.0425780),
         "pocock": (0.020787, 0.016501, 0.019950, 0.017826),
     }
     for spending in SPENDINGS:
@@ -130,7 +151,7 @@ def test_a_level_grows_with_alpha_and_is_no_less_than_what_its_look_spends(
     for two_sided in (True, False):
         levels = nominal_levels(alphas, looks, spending, two_sided=two_sided)
         assert (np.diff(levels, axis=1) > 0).all() and (levels <= alphas * (1 + 1e-8)).all()
-        totals = np.array([spent(alphas, n / looks[-1], spending) for n in looks])
+        totals = np.array([spent(alphas, n / looks[-1], spending, two_sided=two_sided) for n in looks])
         # A chance of crossing here is part of a chance of crossing here first: the bound by the sum of chances.
         assert (levels >= np.diff(totals, axis=0, prepend=0.0) * (1 - 1e-8)).all()
 

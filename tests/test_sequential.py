@@ -139,7 +139,7 @@ def test_a_look_sees_its_own_seeds_only() -> None:
     assert finding.n == 5 and not any("left out" in note for note in finding.notes)
     assert "95% repeated CI" in finding.sentence and finding.estimate is not None
     assert finding.estimate.interval is not None and "look 2 of 3" in finding.estimate.interval.method
-    assert any("nominal level 0.00526" in note for note in finding.notes)
+    assert any("nominal level 0.00297" in note for note in finding.notes)
     growing = planned(GROWING)
     finding = judge_hypotheses(growing, values, look=looks_of(growing)[-1])[0]
     assert finding.outcome == "supported" and "95% anytime-valid CI" in finding.sentence

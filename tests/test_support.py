@@ -12,7 +12,8 @@ from evidence_factory import make_evidence, one_claim, small_study
 
 from ablate.api.support import require_supported
 from ablate.judge.decide import decide
-from ablate.judge.design.simulate import outcomes_of
+from ablate.judge.design.scenarios import Drawn
+from ablate.judge.design.simulate import judge_drawn, outcomes_of
 from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
 from prereg.errors import SpecError, UnsupportedError
 from prereg.study.spec import study_from_document
@@ -51,16 +52,43 @@ def test_one_ceiling_for_two_metrics_is_refused() -> None:
         "harm": {"claim": "layernorm does_not_worsen val/accuracy", "smallest": 0.05, "role": "guardrail"},
     }
     decision = [{"verdict": "adopt", "when": "supported(gain) and supported(harm)"}, {"verdict": "inconclusive"}]
-    require_supported(study_from_document(tiny_document(on_divergence={"ceiling": 9.0})))
+    require_supported(study_from_document(tiny_document(on_divergence={"ceiling": 9.0}, analysis={"test": "wilcoxon"})))
     with pytest.raises(UnsupportedError, match="one ceiling"):
-        document = tiny_document(on_divergence={"ceiling": 9.0}, hypotheses=two, decision=decision)
+        document = tiny_document(
+            on_divergence={"ceiling": 9.0}, hypotheses=two, decision=decision, analysis={"test": "wilcoxon"}
+        )
         require_supported(study_from_document(document))
+
+
+@pytest.mark.parametrize("test", ["paired_t", "bootstrap_t", "sign_flip", "welch", "permutation"])
+def test_a_ceiling_is_refused_with_every_test_of_a_mean_when_the_study_is_read(test: str) -> None:
+    with pytest.raises(SpecError, match=f"a ceiling for diverged runs and test is '{test}'") as caught:
+        one_claim(seeds=8, on_divergence={"ceiling": 9.0}, analysis={"test": test})
+    assert str(caught.value.where) == "on_divergence" and "test: wilcoxon" in caught.value.fix
+    require_supported(one_claim(seeds=8, on_divergence={"ceiling": 9.0}, analysis={"test": "wilcoxon"}))
+
+
+def test_a_ceiling_with_a_test_of_a_mean_hides_a_harm_that_few_seeds_do_not_show() -> None:
+    # One run in ten of the candidate is scored 1,000 SDs worse: the mean is 100 SDs worse, the margin 10. Wherever no
+    # run of the sample diverges the harm is "excluded". Hence the refusal above; the judge is asked without it.
+    found = {}
+    for test, n in (("paired_t", 3), ("paired_t", 5), ("paired_t", 8), ("sign_flip", 8)):
+        study = one_claim("layernorm does_not_worsen val/loss", 10.0, seeds=n, analysis={"test": test})
+        rng = np.random.default_rng(n)
+        lost = rng.random((4_000, n)) < 0.1
+        values = np.where(lost, 1_000.0, rng.standard_normal(lost.shape))
+        stable = np.ones((len(lost), len(study.arms)), dtype=bool)
+        found[test, n] = float((judge_drawn(study, Drawn({"h": values}, None, stable))[0] == 0).mean())
+    for (_, n), share in found.items():
+        assert share == pytest.approx(0.9**n, abs=0.03), found
 
 
 def test_a_ceiling_on_a_metric_without_a_worse_side_is_refused_where_a_lock_with_it_is_read() -> None:
     def ceiling(**better: str) -> Any:
         claim = {"claim": "layernorm lowers grad/norm", "smallest": 0.05} | better
-        return study_from_document(tiny_document(on_divergence={"ceiling": 9.0}, hypotheses={"gain": claim}))
+        return study_from_document(
+            tiny_document(on_divergence={"ceiling": 9.0}, hypotheses={"gain": claim}, analysis={"test": "wilcoxon"})
+        )
 
     require_supported(ceiling(better="lower"))
     with pytest.raises(SpecError, match="nothing says on which side of grad/norm") as caught:

@@ -361,13 +361,6 @@ def test_too_few_runs_of_one_arm_leave_the_hypothesis_inconclusive() -> None:
     assert few.findings[0].estimate is None and "3 of 8 runs of none" in " ".join(few.findings[0].notes)
 
 
-def test_a_ceiling_is_the_value_of_a_diverged_run() -> None:
-    study = unpaired(5, 3, claim="layernorm lowers val/loss", smallest=0.02, on_divergence={"ceiling": 50.0})
-    found = lost(study, ("none", 1001))
-    assert found.findings[0].samples[1].values[0] == 50.0 and found.findings[0].estimate is not None
-    assert found.findings[0].estimate.sizes == (5, 3)
-
-
 # The audit
 
 

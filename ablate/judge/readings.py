@@ -34,7 +34,6 @@ from prereg.rule.divergence import least_of
 from prereg.study.analysis import AtStep, Ceiling, OverLast, Scale
 from prereg.study.claim import Claim
 from prereg.study.spec import Study
-from prereg.text import compact
 
 
 def reading_of(study: Study, hypothesis: str) -> str:
@@ -122,7 +121,6 @@ def samples_of(
     `fewest` is for description, in place of the least number of runs of an arm.
     """
     claim, scale, reading = study.claims[name], study.hypotheses[name].scale, reading_of(study, name)
-    ceiling = study.on_divergence.ceiling if isinstance(study.on_divergence, Ceiling) else None
     samples: list[Sample] = []
     notes: list[str] = []
     refused: str | None = None
@@ -131,11 +129,6 @@ def samples_of(
         kept = tuple(seed for seed in planned if (arm, seed) in values)
         notes += [f"{arm}, seed {seed}, is left out: no {reading}" for seed in planned if seed not in kept]
         used = {(arm, seed): values[arm, seed] for seed in kept}
-        notes += [
-            f"{arm}, seed {seed}, diverged and is scored at the ceiling, {compact(ceiling)}"
-            for (_, seed), value in used.items()
-            if ceiling is not None and value == ceiling
-        ]
         refused = refused or unusable(reading, scale, used)
         least = fewest if fewest is not None else 2 if len(kept) == len(planned) else least_of(study, len(planned))
         if refused is None and len(kept) < least:

@@ -78,7 +78,8 @@ def stopping(study: Study) -> str:
         sizes = listed(str(n) for n in study.stopping.looks)
         return (
             f"Group-sequential design: the outcomes are looked at after {sizes} seeds and at no other time. The level "
-            f"is spent over the looks by a Lan-DeMets (1983) function of {SPENDING[study.stopping.spending]}. A look "
+            f"is spent over the looks by a Lan-DeMets (1983) function of {SPENDING[study.stopping.spending]}, "
+            "half of it on each side of a two-sided test. A look "
             "before the last ends the study only if a finding at its level makes a line of the decision list hold; it "
             "never ends for futility, and it shows no contrast if it does not end."
         )

@@ -81,7 +81,7 @@ class Looks(FrozenModel):
     looks: tuple[Annotated[int, Field(ge=2)], ...]
     """Numbers of seeds at which the data are looked at, ascending; the last equals the number of seeds."""
     spending: Literal["obrien_fleming", "pocock"] = "obrien_fleming"
-    """Lan-DeMets spending function."""
+    """Lan-DeMets spending function. A two-sided test spends alpha/2 on each side, as in gsDesign."""
 
 
 class EProcess(FrozenModel):
@@ -226,7 +226,8 @@ class Stable(FrozenModel):
 
 
 class Ceiling(FrozenModel):
-    """A diverged run is scored at a fixed value."""
+    """A diverged run is scored at a fixed value. With `test: wilcoxon` only: a test of a mean errs where no run of the
+    sample has diverged."""
 
     ceiling: float
     """The value of the metric that a diverged run is given, on the metric's own scale: worse than any value that a

@@ -82,7 +82,8 @@ class StudyFields(YamlModel):
     """What counts as an unstable run."""
     on_divergence: Literal["exclude_pair", "rank"] | Ceiling = "exclude_pair"
     """How a diverged run enters the tests: it is left out with its pair (and a verdict is given only if it is the same
-    with the pair at its worst), it ranks worst, or it is scored at a registered ceiling."""
+    with the pair at its worst), it ranks worst, or it is scored at a registered ceiling. A ceiling takes
+    `test: wilcoxon`."""
     hypotheses: dict[Name, Hypothesis]
     """The claims, by name."""
     analysis: Analysis = Analysis()

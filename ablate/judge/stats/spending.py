@@ -2,13 +2,16 @@
 
 Pure functions of numbers of seeds and a level. Which p is looked at, and when, is `ablate.judge.stats.sequential`'s.
 
-**Spending.** Lan and DeMets (1983): with information fraction t = seeds so far / planned seeds, a level alpha is spent
-as
+**Spending.** Lan and DeMets (1983): with information fraction t = seeds so far / planned seeds, a level a of one side
+is spent as
 
-    O'Brien-Fleming type   f(t) = 2 - 2 Phi(z(1 - alpha/2) / sqrt t)
-    Pocock type            f(t) = alpha ln(1 + (e - 1) t)
+    O'Brien-Fleming type   f(t) = 2 - 2 Phi(z(1 - a/2) / sqrt t)
+    Pocock type            f(t) = a ln(1 + (e - 1) t)
 
-and the nominal level c_k of look k is the one at which the t statistics of n_1 < n_2 < .. seeds first cross at look k
+A one-sided claim has a = alpha. A two-sided test at alpha spends a = alpha/2 on each side, as the symmetric designs
+of gsDesign and ld98 do: four equal looks at .05 have bounds 4.333, 2.963, 2.359 and 2.014, which are those of one
+side at .025. (To put a two-sided alpha into f itself, as this tool once did, gives 3.920, 2.774, 2.299 and 2.043.)
+The nominal level c_k of look k is the one at which the t statistics of n_1 < n_2 < .. seeds first cross at look k
 with chance f(t_k) - f(t_(k-1)), so that the chance of any rejection is alpha. Levels made for a Brownian motion and
 applied to p values of t tests, as is usual (Jennison and Turnbull 2000, chapter 11), err by a tenth for ten seeds.
 
@@ -55,12 +58,12 @@ _HELD: Final = 60_000
 """Quadrature points held at a time: few enough to stay in a processor's cache."""
 
 
-def spent(alpha: Floats | float, time: float, spending: Spending) -> Floats:
-    """The part of alpha spent by an information fraction."""
+def spent(alpha: Floats | float, time: float, spending: Spending, *, two_sided: bool = True) -> Floats:
+    """The part of alpha spent by an information fraction, on both sides together where there are two."""
     assert 0.0 < time <= 1.0, time
-    given = np.asarray(alpha, dtype=np.float64)
+    given, sides = np.asarray(alpha, dtype=np.float64), 2.0 if two_sided else 1.0
     if spending == "obrien_fleming":
-        found: Floats = 2.0 * special.ndtr(special.ndtri(given / 2.0) / sqrt(time))
+        found: Floats = sides * 2.0 * special.ndtr(special.ndtri(given / sides / 2.0) / sqrt(time))
         return found
     return given * log(1.0 + (e - 1.0) * time)
 
@@ -100,7 +103,7 @@ def nominal_levels(
     bound = np.zeros(alphas.size)
     uncrossed: _Uncrossed | None = None
     for look, n in enumerate(looks):
-        total = spent(alphas, n / looks[-1], spending)
+        total = spent(alphas, n / looks[-1], spending, two_sided=two_sided)
         wanted = np.maximum((total - before) / sides, TINY)
         before = total
         if look == 0:

@@ -133,8 +133,9 @@ def _looks(context: ReportContext, look: Look) -> str:
     assert isinstance(study.stopping, Looks), study.stopping
     return (
         f"{stopped}The level is spent over the looks after {words.listed(str(n) for n in study.stopping.looks)} seeds "
-        f"by the spending function of Lan and DeMets (1983) of {SPENDING[study.stopping.spending]}, with the share of "
-        "planned seeds as information. The nominal levels come from the exact joint law of the t statistics at the "
+        f"by the spending function of Lan and DeMets (1983) of {SPENDING[study.stopping.spending]}, half of it on each "
+        "side of a two-sided test as in the symmetric designs of gsDesign, with the share of planned "
+        "seeds as information. The nominal levels come from the exact joint law of the t statistics at the "
         f"looks: if differences are normal, the chance that any look errs is {alpha}. The p values shown are repeated "
         "p values and the intervals repeated confidence intervals (Jennison and Turnbull 1989): they hold over all "
         "looks together, and are wider than stage-wise ones."
