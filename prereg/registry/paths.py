@@ -22,7 +22,7 @@ def is_device(name: str) -> bool:
 
 
 def resolved(path: Path) -> Path:
-    """A path with its symbolic links followed. Raises `StudyFileError` where they lead nowhere, or no path is so long."""
+    """A path with its symbolic links followed. Raises `StudyFileError` where they are a loop, or no path is so long."""
     try:
         return path.resolve()
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links is a RuntimeError before Python 3.13

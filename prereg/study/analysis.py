@@ -27,7 +27,9 @@ PERMUTATION: Test = "permutation"
 UNPAIRED_TESTS: tuple[Test, ...] = ("welch", PERMUTATION)
 """Tests of a difference of arm means, in which a run belongs to no pair."""
 Zeros = Literal["pratt", "wilcox"]
-Alpha = Annotated[float, Field(gt=0.0, le=0.5)]
+MOST_ALPHA = 0.1
+Alpha = Annotated[float, Field(gt=0.0, le=MOST_ALPHA)]
+"""A larger chance of a false finding is no level that a reader would take a verdict from."""
 
 
 class Bayes(FrozenModel):
@@ -48,7 +50,7 @@ class Analysis(GrownModel):
     refused, because they err too often, and so is bootstrap_t with fewer than four seeds. welch and permutation compare
     arm means without pairs; with them arms may have seeds of their own, and different numbers of them."""
     alpha: Alpha = 0.05
-    """Chance of any false finding of one kind within the hypotheses of one role."""
+    """Chance of any false finding of one kind within the hypotheses of one role; at most 0.1."""
     correct: Literal["holm", "max_t", "none"] = "holm"
     """Correction over the hypotheses of one role. max_t is for sign_flip and wilcoxon, whose sign-flips are joint."""
     also: tuple[Test, ...] = ()
