@@ -45,11 +45,12 @@ class Analysis(GrownModel):
     later_fields = ("zeros", "least_pairs", "most_lost_starts", "gate", "bayes")
 
     test: Test = "paired_t"
-    """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims about
-    metrics that are means over items, and for `estimand`). percentile and bca are for `also`: as `test` they are
-    refused, because they err too often, and so is bootstrap_t with fewer than four seeds: it uses all n^n resamples of
-    up to ten pairs, and of more 199,999, the same for every study (in `design`: all of up to eight, then 9,999). welch and permutation compare
-    arm means without pairs; with them arms may have seeds of their own, and different numbers of them."""
+    """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims
+    about metrics that are means over items, and for `estimand`). percentile and bca are for `also`: as `test` they
+    are refused, because they err too often, and so is bootstrap_t with fewer than four seeds: it uses all n^n
+    resamples of up to ten pairs, and of more 199,999, the same for every study (in `design`: all of up to eight, then
+    9,999). welch and permutation compare arm means without pairs; with them arms may have seeds of their own, and
+    different numbers of them."""
     alpha: Alpha = 0.05
     """Chance of any false finding of one kind within the hypotheses of one role; at most 0.1."""
     correct: Literal["holm", "max_t", "none"] = "holm"
