@@ -10,7 +10,7 @@ import pytest
 from evidence_factory import make_evidence, one_claim
 from scipy import optimize, stats
 
-from ablate.judge.decide import decide, rng_seed_of
+from ablate.judge.decide import decide
 from ablate.judge.description import adjust
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.stats.spending import nominal_levels
@@ -117,7 +117,7 @@ def test_the_report_shows_it_as_description() -> None:
     table = stopped_table(context)
     assert table is not None and "They decide nothing" in table.caption and "look 1 of 3" in table.caption
     (row,) = table.rows
-    (again,) = adjust(study, decided.findings, decided.look, rng_seed=rng_seed_of(registration))
+    (again,) = adjust(study, decided.findings, decided.look)
     assert row[0] == "h" and row[3] == "3" and f"{abs(again.adjusted):.4f}"[:5] in row[2]
 
 

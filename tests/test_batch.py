@@ -15,8 +15,8 @@ from ablate.judge.stats.crossed_items import Crossed, TwoWay, spread_of, tail_of
 from ablate.judge.stats.estimate import prepare
 from ablate.judge.stats.multiplicity import adjust, adjust_rows
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families, nulls_of, weigh
-from ablate.judge.stats.paired_t import Floats
-from ablate.judge.stats.resample import COUNTED_PAIRS, LISTED_PAIRS
+from ablate.judge.stats.paired_t import Floats, Procedure
+from ablate.judge.stats.resample import COUNTED_PAIRS, LISTED_PAIRS, BootstrapT
 from ablate.judge.stats.vectorized_judge import OUTCOME, _scored, batchable, judge_rows
 from ablate.judge.stats.vectorized_tests import OverItems, rows_of_test
 from prereg.study.analysis import Test
@@ -137,7 +137,7 @@ def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int,
             hypotheses=hypotheses,
             decision=[{"verdict": "yes", "when": "supported(h0)"}, {"verdict": "inconclusive"}],
             seeds=list(range(n)),
-            analysis={"test": "items", "estimand": "new_seeds_and_items", "alpha": 0.2, "correct": correct},
+            analysis={"test": "items", "estimand": "new_seeds_and_items", "alpha": 0.1, "correct": correct},
             measure={"every": 20, "harness": {"tasks": "blimp", "clusters": "tasks"}},
             assume={},
             tie_breakers=[],
@@ -182,14 +182,20 @@ def test_random_sign_vectors_over_rows_are_those_of_the_scalar_test() -> None:
     ]
 
 
+def scalar_of(row: Floats, test: Test) -> Procedure:
+    """The test of one study as rows have it: of more than eight pairs a simulated study draws fewer resamples."""
+    rng = np.random.default_rng(3)
+    return BootstrapT(row, rng, fast=True) if test == "bootstrap_t" and row.size > 8 else prepare(row, test, rng)
+
+
 @pytest.mark.parametrize("test", ["paired_t", "bootstrap_t", "sign_flip", "wilcoxon"])
-@pytest.mark.parametrize("n", [5, 9])
+@pytest.mark.parametrize("n", [5, 8, 9])
 def test_the_p_values_over_rows_are_those_of_the_scalar_test(test: Test, n: int) -> None:
     study = one_claim(seeds=n, analysis={"test": test})
     values = np.random.default_rng(n).standard_normal((40, n)) + 0.7
     rows = rows_of_test(study, values, 3)
     for null, side in ((0.0, "two"), (0.3, "greater"), (-0.2, "less"), (9.0, "less")):
-        scalar = [prepare(row, test, np.random.default_rng(3)).p(null, side) for row in values]  # type: ignore[arg-type]
+        scalar = [scalar_of(row, test).p(null, side) for row in values]  # type: ignore[arg-type]
         # A t distribution over rows is summed in another order; all else is the same operations.
         expected = pytest.approx(scalar, rel=1e-11) if test == "paired_t" else scalar
         assert rows.p(null, side).tolist() == expected  # type: ignore[arg-type]
@@ -203,7 +209,7 @@ def test_a_steep_t_over_rows_has_the_p_value_of_the_scalar_test(n: int) -> None:
     values[::2, 0] += 1.0
     rows, steep = rows_of_test(study, values, 3), False
     for null, side in ((2.0, "two"), (-2.0, "greater"), (2.0, "less"), (1e200, "greater"), (-1e200, "greater")):
-        scalar = [prepare(row, "bootstrap_t", np.random.default_rng(3)).p(null, side) for row in values]  # type: ignore[arg-type]
+        scalar = [scalar_of(row, "bootstrap_t").p(null, side) for row in values]  # type: ignore[arg-type]
         assert rows.p(null, side).tolist() == scalar  # type: ignore[arg-type]
         steep |= bool((np.abs(rows.statistic(null)) > 1e3).any())  # type: ignore[attr-defined]
     assert steep

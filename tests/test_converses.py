@@ -165,7 +165,7 @@ def test_the_judge_never_finds_what_the_proof_excludes(test: str, correct: str) 
         "back": "none lowers val/loss than ln",
         "safe": "ln does_not_worsen val/loss",
     }
-    made = study(claims, seeds=list(range(1, 9)), analysis={"test": test, "correct": correct, "alpha": 0.2})
+    made = study(claims, seeds=list(range(1, 9)), analysis={"test": test, "correct": correct, "alpha": 0.1})
     excluding = contradictions(made.hypotheses, made.claims)
     assert len(excluding) == 3
     rng = np.random.default_rng(11)

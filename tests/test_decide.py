@@ -17,7 +17,7 @@ from evidence_factory import (
 )
 
 from ablate.judge import decide as judge
-from ablate.judge.decide import decide, rng_seed_of
+from ablate.judge.decide import decide
 from ablate.judge.readings import final_values
 from prereg.errors import UnsupportedError
 
@@ -106,9 +106,17 @@ def test_the_same_evidence_gives_the_same_bytes() -> None:
     assert first == decide(registration, again).model_dump_json() == decide(registration, shuffled).model_dump_json()
 
 
-def test_random_numbers_derive_from_the_registration() -> None:
-    one, other = (make_evidence(small_study(title=title))[0] for title in ("One", "Other"))
-    assert rng_seed_of(one) != rng_seed_of(other) and rng_seed_of(one) == int(one.sha256[:16], 16)
+@pytest.mark.parametrize(
+    ("test", "n"), [("bootstrap_t", 7), ("bootstrap_t", 14), ("sign_flip", 44), ("permutation", 20)]
+)
+def test_no_p_follows_from_the_hash_of_the_registration(test: str, n: int) -> None:
+    """A title that is written twelve ways would otherwise be twelve draws of a p near alpha."""
+    found = []
+    for title in ("One", "Other", "A third"):
+        study = small_study(title=title, seeds=list(range(1, n + 1)), analysis={"test": test})
+        registration, evidence = make_evidence(study, effects={"layernorm": -0.02}, sd=0.02)
+        found.append((registration.sha256, [one.p_support for one in decide(registration, evidence).findings]))
+    assert len({sha256 for sha256, _ in found}) == 3 and found[0][1] == found[1][1] == found[2][1]
 
 
 def test_a_spike_decides_through_the_stability_line() -> None:

@@ -231,7 +231,7 @@ def test_a_sequential_study_is_inadmissible_only_by_what_it_has_seen() -> None:
 
 
 def test_max_t_flips_the_same_seeds_in_the_design_as_in_the_judge_where_pairs_are_left_out() -> None:
-    study = small_study(seeds=list(range(8)), analysis={"test": "sign_flip", "correct": "max_t", "alpha": 0.2})
+    study = small_study(seeds=list(range(8)), analysis={"test": "sign_flip", "correct": "max_t", "alpha": 0.1})
     truth = TrueEffects(
         "t", dict.fromkeys(study.hypotheses, 0.0) | {"gain_ln": -0.008, "gain_rms": -0.008}, divergence=0.12
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from itertools import product
+from math import comb
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from scipy import stats
 
 from ablate.judge.stats.estimate import NoTestError, p_floor, prepare, summarise
 from ablate.judge.stats.paired_t import TINY
-from ablate.judge.stats.resample import COUNTED_PAIRS, SignFlip
+from ablate.judge.stats.resample import COUNTED_PAIRS, RESAMPLES, BootstrapT, SignFlip, multisets
 from prereg.errors import UnsupportedError
 
 METHODS = ("paired_t", "bootstrap_t", "sign_flip", "wilcoxon")
@@ -204,6 +205,17 @@ def test_bootstrap_t_enumerates_all_index_vectors_up_to_six_pairs() -> None:
     assert p_against(differences, "bootstrap_t", null=0.0, side="greater", rng=rng()) == pytest.approx(one_sided)
 
 
+def test_bootstrap_t_needs_no_draws_up_to_ten_pairs_and_its_draws_near_that_enumeration() -> None:
+    for n in range(2, 11):
+        counts, ways = multisets(n)
+        assert len(counts) == len(np.unique(counts, axis=0)) == comb(2 * n - 1, n) and ways.sum() == n**n
+        assert (counts.sum(axis=1) == n).all()
+    exact = p_against(SLEEP, "bootstrap_t", null=0.0, side="two", rng=rng(1))
+    assert exact == p_against(SLEEP, "bootstrap_t", null=0.0, side="two", rng=rng(2))
+    drawn = BootstrapT(SLEEP, rng(), fast=True).p(0.0, "two")
+    assert drawn == pytest.approx(exact, abs=5 * np.sqrt(exact / RESAMPLES))
+
+
 def test_bootstrap_t_drops_resamples_without_spread_and_can_reject_at_three() -> None:
     # Counting them as extreme would keep p at 3/27 and above: the test would never reject at n = 3.
     found = estimate(np.array([10.0, 10.1, 10.3]), "bootstrap_t", alpha=0.05, rng=rng())
@@ -220,10 +232,11 @@ def test_the_bootstrap_is_paired_and_does_not_see_what_pairs_share() -> None:
 
 def test_the_seed_is_honoured_and_another_seed_gives_other_numbers() -> None:
     # rliable's `arch` bootstrap ignored its seed because the library drew from numpy's global state.
-    first = p_against(SLEEP, "bootstrap_t", null=0.0, side="two", rng=rng(1))
+    more = np.concatenate([SLEEP, SLEEP[:3] + 0.15])  # ten pairs are enumerated
+    first = p_against(more, "bootstrap_t", null=0.0, side="two", rng=rng(1))
     np.random.seed(0)
-    again = p_against(SLEEP, "bootstrap_t", null=0.0, side="two", rng=rng(1))
-    other = p_against(SLEEP, "bootstrap_t", null=0.0, side="two", rng=rng(2))
+    again = p_against(more, "bootstrap_t", null=0.0, side="two", rng=rng(1))
+    other = p_against(more, "bootstrap_t", null=0.0, side="two", rng=rng(2))
     assert first == again != other
     assert abs(first - other) < 0.01
 

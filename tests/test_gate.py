@@ -328,7 +328,7 @@ GATES: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("gate", GATES)
 def test_the_judge_over_rows_is_the_scalar_judge_under_a_gate(gate: dict[str, Any]) -> None:
-    study, rng = gated(gate, analysis={"gate": gate, "alpha": 0.2}), np.random.default_rng(0)
+    study, rng = gated(gate, analysis={"gate": gate, "alpha": 0.1}), np.random.default_rng(0)
     support, refute = rng.random((2, 300, 4)) ** 3
     codes = code_rows(study, list(study.hypotheses), support, refute)
     for row, (s, r) in enumerate(zip(support, refute, strict=True)):

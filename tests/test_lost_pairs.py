@@ -252,7 +252,7 @@ def test_simulated_studies_are_ruled_as_real_ones() -> None:
     [{"correct": "holm"}, {"correct": "none"}, {"test": "sign_flip"}, {"test": "sign_flip", "correct": "max_t"}],
 )
 def test_the_possible_outcomes_over_rows_are_those_of_one_study(analysis: dict[str, str]) -> None:
-    study, rng, rows = small_study(analysis=analysis | {"alpha": 0.25}), np.random.default_rng(7), 80
+    study, rng, rows = small_study(analysis=analysis | {"alpha": 0.1}), np.random.default_rng(7), 80
     drawn = {name: 0.01 * (rng.standard_normal((rows, 5)) + rng.normal(0, 1, (rows, 1))) for name in study.hypotheses}
     kept = {name: rng.random((rows, 5)) < 0.9 for name in study.hypotheses}
     ends = {end: rng.random((rows, 4)) < 0.4 for end in ("supported", "refuted")}

@@ -15,6 +15,7 @@ from own_trainer import SCRIPT, OwnHouse
 from test_escape import rows_of, study_of
 
 from ablate import api
+from ablate.cli import main as command_line
 from ablate.records.store import RunFolder
 from ablate.runner.messages import said
 from ablate.verification.verify import verify_study
@@ -192,3 +193,44 @@ def test_weights_that_are_not_there_are_not_said_to_be_uncovered(tmp_path: Path)
     shutil.copy(house.run_folder("slow", 1) / "run.json", house.run_folder("slow", 1) / "weights.safetensors")
     notes = {item.what: item.note for item in verify_study(study_of(house)).items}
     assert "weights.safetensors of 1 are not covered" in notes["sealed records"]
+
+
+@pytest.fixture
+def looped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with a study that is a loop of symbolic links, another loop, and a plain file."""
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies" / "loop.yaml").symlink_to("loop.yaml")
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+ODD_PATHS = ("studies/loop.yaml", "a", "a/study.yaml", "file/study.yaml", "x" * 300, f"studies/{'x' * 300}.yaml")
+ODD_COMMANDS = (
+    *((verb, "PATH") for verb in ("verify", "decide", "check", "design", "register", "run", "report", "bundle")),
+    *((verb, "PATH") for verb in ("status", "ledger", "plan", "try", "seal", "watch")),
+    ("amend", "PATH", "--reason", "because"),
+    ("reproduce", "PATH", "--run", "one/1"),
+    ("import", "PATH", "rows.csv"),
+    ("import", "studies/loop.yaml", "PATH"),
+    ("verify", "--root", "PATH"),
+    ("check", "file.yaml", "--root", "PATH"),
+    ("new", "one", "--root", "PATH"),
+)
+
+
+@pytest.mark.parametrize("words", ODD_COMMANDS, ids=" ".join)
+def test_a_loop_of_links_and_a_name_too_long_are_one_message_in_every_command(
+    looped: Path, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = sorted(looped.rglob("*"))
+    for path in ODD_PATHS:
+        monkeypatch.setattr(sys, "argv", ["ablate", *(path if word == "PATH" else word for word in words)])
+        with pytest.raises(SystemExit) as ended:
+            command_line()
+        said = capsys.readouterr().err
+        assert ended.value.code == 2 and "Traceback" not in said, (path[:30], said)
+        assert said.count("error: ") == 1 and "required:" in said and "try:" in said, (path[:30], said)
+    assert sorted(looped.rglob("*")) == before

@@ -19,6 +19,7 @@ from ablate.api.running import one_by_one, run, runs_left
 from ablate.notebook.results import Ran
 from ablate.runner.options import RunOptions
 from prereg.errors import RunError
+from prereg.registry.paths import resolved
 
 if TYPE_CHECKING:
     from ablate.runner.progress import Watcher
@@ -135,5 +136,5 @@ def _prepared(
         require_pinned(context, before)
     registration, entry = register(context.path, root=root, now=now, accept_underpowered=accepted, pilot=pilot)
     left, _ = runs_left(context, registration, planned_runs(registration.study, options.only))
-    words = ("run", str(context.path.resolve()), "--root", str(context.root.path.resolve()), *options.words())
+    words = ("run", str(resolved(context.path)), "--root", str(context.root.path.resolve()), *options.words())
     return Prepared(context.root, registration, entry is not None, len(left), words)

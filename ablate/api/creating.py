@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from prereg.errors import RegistrationError, StudyError, UnsupportedError, field_error, nearest
 from prereg.registry.disk import create_whole, write_whole
-from prereg.registry.paths import Root
+from prereg.registry.paths import Root, resolved
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
@@ -90,7 +90,7 @@ def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: s
 
 def _home(root: str | Path | None) -> Path:
     if root is not None:
-        return Path(root).resolve()
+        return resolved(Path(root))
     try:
         return Root.around(Path()).path
     except StudyError:

@@ -21,7 +21,7 @@ from ablate.api.context import (
 )
 from prereg.errors import EvidenceError, RunError, SpecError, StudyFileError, Where, nearest
 from prereg.registry.disk import scratch
-from prereg.registry.paths import Root
+from prereg.registry.paths import Root, resolved
 from prereg.text import listed
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _reproduce(
                 required="a study of which every planned run has ended",
                 fix=f"ablate reproduce {context.path} --run {run}",
             )
-        return _held_against(context, spec, sealed, keep.resolve(), steps=steps, within=within, onlooker=onlooker)
+        return _held_against(context, spec, sealed, resolved(keep), steps=steps, within=within, onlooker=onlooker)
     with scratch("reproduce") as folder:
         found = _held_against(context, spec, sealed, folder / "run", steps=steps, within=within, onlooker=onlooker)
     if not unfinished:
@@ -210,7 +210,7 @@ def _require_elsewhere(context: StudyContext, keep: Path) -> None:
     """A new record must not lie where it could be taken for evidence, or over anything."""
     runs = (context.root.path / "data" / "runs").resolve()
     taken = keep.exists() and (not keep.is_dir() or any(keep.iterdir()))
-    if taken or keep.resolve().is_relative_to(runs):
+    if taken or resolved(keep).is_relative_to(runs):
         raise RunError(
             f"{keep} is not empty" if taken else f"{keep} lies among the runs of the studies",
             required="a new or empty folder outside data/runs",
@@ -301,7 +301,7 @@ def report_bundle(path: Path, out: Path | None = None) -> tuple[BundleCheck, tup
 
     found = check(path, reports_of=keep)
     _require_decided(path, found, decided=bool(written))
-    folder = out or path.resolve().parent / f"{found.study}.report"
+    folder = out or resolved(path).parent / f"{found.study}.report"
     for name, data in written.items():
         page = folder / name
         if page.exists() and not (page.is_file() and page.read_bytes() == data):

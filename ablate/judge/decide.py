@@ -75,7 +75,6 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     findings = judge_hypotheses(
         study,
         final_values(study, evidence),
-        rng_seed=rng_seed_of(registration),
         look=look,
         items=evidence.items,
     )
@@ -104,11 +103,6 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
 
 WAITING = ("every planned run is present", "no run failed")
 """Checks that fail only because runs are still to be made, or made again: such a study is unfinished."""
-
-
-def rng_seed_of(registration: Registration) -> int:
-    """The seed of every resampling test of a registration."""
-    return int(registration.sha256[:16], 16)
 
 
 def because(study: Study, ruling: Ruling) -> str:

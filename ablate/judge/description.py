@@ -115,7 +115,7 @@ class Adjusted:
 
 
 def adjust(
-    study: Study, findings: Sequence[Finding], look: Look | None, *, rng_seed: int, n_sims: int = N_SIMS
+    study: Study, findings: Sequence[Finding], look: Look | None, *, rng_seed: int = 0, n_sims: int = N_SIMS
 ) -> tuple[Adjusted, ...]:
     """The adjusted estimate of every finding of a sequential study that stopped before its last look; nothing for any
     other, and where the pairs that the claims share do not vary."""

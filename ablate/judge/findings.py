@@ -86,7 +86,8 @@ def judge_hypotheses(
     """Every hypothesis' finding, in the order of the study. `values` is metric -> {(arm, seed): final value}, by
     the words of `reading_of` where a claim reads another value than the last. `items` is the table of `Evidence`.
 
-    A sequential study is judged at a registered look, by its adjusted tests; any other without one.
+    A sequential study is judged at a registered look, by its adjusted tests; any other without one. The seed of
+    resampling tests is the same for every study: one that followed the registration could be chosen with it.
     """
     require_registered_look(study, look)
     seeds = study.seeds if look is None else study.seeds[: look.n_seeds]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 from ablate.trackers.target import Conclusion, Group, SealedRun, Target, Tracker, parse_target
 from prereg.errors import RunError
 from prereg.registry.disk import write_whole
+from prereg.registry.paths import resolved
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
@@ -141,7 +142,7 @@ class TensorboardTracker:
     """A folder of event files for each run."""
 
     def __init__(self, target: Target, group: Group) -> None:
-        self._base = Path(target.place).expanduser().resolve() / group.name
+        self._base = resolved(Path(target.place).expanduser()) / group.name
         self._open: dict[str, EventFileWriter] = {}
 
     def health(self, mask: str, step: int, values: Mapping[str, float]) -> None:

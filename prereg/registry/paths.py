@@ -21,6 +21,20 @@ def is_device(name: str) -> bool:
     return _DEVICE.fullmatch(name) is not None
 
 
+def resolved(path: Path) -> Path:
+    """A path with its symbolic links followed. Raises `StudyFileError` where they are a loop, or no path is so long."""
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links is a RuntimeError before Python 3.13
+        reason = error.strerror if isinstance(error, OSError) else str(error).partition(" from ")[0]
+        raise StudyFileError(
+            f"the path cannot be followed: {reason}",
+            required="a path whose symbolic links lead to a file or a folder",
+            fix=f"ls -l {path}   (shows where a link leads)",
+            where=Where(file=path),
+        ) from None
+
+
 @dataclass(frozen=True)
 class Root:
     """The folder that holds `studies/`, and the paths below it."""
@@ -42,9 +56,8 @@ class Root:
                     required="the folder that holds studies/",
                     fix=f"mkdir -p {given / 'studies'}",
                 )
-            return cls(given.resolve())
-        resolved = study_file.resolve()
-        for folder in resolved.parents:
+            return cls(resolved(given))
+        for folder in resolved(study_file).parents:
             if (folder / "studies").is_dir():
                 return cls(folder)
         raise StudyFileError(
@@ -59,12 +72,12 @@ class Root:
         """The root for a verb that names no study: the one given, else the nearest folder upward with `studies/`."""
         if given is not None:
             return cls.find(Path(given), given)
-        resolved = folder.resolve()
-        for place in (resolved, *resolved.parents):
+        begin = resolved(folder)
+        for place in (begin, *begin.parents):
             if (place / "studies").is_dir():
                 return cls(place)
         raise StudyFileError(
-            f"neither {resolved} nor a folder above it holds a folder named 'studies'",
+            f"neither {begin} nor a folder above it holds a folder named 'studies'",
             required="a repository of studies",
             fix="cd to one, use --root FOLDER, or begin one: ablate new NAME",
         )

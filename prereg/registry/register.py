@@ -36,7 +36,7 @@ from prereg.registry.history import (
 )
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
-from prereg.registry.paths import Root
+from prereg.registry.paths import Root, resolved
 from prereg.registry.registration import (
     WORDS,
     Override,
@@ -300,7 +300,7 @@ def _runs_of_others(root: Root, study: Study) -> dict[str, JsonValue]:
 
 def _relative(root: Root, path: Path) -> str:
     try:
-        return path.resolve().relative_to(root.path.resolve()).as_posix()
+        return resolved(path).relative_to(root.path.resolve()).as_posix()
     except ValueError:
         raise RegistrationError(
             f"the study lies outside {root.path}",

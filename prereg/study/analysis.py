@@ -27,7 +27,9 @@ PERMUTATION: Test = "permutation"
 UNPAIRED_TESTS: tuple[Test, ...] = ("welch", PERMUTATION)
 """Tests of a difference of arm means, in which a run belongs to no pair."""
 Zeros = Literal["pratt", "wilcox"]
-Alpha = Annotated[float, Field(gt=0.0, le=0.5)]
+MOST_ALPHA = 0.1
+Alpha = Annotated[float, Field(gt=0.0, le=MOST_ALPHA)]
+"""A larger chance of a false finding is no level that a reader would take a verdict from."""
 
 
 class Bayes(FrozenModel):
@@ -43,12 +45,14 @@ class Analysis(GrownModel):
     later_fields = ("zeros", "least_pairs", "most_lost_starts", "gate", "bayes")
 
     test: Test = "paired_t"
-    """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims about
-    metrics that are means over items, and for `estimand`). percentile and bca are for `also`: as `test` they are
-    refused, because they err too often, and so is bootstrap_t with fewer than four seeds. welch and permutation compare
-    arm means without pairs; with them arms may have seeds of their own, and different numbers of them."""
+    """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims
+    about metrics that are means over items, and for `estimand`). percentile and bca are for `also`: as `test` they
+    are refused, because they err too often, and so is bootstrap_t with fewer than four seeds: it uses all n^n
+    resamples of up to ten pairs, and of more 199,999, the same for every study (in `design`: all of up to eight, then
+    9,999). welch and permutation compare arm means without pairs; with them arms may have seeds of their own, and
+    different numbers of them."""
     alpha: Alpha = 0.05
-    """Chance of any false finding of one kind within the hypotheses of one role."""
+    """Chance of any false finding of one kind within the hypotheses of one role; at most 0.1."""
     correct: Literal["holm", "max_t", "none"] = "holm"
     """Correction over the hypotheses of one role. max_t is for sign_flip and wilcoxon, whose sign-flips are joint."""
     also: tuple[Test, ...] = ()

@@ -82,7 +82,7 @@ def read_text_file(path: Path) -> bytes:
         raise refusal("no such file", "the path of a study file", nearest_study(path)) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise refusal(f"cannot be read: {reason}", "a readable file") from None
+        raise refusal(f"cannot be read: {reason}", "a readable file", f"ls -l {path}") from None
     if len(source) > _LARGEST_BYTES:
         raise refusal("the file is larger than 1 MiB", "a study that can be read")
     return source

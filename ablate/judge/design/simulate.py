@@ -38,7 +38,7 @@ from ablate.judge.interim import run_to_the_stop
 from ablate.judge.stats.estimate import NoTestError, prepare, undecided
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families, nulls_in, weigh
 from ablate.judge.stats.paired_t import Floats
-from ablate.judge.stats.resample import ENUMERATED_PAIRS, LISTED_PAIRS
+from ablate.judge.stats.resample import LISTED_PAIRS
 from ablate.judge.stats.unpaired import Permutation, ways_of
 from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, batchable
 from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
@@ -319,7 +319,7 @@ def affordable(study: Study, n: int | None = None) -> int:
     if study.stopping != "fixed":
         return 4_000
     if not batchable(study, n):
-        return 1_000 if n <= ENUMERATED_PAIRS else 250
+        return 1_000 if n <= 6 else 250
     if study.analysis.correct == "max_t":
         return next(most for limit, most in ((8, 4_000), (10, 2_000), (inf, 1_000)) if n <= limit)
     if test == Permutation.name:
@@ -329,7 +329,7 @@ def affordable(study: Study, n: int | None = None) -> int:
     limits: dict[Test, tuple[tuple[float, int], ...]] = {
         "paired_t": ((inf, 10_000),),
         "items": ((inf, 10_000),),
-        "bootstrap_t": ((ENUMERATED_PAIRS, 2_000), (inf, 500)),
+        "bootstrap_t": ((6, 2_000), (inf, 500)),
         "sign_flip": ((8, 6_000), (10, 3_000), (ROWS_LISTED_PAIRS, 1_500), (LISTED_PAIRS, 500), (inf, 1_500)),
         "wilcoxon": ((6, 6_000), (inf, 2_500)),
         "welch": ((inf, 10_000),),

@@ -12,7 +12,7 @@ from scipy import special
 from ablate.judge.stats.crossed_items import TwoWay
 from ablate.judge.stats.paired_t import EQUAL, Floats, NoTestError, PairedT, Procedure, Side
 from ablate.judge.stats.resample import (
-    ENUMERATED_PAIRS,
+    FAST_ENUMERATED_PAIRS,
     FEWEST_BOOTSTRAPPED,
     RESAMPLES,
     BootstrapT,
@@ -74,7 +74,7 @@ class Percentile(Procedure):
         super().__init__(differences)
         if self.all_equal and not self.all_zero:
             raise NoTestError(f"all {self.n} differences are equal: resampling them shows no spread")
-        if self.n <= ENUMERATED_PAIRS:
+        if self.n <= FAST_ENUMERATED_PAIRS:
             counts, weights = multisets(self.n)
             means, how = counts @ self.scaled / self.n, f"all {self.n}^{self.n} resamples enumerated"
         else:
@@ -89,7 +89,7 @@ class Percentile(Procedure):
     @classmethod
     def floor(cls, n: int, side: Side = "two") -> float:
         """That of the percentile bootstrap; BCa moves its levels and can go below, but never to 0."""
-        return (2.0 if side == "two" else 1.0) / (1 + (n**n if n <= ENUMERATED_PAIRS else RESAMPLES))
+        return (2.0 if side == "two" else 1.0) / (1 + (n**n if n <= FAST_ENUMERATED_PAIRS else RESAMPLES))
 
     def p(self, null: float, side: Side) -> float:
         above, below = (float(found[0]) for found in self._tails(np.array([self.to_unit(null)])))

@@ -6,7 +6,7 @@ Shared seeds make the tests of a role depend on each other, and Holm must assume
 are resampled once for the whole family, so the dependence is the data's own:
 
     sign_flip, wilcoxon     one sign a seed, shared by all hypotheses; all 2^n of them up to 20 seeds
-    bootstrap_t, paired_t   one vector of resampled seeds, shared by all; all n^n of them up to 6 seeds
+    bootstrap_t, paired_t   one vector of resampled seeds, shared by all; all n^n of them up to 10 seeds
 
 The second row is only for studies registered before `ablate.api.support` refused it: at five seeds its power is .34
 where Holm's is .74. A multivariate t with estimated correlation errs instead, in .058 at three seeds and .053 at five.

@@ -11,7 +11,6 @@ six times too often, so they may describe and never decide.
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import combinations_with_replacement
 from math import factorial, floor
 from typing import Final
 
@@ -26,8 +25,12 @@ Ranks = npt.NDArray[np.int64]
 
 RESAMPLES: Final = 9_999
 """Monte Carlo draws: with them p = (1 + k) / 10,000 (Davison and Hinkley 1997, eq. 4.11)."""
-ENUMERATED_PAIRS: Final = 6
-"""Up to here all n^n resamples are used: 46,656 index vectors, 462 distinct multisets."""
+ENUMERATED_PAIRS: Final = 10
+"""Up to here bootstrap-t uses all n^n resamples: 10^10 index vectors are 92,378 multisets with their weights."""
+FAST_ENUMERATED_PAIRS: Final = 8
+"""Up to here all of them are no more than `RESAMPLES` (6,435 multisets): in simulated studies, and in descriptions."""
+BOOTSTRAPPED: Final = 199_999
+"""Draws of a bootstrap-t that decides where not all resamples are used: the standard error of a p of .05 is .0005."""
 FEWEST_BOOTSTRAPPED: Final = 4
 """With fewer pairs bootstrap-t errs more often than alpha (measured: `tests/test_size_slow.py`) and decides nothing."""
 LISTED_PAIRS: Final = 20
@@ -47,12 +50,13 @@ class BootstrapT(Studentized):
     name = "bootstrap_t"
     words = "bootstrap-t"
 
-    def __init__(self, differences: Floats, rng: np.random.Generator) -> None:
+    def __init__(self, differences: Floats, rng: np.random.Generator, *, fast: bool = False) -> None:
+        """With `fast` as simulated studies are tested: fewer resamples of many pairs."""
         super().__init__(differences)
         self.t_star, self.weights = np.empty(0), np.empty(0)
         if self.all_zero:
             return
-        t_star, weights, how = studentized_draws(self.scaled, rng)
+        t_star, weights, how = studentized_draws(self.scaled, rng, fast=fast)
         kept = ~np.isnan(t_star)
         self.t_star, self.weights = t_star[kept], weights[kept]
         dropped = int(weights[~kept].sum())
@@ -61,7 +65,7 @@ class BootstrapT(Studentized):
     @classmethod
     def floor(cls, n: int, side: Side = "two") -> float:
         """1 / (1 + resamples with spread), which is reached because t* does not move with the effect and t does."""
-        return 1.0 / (1 + (n**n - n if n <= ENUMERATED_PAIRS else RESAMPLES))
+        return 1.0 / (1 + (n**n - n if n <= ENUMERATED_PAIRS else BOOTSTRAPPED))
 
     def p(self, null: float, side: Side) -> float:
         t = self.statistic(null)
@@ -86,32 +90,55 @@ class BootstrapT(Studentized):
         return self.around_mean(float(np.abs(self.t_star)[order][np.searchsorted(reached, rank)]) * self.scaled_se)
 
 
-def studentized_draws(differences: Floats, rng: np.random.Generator) -> tuple[Floats, Floats, str]:
+_BLOCK: Final = 1_000_000
+"""Numbers of resamples held at a time."""
+
+
+def studentized_draws(
+    differences: Floats, rng: np.random.Generator, *, fast: bool = False
+) -> tuple[Floats, Floats, str]:
     """(t* of every resample of pairs, NaN without spread; how often each occurs; how they were made)."""
     n = differences.size
     centred = differences - differences.mean()
-    if n <= ENUMERATED_PAIRS:
-        counts, weights = multisets(n)
-        shift = counts @ centred / n
-        spread = np.sqrt((counts * (centred[None, :] - shift[:, None]) ** 2).sum(axis=1) / (n - 1))
-        chosen = counts > 0
-        width = np.where(chosen, centred, -np.inf).max(axis=1) - np.where(chosen, centred, np.inf).min(axis=1)
-        how = f"all {n}^{n} resamples enumerated"
-    else:
-        drawn = centred[rng.integers(0, n, size=(RESAMPLES, n))]
-        shift, spread, width = drawn.mean(axis=1), drawn.std(axis=1, ddof=1), np.ptp(drawn, axis=1)
-        weights = np.ones(RESAMPLES)
-        how = f"{RESAMPLES} resamples"
-    kept = width > EQUAL * np.abs(differences).max()
-    return np.where(kept, shift / np.where(kept, spread / np.sqrt(n), 1.0), np.nan), weights, how
+    least, step = EQUAL * np.abs(differences).max(), max(1, _BLOCK // n)
+    found = []
+    if n <= (FAST_ENUMERATED_PAIRS if fast else ENUMERATED_PAIRS):
+        every, weights = multisets(n)
+        for start in range(0, len(every), step):
+            counts = every[start : start + step].astype(np.float64)
+            shift = counts @ centred / n
+            spread = np.sqrt((counts * (centred[None, :] - shift[:, None]) ** 2).sum(axis=1) / (n - 1))
+            chosen = counts > 0
+            width = np.where(chosen, centred, -np.inf).max(axis=1) - np.where(chosen, centred, np.inf).min(axis=1)
+            found.append(_t_of(shift, spread, width > least, n))
+        return np.concatenate(found), weights, f"all {n}^{n} resamples enumerated"
+    total = RESAMPLES if fast else BOOTSTRAPPED
+    for start in range(0, total, step):
+        drawn = centred[rng.integers(0, n, size=(min(step, total - start), n))]
+        found.append(_t_of(drawn.mean(axis=1), drawn.std(axis=1, ddof=1), np.ptp(drawn, axis=1) > least, n))
+    how = f"{total:,} resamples, drawn alike whatever the study: another draw moves the third or fourth digit of p"
+    return np.concatenate(found), np.ones(total), how
 
 
-@lru_cache(maxsize=8)
-def multisets(n: int) -> tuple[Floats, Floats]:
-    """Every resample of n from n as counts, and how many of the n^n index vectors give it."""
-    rows = [np.bincount(chosen, minlength=n) for chosen in combinations_with_replacement(range(n), n)]
-    counts = np.array(rows, dtype=np.float64)
-    ways = np.array([factorial(n) / np.prod([factorial(int(c)) for c in row]) for row in rows])
+def _t_of(shift: Floats, spread: Floats, has_spread: npt.NDArray[np.bool_], n: int) -> Floats:
+    """t* of resamples, NaN without spread."""
+    return np.where(has_spread, shift / np.where(has_spread, spread / np.sqrt(n), 1.0), np.nan)
+
+
+@lru_cache(maxsize=16)
+def multisets(n: int) -> tuple[npt.NDArray[np.uint8], Floats]:
+    """Every resample of n from n as counts, and how many of the n^n index vectors give it: n! / (c1! ... cn!)."""
+    counts, left = np.zeros((1, 0), dtype=np.uint8), np.array([n])
+    for place in range(n - 1):  # place by place, every number that is left
+        choices = left + 1
+        taken = np.arange(choices.sum()) - np.repeat(np.cumsum(choices) - choices, choices)
+        left = np.repeat(left, choices) - taken
+        counts = np.concatenate([np.repeat(counts, choices, axis=0), taken[:, None].astype(np.uint8)], axis=1)
+        assert counts.shape[1] == place + 1
+    counts = np.concatenate([counts, left[:, None].astype(np.uint8)], axis=1)
+    # A product of small factorials divides n!, and both are whole numbers below 2^53.
+    factorials = np.array([float(factorial(c)) for c in range(n + 1)])
+    ways = factorial(n) / factorials[counts].prod(axis=1)
     assert ways.sum() == n**n, (n, ways.sum())
     counts.setflags(write=False)
     ways.setflags(write=False)

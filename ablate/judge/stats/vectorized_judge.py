@@ -25,7 +25,7 @@ from ablate.judge.stats.gatekeeping import rejected_rows
 from ablate.judge.stats.multiplicity import Null, ScoredRows, adjust_rows, holm_rows
 from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_in, nulls_of
 from ablate.judge.stats.paired_t import TINY, Floats
-from ablate.judge.stats.resample import ENUMERATED_PAIRS, RESAMPLES
+from ablate.judge.stats.resample import FAST_ENUMERATED_PAIRS, RESAMPLES, multisets
 from ablate.judge.stats.vectorized_tests import (
     CHUNK,
     ROWS_LISTED_PAIRS,
@@ -241,7 +241,7 @@ def code_rows(study: Study, names: list[str], support: Floats, refute: Floats, *
 def _resampled(test: Test, n: int) -> int:
     """How many numbers a study takes in the largest array over its resamples."""
     if test == "bootstrap_t":
-        return 512 if n <= ENUMERATED_PAIRS else RESAMPLES
+        return max(512, len(multisets(n)[1])) if n <= FAST_ENUMERATED_PAIRS else RESAMPLES
     if test == "sign_flip":
         return 2**n if n <= ROWS_LISTED_PAIRS else RESAMPLES
     return n

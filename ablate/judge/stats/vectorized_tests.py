@@ -14,7 +14,7 @@ from ablate.judge.stats.crossed_items import Spread, Tail, critical_values
 from ablate.judge.stats.estimate import undecided
 from ablate.judge.stats.paired_t import EQUAL, FAR, TINY, Floats, Side
 from ablate.judge.stats.resample import (
-    ENUMERATED_PAIRS,
+    FAST_ENUMERATED_PAIRS,
     LISTED_PAIRS,
     RESAMPLES,
     BootstrapT,
@@ -175,7 +175,7 @@ def t_cdf(df: int, t: Floats) -> Floats:
 
 
 class RowsOfBootstrap(RowsOfT):
-    """`BootstrapT` over rows.
+    """`BootstrapT` over rows, with all resamples of up to `FAST_ENUMERATED_PAIRS` pairs and `RESAMPLES` draws of more.
 
     With s and q the sum and the sum of squares of a resample's centred values, t*^2 = (n - 1) r / (1 - r) where
     r = s^2 / (n q): so t* is compared with t by comparing r with t^2 / (n - 1 + t^2), and every resample of every row
@@ -211,7 +211,7 @@ class RowsOfBootstrap(RowsOfT):
         unsure[steep] |= low != high
         p: Floats = (1.0 + np.minimum(found, total)) / (1.0 + total)
         for row in np.flatnonzero(self.usable & unsure):
-            exact = BootstrapT(self.values[row], np.random.default_rng(self.rng_seed))
+            exact = BootstrapT(self.values[row], np.random.default_rng(self.rng_seed), fast=True)
             p[row] = exact.p(float(self.to_unit(null)[row]), side)
         return p
 
@@ -232,10 +232,10 @@ class RowsOfBootstrap(RowsOfT):
 @lru_cache(maxsize=16)
 def _resamples(n: int, rng_seed: int) -> tuple[Floats, Floats | None]:
     """Resamples with two values or more as counts, pairs x resamples, and how often each occurs (none: once)."""
-    if n <= ENUMERATED_PAIRS:
-        counts, weights = multisets(n)
-        spread = counts.max(axis=1) < n
-        return np.ascontiguousarray(counts[spread].T), weights[spread]
+    if n <= FAST_ENUMERATED_PAIRS:
+        every, weights = multisets(n)
+        spread = every.max(axis=1) < n
+        return np.ascontiguousarray(every[spread].T, dtype=np.float64), weights[spread]
     counts = _drawn(n, rng_seed)
     return np.ascontiguousarray(counts[counts.max(axis=1) < n].T), None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ablate.judge.decide import rng_seed_of
 from ablate.judge.description import CREDIBLE, N_SIMS, adjust, describe
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Table, columns
@@ -45,7 +44,7 @@ def stopped_table(context: ReportContext) -> Table | None:
     """One row per finding of a study that stopped before its last look; none of any other study."""
     decision = context.decision
     findings = {finding.hypothesis: finding for finding in decision.findings}
-    found = adjust(context.study, decision.findings, decision.look, rng_seed=rng_seed_of(context.registration))
+    found = adjust(context.study, decision.findings, decision.look)
     if not found:
         return None
     rows = tuple(
