@@ -26,6 +26,7 @@ from prereg.registry.canon import canonical_bytes, sha256_bytes
 from prereg.registry.disk import open_regular, write_at, write_from
 from prereg.registry.ledger_entry import FIRST, Entry, Event, Reading, Withheld, line_of, read_lines
 from prereg.registry.ledger_file import read_file
+from prereg.registry.ledger_graph import continued_twice
 from prereg.registry.ledger_lock import (
     LedgerLock,
     close_slots,
@@ -126,6 +127,10 @@ class Ledger:
             found.append(f"{last}: not ended; an append was cut off (the next one repairs it)")
         return found
 
+    def continued_twice(self) -> dict[str, str]:
+        """Study -> in a sentence, how two branches continued it that git has merged; of studies that were."""
+        return continued_twice(self._read().entries)
+
     def damage(self) -> list[str]:
         """What is wrong with complete lines. An unfinished last line is what a crash leaves, and no damage."""
         return self._damage(self._read())
@@ -147,11 +152,12 @@ class Ledger:
         )
 
     def head(self) -> str:
-        """Hash of the last entry; 64 zeros for an empty ledger. Raises `LedgerError` when damaged."""
+        """Hash of the last entry; 64 zeros for an empty ledger. Of branches that no entry has joined yet, the hash of
+        each, with `+` between them. Raises `LedgerError` when damaged."""
         reading, whole = self._checked()
         last = reading.last if whole is None else whole.sha256
         assert last is not None, self.path  # a line that cannot be read is damage
-        return last
+        return "+".join((last, *(reading.joins if whole is None else ())))
 
     def append(
         self,

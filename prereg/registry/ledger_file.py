@@ -102,7 +102,8 @@ def _misplaced(entry: Entry | Withheld, indices: dict[str, int], descent: Descen
     if entry.index != 1 + max(indices[one] for one in named):
         return f"holds the entry with index {entry.index}; entries are missing, or in another order"
     if entry.joins and (
-        FIRST in named or any(one != other and descent.follows(one, other) for one in named for other in named)
+        FIRST in named
+        or any(one != other and descent.follows(one, other) for one in named for other in named)
         or len(set(named)) < len(named)
     ):
         return "joins entries of which one follows another"

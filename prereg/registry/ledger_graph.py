@@ -153,4 +153,3 @@ def _matters(one: Entry, other: Entry) -> bool:
 
 def _are_apart(descent: Descent, one: Entry, other: Entry) -> bool:
     return not descent.follows(one.sha256, other.sha256) and not descent.follows(other.sha256, one.sha256)
-
