@@ -513,7 +513,7 @@ def test_an_append_reads_and_checks_the_end_of_a_long_ledger_alone(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long_ledger(ledger.path, 5000)
-    ledger_entry._parsed.cache_clear()
+    ledger_entry.parsed.cache_clear()
     read: list[int] = []
     real_bytes = Ledger._bytes
 
@@ -522,7 +522,7 @@ def test_an_append_reads_and_checks_the_end_of_a_long_ledger_alone(
         return found
 
     def checked() -> int:
-        return ledger_entry._parsed.cache_info().misses
+        return ledger_entry.parsed.cache_info().misses
 
     monkeypatch.setattr(Ledger, "_bytes", read_bytes)
     for n in range(400):
@@ -571,7 +571,7 @@ def test_a_line_longer_than_an_append_looks_back_is_chained_on(ledger: Ledger) -
         ledger.append("started", study="s", registration=HASH, body={"n": n, "pad": "x" * 300_000}, at=AT)
         assert "x" * 300_000 in Ledger(ledger.path).path.read_text()
     assert append(ledger, 3).index == 3
-    ledger_entry._parsed.cache_clear()  # as in a fresh process
+    ledger_entry.parsed.cache_clear()  # as in a fresh process
     assert append(ledger, 4).index == 4
     assert ledger.faults() == []
 

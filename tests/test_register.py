@@ -111,7 +111,7 @@ def test_the_lock_is_for_people_too_and_holds_every_default(tmp_path: Path) -> N
     assert document["study"]["base"]["optim"]["clip"] == 1.0
     assert document["design"] == {"power": 0.8}
     assert (root.studies / ".gitattributes").read_bytes() == (
-        b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n*.registration.md -text\n"
+        b"*.lock.json -text\nledger.jsonl -text merge=union\n*.yaml -text\n*.registration.md -text\n"
         b"*.sig -text\n*.tsr binary\n*.ots binary\n"
     )
     assert ".ledger.lock" in (root.studies / ".gitignore").read_text()
@@ -286,13 +286,17 @@ def test_an_amendment_never_claims_to_know_less_than_the_ledger_shows(
 def test_a_lock_that_the_ledger_does_not_name_is_no_registration(tmp_path: Path) -> None:
     root, loaded = house_with(tmp_path)
     do(root, loaded)
+    lock = root.lock("embnorm").read_bytes()
     root.ledger.unlink()
-    assert load_registration(root, "embnorm") is None
-    assert verify_registration(root, "embnorm") == ["embnorm.lock.json: no entry of ledger.jsonl names it"]
-    # Registering completes it, and claims no earlier time than the ledger saw.
-    registration, entry = do(root, loaded, at=LATER)
-    assert (registration.registered_at, entry.at) == (LATER, LATER)
-    assert load_registration(root, "embnorm") == registration
+    (fault,) = verify_registration(root, "embnorm")
+    assert fault.startswith("embnorm.lock.json: no entry of ledger.jsonl names it: its entries are on another branch")
+    # Nor does another take its place: what the ledger held of it may be on another branch.
+    for refused in (lambda: load_registration(root, "embnorm"), lambda: do(root, loaded, at=LATER)):
+        with pytest.raises(RegistrationError, match=r"no entry of ledger\.jsonl registers 'embnorm'") as error:
+            refused()
+        assert error.value.fix.startswith("git show BRANCH:./studies/ledger.jsonl | grep -vxFf studies/ledger.jsonl")
+    assert root.lock("embnorm").read_bytes() == lock
+    assert not root.ledger.exists()
 
 
 class CrashError(Exception):

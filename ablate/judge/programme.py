@@ -26,6 +26,7 @@ from prereg.registry.canon import sha256_bytes
 from prereg.registry.history import PastRegistration, past_registrations
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_graph import places
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
 
@@ -223,8 +224,9 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
     for study in dict.fromkeys(entry.study for entry in entries if entry.event in ("registered", "amended")):
         history = _distinct(past_registrations(root, study, entries))
         made += zip(history, [*history[1:], None], strict=True)
-    for promise, following in sorted(made, key=lambda one: one[0].index):
-        decisions = _decisions(root, promise, entries)
+    order = places(entries)
+    for promise, following in sorted(made, key=lambda one: order[one[0].entry]):
+        decisions = _decisions(root, promise, entries, order)
         if promise.document is None:
             why = (promise.unknown or "unknown") + (f"; decisions: {len(decisions)}" if decisions else "")
             untold.append(
@@ -296,7 +298,9 @@ def _registered(
     )
 
 
-def _decisions(root: Root, promise: PastRegistration, entries: Iterable[Entry]) -> list[_Decision]:
+def _decisions(
+    root: Root, promise: PastRegistration, entries: Iterable[Entry], order: Mapping[str, int]
+) -> list[_Decision]:
     """The decisions of a registration, one for each state of the evidence, in the ledger's order."""
     all_of_study = [entry for entry in entries if entry.study == promise.study and entry.event == "decided"]
     looks = recorded_afterwards(entry for entry in entries if entry.study == promise.study)
@@ -305,7 +309,7 @@ def _decisions(root: Root, promise: PastRegistration, entries: Iterable[Entry]) 
     found: dict[str, _Decision] = {}
     for entry in (entry for entry in all_of_study if entry.registration == promise.sha256):
         evidence = str(entry.body.get("evidence"))
-        place = found[evidence].place if evidence in found else entry.index
+        place = found[evidence].place if evidence in found else order[entry.sha256]
         findings: Mapping[str, Mapping[str, Any]] | None = None
         without: Ending = "decided, its verdict file is not here"
         if entry.body.get("status") == "inadmissible" or any(look.index > entry.index for look in looks):
@@ -318,7 +322,7 @@ def _decisions(root: Root, promise: PastRegistration, entries: Iterable[Entry]) 
         elif digest is not None:
             without = "decided, its verdict file has changed"
         found[evidence] = _Decision(entry, place, findings, without)
-    return sorted(found.values(), key=lambda decision: decision.entry.index)
+    return sorted(found.values(), key=lambda decision: order[decision.entry.sha256])
 
 
 def _verdict(root: Root, study: str) -> tuple[dict[str, Any] | None, str | None]:

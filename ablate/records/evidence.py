@@ -6,7 +6,8 @@ does not match, and draws no conclusion from it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -39,6 +40,11 @@ class Evidence:
     """Entries of other studies of the ledger: seals of an outcome that this one sealed later, and looks at outcomes of
     those studies before this registration."""
     ledger_faults: tuple[str, ...] = ()
+    history_faults: tuple[str, ...] = ()
+    """Of a sound ledger: how two branches continued this study, and entries that git holds and the file lacks."""
+    places: Mapping[str, int] = field(default_factory=dict)
+    """Hash of an entry -> its place among all of a ledger that git has merged, where `index` cannot compare entries of
+    different studies; empty for a ledger that is one chain."""
     ledger_head: str = ""
     unsealed: tuple[tuple[str, int], ...] = ()
     """Cells whose run.json claims an end that its seals or the ledger do not bear out."""
@@ -46,6 +52,10 @@ class Evidence:
     """One row an item, arm, seed and metric (`ITEM_COLUMNS`), where items were scored; none where no run has any."""
     withheld: bool = False
     """Whether both tables were left unread because planned runs are missing: reading them would be an early look."""
+
+    def place(self, entry: Entry) -> int:
+        """Where an entry stands among those of all studies: after every one that it follows, else by its time."""
+        return self.places.get(entry.sha256, entry.index)
 
     @property
     def missing(self) -> tuple[tuple[str, int], ...]:

@@ -22,16 +22,20 @@ from prereg.errors import EvidenceError, LedgerError
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import PROMISES, SEALS, Entry
+from prereg.registry.ledger_graph import continued_twice, is_merged, places
 from prereg.registry.looks import due_look
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec, cell_of
 from prereg.registry.registration import Registration
+from prereg.seals.git import ledger_history
 from prereg.study.training import Training
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Seal = tuple[str, int, str]
+_SHOWN = 4
+"""Entries that were taken back of which each is named."""
 _LONG_RUN = 10_000
 """Steps from which on a table is long."""
 
@@ -90,6 +94,8 @@ def gather(root: Root, registration: Registration) -> Evidence:
         ledger=mine,
         elsewhere=repeated_elsewhere(entries, registration),
         ledger_faults=faults,
+        history_faults=history_faults(root, study, entries),
+        places=places(entries) if is_merged(entries) else {},
         ledger_head=head,
         unsealed=tuple(unsealed),
         withheld=True,
@@ -133,31 +139,39 @@ def _records(
     return runs, sealed, broken, unsealed
 
 
+def history_faults(root: Root, study: str, entries: Sequence[Entry]) -> tuple[str, ...]:
+    """What a sound ledger and git's history of it say against a study's entries, a sentence each."""
+    twice = continued_twice(entries).get(study)
+    gone = [one.words(root) for one in ledger_history(root).taken_back if one.entry.study == study]
+    more = [f"and {len(gone) - _SHOWN} more entries taken back"] if len(gone) > _SHOWN else []
+    return (*([] if twice is None else [twice]), *gone[:_SHOWN], *more)
+
+
 def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> tuple[Entry, ...]:
     """Seals of other studies whose outcome a run of this registration repeats, and the looks at those studies that
     precede it, in the ledger's order. Later entries of others do not change it."""
-    study, promised = registration.study.study, -1
+    study, promised, order = registration.study.study, -1, places(entries)
     mine: dict[str, int] = {}
     for entry in entries:
         if entry.registration == registration.sha256 and entry.study == study:
             if entry.event in PROMISES:
-                promised = entry.index
+                promised = order[entry.sha256]
             elif entry.event in SEALS and "outcome_sha256" in entry.body:
-                mine.setdefault(str(entry.body["outcome_sha256"]), entry.index)
+                mine.setdefault(str(entry.body["outcome_sha256"]), order[entry.sha256])
     others = [
         entry
         for entry in entries
         if entry.event in SEALS
         and entry.study != study
-        and entry.index < mine.get(str(entry.body.get("outcome_sha256")), -1)
+        and order[entry.sha256] < mine.get(str(entry.body.get("outcome_sha256")), -1)
     ]
     studies = {entry.study for entry in others}
     looks = [
         entry
         for entry in entries
-        if entry.study in studies and entry.event in ("decided", "looked", "peeked") and entry.index < promised
+        if entry.study in studies and entry.event in ("decided", "looked", "peeked") and order[entry.sha256] < promised
     ]
-    return tuple(sorted((*others, *looks), key=lambda entry: entry.index))
+    return tuple(sorted((*others, *looks), key=lambda entry: order[entry.sha256]))
 
 
 def open_tables(root: Root, evidence: Evidence, *, look: Entry) -> Evidence:

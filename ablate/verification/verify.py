@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
+from ablate.records.gather import history_faults
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.verification.bundle.evidence import CommittedEvidence, committed_evidence
@@ -20,11 +21,16 @@ from prereg.registry.amendments import chain_faults
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import PROMISES, SEALS, Entry
+from prereg.registry.ledger_graph import is_merged
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
 from prereg.registry.plan import cell_of, sealed_places
 from prereg.registry.registration import load_registration, verify_registration
 from prereg.seals.examine import SealCheck, Trust, examine_seals, unnamed_seals
+from prereg.seals.git import ledger_history
+
+HISTORY = "history of the ledger"
+NOT_COMPARED = "not compared with git's history"
 
 
 def verify_study(
@@ -38,6 +44,7 @@ def verify_study(
         path = (given or Path()) / "studies" / f"{path.name}.yaml" if path.name == str(path) else path
     root = Root.find(path, given)
     known = {entry.study for entry in _entries(root)} | _locked(root)
+    known |= {one.entry.study for one in ledger_history(root).taken_back}
     if path.suffix != ".yaml" or (path.stem not in known and not path.is_file()):
         raise StudyFileError(
             f"'{path}' is neither a study file nor the name of a registered study",
@@ -53,6 +60,7 @@ def verify_project(
     """Check every registered study of a root."""
     root = Root.around(Path(), given)
     named = {entry.study for entry in _entries(root)}
+    named |= {one.entry.study for one in ledger_history(root).taken_back}
     names = tuple(sorted(_locked(root) | named))
     return _verify(root, names, Trust.of(root, signers=signers, roots=roots), judge=True)
 
@@ -111,8 +119,12 @@ def _seals(name: str, checks: tuple[SealCheck, ...], unnamed: tuple[str, ...]) -
 def check_ledger(root: Root) -> Item:
     """The chain of all studies."""
     ledger = Ledger(root.ledger)
-    faults = tuple(ledger.faults())
-    return item("ledger", "chain", *faults, note=f"{len(ledger.readable())} entries")
+    faults, entries = tuple(ledger.faults()), ledger.readable()
+    note = f"{len(entries)} entries"
+    n_joins = sum(len(entry.joins) for entry in entries)
+    note += f" of branches that were merged ({n_joins} joined)" if is_merged(entries) else ""
+    not_compared = ledger_history(root).not_compared
+    return item("ledger", "chain", *faults, note=note + (f"; {NOT_COMPARED}: {not_compared}" if not_compared else ""))
 
 
 def _entries(root: Root) -> tuple[Entry, ...]:
@@ -128,9 +140,14 @@ def _study_items(
 ) -> list[Item]:
     root = evidence.root
     mine = [entry for entry in entries if entry.study == name]
+    against = history_faults(root, name, entries) if ledger_stands else ()
     if not any(entry.event in PROMISES for entry in mine) and not root.lock(name).exists():
+        if against:
+            return [item(name, HISTORY, *against)]
         return [item(name, "registration", note="not registered: nothing is frozen yet")]
     items = [check_registration(root, name, ledger_stands=ledger_stands)]
+    if against:
+        items.append(item(name, HISTORY, *against))
     items += _page(root, name)
     if ledger_stands:
         items += [*_committed(evidence, name, mine), check_records(root, name, mine), check_verdict(root, name, mine)]

@@ -170,7 +170,9 @@ class PastRegistration(FrozenModel):
     at: str
     """When it was registered, by the ledger."""
     index: int
-    """The ledger's entry that registered it."""
+    """The index of the ledger's entry that registered it."""
+    entry: str
+    """sha256 of that entry."""
     document: dict[str, JsonValue] | None
     """The study as plain data; none where it is unknown."""
     proven: bool
@@ -191,7 +193,13 @@ def past_registrations(root: Root, study: str, entries: Sequence[Entry]) -> tupl
         known: dict[str, Any] = {"document": whole and whole["study"], "unknown": "" if proven else unknown}
         found.append(
             PastRegistration(
-                study=study, sha256=entry.registration, at=entry.at, index=entry.index, proven=proven, **known
+                study=study,
+                sha256=entry.registration,
+                at=entry.at,
+                index=entry.index,
+                entry=entry.sha256,
+                proven=proven,
+                **known,
             )
         )
         if whole is not None and entry.event == "amended":

@@ -24,7 +24,9 @@ from pydantic import JsonValue
 from prereg.errors import LedgerError, Where
 from prereg.registry.canon import canonical_bytes, sha256_bytes
 from prereg.registry.disk import open_regular, write_at, write_from
-from prereg.registry.ledger_entry import FIRST, Entry, Event, Reading, Withheld, line_of, read_file, read_lines
+from prereg.registry.ledger_entry import FIRST, Entry, Event, Reading, Withheld, line_of, read_lines
+from prereg.registry.ledger_file import read_file
+from prereg.registry.ledger_graph import continued_twice
 from prereg.registry.ledger_lock import (
     LedgerLock,
     close_slots,
@@ -54,6 +56,15 @@ class Sound:
     """Length of an unfinished last line that is no whole entry; 0 when there is none."""
     head: str
     """Hash of the last sound entry; 64 zeros when there is none."""
+
+
+@dataclass(frozen=True)
+class _Ends:
+    """What the next entry names: the last entry, and where git has merged branches those of the others."""
+
+    last: str
+    next_index: int
+    joins: tuple[str, ...] = ()
 
 
 class Ledger:
@@ -116,6 +127,10 @@ class Ledger:
             found.append(f"{last}: not ended; an append was cut off (the next one repairs it)")
         return found
 
+    def continued_twice(self) -> dict[str, str]:
+        """Study -> in a sentence, how two branches continued it that git has merged; of studies that were."""
+        return continued_twice(self._read().entries)
+
     def damage(self) -> list[str]:
         """What is wrong with complete lines. An unfinished last line is what a crash leaves, and no damage."""
         return self._damage(self._read())
@@ -137,11 +152,12 @@ class Ledger:
         )
 
     def head(self) -> str:
-        """Hash of the last entry; 64 zeros for an empty ledger. Raises `LedgerError` when damaged."""
+        """Hash of the last entry; 64 zeros for an empty ledger. Of branches that no entry has joined yet, the hash of
+        each, with `+` between them. Raises `LedgerError` when damaged."""
         reading, whole = self._checked()
         last = reading.last if whole is None else whole.sha256
         assert last is not None, self.path  # a line that cannot be read is damage
-        return last
+        return "+".join((last, *(reading.joins if whole is None else ())))
 
     def append(
         self,
@@ -164,14 +180,22 @@ class Ledger:
         with self.hold():
             self._lock.create()
             while True:
-                position, before, repaired = self._tail()
+                position, ends, repaired = self._tail()
                 shared = newest_slots(self.path)
                 if shared is None and not self._lock.excludes:
-                    shared = open_slots(self.path, before.index + 1 if before else 0)
-                if self._catch_up(position, before, repaired):
+                    shared = open_slots(self.path, ends.next_index)
+                if self._catch_up(position, ends, repaired):
                     continue
-                stated = {**body, **repaired}
-                entry, line = line_of(before, event, study=study, registration=registration, body=stated, at=at)
+                entry, line = line_of(
+                    ends.next_index,
+                    ends.last,
+                    event,
+                    joins=ends.joins,
+                    study=study,
+                    registration=registration,
+                    body={**body, **repaired},
+                    at=at,
+                )
                 try:
                     if shared is not None and not put_in_slot(shared, entry.index, line):
                         continue
@@ -186,8 +210,7 @@ class Ledger:
         """From here on, let processes of other machines append too, that no lock of this one keeps out."""
         with self.hold():
             self._lock.create()
-            _, before, _ = self._tail()
-            open_slots(self.path, before.index + 1 if before else 0)
+            open_slots(self.path, self._tail()[1].next_index)
 
     def settle(self, *, close: bool = False) -> None:
         """Write every shared entry into the file, where a crash has left some out. `close` ends the sharing."""
@@ -201,28 +224,28 @@ class Ledger:
             if close:
                 remove_closed_slots(self.path)
 
-    def _catch_up(self, position: int, before: Entry | None, repaired: dict[str, JsonValue]) -> bool:
+    def _catch_up(self, position: int, ends: _Ends, repaired: dict[str, JsonValue]) -> bool:
         """Write the next entry where another process has put one into its slot. Whether there was one."""
-        index = before.index + 1 if before else 0
-        line = line_in_slot(self.path, index)
+        line = line_in_slot(self.path, ends.next_index)
         if line is None:
             return False
-        self._refuse_damage(read_lines(line + b"\n", before.sha256 if before else FIRST, index))
+        self._refuse_damage(read_lines(line + b"\n", ends.last, ends.next_index, joins=ends.joins))
         write_at(self.path, position, b"\n" * ("ended_line" in repaired) + line + b"\n")
         return True
 
-    def _tail(self) -> tuple[int, Entry | None, dict[str, JsonValue]]:
-        """Where the next line goes, the entry before it, and what an append has to say of repairs."""
+    def _tail(self) -> tuple[int, _Ends, dict[str, JsonValue]]:
+        """Where the next line goes, the entries before it, and what an append has to say of repairs."""
         position, reading = self._end()
         whole = self._whole_tail(reading)
-        before = whole or (reading.entries[-1] if reading.entries else None)
-        repaired: dict[str, JsonValue] = {}
         if whole is not None:
-            repaired = {"ended_line": {"index": whole.index}}
-            position += len(reading.tail)
-        elif reading.tail:
+            ends = _Ends(whole.sha256, whole.index + 1)
+            return position + len(reading.tail), ends, {"ended_line": {"index": whole.index}}
+        assert reading.last is not None, self.path  # a line that cannot be read is damage
+        assert reading.next_index is not None, self.path
+        repaired: dict[str, JsonValue] = {}
+        if reading.tail:
             repaired = {"cut_back": {"bytes": len(reading.tail), "sha256": sha256_bytes(reading.tail)}}
-        return position, before, repaired
+        return position, _Ends(reading.last, reading.next_index, reading.joins), repaired
 
     def hold(self) -> AbstractContextManager[None]:
         """Keep every other process from appending for as long as the block lasts. May be nested."""
@@ -250,11 +273,29 @@ class Ledger:
             if not start or data.find(b"\n", first) >= 0:
                 break
             back *= 2
-        reading = read_lines(data[first:], None, None) if start else read_file(data)
-        if reading.faults:
-            self._refuse_damage(self._read())  # which knows the number of the line
+        if not start:
+            reading = read_file(data)
             self._refuse_damage(reading)
-        return start + first + reading.n_bytes, reading
+            return reading.n_bytes, reading
+        reading = read_lines(data[first:], None, None)
+        # Without a merge, an index is the number of lines before; with one, the ends of branches may lie anywhere.
+        n_lines = self._n_lines(start + first + reading.n_bytes)
+        if not reading.faults and reading.next_index is not None and n_lines <= reading.next_index:
+            return start + first + reading.n_bytes, reading
+        whole = self._read()  # which knows the number of the line
+        self._refuse_damage(whole)
+        if len(whole.entries) == whole.next_index:  # one chain, whose end has changed since
+            self._refuse_damage(reading)
+        return whole.n_bytes, whole
+
+    def _n_lines(self, end: int) -> int:
+        """Lines of the file up to a position."""
+        n_lines = 0
+        with open_regular(self.path) as stream:
+            while end > 0 and (part := stream.read(min(end, 2**20))):
+                n_lines += part.count(b"\n")
+                end -= len(part)
+        return n_lines
 
     def _bytes(self, start: int) -> bytes:
         """The file from a position on; nothing where there is no file."""
@@ -292,7 +333,9 @@ class Ledger:
             json.JSONDecoder().raw_decode(reading.tail.decode("utf-8", errors="replace"))
         except (ValueError, RecursionError):
             return None
-        ended = read_lines(reading.tail + b"\n", reading.last, reading.n_lines)
+        ended = read_lines(
+            reading.tail + b"\n", reading.last, reading.n_lines, next_index=reading.next_index, joins=reading.joins
+        )
         self._refuse_damage(ended)
         return ended.entries[-1]
 
@@ -301,8 +344,8 @@ _LOOKS_BACK = 64 * 2**10
 """Bytes before the end of a ledger that an append verifies: the whole of a small one, some hundred entries."""
 
 
-def sliced(entries: Sequence[Entry], study: str | None, also: Collection[int] = ()) -> bytes:
-    """The bytes of a ledger for others: the entries of one study and those of the indices in `also` whole, all others
+def sliced(entries: Sequence[Entry], study: str | None, also: Collection[str] = ()) -> bytes:
+    """The bytes of a ledger for others: the entries of one study and those of the hashes in `also` whole, all others
     as links of the chain; the whole ledger, if no study is named.
 
     An entry's hash is taken over all its fields, so only its own hash and that of the entry before can stand for one
@@ -311,7 +354,8 @@ def sliced(entries: Sequence[Entry], study: str | None, also: Collection[int] = 
     """
     lines = []
     for entry in entries:
-        shown = study is None or entry.study == study or entry.index in also
-        part = entry if shown else Withheld(index=entry.index, previous=entry.previous, sha256=entry.sha256)
+        shown = study is None or entry.study == study or entry.sha256 in also
+        link = {name: getattr(entry, name) for name in Withheld.model_fields}
+        part = entry if shown else Withheld.model_validate(link)
         lines.append(canonical_bytes(part.model_dump(mode="json")) + b"\n")
     return b"".join(lines)

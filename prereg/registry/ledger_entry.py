@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import JsonValue, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
-from prereg.frozen import FrozenModel
+from prereg.frozen import GrownModel
 from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
 
 Event = Literal[
@@ -182,11 +182,13 @@ FIRST = "0" * 64
 """What the first entry names as the hash of the one before."""
 
 
-class Entry(FrozenModel):
+class Entry(GrownModel):
     """One line of the ledger."""
 
+    later_fields: ClassVar[tuple[str, ...]] = ("joins",)
+
     index: int
-    """Its position, from 0."""
+    """How many entries lead to it, of several branches on the longest. Until a merge, its position from 0."""
     at: str
     """When it was appended: ISO 8601 with offset, by the caller's clock. The chain proves the order, not the time."""
     event: Event
@@ -199,6 +201,8 @@ class Entry(FrozenModel):
     """What else is known of it."""
     previous: str
     """sha256 of the entry before."""
+    joins: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Where it is the first one after a merge: sha256 of the last entries of the other branches."""
     sha256: str
     """sha256 of the canonical bytes of all other fields."""
 
@@ -208,13 +212,17 @@ class Entry(FrozenModel):
         return {key: value for key, value in self.body.items() if key not in REPAIRS}
 
 
-class Withheld(FrozenModel):
+class Withheld(GrownModel):
     """What a slice shows of an entry that it does not show: its link in the chain, and nothing that can be checked."""
 
+    later_fields: ClassVar[tuple[str, ...]] = ("joins",)
+
     index: int
-    """Its position."""
+    """Its index."""
     previous: str
     """sha256 of the entry before."""
+    joins: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """sha256 of the last entries of other branches, where it is the first one after a merge."""
     sha256: str
     """sha256 of the entry, as the slice states it."""
 
@@ -236,67 +244,77 @@ class Reading:
     """The hash that the next entry must name; none where reading began in the middle or a line cannot be read."""
     n_lines: int | None
     """Lines of the file up to here; none where reading began in the middle and no entry has said which it is."""
+    next_index: int | None
+    """The index of the next entry: `n_lines`, unless git has merged branches."""
+    joins: tuple[str, ...] = ()
+    """The other hashes that the next entry must name: the last entries of other branches."""
 
 
-def read_lines(data: bytes, previous: str | None, n_lines: int | None, *, sliced: bool = False) -> Reading:
-    """What lines say that follow so many others, the last of which has the hash `previous`; none where unknown."""
+def read_lines(
+    data: bytes,
+    previous: str | None,
+    n_lines: int | None,
+    *,
+    next_index: int | None = None,
+    joins: tuple[str, ...] = (),
+    sliced: bool = False,
+) -> Reading:
+    """What lines say of one branch that follow so many others, the last of which has the hash `previous`; none where
+    unknown. After a merge, `joins` are the last ones of the other branches, and the first line names them too."""
     n_bytes = data.rfind(b"\n") + 1
     entries: list[Entry] = []
     withheld: list[Withheld] = []
     faults: list[tuple[int, str]] = []
+    next_index = n_lines if next_index is None else next_index
     for line in data[:n_bytes].split(b"\n")[:-1]:
-        found, fault = _parsed(line, sliced=sliced)
-        index = n_lines if n_lines is not None else found.index if found is not None else 0
+        found, fault = parsed(line, sliced=sliced)
+        index = next_index if next_index is not None else found.index if found is not None else 0
+        n_before = n_lines if n_lines is not None else index
         if found is not None:
             if found.index != index:
                 fault = f"holds the entry with index {found.index}; entries are missing, or in another order"
             elif previous is not None and found.previous != previous:
                 fault = "does not carry the hash of the line before"
+            elif found.joins != joins:
+                fault = "does not carry the hashes of the branches that were merged before it"
             if isinstance(found, Entry):
                 entries.append(found)
             else:
                 withheld.append(found)
         if fault:
-            faults.append((index + 1, fault))
-        previous = found.sha256 if found is not None else None
-        n_lines = None if n_lines is None and found is None else index + 1
-    return Reading(tuple(entries), tuple(withheld), tuple(faults), n_bytes, data[n_bytes:], previous, n_lines)
-
-
-def read_file(data: bytes, *, sliced: bool = False) -> Reading:
-    """A whole file. The lines that this process last found sound are compared, and not verified again."""
-    global _sound  # noqa: PLW0603 - several objects read one ledger
-    lines, known = _sound  # at once: another thread may read another ledger
-    if sliced or not data.startswith(lines):
-        lines, known = b"", _NOTHING
-    new = read_lines(data[len(lines) :], known.last, known.n_lines, sliced=sliced)
-    reading = replace(new, entries=known.entries + new.entries, n_bytes=len(lines) + new.n_bytes)
-    if not sliced and not reading.faults:
-        _sound = data[: reading.n_bytes], reading
-    return reading
-
-
-_NOTHING = Reading((), (), (), 0, b"", FIRST, 0)
-_sound = b"", _NOTHING
+            faults.append((n_before + 1, fault))
+        previous, joins = (found.sha256 if found is not None else None), ()
+        n_lines, next_index = (None, None) if next_index is None and found is None else (n_before + 1, index + 1)
+    tail = data[n_bytes:]
+    return Reading(tuple(entries), tuple(withheld), tuple(faults), n_bytes, tail, previous, n_lines, next_index, joins)
 
 
 def line_of(
-    before: Entry | None, event: Event, *, study: str, registration: str, body: Mapping[str, JsonValue], at: str
+    index: int,
+    previous: str,
+    event: Event,
+    *,
+    joins: tuple[str, ...] = (),
+    study: str,
+    registration: str,
+    body: Mapping[str, JsonValue],
+    at: str,
 ) -> tuple[Entry, bytes]:
-    """The entry that follows another, and its line without the end of line."""
+    """The entry of that index, which follows another and joins several, and its line without the end of line."""
     content: dict[str, JsonValue] = {
-        "index": before.index + 1 if before else 0,
+        "index": index,
         "at": at,
         "event": event,
         "study": study,
         "registration": registration,
         "body": dict(body),
-        "previous": before.sha256 if before else FIRST,
+        "previous": previous,
+        **({"joins": list(joins)} if joins else {}),
     }
     content["sha256"] = sha256_of(content)
     line = canonical_bytes(content)
     # What is read back is what the line says: 1.0 is written as 1.
-    entry, fault = _parsed(line, sliced=False)
+    entry, fault = parsed(line, sliced=False)
     assert isinstance(entry, Entry), fault
     return entry, line
 
@@ -306,8 +324,11 @@ _NO_SMALL_INTEGER = re.compile(rb'(?:":|[\[,])-?\d+(?:[.eE]|\d{15})')
 """Finds every number that is a fraction or not far from 2^53; what it finds in a text as well does no harm."""
 
 
+_CONFLICT = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
+
+
 @lru_cache(maxsize=2**12)
-def _parsed(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]:
+def parsed(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]:
     """The entry of a line that is sound in itself, or of a slice its link, or what is wrong with the line."""
     try:
         content = from_canonical(line)
@@ -317,9 +338,11 @@ def _parsed(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]
         if line != (_PLAIN.encode(content).encode() if plain else canonical_bytes(content)):
             return None, "is not in canonical bytes: it was edited"
     except (ValueError, RecursionError):
+        if line.startswith(_CONFLICT):
+            return None, "is a mark that git leaves in a conflict: keep the lines of both sides, and delete the marks"
         return None, "is not JSON"
     try:
-        if sliced and isinstance(content, dict) and content.keys() == Withheld.model_fields.keys():
+        if sliced and isinstance(content, dict) and content.keys() | {"joins"} == Withheld.model_fields.keys():
             return Withheld.model_validate(content), ""
         entry = Entry.model_validate(content)
     except ValidationError:

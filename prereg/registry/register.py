@@ -21,6 +21,7 @@ from prereg.errors import RegistrationError, Where
 from prereg.metrics.user_code import CheckPin, pin_checks
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import move, write_whole
+from prereg.registry.git_files import write_git_files
 from prereg.registry.history import (
     Difference,
     as_registered,
@@ -54,13 +55,6 @@ from prereg.study.spec import Study
 
 EvidenceState = Literal["none", "runs started", "outcomes read"]
 """What is known of a study's outcome, from nothing to most."""
-
-# Without -text, version control may rewrite line ends, and every hash would differ on another machine.
-_GIT_FILES = {
-    ".gitattributes": b"*.lock.json -text\nledger.jsonl -text\n*.yaml -text\n*.registration.md -text\n*.sig -text\n"
-    b"*.tsr binary\n*.ots binary\n",
-    ".gitignore": b".ledger.lock\n.*.pending\n.*.tmp\n.ledger.jsonl.slots-*\n",
-}
 
 
 def register(
@@ -216,13 +210,6 @@ def complete(root: Root, name: str) -> None:
             move(pending_lock(root, name), root.lock(name))
 
 
-def _write_git_files(root: Root) -> None:
-    """Have git leave frozen bytes alone. Files of these names that are there already stay as they are."""
-    for name, content in _GIT_FILES.items():
-        if not (root.studies / name).exists():
-            write_whole(root.studies / name, content)
-
-
 def _commit(
     root: Root,
     loaded: Loaded,
@@ -262,7 +249,7 @@ def _commit(
     }
     written = (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
     try:
-        _write_git_files(root)
+        write_git_files(root)
         write_whole(pending_lock(root, name), written)
     except OSError as error:
         raise RegistrationError(

@@ -203,12 +203,14 @@ def promise_sha256(promise: Mapping[str, Any]) -> str:
 def load_registration(root: Root, name: str) -> Registration | None:
     """The registration in force, or None when the study is not registered.
 
-    A lock that no entry names is not a registration. Of a damaged ledger, the entries that are sound
+    A lock that no entry names is not a registration, and no other takes its place: a sound ledger without its entries
+    is that of another branch, or was cut back. Of a damaged ledger, the entries that are sound
     in themselves are believed here: appending refuses such a ledger, and judging calls it inadmissible.
     """
     entries = Ledger(root.ledger).readable()
     entry = newest_promise(entries, name)
     if entry is None:
+        _refuse_lock_without_entry(root, name)
         return None
     lock = root.lock(name)
     # Between the ledger's entry and the move of the lock, the lock still lies next to its place.
@@ -232,6 +234,28 @@ def load_registration(root: Root, name: str) -> Registration | None:
     mine = [entry for entry in entries if entry.registration == registration.sha256]
     study = with_choice(registration.study, [entry.body for entry in mine if entry.event == "tuned"])
     return registration.model_copy(update={"rewordings": _rewordings(mine, registration), "study": study})
+
+
+def _refuse_lock_without_entry(root: Root, name: str) -> None:
+    """A registration's entry comes before its lock, so a lock that has none was registered elsewhere, or earlier."""
+    lock = root.lock(name)
+    if lock.is_file() and not Ledger(root.ledger).damage():
+        raise RegistrationError(
+            f"{lock.name} is here, and no entry of {root.ledger.name} registers '{name}': its entries are on another "
+            "branch, or were cut off",
+            required="the ledger with the lines of every branch that was merged",
+            fix=lines_of_a_branch(root, name),
+            where=Where(file=lock),
+        )
+
+
+def lines_of_a_branch(root: Root, name: str) -> str:
+    """What brings back the ledger's lines of another branch, for a user to type."""
+    ledger, lock = root.relative(root.ledger), root.relative(root.lock(name))
+    return (
+        f"git show BRANCH:./{ledger} | grep -vxFf {ledger} >> {ledger}   (the branch or commit that registered it: git "
+        f"log --all --oneline -- {lock})"
+    )
 
 
 def _rewordings(entries: Iterable[Entry], registration: Registration) -> tuple[Rewording, ...]:
@@ -263,7 +287,8 @@ def verify_registration(root: Root, name: str) -> list[str]:
     faults, entry, lock = ledger.faults(), newest_promise(ledger.readable(), name), root.lock(name)
     if entry is None:
         found = (
-            f"{lock.name}: no entry of {root.ledger.name} names it"
+            f"{lock.name}: no entry of {root.ledger.name} names it: its entries are on another branch, or were cut off "
+            f"({lines_of_a_branch(root, name)})"
             if lock.exists()
             else f"{root.ledger.name}: no entry registers '{name}'"
         )

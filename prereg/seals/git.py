@@ -1,4 +1,4 @@
-"""The git commit around a registration: which one it was, and whether it holds the lock.
+"""The git commit around a registration, and what git's history holds of the ledger.
 
 A commit binds content, not time: its dates are its author's word, and it proves nothing before someone else
 holds it. Only reading commands are run, with no terminal, no hook and no pager.
@@ -10,15 +10,23 @@ import os
 import re
 import shutil
 import subprocess
+import threading
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
 from prereg.registry.canon import sha256_bytes
+from prereg.registry.disk import read_regular
+from prereg.registry.git_files import is_in_git
+from prereg.registry.ledger_entry import Entry, parsed
 from prereg.registry.paths import Root
 from prereg.seals.state import GitState, SealResult
+from prereg.text import moment
 
 _TIMEOUT_S = 30
+_LARGEST_HISTORY = 2**28
+"""Bytes of a ledger's history that are compared."""
 _HASH = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 # Set by git for its hooks: they lead to the repository of the hook.
 _ELSEWHERE = {
@@ -108,6 +116,78 @@ def earlier_lock(root: Root, name: str, lock_sha256: str) -> bytes | None:
     return None
 
 
+@dataclass(frozen=True)
+class TakenBack:
+    """An entry that a commit before this one holds and the ledger lacks."""
+
+    entry: Entry
+    commit: str
+    """The first commit that holds it, by its full hash."""
+
+    def words(self, root: Root) -> str:
+        """What was taken back, and what brings it back."""
+        ledger, entry = root.relative(root.ledger), self.entry
+        return (
+            f"taken back: {entry.event} of '{entry.study}' at {moment(entry.at)}, which commit {self.commit[:7]} holds "
+            f"(git show {self.commit[:7]}:./{ledger} | grep -vxFf {ledger} >> {ledger} brings it back)"
+        )
+
+
+@dataclass(frozen=True)
+class LedgerHistory:
+    """The ledger compared with git's history of the current branch."""
+
+    taken_back: tuple[TakenBack, ...] = ()
+    """Entries of the history that the file lacks, oldest first."""
+    not_compared: str = ""
+    """Why not all of the history was compared, as a clause; empty where it was."""
+
+
+def ledger_history(root: Root) -> LedgerHistory:
+    """Every entry that a commit before HEAD, or HEAD itself, holds and the ledger lacks now."""
+    if not is_in_git(root):
+        return LedgerHistory(not_compared="the study lies in no git repository")
+    head = _git(root.path, "rev-parse", "--is-shallow-repository", "--verify", "--quiet", "HEAD^{commit}")
+    if isinstance(head, str):
+        return LedgerHistory(not_compared=head)
+    shallow, _, commit = head.stdout.decode().strip().partition("\n")
+    if head.returncode != 0 or _HASH.fullmatch(commit) is None:
+        return LedgerHistory(not_compared="the git repository has no commit yet")
+    history = _ledger_lines(root.path.absolute(), root.relative(root.ledger), commit)
+    if isinstance(history, str):
+        return LedgerHistory(not_compared=history)
+    try:
+        here = set(read_regular(root.ledger, _LARGEST_HISTORY).splitlines())
+    except OSError:
+        here = set()
+    gone = [(parsed(line, sliced=False)[0], commit) for line, commit in history if line not in here]
+    taken_back = tuple(TakenBack(entry, commit) for entry, commit in gone if isinstance(entry, Entry))
+    reason = "this clone is shallow" if shallow == "true" else "" if history else "no commit holds the ledger"
+    return LedgerHistory(tuple(sorted(taken_back, key=lambda one: (one.entry.index, one.entry.at))), reason)
+
+
+@lru_cache(maxsize=4)
+def _ledger_lines(folder: Path, ledger: str, head: str) -> tuple[tuple[bytes, str], ...] | str:
+    """Every line that commits up to this one added to the ledger, each with the first commit that did; or why not."""
+    # All parents of a merge: a line may have come from the side whose file was not kept.
+    words = ("log", "--full-history", "-m", "-p", "-U0", "--text", "--no-renames", "--no-color", "--no-ext-diff")
+    done = _git(
+        folder, "--no-replace-objects", "-c", "log.follow=false", *words, "--no-textconv", "--no-show-signature",
+        "--format=commit %H", head, "--", ledger, most_bytes=_LARGEST_HISTORY,
+    )  # fmt: skip
+    if isinstance(done, str):
+        return done
+    if done.returncode != 0:
+        return _reason(done)
+    lines, commit = dict[bytes, str](), ""
+    for line in done.stdout.split(b"\n"):
+        if line.startswith(b"commit "):
+            commit = line[7:].decode()
+        elif line.startswith(b"+{"):
+            lines[line[1:]] = commit  # the log goes backwards: the first commit is seen last
+    return tuple(lines.items())
+
+
 def _touching(root: Root, name: str, *words: str) -> list[str]:
     """Commits that changed a lock, oldest first, of those that `git log` selects by these words."""
     path = f"studies/{root.lock(name).name}"
@@ -125,23 +205,57 @@ def _output(folder: Path, *words: str) -> bytes:
     return b"" if isinstance(done, str) or done.returncode != 0 else done.stdout
 
 
-def _git(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes] | str:
-    """What git says, or why it gives no answer."""
+def _git(folder: Path, *words: str, most_bytes: int | None = None) -> subprocess.CompletedProcess[bytes] | str:
+    """What git says, or why it gives no answer: within `_TIMEOUT_S`, and where it matters so many bytes at most."""
     program = shutil.which("git")
     if program is None:
         return "git is not on this machine"
     own = {key: value for key, value in os.environ.items() if key not in _ELSEWHERE}
+    command = [program, "--no-pager", "-c", "core.fsmonitor=false", "-C", str(folder), *words]
+    environment = own | {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    too_slow = f"git did not answer within {_TIMEOUT_S} s"
+    if most_bytes is not None:
+        return _bounded(command, environment, most_bytes, too_slow)
     try:
         return subprocess.run(
-            [program, "--no-pager", "-c", "core.fsmonitor=false", "-C", str(folder), *words],
+            command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TIMEOUT_S,
             check=False,
-            env=own | {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"},
+            env=environment,
         )
     except subprocess.TimeoutExpired:
-        return f"git did not answer within {_TIMEOUT_S} s"
+        return too_slow
+
+
+def _bounded(
+    command: list[str], environment: dict[str, str], most_bytes: int, too_slow: str
+) -> subprocess.CompletedProcess[bytes] | str:
+    """The output of a command that may be long, read up to a bound."""
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+    ) as process:
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(_TIMEOUT_S, stop)
+        timer.start()
+        try:
+            assert process.stdout is not None
+            output = process.stdout.read(most_bytes + 1)
+            if len(output) > most_bytes:
+                process.kill()
+                return f"it has more than {most_bytes // 2**20} MiB"
+            process.wait()
+        finally:
+            timer.cancel()
+        if late.is_set():
+            return too_slow
+        return subprocess.CompletedProcess(command, process.returncode, output, b"")
 
 
 def _reason(done: subprocess.CompletedProcess[bytes]) -> str:

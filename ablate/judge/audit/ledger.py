@@ -46,7 +46,8 @@ def _registered_first(context: AuditContext) -> Found:
     required="an unbroken chain and an unchanged registration",
 )
 def _intact(context: AuditContext) -> Found:
-    return [*context.evidence.ledger_faults, *chain_faults(context.evidence.ledger)]
+    evidence = context.evidence
+    return [*evidence.ledger_faults, *evidence.history_faults, *chain_faults(evidence.ledger)]
 
 
 def _late_amendments(context: AuditContext, evidence: str, severity: Severity) -> Result:
@@ -162,12 +163,13 @@ def _outcome(entry: Entry) -> str:
     only_failed=True,
 )
 def _repeated_elsewhere(context: AuditContext) -> Found:
-    first = {_outcome(entry): entry.index for entry in reversed(context.of(*SEALS))}
+    place = context.evidence.place
+    first = {_outcome(entry): place(entry) for entry in reversed(context.of(*SEALS))}
     seals: dict[str, list[Entry]] = defaultdict(list)
     for entry in context.evidence.elsewhere:
-        if entry.event in SEALS and entry.index < first.get(_outcome(entry), -1):
+        if entry.event in SEALS and place(entry) < first.get(_outcome(entry), -1):
             seals[entry.study].append(entry)
-    promised = max((entry.index for entry in context.of(*_REGISTERED)), default=-1)
+    promised = max((place(entry) for entry in context.of(*_REGISTERED)), default=-1)
     faults = []
     for study, entries in seals.items():
         read = [
@@ -175,15 +177,15 @@ def _repeated_elsewhere(context: AuditContext) -> Found:
             for entry in context.evidence.elsewhere
             if entry.study == study
             and entry.event in ("decided", "looked", "peeked")
-            and entries[0].index < entry.index < promised
+            and place(entries[0]) < place(entry) < promised
         ]
         faults.append(
             f"{counted(len({_outcome(entry) for entry in entries}), 'run')} of '{study}', the first sealed "
-            f"{'before' if entries[0].index < promised else 'after'} this registration as entry {entries[0].index} "
+            f"{'before' if place(entries[0]) < promised else 'after'} this registration as entry {entries[0].index} "
             f"({entries[0].at}), "
             + (f"{read[0].event} as entry {read[0].index} ({read[0].at})" if read else "no look before it on record")
         )
-    before = any(entries[0].index < promised for entries in seals.values())
+    before = any(place(entries[0]) < promised for entries in seals.values())
     return Result(faults, severity="deviation" if before else "note")
 
 

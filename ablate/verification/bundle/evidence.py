@@ -89,8 +89,8 @@ def _stale(root: Root, found: Unpacked, mine: Sequence[Entry]) -> str:
     if not decided:
         return ""
     last, manifest = decided[-1], found.manifest
-    held = {entry.index for entry in Ledger(found.folder / manifest.ledger.file).entries()}
-    if manifest.registration == last.registration and last.index in held:
+    held = {entry.sha256 for entry in Ledger(found.folder / manifest.ledger.file).entries()}
+    if manifest.registration == last.registration and last.sha256 in held:
         return ""
     study = root.relative(root.study(last.study))
     under = "" if manifest.registration == last.registration else f" under {short(manifest.registration)}"
@@ -112,10 +112,8 @@ def _faults(found: Unpacked, study: str, entries: Sequence[Entry]) -> Iterator[s
     if damage := ledger.faults():
         yield damage[0]
         return
-    here = {entry.index: entry.sha256 for entry in entries}
-    links = [(entry.index, entry.sha256) for entry in ledger.entries()]
-    links += [(entry.index, entry.sha256) for entry in ledger.withheld()]
-    if any(here.get(index) != sha256 for index, sha256 in links):
+    here = {entry.sha256 for entry in entries}
+    if any(entry.sha256 not in here for entry in (*ledger.entries(), *ledger.withheld())):
         yield "its ledger is not the beginning of the one of this repository"
     if large := oversized(found.folder / "data" / "runs"):
         yield large

@@ -32,7 +32,7 @@ from prereg.metrics.user_code import kind_of, own_code, read_source
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import move
 from prereg.registry.ledger import SLICE_NAME, Ledger, sliced
-from prereg.registry.ledger_entry import FIRST, PROMISES, Entry
+from prereg.registry.ledger_entry import PROMISES, Entry
 from prereg.registry.looks import is_unfinished
 from prereg.registry.paths import Root
 from prereg.registry.plan import sealed_places
@@ -80,7 +80,7 @@ def gathered(
     study = registration.study.study
     found = Gathered(root)
     entries = Ledger(root.ledger).entries()  # raises when it is damaged
-    also = {entry.index for entry in repeated_elsewhere(entries, registration)}
+    also = {entry.sha256 for entry in repeated_elsewhere(entries, registration)}
     ledger = _ledger(found, entries, study, also, whole=whole_ledger)
     mine = [entry for entry in entries if entry.study == study]
     promised = [entry for entry in mine if entry.event in PROMISES]
@@ -105,8 +105,8 @@ def gathered(
     return found.sources, found.left_out, ledger
 
 
-def _ledger(found: Gathered, entries: tuple[Entry, ...], study: str, also: set[int], *, whole: bool) -> LedgerPart:
-    others = sum(entry.study != study and entry.index not in also for entry in entries)
+def _ledger(found: Gathered, entries: tuple[Entry, ...], study: str, also: set[str], *, whole: bool) -> LedgerPart:
+    others = sum(entry.study != study and entry.sha256 not in also for entry in entries)
     withheld = 0 if whole else others
     path = found.root.ledger.with_name(SLICE_NAME if withheld else found.root.ledger.name)
     found.take(path, sliced(entries, study if withheld else None, also))
@@ -117,7 +117,7 @@ def _ledger(found: Gathered, entries: tuple[Entry, ...], study: str, also: set[i
         )
     return LedgerPart(
         file=found.sources[-1].name,
-        head=entries[-1].sha256 if entries else FIRST,
+        head=Ledger(found.root.ledger).head(),
         n_entries=len(entries),
         n_withheld=withheld,
     )

@@ -1,0 +1,155 @@
+"""The ledger as a graph: what the lines of two branches say of each other after git has merged them.
+
+An entry names the entry before it by its hash, and the first one after a merge names the last of both sides. So the
+order within a branch shows, as in git. Of entries of two branches neither of which had the other's, the clocks alone
+say which came first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from prereg.registry.ledger_entry import Entry, Event, Withheld
+
+_ON_ANY_BRANCH: set[Event] = {"reported", "attested"}
+"""Events beside which another branch may have done anything with a study."""
+_READ_ALONE: set[Event] = {"decided", "reported", "attested"}
+"""Events that two branches may each have written, since nothing of a study changes by them."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """A place in the graph: which stretch without a fork, how far in it, and how far other stretches lie behind it."""
+
+    stretch: int
+    at: int
+    behind: Mapping[int, int]
+
+
+class Descent:
+    """Which entries were written by somebody who had which others."""
+
+    def __init__(self, entries: Iterable[Entry | Withheld] = ()) -> None:
+        self._places: dict[str, _Place] = {}
+        self._ends: dict[int, str] = {}
+        for entry in entries:
+            self.add(entry)
+
+    def add(self, entry: Entry | Withheld) -> None:
+        """Take in an entry; those that it names come before it, or are not known."""
+        known = [self._places[sha256] for sha256 in (entry.previous, *entry.joins) if sha256 in self._places]
+        if len(known) == 1 and self._ends[known[0].stretch] == entry.previous:
+            place = _Place(known[0].stretch, known[0].at + 1, known[0].behind)
+        else:
+            behind: dict[int, int] = {}
+            for one in known:
+                for stretch, at in (*one.behind.items(), (one.stretch, one.at)):
+                    behind[stretch] = max(at, behind.get(stretch, 0))
+            place = _Place(len(self._ends), 0, behind)
+        self._places[entry.sha256] = place
+        self._ends[place.stretch] = entry.sha256
+
+    def follows(self, later: str, earlier: str) -> bool:
+        """Whether the entry of one hash is that of the other, or comes after it on the same line of descent."""
+        one, other = self._places[later], self._places[earlier]
+        if one.stretch == other.stretch:
+            return one.at >= other.at
+        return one.behind.get(other.stretch, -1) >= other.at
+
+
+def is_merged(entries: Iterable[Entry | Withheld]) -> bool:
+    """Whether the entries are of more than one branch: some name two before them, or two name the same."""
+    previous: set[str] = set()
+    for entry in entries:
+        if entry.joins or entry.previous in previous:
+            return True
+        previous.add(entry.previous)
+    return False
+
+
+def heads(entries: Iterable[Entry | Withheld]) -> list[Entry | Withheld]:
+    """The entries that no other follows, the one with the largest index first: of several, the next entry names all."""
+    found = {entry.sha256: entry for entry in entries}
+    for entry in tuple(found.values()):
+        for sha256 in (entry.previous, *entry.joins):
+            found.pop(sha256, None)
+    return sorted(found.values(), key=lambda entry: (-entry.index, entry.sha256))
+
+
+def places(entries: Sequence[Entry]) -> dict[str, int]:
+    """Hash -> place of every entry in one order that all descent keeps; between branches, the earlier time is first.
+
+    It depends on the entries alone, and not on which side of a merge their lines stand.
+    """
+    if not is_merged(entries):
+        return {entry.sha256: at for at, entry in enumerate(entries)}
+    here = {entry.sha256: entry for entry in entries}
+    following: dict[str, list[Entry]] = defaultdict(list)
+    waits_for: Counter[str] = Counter()
+    for entry in entries:
+        for sha256 in (entry.previous, *entry.joins):
+            if sha256 in here:
+                following[sha256].append(entry)
+                waits_for[entry.sha256] += 1
+    free = [(datetime.fromisoformat(one.at), one.sha256) for one in entries if not waits_for[one.sha256]]
+    heapq.heapify(free)
+    found: dict[str, int] = {}
+    while free:
+        _, sha256 = heapq.heappop(free)
+        found[sha256] = len(found)
+        for entry in following[sha256]:
+            waits_for[entry.sha256] -= 1
+            if not waits_for[entry.sha256]:
+                heapq.heappush(free, (datetime.fromisoformat(entry.at), entry.sha256))
+    return found
+
+
+def continued_twice(entries: Sequence[Entry]) -> dict[str, str]:
+    """Study -> how it was continued on two branches, in a sentence; of studies that were.
+
+    Their runs, amendments and looks have no order, so that one side may have chosen by what the other had found.
+    """
+    if not is_merged(entries):
+        return {}
+    descent, of_study = Descent(entries), defaultdict[str, list[Entry]](list)
+    for entry in entries:
+        of_study[entry.study].append(entry)
+    found = {}
+    for study, mine in of_study.items():
+        apart = _first_apart(descent, mine)
+        if apart is not None:
+            one, other = (f"{entry.event} of {entry.at}, {entry.sha256[:8]}" for entry in apart)
+            found[study] = (
+                f"'{study}' was continued on two branches ({one}; {other}), and has no verdict: undo the merge (git "
+                "merge --abort, or git reset --merge ORIG_HEAD) and merge a branch without the commits that continued "
+                "it, or register its question as another study"
+            )
+    return found
+
+
+def _first_apart(descent: Descent, mine: Sequence[Entry]) -> tuple[Entry, Entry] | None:
+    """Two entries of a study neither of which had the other, unless both may be written on any branch."""
+    ends: list[Entry] = []
+    for entry in mine:
+        ends = [end for end in ends if not descent.follows(entry.sha256, end.sha256)]
+        if ends:
+            # Not the ends alone: entries of the other branch lie behind its end.
+            for other in mine:
+                if _matters(other, entry) and _are_apart(descent, other, entry):
+                    return other, entry
+        ends.append(entry)
+    return None
+
+
+def _matters(one: Entry, other: Entry) -> bool:
+    """Whether it matters which of two entries of a study came first."""
+    events = {one.event, other.event}
+    return not (events & _ON_ANY_BRANCH or events <= _READ_ALONE)
+
+
+def _are_apart(descent: Descent, one: Entry, other: Entry) -> bool:
+    return not descent.follows(one.sha256, other.sha256) and not descent.follows(other.sha256, one.sha256)
