@@ -290,7 +290,7 @@ def test_the_commands_of_the_page_do_what_it_says(repository: Repository, case: 
 
 
 def test_the_line_that_merges_ledgers_is_added_to_a_user_s_own_attributes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     house = OwnHouse(tmp_path / "house")
     attributes = house.path / "studies" / ".gitattributes"
@@ -299,6 +299,10 @@ def test_the_line_that_merges_ledgers_is_added_to_a_user_s_own_attributes(
     assert attributes.read_text() == "# mine"  # no git here
     git(house.path, "init", "-q")
     house.register(own_document(study="second"))
+    assert attributes.read_text() == "# mine\nledger.jsonl merge=union\n"
+    attributes.write_text("# mine\n")
+    assert ablate(monkeypatch, "register", house.write(study="said")) == 0
+    assert "added to studies/.gitattributes: ledger.jsonl merge=union" in capsys.readouterr().out
     assert attributes.read_text() == "# mine\nledger.jsonl merge=union\n"
     attributes.write_text("ledger.jsonl merge=ours\n")
     house.register(own_document(study="third"))
