@@ -87,9 +87,7 @@ def register(
         show(power_section(planned))
         show_warnings(warnings)
         if merges:
-            put(
-                "added to studies/.gitattributes: ledger.jsonl merge=union (git then merges the ledgers of two branches)"
-            )
+            put("added to studies/.gitattributes: ledger.jsonl merge=union (git merges ledgers by it)")
         put(f"registration page: {context.root.page(name)}")
     elif not as_json:
         put(f"{name} is registered already, since {registration.registered_at}")
