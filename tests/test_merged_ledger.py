@@ -80,7 +80,7 @@ def test_git_merges_two_branches_and_the_next_entry_joins_them(branches: Branche
         (0, "first"), (1, "mine"), (2, "mine"), (1, "theirs"), (2, "theirs"), (3, "theirs"),
     ]  # fmt: skip
     theirs, mine = branches.ledger.entries()[-1], branches.ledger.entries()[2]
-    assert branches.ledger.head() == f"{theirs.sha256}+{mine.sha256}"
+    assert branches.ledger.head() == branches.ledger.sound().head == f"{theirs.sha256}+{mine.sha256}"
     (joined,) = branches.append("mine")
     assert (joined.index, joined.previous, joined.joins) == (4, theirs.sha256, (mine.sha256,))
     content = joined.model_dump(mode="json")

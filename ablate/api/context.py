@@ -133,7 +133,8 @@ def check(study: StudySource, root: str | Path | None = None) -> StudyContext:
 
     context = open_study(study, root)
     placed(context, lambda: require_supported(context.study))
-    if context.study.trainer == "gpt" and load_registration(context.root, context.study.study) is None:
+    registered = load_registration(context.root, context.study.study)
+    if context.study.trainer == "gpt" and registered is None:
         placed(context, lambda: require_known_corpora(context.study, context.root))
     placed(context, lambda: require_tokenizer_files(context.study, context.root.path))
     placed(context, lambda: pin_checks(context.study, context.path.parent))  # found and read; none is executed

@@ -72,9 +72,11 @@ def register(
     from ablate.judge.design.warnings import as_json as plain
     from ablate.reporting.summaries.study import power_section
     from ablate.verification.seal import attest, require_able
+    from prereg.registry.git_files import lacks_union
 
     require_able(sign=sign, timestamp=timestamp, ots=ots)
     context = api.open_study(study, root)  # before: a registration writes out what the file leaves to a default
+    merges = lacks_union(context.root)
     registration, entry = api.register(study, root=root, pilot=pilot, accept_underpowered=accept)
     name, new = registration.study.study, entry is not None
     planned = frozen_design(registration)
@@ -84,6 +86,8 @@ def register(
         assert planned is not None, name
         show(power_section(planned))
         show_warnings(warnings)
+        if merges:
+            put("added to studies/.gitattributes: ledger.jsonl merge=union (git merges ledgers by it)")
         put(f"registration page: {context.root.page(name)}")
     elif not as_json:
         put(f"{name} is registered already, since {registration.registered_at}")

@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Seal = tuple[str, int, str]
-_SHOWN = 4
-"""Entries that were taken back of which each is named."""
 _LONG_RUN = 10_000
 """Steps from which on a table is long."""
 
@@ -142,9 +140,7 @@ def _records(
 def history_faults(root: Root, study: str, entries: Sequence[Entry]) -> tuple[str, ...]:
     """What a sound ledger and git's history of it say against a study's entries, a sentence each."""
     twice = continued_twice(entries).get(study)
-    gone = [one.words(root) for one in ledger_history(root).taken_back if one.entry.study == study]
-    more = [f"and {len(gone) - _SHOWN} more entries taken back"] if len(gone) > _SHOWN else []
-    return (*([] if twice is None else [twice]), *gone[:_SHOWN], *more)
+    return (*([] if twice is None else [twice]), *ledger_history(root).faults(root, study))
 
 
 def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> tuple[Entry, ...]:

@@ -55,7 +55,7 @@ class Sound:
     torso_bytes: int
     """Length of an unfinished last line that is no whole entry; 0 when there is none."""
     head: str
-    """Hash of the last sound entry; 64 zeros when there is none."""
+    """As `Ledger.head`, of the last sound entry; 64 zeros when there is none."""
 
 
 @dataclass(frozen=True)
@@ -110,12 +110,15 @@ class Ledger:
                 if whole is not None:
                     entries, torso = (*entries, whole), 0
                     n_sound += 1
+        head = entries[n_sound - 1].sha256 if n_sound else FIRST
+        if reading.joins and reading.last is not None:
+            head = "+".join((reading.last, *reading.joins))
         return Sound(
             entries=entries[:n_sound],
             faults=tuple(self.faults()),
             n_beyond=max(0, reading.n_lines - n_sound),
             torso_bytes=torso,
-            head=entries[n_sound - 1].sha256 if n_sound else FIRST,
+            head=head,
         )
 
     def faults(self) -> list[str]:

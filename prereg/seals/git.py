@@ -25,6 +25,9 @@ from prereg.seals.state import GitState, SealResult
 from prereg.text import moment
 
 _TIMEOUT_S = 30
+_OUTCOMES = ("decided", "looked", "peeked")
+_SHOWN = 4
+"""Entries that were taken back of which each is named."""
 _LARGEST_HISTORY = 2**28
 """Bytes of a ledger's history that are compared."""
 _HASH = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
@@ -124,13 +127,11 @@ class TakenBack:
     commit: str
     """The first commit that holds it, by its full hash."""
 
-    def words(self, root: Root) -> str:
-        """What was taken back, and what brings it back."""
-        ledger, entry = root.relative(root.ledger), self.entry
-        return (
-            f"taken back: {entry.event} of '{entry.study}' at {moment(entry.at)}, which commit {self.commit[:7]} holds "
-            f"(git show {self.commit[:7]}:./{ledger} | grep -vxFf {ledger} >> {ledger} brings it back)"
-        )
+    @property
+    def words(self) -> str:
+        """What was taken back, and which commit holds it."""
+        entry = self.entry
+        return f"taken back: {entry.event} of '{entry.study}' at {moment(entry.at)}, commit {self.commit[:7]}"
 
 
 @dataclass(frozen=True)
@@ -141,6 +142,16 @@ class LedgerHistory:
     """Entries of the history that the file lacks, oldest first."""
     not_compared: str = ""
     """Why not all of the history was compared, as a clause; empty where it was."""
+
+    def faults(self, root: Root, study: str) -> list[str]:
+        """What was taken back of a study, looks at outcomes first, and what brings it back; a sentence each."""
+        gone = [one for one in self.taken_back if one.entry.study == study]
+        if not gone:
+            return []
+        ledger, first = root.relative(root.ledger), sorted(gone, key=lambda one: one.entry.event not in _OUTCOMES)
+        more = f"{len(gone) - _SHOWN} more entries were taken back; " if len(gone) > _SHOWN else ""
+        back = f"git show {gone[-1].commit[:7]}:./{ledger} | grep -vxFf {ledger} >> {ledger}   (brings them back)"
+        return [*(one.words for one in first[:_SHOWN]), f"{more}{back}"]
 
 
 def ledger_history(root: Root) -> LedgerHistory:

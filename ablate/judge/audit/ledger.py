@@ -41,7 +41,8 @@ def _registered_first(context: AuditContext) -> Found:
 @check(
     "the ledger and the registration are intact",
     "inadmissible",
-    looks_at="the chain of hashes, and the chain of the study's registrations",
+    looks_at="the chain of hashes, the chain of the study's registrations, and git's history of the ledger where there "
+    "is one",
     why="what was promised and done cannot be known otherwise",
     required="an unbroken chain and an unchanged registration",
 )

@@ -113,7 +113,8 @@ def _faults(found: Unpacked, study: str, entries: Sequence[Entry]) -> Iterator[s
         yield damage[0]
         return
     here = {entry.sha256 for entry in entries}
-    if any(entry.sha256 not in here for entry in (*ledger.entries(), *ledger.withheld())):
+    links = [entry.sha256 for entry in ledger.entries()] + [entry.sha256 for entry in ledger.withheld()]
+    if not here.issuperset(links):
         yield "its ledger is not the beginning of the one of this repository"
     if large := oversized(found.folder / "data" / "runs"):
         yield large
