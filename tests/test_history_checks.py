@@ -424,6 +424,31 @@ def test_random_honest_starts_are_never_removed_ones_and_removed_ones_always_are
         )
 
 
+def test_lost_starts_count_unless_the_ledger_says_that_they_had_no_claimed_value() -> None:
+    registration, evidence = make_evidence(small_study())
+    seal = sealed_body(next(run for run in evidence.runs if (run.variant, run.seed) == CELL))
+
+    def again(attempt: int, left: bool | None = None, resumed_from: int | None = None) -> Line:
+        event, body = begun(CELL, attempt, resumed_from)
+        return event, body if left is None else body | {"left_values": left}
+
+    def with_values(*lines: Line, **sealed: Any) -> int:
+        return starts_of(registration, chain(registration, [*lines, ("sealed", seal | sealed)]))[CELL].with_values
+
+    quiet: Line = ("failed", FAILED[1] | {"left_values": False})
+    assert with_values(again(1), attempts=1) == 0
+    assert with_values(again(1), again(2, left=True), attempts=2) == 1
+    assert with_values(again(1), again(2, left=False), attempts=2) == 0
+    assert with_values(again(1), again(2), attempts=2) == 1  # what an earlier version wrote says nothing
+    assert with_values(again(1), again(3, left=False), attempts=3) == 1  # the second cleared away what the first left
+    assert with_values(again(1), FAILED, again(2, left=False), attempts=2) == 1
+    assert with_values(again(1), quiet, again(2, left=False), attempts=2) == 0
+    assert with_values(again(1), quiet, again(1), attempts=1) == 0
+    assert with_values(again(1), again(1), attempts=1) == 1
+    assert with_values(again(1), FAILED, again(2, resumed_from=4), attempts=2) == 0
+    assert with_values(again(1), again(2, resumed_from=4), attempts=2, redrawn=1) == 1
+
+
 def test_an_import_in_place_of_starts_names_them_and_keeps_the_verdict() -> None:
     registration, evidence = make_evidence(small_study())
     events = story(evidence, begun(CELL, 1), begun(CELL, 2, made_with="n"))
