@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 from dataclasses import replace
 from datetime import datetime, timedelta
 from io import StringIO
@@ -43,7 +44,8 @@ from prereg.registry.paths import Root
 from prereg.registry.registration import Registration
 
 QUIET = PlainWatcher(StringIO())
-REMOVED = "no start of a run was removed before its seal"
+SAME = "the verdict is the same with runs begun again at their worst"
+LOST = "no start of a run was lost before its seal"
 AFTER = "no run was sealed after the decision"
 ELSEWHERE = "no run repeats one of another study"
 FORWARD = "the ledger's times run forward"
@@ -65,7 +67,8 @@ with open("metrics.jsonl", "w") as out:
     for step in range(1, 5):
         print(json.dumps({"step": step, "metric": "train/loss", "value": 3.0 - lr * step / 100}), file=out)
     value = 2.0 - lr + seed * lr / 1000 + todo.get("noise", 0.0)
-    print(json.dumps({"step": 4, "metric": "val/loss", "value": value}), file=out)
+    if not todo.get("early") or todo.get("run") != me or not todo["times"]:
+        print(json.dumps({"step": 4, "metric": "val/loss", "value": value}), file=out)
 if todo.get("run") == me and todo["times"] > 0:
     todo["times"] -= 1
     plan.write_text(json.dumps(todo))
@@ -129,32 +132,89 @@ def test_removed_starts_are_named_and_more_than_one_gives_no_verdict(house: Atta
     house.register(seeds=[1, 2])
     house.run(do="remove", run="fast/1", times=2)
     found = house.failed()
-    assert found[REMOVED].severity == "inadmissible"
-    assert "fast seed 1: 3 starts, 0 resumed, 0 failed on record, 2 removed" in found[REMOVED].found
+    assert found[LOST].severity == "inadmissible"
+    assert "fast seed 1: 3 starts, 0 resumed, 0 failed on record, 2 removed" in found[LOST].found
     assert "fast seed 1: 2 starts removed" in found[AGAIN].found
     assert house.decide().verdict is None
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_with_its_record_kept_leaves_no_removed_start(house: Attacked) -> None:
-    house.register(seeds=[1, 2])
-    house.run(do="kill", run="fast/1", times=2)
+@pytest.mark.parametrize("do", ["kill", "fail"])
+def test_a_run_begun_again_after_it_recorded_a_claimed_value_counts(house: Attacked, do: str) -> None:
+    house.register(seeds=[1, 2, 3])
+    house.run(do=do, run="fast/1", times=1)
     house.run()
-    found = house.failed()
-    assert REMOVED not in found and found[AGAIN].severity == "deviation"
-    assert house.decide().verdict is not None
+    found = house.failed()[LOST]
+    assert found.severity == "deviation" and found.found.startswith("1 counts, and 1 may: fast seed 1: 2 starts, ")
+    assert found.found.endswith("1 lost with a value of a claimed metric")
+    decision = house.decide()
+    assert decision.verdict == "take fast"
+    (same,) = [check for check in decision.checks if check.name == SAME]
+    assert same.passed and same.found == "'take fast' with fast seed 1 as bad, or as good, as any other too"
+    other = Attacked(house.path.with_name("other"))
+    other.register(seeds=[1, 2, 3])
+    for _ in range(1 if do == "kill" else 2):
+        other.run(do=do, run="fast/1", times=2 if do == "kill" else 1)
+    other.run()
+    found = other.failed()[LOST]
+    assert found.severity == "inadmissible" and found.found.startswith("2 count, and 1 may: fast seed 1: 3 starts, ")
+    assert other.decide().status == "inadmissible"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("do", ["kill", "fail"])
+def test_starts_that_ended_before_a_claimed_value_do_not_count(house: Attacked, do: str) -> None:
+    house.register(seeds=[1, 2, 3])
+    for _ in range(1 if do == "kill" else 2):
+        house.run(do=do, run="fast/1", times=2 if do == "kill" else 1, early=True)
+    house.run()
+    assert LOST not in house.failed() and house.failed()[AGAIN].severity == "deviation"
+    assert house.decide().verdict == "take fast"
+
+
+@pytest.mark.slow
+def test_values_that_are_removed_after_a_kill_count_as_recorded(house: Attacked) -> None:
+    house.register(seeds=[1, 2, 3])
+    interrupt(house)
+    (house.folder("slow/1") / "work" / "metrics.jsonl").unlink()
+    house.run()
+    assert house.failed()[LOST].found.startswith("1 counts, and 1 may: slow seed 1: 2 starts, ")
+
+
+def interrupt(house: Attacked) -> None:
+    """Ctrl-C as soon as slow/1 has recorded its claimed value."""
+    Path(os.environ["ATTACK"]).write_text(json.dumps({"do": "wait", "run": "slow/1", "times": 1}))
+    process = start(house.study, "--slots", "1")
+    while not list(house.path.glob("data/runs/own/*/waiting")):
+        assert process.poll() is None
+    next(house.path.glob("data/runs/own/*/waiting")).unlink()
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode != 0
+
+
+@pytest.mark.slow
+def test_interrupting_a_run_whenever_its_value_is_bad_gives_no_verdict(house: Attacked) -> None:
+    house.register(seeds=[1, 2, 3])
+    for _ in range(3):
+        interrupt(house)
+    house.run()
+    found = house.failed()[LOST]
+    assert found.severity == "inadmissible"
+    assert "slow seed 1: 4 starts, 0 resumed, 0 failed on record, 3 begun again from the first step" in found.found
+    assert house.decide().status == "inadmissible"
 
 
 @pytest.mark.slow
 def test_a_registered_number_counts_every_start_without_a_seal(house: Attacked) -> None:
     house.register(seeds=[1, 2], analysis={"most_lost_starts": 1})
     house.run(do="kill", run="fast/1", times=1)
-    assert REMOVED not in house.failed()
+    assert house.failed()[LOST].severity == "deviation"
     other = Attacked(house.path.with_name("other"))
     other.register(seeds=[1, 2], analysis={"most_lost_starts": 1})
     other.run(do="fail", run="fast/1", times=1)
     other.run(do="kill", run="fast/1", times=1)
-    found = other.failed()[REMOVED]
+    found = other.failed()[LOST]
     assert found.severity == "inadmissible"
     assert "fast seed 1: 3 starts, 0 resumed, 1 failed on record, 1 begun again from the first step" in found.found
 
@@ -171,7 +231,7 @@ def test_looking_killing_and_removing_by_hand_is_a_removed_start(house: Attacked
         kill_tree(process)
         shutil.rmtree(house.path / "data" / "runs" / "own")
     house.run()
-    assert house.failed()[REMOVED].severity == "inadmissible"
+    assert house.failed()[LOST].severity == "inadmissible"
 
 
 @pytest.mark.slow
@@ -293,7 +353,7 @@ FAILED: Line = ("failed", {"variant": CELL[0], "seed": CELL[1], "error": "x"})
         ([begun(CELL, 1), FAILED, begun(CELL, 2)], 2, None, None),
         ([begun(CELL, 1), begun(CELL, 1)], 1, "2 starts, 0 resumed, 0 failed on record, 1 removed", "deviation"),
         # Deterministic, and made with the same: any number of them gives the same bits.
-        ([begun(CELL, 1, made_with="n"), begun(CELL, 1)], 1, "1 removed (1 count, and 1 may)", "deviation"),
+        ([begun(CELL, 1, made_with="n"), begun(CELL, 1)], 1, "1 counts, and 1 may", "deviation"),
         ([begun(CELL, 1)] * 28, 1, "28 starts, 0 resumed, 0 failed on record, 27 removed", "deviation"),
         (
             [begun(CELL, 1), begun(CELL, 2, 9), begun(CELL, 1, made_with="n"), begun(CELL, 1)],
@@ -319,7 +379,7 @@ def test_starts_are_counted_against_seals_resumptions_and_failures(
         if event == "sealed" and (body["variant"], body["seed"]) == CELL:
             body["attempts"] = attempts
     evidence = replace(evidence, ledger=chain(registration, events))
-    check = failed(registration, evidence).get(REMOVED)
+    check = failed(registration, evidence).get(LOST)
     assert (check is None) == (words is None)
     if check is not None:
         assert words is not None and words in check.found
@@ -360,8 +420,33 @@ def test_random_honest_starts_are_never_removed_ones_and_removed_ones_always_are
         removed = rng.randrange(1, 5)
         shopped = [*[begun(CELL, 1)] * (removed + 1), ("sealed", seal)]
         assert starts_of(registration, chain(registration, shopped))[CELL] == Starts(
-            made=removed + 1, removed=removed, lost=removed, made_with={"m"}
+            made=removed + 1, removed=removed, lost=removed, with_values=removed, made_with={"m"}
         )
+
+
+def test_lost_starts_count_unless_the_ledger_says_that_they_had_no_claimed_value() -> None:
+    registration, evidence = make_evidence(small_study())
+    seal = sealed_body(next(run for run in evidence.runs if (run.variant, run.seed) == CELL))
+
+    def again(attempt: int, left: bool | None = None, resumed_from: int | None = None) -> Line:
+        event, body = begun(CELL, attempt, resumed_from)
+        return event, body if left is None else body | {"left_values": left}
+
+    def with_values(*lines: Line, **sealed: Any) -> int:
+        return starts_of(registration, chain(registration, [*lines, ("sealed", seal | sealed)]))[CELL].with_values
+
+    quiet: Line = ("failed", FAILED[1] | {"left_values": False})
+    assert with_values(again(1), attempts=1) == 0
+    assert with_values(again(1), again(2, left=True), attempts=2) == 1
+    assert with_values(again(1), again(2, left=False), attempts=2) == 0
+    assert with_values(again(1), again(2), attempts=2) == 1  # what an earlier version wrote says nothing
+    assert with_values(again(1), again(3, left=False), attempts=3) == 1  # the second cleared away what the first left
+    assert with_values(again(1), FAILED, again(2, left=False), attempts=2) == 1
+    assert with_values(again(1), quiet, again(2, left=False), attempts=2) == 0
+    assert with_values(again(1), quiet, again(1), attempts=1) == 0
+    assert with_values(again(1), again(1), attempts=1) == 1
+    assert with_values(again(1), FAILED, again(2, resumed_from=4), attempts=2) == 0
+    assert with_values(again(1), again(2, resumed_from=4), attempts=2, redrawn=1) == 1
 
 
 def test_an_import_in_place_of_starts_names_them_and_keeps_the_verdict() -> None:
@@ -373,7 +458,7 @@ def test_an_import_in_place_of_starts_names_them_and_keeps_the_verdict() -> None
         else (event, body)
         for event, body in events
     ]
-    check = failed(registration, replace(evidence, ledger=chain(registration, events)))[REMOVED]
+    check = failed(registration, replace(evidence, ledger=chain(registration, events)))[LOST]
     assert (
         check.severity == "deviation"
         and "2 starts, 0 resumed, 0 failed on record, 2 replaced by an import" in check.found
@@ -419,7 +504,7 @@ def test_a_number_of_lost_starts_is_written_only_where_it_is_registered() -> Non
     registration, evidence = make_evidence(named)
     events = story(evidence, begun(CELL, 1), begun(CELL, 2))
     evidence = replace(with_run(evidence, CELL, attempts=2), ledger=chain(registration, events))
-    assert failed(registration, evidence)[REMOVED].severity == "inadmissible"
+    assert failed(registration, evidence)[LOST].severity == "inadmissible"
 
 
 def test_check_names_registered_studies_with_the_same_runs_and_none_with_new_seeds(house: Attacked) -> None:

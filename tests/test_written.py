@@ -72,10 +72,11 @@ class Copy:
         registration = load_registration(root, self.name)
         assert registration is not None, self.name
         now = verdict_bytes(decide(registration, gather(root, registration)))
+        written = self.verdict
         for old, new in REWORDED:
-            now = now.replace(new, old)
-        was, new = json.loads(self.verdict), json.loads(now)
-        where = first_difference(was, new) or ("the way it is written" if was == new and now != self.verdict else "")
+            now, written = now.replace(new, old), written.replace(new, old)
+        was, new = json.loads(written), json.loads(now)
+        where = first_difference(was, new) or ("the way it is written" if was == new and now != written else "")
         return where and f"{self.name}: verdict.json differs at {where}"
 
     def alter(self, file: str, old: bytes = b"", new: bytes = b"") -> None:

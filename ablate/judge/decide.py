@@ -7,7 +7,8 @@
     another library's numbers    -> the same (`ablate.judge.recompute`)
       differ from ours
     another verdict is possible  -> the same (`ablate.judge.audit.sensitivity`)
-      with lost pairs at worst
+      with lost pairs at worst,
+      or runs begun again
     the verdict rests on what an -> the same (`ablate.judge.audit.sensitivity`)
       amendment made exploratory
     complete and clean           -> the rule's verdict
@@ -31,6 +32,8 @@ from pydantic import JsonValue
 from ablate.judge.audit.audit import admissible, audit
 from ablate.judge.audit.checks import AuditContext
 from ablate.judge.audit.headroom import check_headroom
+from ablate.judge.audit.history import retried_runs
+from ablate.judge.audit.retried import worst_cases
 from ablate.judge.audit.sensitivity import UNDECIDED, doubts, mark, settles, spread
 from ablate.judge.audit.stability import judge_stability
 from ablate.judge.audit.user_checks import not_run, quiet
@@ -72,12 +75,8 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     if early and not admissible(checks):
         checks = quiet(checks)
         return _decision(context, checks, _not_as_promised(checks))
-    findings = judge_hypotheses(
-        study,
-        final_values(study, evidence),
-        look=look,
-        items=evidence.items,
-    )
+    values, items = final_values(study, evidence), evidence.items
+    findings = judge_hypotheses(study, values, look=look, items=items)
     checks += check_numbers(recompute(study, findings, look))
     stability = judge_stability(study, evidence)
     moved = spread(study, findings, affected(study, amendments_of(evidence.ledger)))
@@ -89,7 +88,18 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     stable = {one.variant: one.stable for one in stability}
     ruling = study.rule.decide(outcomes, stable)
     diverged = [run.cell for run in context.ended if run.status == "diverged"]
-    found = doubts(study, findings, stable, ruling.verdict, affected=moved, diverged=diverged)
+    retried = retried_runs(context)
+    worst = worst_cases(study, values, retried, look=look, items=items) if retried else None
+    found = doubts(
+        study,
+        findings,
+        stable,
+        ruling.verdict,
+        affected=moved,
+        diverged=diverged,
+        retried=retried,
+        worst=worst,
+    )
     # What an amendment touched, or lost pairs, cannot end a study early either; only the last look says that it would.
     if early and not (found.hold and settles(study, outcomes, stable)):
         return _decision(context, quiet(checks), _continues(seen))

@@ -156,6 +156,15 @@ class CountedBaselines(FrozenModel):
     """Why nothing was computed."""
 
 
+class LiveValues(FrozenModel):
+    """What the file of metrics of a user's own trainer held when an attempt was stopped, failed or resumed."""
+
+    sha256: str | None = None
+    """sha256 of its bytes at the end of an attempt; none while one is at work, and where there was no file."""
+    values: dict[str, float] = {}
+    """METRIC at STEP -> value, of the claimed metrics."""
+
+
 class RunRecord(GrownModel):
     """One run: of one study, one registration, one variant, one seed."""
 
@@ -170,6 +179,8 @@ class RunRecord(GrownModel):
         "memory_since",
         "mishaps",
         "must_match",
+        "live",
+        "redrawn",
     )
 
     study: str
@@ -243,6 +254,12 @@ class RunRecord(GrownModel):
     """Name -> sha256 of what a user's own trainer says that the runs of a seed must have in common; not written where
     it says nothing."""
 
+    live: LiveValues | None = None
+    """What a user's own trainer had recorded when an attempt ended without a seal, or was resumed; not written
+    otherwise."""
+    redrawn: int = 0
+    """Attempts whose values of a claimed metric a resumed one replaced by others; not written where there was none."""
+
     @classmethod
     def begin(cls, spec: Planned, earlier: RunRecord | None, provenance: Provenance, **known: Any) -> RunRecord:
         """The record of an attempt at a planned run; `earlier` is that of the attempt before it, if there was one."""
@@ -274,6 +291,7 @@ class RunRecord(GrownModel):
             "metrics_sha256": self.metrics_sha256,
             "outcome_sha256": self.outcome_sha256,
             **({} if self.items_sha256 is None else {"items_sha256": self.items_sha256}),
+            **({"redrawn": self.redrawn} if self.redrawn else {}),
             "run_sha256": run_sha256,
         }
 

@@ -235,7 +235,7 @@ TRUST: Mapping[str, tuple[str, ...]] = {
         "no run outside the plan",
         "every finished run has every claimed metric",
         "no pair was left out for divergence",
-        "no start of a run was removed before its seal",
+        "no start of a run was lost before its seal",
     ),
     "matched": (
         "every run states what its pair shares",

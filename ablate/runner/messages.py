@@ -98,6 +98,8 @@ class Message(FrozenModel):
     """Of a run that has begun: whether it goes on from a checkpoint, at `step`."""
     made_with: str = ""
     """Of a run that has begun: hash of the parts of its provenance that may move a bit."""
+    left_values: bool | None = None
+    """Of a run that has begun again: whether the attempt before it had recorded a value of a claimed metric."""
     waits: bool = False
     """Of a run that has begun: whether it takes no step before the scheduler says `noted`."""
 
@@ -236,8 +238,9 @@ def said(error: Exception, folder: RunFolder) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def begun(spec: Planned, record: RunRecord, step: int | None) -> Message:
-    """That a run has begun, its record written; `step` is where it resumed, none where it starts over."""
+def begun(spec: Planned, record: RunRecord, step: int | None, *, left_values: bool | None = None) -> Message:
+    """That a run has begun, its record written; `step` is where it resumed, none where it starts over. `left_values`
+    says whether an attempt whose values are given up had recorded one of a claimed metric."""
     return Message(
         event="begun",
         run_id=spec.run_id,
@@ -245,6 +248,7 @@ def begun(spec: Planned, record: RunRecord, step: int | None) -> Message:
         step=step or 0,
         resumed=step is not None,
         made_with=made_with(record.provenance),
+        left_values=left_values,
     )
 
 

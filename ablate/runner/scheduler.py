@@ -247,6 +247,8 @@ class Scheduler:
         body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "attempt": begun.attempt}
         if begun.resumed:
             body["resumed_from"] = begun.step
+        if begun.left_values is not None:
+            body["left_values"] = begun.left_values
         # Every run would wait for the disk. A start that a loss of power takes was one of a run that it ended, too.
         self.log("started", {**body, **self.stated, "made_with": begun.made_with}, durable=False)
 

@@ -71,6 +71,8 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
             **_RUN,
             "attempt": "which start of this run",
             "resumed_from": "the step at which it resumes",
+            "left_values": "whether the attempt before it, whose values are given up, had recorded one of a claimed "
+            "metric",
             "made_with": "sha256 of the code, versions and hardware that may change a bit of the result",
         },
     ),
@@ -86,7 +88,11 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
     ),
     "sealed": (
         "a run ended and was sealed",
-        _SEAL | {"recovered": "true where a later `ablate run` found the run sealed and not in the ledger"},
+        _SEAL
+        | {
+            "recovered": "true where a later `ablate run` found the run sealed and not in the ledger",
+            "redrawn": "attempts whose values of a claimed metric a resumed one replaced by others",
+        },
     ),
     "failed": (
         "a run ended in an error",

@@ -69,8 +69,8 @@ class Analysis(GrownModel):
     (welch, permutation) the same holds for the runs of each arm."""
     most_lost_starts: Annotated[int, Field(ge=0)] | None = None
     """No verdict where more starts of runs than this have no seal and were not resumed: killed and begun again, failed,
-    or removed with their folder. By default only removed ones count that need not give the same bits, and one may; not
-    written where it is the default."""
+    or removed with their folder. By default one may, and only those count that may have recorded a value of a claimed
+    metric and need not give the same bits; not written where it is the default."""
     gate: Gate | None = None
     """One alpha over the hypotheses of all roles: {order: [...]}, steps that are tested one after the other, or
     {weights: {...}, transitions: {...}}, a graph. Without it each role has an alpha of its own; not written then."""

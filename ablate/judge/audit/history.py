@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
+
+from pydantic import JsonValue
 
 from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, listed, named, named_run
 from prereg.registry.ledger_entry import SEALS, Entry
@@ -15,9 +17,9 @@ from prereg.study.spec import Study
 from prereg.study.training import Training
 from prereg.text import counted
 
-MOST_REMOVED: Final = 1
-"""Removed starts that a study may have without a registered number: the tool itself advises to remove a run's folder
-whose record is damaged. See docs/decisions.md for what one more does to the error rate."""
+MOST_LOST: Final = 1
+"""Lost starts that a study may have without a registered number: one accident should not cost it. The verdict must then
+be the same with that run at its worst (`ablate.judge.audit.retried`)."""
 
 
 @dataclass
@@ -38,6 +40,9 @@ class Starts:
     """Those that ended without seal or failure and whose record was kept: the next began at the first step again."""
     lost: int = 0
     """All that have no seal of their own and were not resumed, failures among them."""
+    with_values: int = 0
+    """Those among the lost that had recorded a value of a claimed metric, or may have: the ledger does not say that
+    they had none. Also resumed ones that replaced such values by others. Of records that an import replaced none."""
     made_with: set[str] = field(default_factory=set)
     """With what they were made, as far as the ledger says."""
 
@@ -47,7 +52,37 @@ class Starts:
         parts = [f"{self.made} starts", f"{self.resumed} resumed", f"{self.failed} failed on record"]
         parts += [f"{self.restarted} begun again from the first step"] if self.restarted else []
         parts += [f"{self.replaced} replaced by an import"] if self.replaced else []
-        return ", ".join([*parts, f"{self.removed} removed"])
+        parts += [f"{self.removed} removed"]
+        parts += [f"{self.with_values} lost with a value of a claimed metric"] if self.with_values else []
+        return ", ".join(parts)
+
+
+@dataclass
+class _Record:
+    """What a run's present record counts, since it was last removed or sealed."""
+
+    made: int = 0
+    resumed: int = 0
+    failed: int = 0
+    attempt: int = 0
+    """Of its last start."""
+    with_values: int = 0
+    """Starts before the last that had recorded a claimed value, or may have, and were begun again."""
+    failed_with: bool | None = None
+    """Of a last start that has failed: whether it had."""
+
+    def begun_again(self, body: Mapping[str, JsonValue], attempt: int) -> None:
+        """Take in the start that follows the last one in the same record."""
+        if self.failed_with is not None:
+            had = self.failed_with
+        else:
+            # A start that the ledger does not hold began in between, and cleared away what the one before had left.
+            had = body.get("left_values") is not False or attempt > self.attempt + 1
+        if "resumed_from" in body:
+            self.resumed += 1
+        else:
+            self.with_values += had
+        self.failed_with = None
 
 
 def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell, Starts]:
@@ -57,10 +92,10 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
     removed. A start that was sealed, and whose run was then made again, was not.
     """
     found: dict[Cell, Starts] = defaultdict(Starts)
-    records: dict[Cell, tuple[Starts, int]] = {}  # what a run's present record counts, and its last attempt
+    records: dict[Cell, _Record] = {}
 
     def close(cell: Cell, *, removed: bool = False, imported: bool = False) -> None:
-        (record, _), into = records.pop(cell), found[cell]
+        record, into = records.pop(cell), found[cell]
         lost = record.made - record.resumed - (not (removed or imported))
         unexplained = max(0, lost - record.failed)
         into.resumed += record.resumed
@@ -69,29 +104,38 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
         into.replaced += unexplained * imported
         into.removed += unexplained * (removed and not imported)
         into.restarted += unexplained * (not (removed or imported))
+        if not imported:
+            into.with_values += record.with_values + (removed and record.failed_with is not False)
 
     for entry in ledger:
         if entry.registration != registration.sha256 or "variant" not in entry.body:
             continue
         cell, body = cell_of(entry), entry.body
-        record, last = records.get(cell, (Starts(), 0))
+        record = records.get(cell, _Record())
         if entry.event == "started":
             # An entry that does not say which attempt it was counts as one whose record was removed.
             attempt = body.get("attempt")
             attempt = attempt if isinstance(attempt, int) else 0
-            if record.made and attempt <= last:
+            if record.made and attempt <= record.attempt:
                 close(cell, removed=True)
-                record = Starts()
+                record = _Record()
+            if record.made:
+                record.begun_again(body, attempt)
+            else:
+                record.resumed += "resumed_from" in body
+                record.with_values += body.get("left_values") is True  # of a start that the ledger does not hold
             record.made += 1
-            record.resumed += "resumed_from" in body
-            records[cell] = record, attempt
+            record.attempt = attempt
+            records[cell] = record
             found[cell].made += 1
             found[cell].made_with.add(str(body.get("made_with")))
         elif entry.event == "failed":
             record.failed = min(record.failed + 1, record.made)
+            record.failed_with = body.get("left_values") is not False
         elif entry.event in SEALS and record.made:
-            attempts = body.get("attempts")
-            fewer = isinstance(attempts, int) and attempts < last
+            attempts, redrawn = body.get("attempts"), body.get("redrawn")
+            fewer = isinstance(attempts, int) and attempts < record.attempt
+            record.with_values += redrawn if isinstance(redrawn, int) else 0
             close(cell, removed=fewer, imported=entry.event == "imported")
     for cell in list(records):
         close(cell)
@@ -130,35 +174,50 @@ def _attempts(context: AuditContext) -> Found:
 
 
 @check(
-    "no start of a run was removed before its seal",
+    "no start of a run was lost before its seal",
     "inadmissible",
     "deviation",
-    looks_at="`started` entries of runs without a seal, a failure or a resumption of their own",
-    why="metrics can be read while a run lives, and a start removed for them is a choice; "
-    "no verdict above `analysis.most_lost_starts`, or without it above one start that need not give the same bits",
-    required="every start sealed, failed on record, or resumed",
+    looks_at="`started` and `failed` entries of runs: starts that were removed, failed, or begun again from the first "
+    "step",
+    why="metrics can be read while a run lives, and to begin it again for them is a choice. Starts that may have "
+    "recorded a value of a claimed metric count, unless they can only give the same bits: no verdict above one, or "
+    "above `analysis.most_lost_starts`, by which every lost start counts",
+    required="every start sealed or resumed, or ended before it had recorded a value of a claimed metric",
     only_failed=True,
 )
-def _removed(context: AuditContext) -> Found:
+def _lost(context: AuditContext) -> Found:
     starts = starts_of(context.registration, context.entries)
     most = context.study.analysis.most_lost_starts
-    if most is None:
-        # Starts that can only give the same bits are no choice: deterministic numerics, all made with the same.
-        counting = {
-            cell: 0 if len(one.made_with) == 1 and _deterministic(context.study, cell[0]) else one.removed
-            for cell, one in starts.items()
-        }
-    else:
-        counting = {cell: one.lost for cell, one in starts.items()}
-    limit, n = MOST_REMOVED if most is None else most, sum(counting.values())
-    shown = {cell: one for cell, one in starts.items() if one.removed or one.replaced or (n > limit and counting[cell])}
-    removed = sum(one.removed + one.replaced for one in shown.values())
-    of = f"{n} count, and {limit} may" if most is None else f"{n} lost, and {limit} registered at most"
+    counting = {
+        cell: one.lost if most is not None else 0 if _same_bits(context.study, cell, one) else one.with_values
+        for cell, one in starts.items()
+    }
+    limit, n = MOST_LOST if most is None else most, sum(counting.values())
+    retried = retried_runs(context)
+    shown = {
+        cell: one
+        for cell, one in starts.items()
+        if one.removed or one.replaced or cell in retried or (n > limit and counting[cell])
+    }
     return Result(
         [f"{named(cell)}: {one.words}" for cell, one in shown.items()],
-        f"{removed} removed ({of})",
+        f"{n} {'counts' if n == 1 else 'count'}, and {limit} may",
         severity="inadmissible" if n > limit else "deviation",
     )
+
+
+def _same_bits(study: Study, cell: Cell, starts: Starts) -> bool:
+    """Whether the starts of a run can only give the same bits: deterministic numerics, all made with the same."""
+    return len(starts.made_with) == 1 and _deterministic(study, cell[0])
+
+
+def retried_runs(context: AuditContext) -> list[Cell]:
+    """The sealed runs of which a start was lost that may have recorded a claimed value, and that another was made of
+    which need not give the same bits."""
+    starts = starts_of(context.registration, context.entries)
+    lost = [c for c, one in starts.items() if one.with_values and not _same_bits(context.study, c, one)]
+    ended = {run.cell for run in context.ended}
+    return [cell for cell in lost if cell in ended]
 
 
 @check(

@@ -14,6 +14,10 @@ under Holm's procedure its neighbours may owe their outcomes to a p that rests o
 then end as found, as at these ends, or as anything between, and the verdict is given only if the rule gives the same
 for all of it. "inconclusive" is always given. Under `max_t` the ends are corrected by Holm's procedure: a pair that is
 not there has no joint distribution. `same_verdict_rows` asks the same of the design's simulated studies.
+
+**Runs begun again** after a start that may have recorded a claimed value (`ablate.judge.audit.history`). Each
+hypothesis that reads one is judged again with the p values of `ablate.judge.audit.retried`, and the verdict is given
+only if the rule gives the same for all of it.
 """
 
 from __future__ import annotations
@@ -81,25 +85,32 @@ def doubts(
     *,
     affected: Affected,
     diverged: Iterable[Cell],
+    retried: Sequence[Cell] = (),
+    worst: Mapping[End, Mapping[str, Nulls]] | None = None,
 ) -> Doubts:
-    """Whether the verdict would have been the same, and the checks that say so."""
+    """Whether the verdict would have been the same, and the checks that say so. `worst` are the p values of hypotheses
+    with the runs `retried` at their ends."""
     outcomes = {one.hypothesis: one.outcome for one in findings}
     resting, lost = rests_on(study, outcomes, stable, affected), lost_pairs(study, diverged)
-    others: tuple[str, ...] = ()
-    if lost:
-        ends = {name: one.ends for name, one in lost.items()}
-        possible = possible_outcomes(study, outcomes, found_nulls(findings), ends)
+    ends = {name: one.ends for name, one in lost.items()}
+
+    def others_with(worst: Mapping[End, Mapping[str, Nulls]] | None) -> tuple[str, ...]:
+        possible = possible_outcomes(study, outcomes, found_nulls(findings), ends, worst)
         # Together with what amendments touched: lost pairs and an amendment may change it only between them.
         freed = Affected() if resting else affected
         possible |= dict.fromkeys(freed.hypotheses, frozenset(OUTCOMES))
         answers = {arm: (False, True) if arm in freed.arms else (answer,) for arm, answer in stable.items()}
-        others = other_verdicts(study, verdict, possible, answers)
+        return other_verdicts(study, verdict, possible, answers)
+
+    others = others_with(None) if lost else ()
+    with_retried = others_with(worst) if retried else ()
     because = ""
     if resting:
         are = "which an amendment after evidence made exploratory"
         because = f"The verdict rests on {', '.join(resting)}, {are}: {_reasons(affected, resting)}."
     checks = check_verdict(affected, resting) + check_lost(lost, verdict, others)
-    return Doubts(not resting and not others, checks, because)
+    checks += check_retried(retried, verdict, with_retried)
+    return Doubts(not resting and not others and not with_retried, checks, because)
 
 
 def rests_on(
@@ -186,13 +197,16 @@ def possible_outcomes(
     outcomes: Mapping[str, Outcome],
     nulls: Mapping[str, Nulls | None],
     ends: Mapping[str, frozenset[End]],
+    worst: Mapping[End, Mapping[str, Nulls]] | None = None,
 ) -> dict[str, frozenset[Outcome]]:
-    """Hypothesis -> the outcomes to reckon with, given p values of all and the ends of those that lost pairs."""
+    """Hypothesis -> the outcomes to reckon with, given p values of all, the ends of those that lost pairs, and the p
+    values of those with retried runs at an end (`worst`)."""
     possible = {name: {outcome} for name, outcome in outcomes.items()}
     # Without their tests, p values are corrected by Holm's procedure also under max-T.
     bare = {name: None if one is None else Nulls(one.support, one.refute) for name, one in nulls.items()}
     for end in ENDS:
-        moved = {name: _at(study, name, end) for name, mine in ends.items() if end in mine}
+        moved = {} if worst is None else dict(worst[end])
+        moved |= {name: _at(study, name, end) for name, mine in ends.items() if end in mine}
         reached = {other for name in moved for other in study.corrected_with(name)}
         judged = judge_families(study, bare | moved) if moved else {}
         for name, one in judged.items():
@@ -240,6 +254,24 @@ def check_lost(lost: Mapping[str, Lost], verdict: str, others: tuple[str, ...]) 
     pairs = f"the pairs of {', '.join(named(cell) for cell in runs)}, lost to {', '.join(lost)}"
     could = " or ".join(f"'{other}'" for other in others)
     found = f"'{verdict}' could be {could} with {pairs}" if others else f"'{verdict}' whatever became of {pairs}"
+    return Result(passed=not others, found=found)
+
+
+@check(
+    "the verdict is the same with runs begun again at their worst",
+    "inadmissible",
+    looks_at="the rule, with each run of which a start was lost that may have recorded a claimed value at the worst, "
+    "and at the best, of the other runs",
+    why="listed only where there are such runs; who begins a run again for its value gives up the worst one",
+    required="the same verdict with the pairs of these runs as bad, and as good, as any other pair",
+)
+def check_retried(retried: Sequence[Cell], verdict: str, others: tuple[str, ...]) -> Found:
+    """The check that fails when runs that were begun again could have changed the verdict; none without such runs."""
+    if not retried:
+        return None
+    runs = f"{', '.join(named(cell) for cell in retried)} as bad, or as good, as any other"
+    could = " or ".join(f"'{other}'" for other in others)
+    found = f"'{verdict}' could be {could} with {runs}" if others else f"'{verdict}' with {runs} too"
     return Result(passed=not others, found=found)
 
 

@@ -32,6 +32,7 @@ from ablate.records.provenance import collect, differing
 from ablate.records.run_record import Pairing, Provenance, RunRecord, Status, utc_now
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.runner.builtin.resources import THREADS, Resources, Text
+from ablate.runner.external.failures import left_values
 from ablate.runner.messages import Measuring, Message, TaskProgress, begun
 from ablate.training.device import Peak
 from ablate.training.kernels.backends import Paths
@@ -253,6 +254,7 @@ class Run(ABC):
         attempts = (earlier.attempts if earlier is not None else 0) + 1
         others = differing(earlier.provenance, provenance) if earlier is not None else ()
         new: list[str] = []
+        left: bool | None = None
         resumed_from = self._restored(new) if earlier is not None and not others else None
         if resumed_from is not None:
             self.folder.cut_back(self.trainer.progress.live_bytes)
@@ -261,6 +263,7 @@ class Run(ABC):
             if others and self._was_left():
                 new.append(f"{listed(others)} not as in the attempt before")
             self.folder.path.mkdir(parents=True, exist_ok=True)
+            left = None if earlier is None else left_values(self.spec, self.folder)
             self.folder.clear()
         if new:
             where = "started over" if resumed_from is None else f"resumed at step {self.trainer.progress.step}"
@@ -283,7 +286,7 @@ class Run(ABC):
         self._begun(resumed_from)
         # The record first: a kill in between leaves a start that the ledger lacks, and never one that the folder lacks.
         step = None if resumed_from is None else self.trainer.progress.step
-        self.worker.say(begun(self.spec, record, step))
+        self.worker.say(begun(self.spec, record, step, left_values=left))
         return record
 
     def took(self, step: Step, train_s: float) -> bool:

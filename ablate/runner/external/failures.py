@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from ablate.records.rows import readable_rows
-from ablate.records.store import RunFolder
+from ablate.records.store import Row, RunFolder
 from prereg.errors import EvidenceError, nearest
 from prereg.escape import visible
 from prereg.registry.plan import CommandSpec, Planned
@@ -33,8 +34,22 @@ def left_values(spec: Planned, folder: RunFolder) -> bool:
             return bool(folder.rows())
         except (OSError, EvidenceError):
             return True
+    return bool(_claimed(spec, folder))
+
+
+def claimed_values(spec: CommandSpec, folder: RunFolder) -> dict[str, float]:
+    """METRIC at STEP -> finite value of every claimed metric, as far as what a run has recorded can be read."""
+    return {place(row): row.value for row in _claimed(spec, folder) if math.isfinite(row.value)}
+
+
+def _claimed(spec: CommandSpec, folder: RunFolder) -> list[Row]:
     rows = readable_rows(folder.path / "work" / spec.metrics.file, spec.metrics)
-    return any(row.metric in spec.needed for row in rows)
+    return [row for row in rows if row.metric in spec.needed]
+
+
+def place(row: Row) -> str:
+    """METRIC at STEP."""
+    return f"{row.metric} at {row.step}"
 
 
 def kind_of(error: str, spec: Planned) -> str:

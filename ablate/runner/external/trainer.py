@@ -6,7 +6,8 @@
 
 Each attempt begins in an empty directory, unless the one before left a file named `resumable` in it: by this the
 command says that it can go on from what lies there. It is then started again (ABLATE_ATTEMPT counts) with its metrics
-file as it left it, a torn last line cut off; a step that it repeats it must take out of that file first.
+file as it left it, a torn last line cut off; a step that it repeats it must take out of that file first. What an
+attempt that was stopped or failed left there is hashed: a file that was changed since is not resumed from.
 
 The child gets its seed, its variant and its configuration, never a hypothesis. By the registered rule a run diverges
 at the step whose recorded train/loss says so; it ends there, whatever its exit status. Any other status than 0 is a
@@ -24,19 +25,22 @@ import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from ablate.records.provenance import of_command
 from ablate.records.rows import CURVE, diverged_at, lacking, read_must_match, read_rows, rows_of, typed_wide, until
-from ablate.records.run_record import RunRecord, utc_now
+from ablate.records.run_record import LiveValues, RunRecord, utc_now
 from ablate.records.store import Row, RunFolder
 from ablate.runner.external.child import Child, adopt_orphans, end_leftover
+from ablate.runner.external.failures import claimed_values, left_values, place
 from ablate.runner.external.pinned import Hashed, PrivateCopy, require_registered
 from ablate.runner.messages import Message, Pipes, begun, failed, said, show_trace
 from prereg.errors import EvidenceError, RunError, StudyError
+from prereg.registry.canon import sha256_file
 from prereg.registry.disk import NO_ROOM, write_passing, write_whole
 from prereg.registry.plan import CommandSpec
 from prereg.study.command import MetricsFile, code_sha256, filled
@@ -102,6 +106,14 @@ class CommandRun:
     def finish(self) -> None:
         """Until the command ends, has diverged, or is stopped."""
         try:
+            self._finish()
+        except Exception:
+            with suppress(OSError):  # the error says more than that it could not be written down
+                self._note(ended=True)
+            raise
+
+    def _finish(self) -> None:
+        try:
             try:
                 self.code.lay_out()  # while the ledger is written
             finally:
@@ -119,7 +131,7 @@ class CommandRun:
         finally:
             self.code.remove()
         if stopped:
-            self._note()
+            self._note(ended=True)
             self.glance.look()
             self._say("stopped", self.glance.step)
             return
@@ -135,24 +147,55 @@ class CommandRun:
         self.folder.path.mkdir(parents=True, exist_ok=True)
         end_leftover(self.folder.path)
         earlier = self.folder.read_record()
-        resumed = earlier.resumed_from if earlier is not None else ()
-        self.folder.clear()
+        resumed, redrawn = (earlier.resumed_from, earlier.redrawn) if earlier is not None else ((), 0)
         step: int | None = None
+        left: bool | None = None
+        live: LiveValues | None = None
         if earlier is not None and (self.home / RESUMABLE).is_file():
+            self._require_as_left(earlier)
+            self.folder.clear()
             step = self._resume()
             resumed = (*resumed, step)
+            live = LiveValues(values=claimed_values(self.spec, self.folder))
+            redrawn += _gave_up(earlier.live, live.values)
         else:
+            left = None if earlier is None else self._left_values(earlier)
+            self.folder.clear()
             if self.home.exists():
                 shutil.rmtree(self.home)
             self.home.mkdir()
         provenance = of_command(code_sha256(self.spec.files))
-        config = {"config": self.spec.config, "parameters": 0}
+        config = {"config": self.spec.config, "parameters": 0, "live": live, "redrawn": redrawn}
         record = RunRecord.begin(self.spec, earlier, provenance, resumed_from=resumed, **config)
         # As durable as the ledger's entry of this start: what a loss of power takes of a run, it takes of both.
         self.folder.write_record(record, durable=False)
         require_registered(self.root, self.spec.data_files, self.server.hashed.sha256)
-        self.server.say(begun(self.spec, record, step))
+        self.server.say(begun(self.spec, record, step, left_values=left))
         return record
+
+    def _require_as_left(self, earlier: RunRecord) -> None:
+        """The file of metrics is the one that the attempt before left, where that could still say which."""
+        known = earlier.live
+        if known is None or known.sha256 is None or known.sha256 == self._metrics_sha256():
+            return
+        # Of a run's error only what was found is kept.
+        way_out = f"restore it, or rm -r {self.folder.path} and run again, which counts as a lost start"
+        raise EvidenceError(
+            f"{self.metrics} was changed after the run had stopped; {way_out}",
+            required=f"the file as it was left (sha256 {known.sha256})",
+        )
+
+    def _metrics_sha256(self) -> str | None:
+        return sha256_file(self.metrics) if self.metrics.is_file() else None
+
+    def _left_values(self, earlier: RunRecord) -> bool:
+        """Whether the attempt before had recorded a claimed value, or may have: what it left is not what it was."""
+        known = earlier.live
+        if known is not None and (known.values or known.sha256 not in (None, self._metrics_sha256())):
+            return True
+        if not self.home.is_dir() or (earlier.steps > 0 and not self.metrics.is_file()):
+            return True
+        return left_values(self.spec, self.folder)
 
     def _resume(self) -> int:
         """Cut off what a killed writer left of a line; returns the last step on record."""
@@ -269,9 +312,9 @@ class CommandRun:
         kept, last = until(rows, diverged)
         status: Literal["done", "diverged"] = "done" if diverged is None else "diverged"
         ended = {"status": status, "steps": last, "wall_s": self._wall(), "ended_at": utc_now()}
-        self.folder.seal(
-            self.record.model_copy(update={**ended, "mishaps": mishaps, "must_match": matching}), None, rows=kept
-        )
+        redrawn = self.record.redrawn + _gave_up(self.record.live, {place(row): row.value for row in kept})
+        ended |= {"mishaps": mishaps, "must_match": matching, "live": None, "redrawn": redrawn}
+        self.folder.seal(self.record.model_copy(update=ended), None, rows=kept)
         self._say("ended", last, status)
 
     def _say(
@@ -280,12 +323,23 @@ class CommandRun:
         peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
         self.server.say(Message(event=event, run_id=self.spec.run_id, step=step, status=status, peak_memory_bytes=peak))
 
-    def _note(self) -> None:
-        """How far the run has come, for `ablate status` and for the time it has taken."""
-        self.folder.write_record(self.record.model_copy(update={"wall_s": self._wall(), "steps": self.glance.step}))
+    def _note(self, *, ended: bool = False) -> None:
+        """How far the run has come, for `ablate status` and for the time it has taken; at an end without a seal also
+        what the file of metrics holds."""
+        update: dict[str, object] = {"wall_s": self._wall(), "steps": self.glance.step}
+        if ended:
+            values = claimed_values(self.spec, self.folder)
+            update["live"] = LiveValues(sha256=self._metrics_sha256(), values=values)
+            update["redrawn"] = self.record.redrawn + _gave_up(self.record.live, values)
+        self.folder.write_record(self.record.model_copy(update=update))
 
     def _wall(self) -> float:
         return self.record.wall_s + time.perf_counter() - self.taken
+
+
+def _gave_up(before: LiveValues | None, now: Mapping[str, float]) -> bool:
+    """Whether a claimed value that an attempt had recorded is gone, or is another one."""
+    return before is not None and any(now.get(at) != value for at, value in before.values.items())
 
 
 class Glance:
