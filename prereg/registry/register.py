@@ -13,16 +13,18 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
 from prereg.errors import RegistrationError, Where
 from prereg.metrics.user_code import CheckPin, pin_checks
+from prereg.registry.amendments import keeps_runs
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import move, write_whole
 from prereg.registry.history import (
     Difference,
+    EvidenceState,
     as_registered,
     code_of,
     differences,
@@ -36,6 +38,7 @@ from prereg.registry.history import (
 )
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
+from prereg.registry.lineage import lineage_of
 from prereg.registry.paths import Root
 from prereg.registry.registration import (
     WORDS,
@@ -51,9 +54,6 @@ from prereg.registry.registration import (
 )
 from prereg.study.load import Loaded
 from prereg.study.spec import Study
-
-EvidenceState = Literal["none", "runs started", "outcomes read"]
-"""What is known of a study's outcome, from nothing to most."""
 
 # Without -text, version control may rewrite line ends, and every hash would differ on another machine.
 _GIT_FILES = {
@@ -142,6 +142,7 @@ def amend(
             "evidence": state,
             **({"failed_runs": failed_runs} if failed_runs and state == "none" else {}),
             "previous": registered.sha256,
+            **({"runs_of": registered.runs_sha256} if keeps_runs(changes) else {}),
             "differences": [difference.model_dump(mode="json") for difference in changes],
         }
         return _commit(
@@ -286,7 +287,8 @@ def _commit(
         },
     )
     move(pending_lock(root, name), root.lock(name))
-    return registration, entry
+    shared = lineage_of((one for one in ledger.readable() if one.study == name), sha256)
+    return registration.model_copy(update={"shared": shared}), entry
 
 
 def _runs_of_others(root: Root, study: Study) -> dict[str, JsonValue]:
