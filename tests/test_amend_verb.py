@@ -57,8 +57,7 @@ def test_the_verb_says_what_changed_what_was_known_and_what_it_made_exploratory(
 
 
 @pytest.mark.slow
-@pytest.mark.slow
-def test_runs_of_an_earlier_registration_do_not_enter(house: House) -> None:
+def test_runs_are_kept_unless_what_they_depend_on_is_changed(house: House) -> None:
     base = {"model": {"layers": 1, "width": 16, "heads": 2, "context": 16}, "data": {"corpus": "tiny"}}
     small = {"base": base | {"budget": {"steps": 3, "batch": 2}}, "seeds": [1, 2, 3], "measure": {"every": 3}}
     path = house.write(**small)
@@ -66,10 +65,16 @@ def test_runs_of_an_earlier_registration_do_not_enter(house: House) -> None:
     house.write(**small, title="The same study, said better", assume={"seconds_per_run": 1})
     registration, entry = api.amend(path, reason="a typo")
     assert entry.body["evidence"] == "runs started"
+    assert not gather(api.open_study(path).root, registration).missing
+    decided = api.decide(path).decision
+    assert decided.status in ("decided", "inconclusive") and decided.findings
+    house.write(**small | {"measure": {"every": 1}}, title="The same study, said better")
+    registration, entry = api.amend(path, reason="more evaluations")
+    assert "runs_of" not in entry.body
     evidence = gather(api.open_study(path).root, registration)
     assert evidence.runs == () and len(evidence.missing) == 6 and evidence.metrics.empty
-    decided = api.decide(path)
-    assert decided.decision.status == "unfinished" and decided.decision.findings == ()
+    decided = api.decide(path).decision
+    assert decided.status == "unfinished" and decided.findings == ()
 
 
 @pytest.mark.parametrize("spoil", ["previous", "registered again"])

@@ -98,7 +98,7 @@ def nulls_of(study: Study, retried: list[Cell]) -> tuple[float, float, float]:
     _, evidence = make_evidence(study, finals={"val/loss": VALUES})
     values = final_values(study, evidence)
     found = found_nulls(judge_hypotheses(study, values, rng_seed=1))["h"]
-    worst = worst_cases(study, values, retried, rng_seed=1, look=None, items=None)
+    worst = worst_cases(study, values, retried, look=None, items=None)
     assert found is not None
     return found.support, worst["supported"]["h"].support, worst["refuted"]["h"].support
 

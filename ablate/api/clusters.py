@@ -75,7 +75,7 @@ def submit(
     job = None
     if ready.left:
         name = ready.registration.study.study
-        runs = ready.root.runs(name, ready.registration.sha256)
+        runs = ready.root.runs(name, ready.registration.runs_sha256)
         job = submit_parts(ready.root, runs, name, ready.words, settings, left=ready.left, at=now())
     return Submitted(ready.registration, ready.registered_now, ready.left, job)
 

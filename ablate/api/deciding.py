@@ -112,7 +112,7 @@ def _decide(
             "decided", study=context.study.study, registration=registration.sha256, body=body, at=now()
         )
     write_whole(folder / "verdict.json", verdict)
-    before = decisions_before(evidence.ledger, registration.sha256, entry.sha256)
+    before = decisions_before(evidence.ledger, registration.lineage, entry.sha256)
     announced(Decided(decision, registration, entry.sha256, folder / "verdict.json", earlier=before))
     return _tell(context, registration, entry, decision, evidence, published=published, at=now())
 
@@ -132,7 +132,7 @@ def _log_look(
         "final": final,
     }
     if not any(
-        entry.event == "looked" and entry.registration == registration.sha256 and entry.stated == body
+        entry.event == "looked" and entry.registration in registration.lineage and entry.stated == body
         for entry in evidence.ledger
     ):
         ledger.append("looked", study=context.study.study, registration=registration.sha256, body=body, at=at)
@@ -199,7 +199,7 @@ def _as_decided(context: StudyContext) -> Decided:
         raise EvidenceError(wrong, required="the last decision as it was taken", fix=f"ablate decide {context.path}")
     # Shown is what is judged here; of records that are gone, what the ledger's hash vouches for.
     decision = judged_here(context.root, registration, gathered, entry) if here else Decision.model_validate_json(data)
-    before = decisions_before(mine, registration.sha256, entry.sha256)
+    before = decisions_before(mine, registration.lineage, entry.sha256)
     shown = report_context(registration, entry, decision, evidence, published_beside(context)) if here else None
     return Decided(decision, registration, ledger.head(), path, earlier=before, context=shown)
 
@@ -260,9 +260,9 @@ def _judge(context: StudyContext, registration: Registration) -> tuple[Decision,
 
 def _present(context: StudyContext, decision: Entry, mine: list[Entry]) -> list[bool]:
     """Whether it is on this disk, of every run that the ledger has sealed under the registration of a decision."""
-    from prereg.registry.plan import sealed_places
+    from prereg.registry.plan import places_of
 
-    return [path.exists() for path in sealed_places(context.root, mine).get(decision.registration, {})]
+    return [path.exists() for path in places_of(context.root, mine, decision.registration)]
 
 
 def _keep(
@@ -384,7 +384,7 @@ def _tell(
     if not earlier or not body.items() <= earlier[-1].body.items():
         ledger.append("reported", study=name, registration=registration.sha256, body=body, at=at)
     markdown, html = (folder / page if page in written else None for page in ("report.md", "report.html"))
-    before = decisions_before(evidence.ledger, registration.sha256, entry.sha256)
+    before = decisions_before(evidence.ledger, registration.lineage, entry.sha256)
     text = report_context(registration, entry, decision, evidence, published)
     paths = (folder / "verdict.json", markdown, html)
     return Decided(decision, registration, ledger.head(), *paths, earlier=before, context=text)

@@ -60,7 +60,7 @@ def export_model(study: StudySource, run: str, folder: Path, *, root: str | Path
             f"'{context.study.study}' brings its own trainer, which keeps its weights itself",
             required="a run of the built-in trainer",
         )
-    entries = [entry for entry in Ledger(context.root.ledger).entries() if entry.registration == registration.sha256]
+    entries = [entry for entry in Ledger(context.root.ledger).entries() if entry.registration in registration.lineage]
     if not any(entry.event == "decided" for entry in entries):
         raise EvidenceError(
             f"'{context.study.study}' is not decided, and weights would show how the arms do",
@@ -70,7 +70,7 @@ def export_model(study: StudySource, run: str, folder: Path, *, root: str | Path
     if folder.exists():
         raise RunError(f"{folder} exists", required="a folder that is not there yet", fix=f"{folder}-2")
     sealed = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
-    entry = newest_seals(entries, registration.sha256).get((spec.variant, spec.seed))
+    entry = newest_seals(entries, registration.runs_sha256).get((spec.variant, spec.seed))
     if entry is None or entry.body.get("run_sha256") != sha256_file(sealed.record_path):
         raise EvidenceError(
             f"{sealed.record_path} is not what the ledger sealed",

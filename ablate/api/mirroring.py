@@ -183,7 +183,7 @@ def _sealed(context: StudyContext, registration: Registration, masks: Mapping[st
 
     found = []
     for spec in plan(registration):
-        folder = RunFolder(context.root.run(spec.study, registration.sha256, spec.variant, spec.seed))
+        folder = RunFolder(context.root.run(spec.study, registration.runs_sha256, spec.variant, spec.seed))
         record = folder.read_record() if folder.is_sealed() else None
         if record is None:
             continue

@@ -104,7 +104,7 @@ def record_look(
     seals: dict[Cell, datetime] = {}  # the first of each run, not the newest: its values were there to see from then on
     for entry in entries:
         cell = cell_of(entry)
-        if entry.event in SEALS and entry.registration == registration.sha256 and cell in planned:
+        if entry.event in SEALS and entry.registration in registration.lineage and cell in planned:
             seals.setdefault(cell, datetime.fromisoformat(entry.at))
     begun = [datetime.fromisoformat(entry.at) for entry in entries if entry.event in ("started", *SEALS)]
     finals = [datetime.fromisoformat(entry.at) for entry in entries if entry.event == "decided"]

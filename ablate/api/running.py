@@ -232,7 +232,7 @@ def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look
     study = registration.study
     if not looks_of(study):
         return None
-    taken = taken_looks(Ledger(context.root.ledger).entries(), registration.sha256)
+    taken = taken_looks(Ledger(context.root.ledger).entries(), registration.lineage)
     look = next_look(study, taken)
     if look is None:
         raise RunError(
@@ -296,6 +296,7 @@ def import_runs(
     from ablate.runner.local import study_lock
     from ablate.trackers.reading import is_tracked, read_tracked
     from prereg.registry.ledger import Ledger
+    from prereg.registry.plan import recipes_of
 
     context = open_study(study, root)
     registration = require_registered(context)
@@ -309,7 +310,7 @@ def import_runs(
     registered_at = next(
         entry.at
         for entry in ledger.entries()
-        if entry.event in ("registered", "amended") and entry.registration == registration.sha256
+        if entry.event in ("registered", "amended") and entry.registration in registration.lineage
     )
     at = now()
     unfinished: list[str] = []
@@ -328,22 +329,30 @@ def import_runs(
                 required="the runs of the pilot, which choose its setting, before it",
                 fix="import the runs of the pilot, then those of the arms",
             )
-        folders = [RunFolder(context.root.run(name, registration.sha256, one.variant, one.seed)) for one in pieces]
+        folders = [RunFolder(context.root.run(name, registration.runs_sha256, one.variant, one.seed)) for one in pieces]
         found = [already_placed(one, folder, ledger.entries()) for one, folder in zip(pieces, folders, strict=True)]
         whole = sha256_of([piece.body for piece in pieces])
         taken: list[str] = []
         there: list[str] = []
+        recipes = recipes_of(registration)
         for piece, folder, (known, placed) in zip(pieces, folders, found, strict=True):
             said = f"{piece.variant}/{piece.seed}"
             (there if known and placed else taken).append(said)
             if not known:
-                body = {**piece.body, "bound": not exploratory, "note": note.strip(), "import_sha256": whole}
+                recipe = recipes[piece.variant, piece.seed]
+                body = {
+                    **piece.body,
+                    "recipe_sha256": recipe,
+                    "bound": not exploratory,
+                    "note": note.strip(),
+                    "import_sha256": whole,
+                }
                 if exploratory and is_replayed(piece.record, registered_at):
                     body["replayed"] = True
-                ledger.append("imported", study=name, registration=registration.sha256, body=body, at=at)
+                ledger.append("imported", study=name, registration=registration.runs_sha256, body=body, at=at)
             if not placed:
                 put(piece, folder)
-        runs = [RunFolder(context.root.run(name, registration.sha256, *cell)) for cell in registration.study.cells]
+        runs = [RunFolder(context.root.run(name, registration.runs_sha256, *cell)) for cell in registration.study.cells]
         missing = sum(not folder.record_path.is_file() for folder in runs)
         freeze_choice(context, registration, now, lambda _: None)
     left = tuple(unfinished)

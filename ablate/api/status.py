@@ -59,6 +59,8 @@ class StudyHealth(FrozenModel):
     """Its title."""
     registered: str | None = None
     """The registration, or none."""
+    runs_of: str | None = None
+    """The registration in whose folder the runs lie: an earlier one where amendments have kept them."""
     unchanged: bool = True
     """Whether the file still means what was registered."""
     active: bool = False
@@ -108,17 +110,18 @@ def read_status(context: StudyContext) -> StudyHealth:
         later = study.n_runs - len(study.cells)
         return StudyHealth(study=study.study, title=study.title, runs=waiting, later=later)
     study = registration.study
-    runs = context.root.runs(study.study, registration.sha256)
+    runs = context.root.runs(study.study, registration.runs_sha256)
     there, job = at_work(runs), newest_job(runs)
     active, begun = bool(there) or _is_active(context), begun_runs(runs, study.trained)
     mine = [entry for entry in ledger if entry.study == study.study]
     decided = [entry for entry in mine if entry.event == "decided" and entry.registration == registration.sha256]
-    look = next_look(registration.study, taken_looks(ledger, registration.sha256))
+    look = next_look(registration.study, taken_looks(ledger, registration.lineage))
     verdict = str(decided[-1].body["verdict"] or decided[-1].body["status"]) if decided else None
     return StudyHealth(
         study=study.study,
         title=registration.worded.title,
         registered=registration.sha256,
+        runs_of=registration.runs_sha256,
         unchanged=not differing_fields(registration.study, context.study),
         active=active,
         processes=tuple(there.values()),
@@ -167,7 +170,7 @@ def watch_study(context: StudyContext, before: Watched | None, seconds: float) -
     }
     curves: dict[str, list[list[float]]] = {}
     for run in at_work.values() if health.registered else ():
-        folder = working_folder(context.root.runs(health.study, str(health.registered)), run.variant, run.seed)
+        folder = working_folder(context.root.runs(health.study, str(health.runs_of)), run.variant, run.seed)
         if curve := [row.value for row in folder.rows() if row.metric == "train/loss"]:
             curves.setdefault(run.variant, []).append(curve)
     several = [curve for arm in curves.values() for curve in arm] if len(curves) > 1 else []

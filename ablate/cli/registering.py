@@ -134,8 +134,9 @@ def amend(
 
     The earlier registration stays in the ledger, with what differs and whether evidence existed by then. If it
     did, hypotheses that the change affects are exploratory from then on, and no verdict rests on them: you are asked
-    first. Runs that failed are no evidence as long as no two arms left a value of a claimed metric. Another title or
-    question alone keeps the registration, its runs and its verdict.
+    first. Runs that failed are no evidence as long as no two arms left a value of a claimed metric. Runs are
+    kept unless the change is one of what they depend on. Another title or question alone keeps the registration, its
+    runs and its verdict.
 
     Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run" --dry-run
     """

@@ -84,7 +84,7 @@ def _at_a_look(context: AuditContext) -> bool:
 
 
 def _taken(context: AuditContext) -> tuple[Taken, ...]:
-    return taken_looks(context.entries, context.registration.sha256)
+    return taken_looks(context.entries, context.registration.lineage)
 
 
 def _result(faults: list[str]) -> Result:

@@ -20,7 +20,7 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import PUBLISHED_SUFFIX, Root
-from prereg.registry.plan import sealed_places
+from prereg.registry.plan import places_of
 from prereg.registry.registration import Registration, load_registration
 
 NOT_REGISTERED, UNDECIDED = "not registered", "not decided"
@@ -70,7 +70,7 @@ def _registered(root: Root, name: str, mine: Sequence[Entry]) -> StudyOverview:
     promised = [entry for entry in mine if entry.event in ("registered", "amended")]
     decided = [entry for entry in mine if entry.event == "decided"]
     current = decided[-1].registration if decided else promised[-1].registration
-    runs = sealed_places(root, mine).get(current, {})
+    runs = places_of(root, mine, current)
     records = [record for path in runs if (record := _record(path)) is not None]
     state, verdict, decision = UNDECIDED, None, None
     if decided:

@@ -23,6 +23,7 @@ from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import PROMISES, SEALS, Entry
 from prereg.registry.ledger_graph import continued_twice, is_merged, places
+from prereg.registry.lineage import bases_of
 from prereg.registry.looks import due_look
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec, cell_of
@@ -72,9 +73,9 @@ def gather(root: Root, registration: Registration) -> Evidence:
         # The faults say what is wrong; a damaged ledger binds nothing.
         entries, head = (), ""
     planned = registration.study.cells
-    bound = None if faults else sealed_in_ledger(ledger, registration.sha256)
+    bound = None if faults else sealed_in_ledger(ledger, registration.runs_sha256)
     runs, sealed, broken, unsealed = _records(root, registration, planned, bound)
-    runs_of = root.runs(study, registration.sha256)
+    runs_of = root.runs(study, registration.runs_sha256)
     mine = tuple(entry for entry in entries if entry.study == study)
     seen = _seeds_to_see(registration, mine, runs)
     ended = {run.cell for run in sealed}
@@ -114,7 +115,7 @@ def _records(
     unsealed: list[tuple[str, int]] = []
     sealed: list[RunRecord] = []
     for variant, seed in planned:
-        folder = RunFolder(root.run(registration.study.study, registration.sha256, variant, seed))
+        folder = RunFolder(root.run(registration.study.study, registration.runs_sha256, variant, seed))
         try:
             record = folder.read_record()
         except EvidenceError as error:
@@ -149,7 +150,7 @@ def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> 
     study, promised, order = registration.study.study, -1, places(entries)
     mine: dict[str, int] = {}
     for entry in entries:
-        if entry.registration == registration.sha256 and entry.study == study:
+        if entry.registration in registration.lineage and entry.study == study:
             if entry.event in PROMISES:
                 promised = order[entry.sha256]
             elif entry.event in SEALS and "outcome_sha256" in entry.body:
@@ -175,7 +176,8 @@ def open_tables(root: Root, evidence: Evidence, *, look: Entry) -> Evidence:
 
     Raises `EvidenceError` where the ledger does not hold that entry, or it is of other evidence.
     """
-    if look not in Ledger(root.ledger).entries() or look.body.get("evidence") != evidence.sha256:
+    entries = Ledger(root.ledger).entries()
+    if look not in entries or look.body.get("evidence") != evidence.sha256:
         raise EvidenceError(
             "an early look that the ledger does not hold",
             required="the `peeked` entry of this evidence",
@@ -183,7 +185,8 @@ def open_tables(root: Root, evidence: Evidence, *, look: Entry) -> Evidence:
         )
     ended = [run for run in evidence.runs if run.status in ("done", "diverged")]
     sealed = [run for run in ended if run.cell not in evidence.unsealed]
-    runs = root.runs(look.study, look.registration)
+    base = bases_of(entry for entry in entries if entry.study == look.study).get(look.registration, look.registration)
+    runs = root.runs(look.study, base)
     return _with_tables(runs, evidence, sealed, [_rows_of(_folder(runs, run).sealed_path) for run in sealed])
 
 
@@ -337,7 +340,7 @@ def _read_again(
 
 
 def _unlike_its_place(record: RunRecord, registration: Registration, variant: str, seed: int) -> list[str]:
-    if (record.variant, record.seed, record.registration) == (variant, seed, registration.sha256):
+    if (record.variant, record.seed) == (variant, seed) and record.registration in registration.lineage:
         return []
     return [
         f"the record in the folder of {variant}/{seed} is of {record.variant}/{record.seed} "
@@ -360,7 +363,7 @@ def unlike(record: RunRecord, spec: RunSpec | CommandSpec) -> str:
 
 def _unplanned(root: Root, registration: Registration, planned: set[tuple[str, int]]) -> tuple[str, ...]:
     """Run folders that no plan names."""
-    base = root.runs(registration.study.study, registration.sha256)
+    base = root.runs(registration.study.study, registration.runs_sha256)
     names = {(arm, str(seed)) for arm, seed in planned}
     found = []
     for folder in sorted(path.parent for path in base.glob("*/*/run.json")):

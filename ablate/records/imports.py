@@ -261,7 +261,7 @@ def _sealed(terms: Terms, cell: Cell, rows: list[Row], *, started: str, ended: s
     kept, last = until(rows, diverged)
     record = RunRecord(
         study=study.study,
-        registration=terms.registration.sha256,
+        registration=terms.registration.runs_sha256,
         variant=cell[0],
         seed=cell[1],
         status="done" if diverged is None else "diverged",
@@ -283,8 +283,8 @@ def _sealed(terms: Terms, cell: Cell, rows: list[Row], *, started: str, ended: s
 def _require_bound(
     place: Path, cell: Cell, terms: Terms, *, registration: str, started: str, ended: str | None
 ) -> None:
-    wanted = terms.registration.sha256
-    if registration != wanted:
+    wanted = terms.registration.runs_sha256
+    if registration not in terms.registration.lineage:
         raise _unbound(place, f"{said(cell)} was made under registration {registration}", f"registration {wanted}")
     times = [_moment(text, place, cell) for text in (terms.registered_at, started, ended or "", terms.now)]
     registered, start, end, now = times

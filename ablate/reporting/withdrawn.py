@@ -6,7 +6,7 @@ put above the page and can be taken off again: what lies below is, byte for byte
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ from markupsafe import Markup, escape
 from prereg import text as words
 from prereg.escape import markdown_line, visible
 from prereg.registry.ledger_entry import Entry
+from prereg.registry.lineage import lineage_of
 from prereg.registry.looks import TOOK_PLACE, recorded_afterwards
 from prereg.registry.registration import Registration
 
@@ -110,9 +111,10 @@ def _rewording(entry: Entry) -> str:
     )
 
 
-def _versions(registration: Registration, decision: Entry, entries: Iterable[Entry]) -> str:
+def _versions(registration: Registration, decision: Entry, entries: Sequence[Entry]) -> str:
     """What lock and ledger hold of the tool."""
-    code = {str(e.body["code"]) for e in entries if e.registration == decision.registration and "code" in e.body}
+    shared = lineage_of(entries, decision.registration)
+    code = {str(e.body["code"]) for e in entries if e.registration in shared and "code" in e.body}
     found = []
     if registration.sha256 == decision.registration and "ablate" in registration.tool:
         found.append(f"registered with ablate {registration.tool['ablate']}")

@@ -73,7 +73,7 @@ def run_study(
     look: Look | None = None,
 ) -> Summary:
     """Carry out what is left of a registration's plan, up to a look if there is one. The caller holds the lock."""
-    runs = root.runs(registration.study.study, registration.sha256)
+    runs = root.runs(registration.study.study, registration.runs_sha256)
     with Claims(runs, options.part or "", options.lost_after_s) as claims:
         if not options.part:
             claims.require_alone(watcher.note)
@@ -108,7 +108,7 @@ def _run(
     specs = tuple(spec for spec in specs if f"{spec.variant}/{spec.seed}" in wanted)
     if look is not None:
         specs = tuple(spec for spec in specs if spec.seed in registration.study.seeds[: look.n_seeds])
-    folder = root.runs(registration.study.study, registration.sha256)
+    folder = root.runs(registration.study.study, registration.runs_sha256)
     if claims is not None:
         first = claims.first_of(len(specs))
         specs = (*specs[first:], *specs[:first])
@@ -123,12 +123,12 @@ def _run(
     )
     scheduler.checkpoint_every_s = options.checkpoint_every_s
     slots = options.slots or slots_of(registration.study, machine)
-    known = sealed_in_ledger(ledger, registration.sha256)
+    known = sealed_in_ledger(ledger, registration.runs_sha256)
     waiting = _waiting(scheduler, specs, known)
     tally.steps_before, tally.ended_before = tally.steps_done, tally.sealed + tally.failed
     scheduler.pending.extend(_jobs(root, registration, machine, waiting))
     interrupted = False
-    decided = [e for e in ledger.entries() if e.event == "decided" and e.registration == registration.sha256]
+    decided = [e for e in ledger.entries() if e.event == "decided" and e.registration in registration.lineage]
     if waiting and decided:
         watcher.note(
             f"decided on {decided[0].at}: a run that is trained now gives no verdict, unless to the outcome it had then"
@@ -153,7 +153,7 @@ def _run(
             for left in folder.glob("cohort-*-checkpoint*"):
                 left.unlink()
     # Where nothing was left to do, this entry repairs what a crash left in the ledger, and says so.
-    mine = [entry for entry in ledger.entries() if entry.registration == registration.sha256]
+    mine = [entry for entry in ledger.entries() if entry.registration in registration.lineage]
     unsaid = all(entry.event != "finished" for entry in mine) or ledger.unfinished()
     bound = tally.sealed == whole and unsaid and _all_bound(scheduler, specs)
     if bound and (claims is None or claims.first("finished")):
@@ -195,7 +195,7 @@ def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal
 
 def _all_bound(scheduler: Scheduler, specs: Sequence[Spec]) -> bool:
     """Whether the ledger has the seal of every run. Another part may be about to write one, or have died before it."""
-    known = {seal[:2] for seal in sealed_in_ledger(scheduler.ledger, scheduler.registration.sha256)}
+    known = {seal[:2] for seal in sealed_in_ledger(scheduler.ledger, scheduler.registration.runs_sha256)}
     missing = [spec for spec in specs if spec.cell not in known]
     for spec in [spec for spec in missing if scheduler.binds(spec)]:
         _require_of(spec, scheduler.folder(spec))
@@ -230,7 +230,7 @@ def _unknown(folder: RunFolder, spec: Spec, known: Collection[Seal]) -> bool:
 
 def _require_started_here(ledger: Ledger, registration: Registration, unknown: list[Spec]) -> None:
     """A crash leaves sealed runs without an entry only after the ledger said that runs were started."""
-    mine = [entry for entry in ledger.entries() if entry.registration == registration.sha256]
+    mine = [entry for entry in ledger.entries() if entry.registration in registration.lineage]
     if unknown and not any(entry.event == "started" for entry in mine):
         first = unknown[0]
         raise RunError(

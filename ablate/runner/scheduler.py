@@ -36,7 +36,7 @@ from prereg.registry.disk import sweep
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
 from prereg.registry.paths import Root
-from prereg.registry.plan import RunSpec
+from prereg.registry.plan import RunSpec, recipe_sha256
 from prereg.registry.registration import Registration, folder_of_study
 from prereg.study.analysis import breaches
 
@@ -103,7 +103,7 @@ class Scheduler:
         self.ledger.append(
             event,
             study=self.registration.study.study,
-            registration=self.registration.sha256,
+            registration=self.registration.runs_sha256,
             body=body,
             at=self.now(),
             durable=durable,
@@ -115,7 +115,7 @@ class Scheduler:
         record = folder.read_record()
         assert record is not None and record.metrics_sha256 is not None, spec.run_id
         self.log_breaches(spec, record)
-        seal = record.seal(sha256_file(folder.record_path))
+        seal = record.seal(sha256_file(folder.record_path)) | {"recipe_sha256": recipe_sha256(spec)}
         self.log("sealed", seal | {"recovered": True} if recovered else seal)
         self.tally.sealed += not counted
 
@@ -140,7 +140,7 @@ class Scheduler:
         """One more worker."""
         number = self.spawned
         self.spawned += 1
-        logs = self.root.runs(self.registration.study.study, self.registration.sha256)
+        logs = self.root.runs(self.registration.study.study, self.registration.runs_sha256)
         with (logs / f"{self.log_stem}-{number}.log").open("a", encoding="utf-8") as log:
             own = self.registration.study.trainer == "command"
             lane = next(lane for lane in count() if all(worker.lane != lane for worker in self.workers.values()))
@@ -207,7 +207,7 @@ class Scheduler:
     def cohort_checkpoint(self, variant: str, members: tuple[int, ...]) -> Path:
         """Where the runs of a cohort resume: one file for all, in two generations, next to their folders."""
         name = f"cohort-{variant}-{sha256_bytes(layout_of(members).encode())[:8]}-checkpoint.safetensors"
-        return self.root.runs(self.registration.study.study, self.registration.sha256) / name
+        return self.root.runs(self.registration.study.study, self.registration.runs_sha256) / name
 
     def handle(self, number: int, message: Message | None, at: float) -> None:
         """One thing a worker said, or its end, and when it arrived: this process may be late itself."""
@@ -245,6 +245,7 @@ class Scheduler:
     def log_start(self, spec: Spec, begun: Message) -> None:
         """One start of a run, before its first step: what the folder says of it can be removed, and this cannot."""
         body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "attempt": begun.attempt}
+        body["recipe_sha256"] = recipe_sha256(spec)
         if begun.resumed:
             body["resumed_from"] = begun.step
         if begun.left_values is not None:
@@ -324,7 +325,7 @@ class Scheduler:
         """A worker died before its first order. Another may live, but not without end."""
         self.early_deaths += 1
         exit_status = worker.process.returncode
-        logs = self.root.runs(self.registration.study.study, self.registration.sha256)
+        logs = self.root.runs(self.registration.study.study, self.registration.runs_sha256)
         if self.early_deaths > WORKER_DEATHS_ALLOWED:
             raise RunError(
                 f"{self.early_deaths} workers in a row died before they were ready (the last with exit {exit_status})",

@@ -24,7 +24,7 @@ from prereg.registry.ledger_entry import PROMISES, SEALS, Entry
 from prereg.registry.ledger_graph import is_merged
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
-from prereg.registry.plan import cell_of, sealed_places
+from prereg.registry.plan import cell_of, places_of, sealed_places
 from prereg.registry.registration import load_registration, verify_registration
 from prereg.seals.examine import SealCheck, Trust, examine_seals, unnamed_seals
 from prereg.seals.git import ledger_history
@@ -305,7 +305,7 @@ def _judged(root: Root, name: str, entries: list[Entry], *, changed: bool) -> li
         return []
     if changed:
         return [item(name, JUDGED, note="not judged again: what it rests on has changed")]
-    runs = sealed_places(root, entries).get(decided[-1].registration, {})
+    runs = places_of(root, entries, decided[-1].registration)
     if runs and not any(path.exists() for path in runs):
         note = f"not judged again: none of the {len(runs)} sealed runs is on this disk"
         return [item(name, JUDGED, note=note)]

@@ -19,9 +19,9 @@ from typing import Literal, get_args
 from pydantic import JsonValue, ValidationError
 
 from prereg.frozen import FrozenModel
-from prereg.registry.history import ABSENT, Difference
+from prereg.registry.history import ABSENT, Difference, EvidenceState
 from prereg.registry.ledger_entry import PROMISES, Entry
-from prereg.registry.register import EvidenceState
+from prereg.registry.lineage import bases_of
 from prereg.study.claim import parse_claim
 from prereg.study.spec import Study
 from prereg.text import counted
@@ -44,6 +44,8 @@ class AmendmentEffect(FrozenModel):
     """What is affected, as text."""
     why: str
     """Why."""
+    keeps_runs: bool = True
+    """Whether runs of the earlier registration are runs of the amended one: nothing that they depend on is changed."""
 
 
 AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
@@ -70,12 +72,14 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         scope="arm",
         said="hypotheses whose claim names ARM, and stable(ARM)",
         why="another arm is another comparison",
+        keeps_runs=False,
     ),
     AmendmentEffect(
         fields=("factors.F.LEVEL",),
         scope="level",
         said="the same for every arm with that level; everything where factors or levels come, go or change places",
         why="several arms have the same level",
+        keeps_runs=False,
     ),
     AmendmentEffect(
         fields=("baseline",),
@@ -94,6 +98,7 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         scope="hypotheses",
         said="every hypothesis, besides what follows for the arms and claims that they write",
         why="the mean of a group of arms may be one of other arms",
+        keeps_runs=False,
     ),
     AmendmentEffect(
         fields=("stable.loss_spike",),
@@ -127,12 +132,20 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         scope="everything",
         said="every hypothesis, and stable(ARM) of every arm",
         why="other runs, other values, or another moment to stop",
+        keeps_runs=False,
     ),
     AmendmentEffect(
-        fields=("decision", "checks", "own_checks"),
+        fields=("decision", "checks"),
         scope="verdict",
         said="the verdict: there is none",
         why="a rule, or a condition of admissibility, that was chosen after evidence decides nothing",
+    ),
+    AmendmentEffect(
+        fields=("own_checks",),
+        scope="verdict",
+        said="the verdict: there is none",
+        why="the code of the study's own checks, and of its own metrics, which runs execute",
+        keeps_runs=False,
     ),
 )
 """From fields to what they affect. A field that is not among them affects everything, and the verdict."""
@@ -151,6 +164,8 @@ class Amendment(FrozenModel):
     """What was known of the outcome by then; an answer that is none of ours is taken for the worst."""
     previous: str
     """sha256 of the registration that it amends."""
+    runs_of: str = ""
+    """sha256 of the registration whose runs it keeps; empty where runs are made anew."""
     registration: str
     """sha256 of the registration that it made."""
     differences: tuple[Difference, ...]
@@ -219,10 +234,23 @@ def reached(study: Study, differences: Sequence[Difference]) -> dict[str, Reach]
     return {difference.field: _reach(study, difference, everything) for difference in differences}
 
 
+def keeps_runs(differences: Iterable[Difference]) -> bool:
+    """Whether an amendment changes nothing that a run depends on: then the runs that were made stay its runs."""
+    rows = [effect_of(difference.field) for difference in differences]
+    return bool(rows) and all(row is not None and row.keeps_runs for row in rows)
+
+
 def chain_faults(entries: Iterable[Entry]) -> list[str]:
-    """Where one study's registrations do not follow one another: each amends the one before, the first amends none."""
+    """Where one study's registrations do not follow one another: each amends the one before, the first amends none, and
+    none keeps runs that its change makes other ones."""
+    entries = list(entries)
     faults: list[str] = []
     before: Entry | None = None
+    for entry in entries:
+        if entry.event == "amended" and "runs_of" in entry.body:
+            amendment, bases = _amendment(entry), bases_of(one for one in entries if one.index < entry.index)
+            if amendment.runs_of != bases.get(amendment.previous) or not keeps_runs(amendment.differences):
+                faults.append(f"entry {entry.index} keeps the runs of {amendment.runs_of[:8]}, which are not its runs")
     for entry in (entry for entry in entries if entry.event in PROMISES):
         if entry.event == "registered" and before is not None:
             faults.append(f"entry {entry.index} registers what entry {before.index} had registered already")
@@ -247,6 +275,7 @@ def _amendment(entry: Entry) -> Amendment:
         reason=str(body.get("reason") or "no reason"),
         evidence=state,
         previous=str(body.get("previous")),
+        runs_of=str(body.get("runs_of") or ""),
         registration=entry.registration,
         differences=_differences(body.get("differences")),
         failed_runs=failed if isinstance(failed := body.get("failed_runs"), int) else 0,
@@ -293,12 +322,18 @@ def _reach_of_arms(study: Study, arms: set[str]) -> Reach:
 
 def scope_of(field: str) -> Scope | None:
     """What the change of a field affects by the table; none for a field that is not in it."""
-    found: tuple[int, Scope] | None = None
+    row = effect_of(field)
+    return None if row is None else row.scope
+
+
+def effect_of(field: str) -> AmendmentEffect | None:
+    """The row of the table for a field; none for a field that is not in it."""
+    found: tuple[int, AmendmentEffect] | None = None
     for row in AMENDMENT_EFFECTS:
         for known in row.fields:
             stem = known.split(".H")[0].split(".ARM")[0].split(".F.")[0]
             if field == stem or field.startswith((f"{stem}.", f"{stem}[")):
-                found = max(found or (0, row.scope), (len(stem), row.scope), key=lambda one: one[0])
+                found = max(found or (0, row), (len(stem), row), key=lambda one: one[0])
     return None if found is None else found[1]
 
 

@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -34,6 +34,9 @@ from prereg.study.load import Loaded
 from prereg.study.spec import Study
 from prereg.study.training import Training
 from prereg.text import counted, listed, moment, ranged
+
+EvidenceState = Literal["none", "runs started", "outcomes read"]
+"""What is known of a study's outcome, from nothing to most."""
 
 ABSENT = "(absent)"
 """What a difference says of a field that one side lacks."""

@@ -28,6 +28,7 @@ _SEAL = {
     "outcome_sha256": "sha256 over its repeatable metrics",
     "items_sha256": "sha256 of its items.parquet, where items were scored",
     "run_sha256": "sha256 of its run.json",
+    "recipe_sha256": "sha256 over what its values follow from: configuration, code, data and seed",
 }
 _PROMISE = {
     "lock_sha256": "sha256 of the lock's bytes",
@@ -44,6 +45,7 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
         _PROMISE
         | {
             "previous": "sha256 of the registration that is replaced",
+            "runs_of": "sha256 of the registration whose runs are kept; absent where runs are made anew",
             "reason": "why, in the user's words",
             "evidence": "what was known by then: `none`, `runs started` or `outcomes read`",
             "failed_runs": "runs that had failed, where they are no evidence",
@@ -73,6 +75,7 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
             "resumed_from": "the step at which it resumes",
             "left_values": "whether the attempt before it, whose values are given up, had recorded one of a claimed "
             "metric",
+            "recipe_sha256": _SEAL["recipe_sha256"],
             "made_with": "sha256 of the code, versions and hardware that may change a bit of the result",
         },
     ),

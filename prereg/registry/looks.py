@@ -6,7 +6,7 @@ What a look concludes is the judge's; here are only its place and its record, wh
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 
 from prereg.errors import EvidenceError
 from prereg.frozen import FrozenModel
@@ -86,8 +86,8 @@ def require_registered_look(study: Study, look: Look | None) -> None:
         )
 
 
-def taken_looks(entries: Iterable[Entry], registration: str) -> tuple[Taken, ...]:
-    """Every look the ledger holds of a registration, in its order."""
+def taken_looks(entries: Iterable[Entry], lineage: Collection[str]) -> tuple[Taken, ...]:
+    """Every look the ledger holds of registrations that share their runs, in its order."""
     return tuple(
         Taken(
             number=int(str(entry.body.get("look"))),
@@ -95,7 +95,7 @@ def taken_looks(entries: Iterable[Entry], registration: str) -> tuple[Taken, ...
             final=entry.body.get("final") is True,
         )
         for entry in entries
-        if entry.event == "looked" and entry.registration == registration
+        if entry.event == "looked" and entry.registration in lineage
     )
 
 
@@ -114,7 +114,7 @@ def due_look(registration: Registration, entries: Iterable[Entry], begun: Contai
     again while no run of a later seed exists.
     """
     study = registration.study
-    looks, taken = looks_of(study), taken_looks(entries, registration.sha256)
+    looks, taken = looks_of(study), taken_looks(entries, registration.lineage)
     if not looks or not taken:
         return looks[0] if looks else None
     ended = next((one for one in taken if one.final), None)
@@ -135,20 +135,20 @@ def recorded_afterwards(entries: Iterable[Entry]) -> tuple[Entry, ...]:
     return tuple(entry for entry in entries if entry.event == "peeked" and TOOK_PLACE in entry.body)
 
 
-def decisions_before(entries: Iterable[Entry], registration: str, head: str) -> tuple[Entry, ...]:
-    """The decisions of a registration before the one whose entry has the hash `head`; all of them if none has it."""
+def decisions_before(entries: Iterable[Entry], lineage: Collection[str], head: str) -> tuple[Entry, ...]:
+    """The decisions on runs of these registrations before the entry with the hash `head`; all if none has it."""
     found: list[Entry] = []
     for entry in entries:
         if entry.sha256 == head:
             break
-        if entry.event == "decided" and entry.registration == registration:
+        if entry.event == "decided" and entry.registration in lineage:
             found.append(entry)
     return tuple(found)
 
 
 def is_unfinished(registration: Registration, entries: Iterable[Entry]) -> bool:
     """Whether planned runs of a registration are not sealed and the ledger has no decision on it."""
-    mine = [entry for entry in entries if entry.registration == registration.sha256]
-    sealed = newest_seals(mine, registration.sha256)
+    mine = [entry for entry in entries if entry.registration in registration.lineage]
+    sealed = newest_seals(mine, registration.runs_sha256)
     decided = any(entry.event == "decided" for entry in mine)
     return not decided and any(spec.cell not in sealed for spec in plan(registration))

@@ -16,7 +16,9 @@ from pydantic import JsonValue
 from prereg.errors import RunError, nearest
 from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin
+from prereg.registry.canon import sha256_of
 from prereg.registry.ledger_entry import SEALS, Entry
+from prereg.registry.lineage import bases_of
 from prereg.registry.paths import Root
 from prereg.registry.registration import CorpusPin, Registration, TaskPin
 from prereg.study.analysis import AtStep
@@ -35,7 +37,7 @@ class Planned(FrozenModel):
     study: str
     """The study's id."""
     registration: str
-    """sha256 of the registration."""
+    """sha256 of the registration in whose folder the run lies (`prereg.registry.lineage`)."""
     variant: str
     """The arm."""
     seed: int
@@ -130,6 +132,27 @@ def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
     return tuple(runs[variant].model_copy(update={"seed": seed}) for variant, seed in study.cells if variant in known)
 
 
+def recipe_sha256(spec: RunSpec | CommandSpec) -> str:
+    """Hash over what the values of a run follow from: its configuration, code, data and seed, whatever study and arm it
+    belongs to and whatever is measured of it. Of the built-in trainer, its version is not in it."""
+    made_of: dict[str, JsonValue] = {"seed": spec.seed}
+    if isinstance(spec, RunSpec):
+        made_of["config"] = spec.config.model_dump(mode="json")
+        made_of["data"] = {name: pin.sha256 for name, pin in spec.pins.items()}
+        made_of["tokenizer"] = spec.tokenizer
+    else:
+        made_of["config"] = spec.config
+        made_of["command"] = [*spec.command]
+        made_of["code"] = {pin.path: pin.sha256 for pin in spec.scripts}
+        made_of["data"] = {pin.path: pin.sha256 for pin in spec.data_files}
+    return sha256_of(made_of)
+
+
+def recipes_of(registration: Registration) -> dict[Cell, str]:
+    """What each planned run is made of, by its hash."""
+    return {spec.cell: recipe_sha256(spec) for spec in plan(registration)}
+
+
 def planned_runs(study: Study, only: Sequence[str] = ()) -> tuple[str, ...]:
     """ARM/SEED of every planned run, in the order of the plan, or of those in `only`. Raises `RunError` for another."""
     known = tuple(f"{arm}/{seed}" for arm, seed in study.cells)
@@ -144,7 +167,7 @@ def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
     assert corpora, study.study
     return RunSpec(
         study=study.study,
-        registration=registration.sha256,
+        registration=registration.runs_sha256,
         variant=variant,
         seed=seed,
         config=study.training(variant),
@@ -163,7 +186,7 @@ def _command(registration: Registration, variant: str, seed: int) -> CommandSpec
     assert isinstance(config, dict) and registration.scripts is not None, study.study
     return CommandSpec(
         study=study.study,
-        registration=registration.sha256,
+        registration=registration.runs_sha256,
         variant=variant,
         seed=seed,
         config=config,
@@ -215,3 +238,10 @@ def sealed_places(root: Root, entries: Sequence[Entry]) -> dict[str, dict[Path, 
         }
         for registration in dict.fromkeys(entry.registration for entry in entries if entry.event in SEALS)
     }
+
+
+def places_of(root: Root, entries: Sequence[Entry], registration: str) -> dict[Path, Entry]:
+    """The folder of every sealed run that counts for a registration, and its newest seal: those that it shares too."""
+    mine = [entry for entry in entries if entry.registration == registration]
+    of_study = [entry for entry in entries if mine and entry.study == mine[0].study]
+    return sealed_places(root, entries).get(bases_of(of_study).get(registration, registration), {})

@@ -13,17 +13,19 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
 from prereg.errors import RegistrationError, Where
 from prereg.metrics.user_code import CheckPin, pin_checks
+from prereg.registry.amendments import keeps_runs
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import move, write_whole
 from prereg.registry.git_files import write_git_files
 from prereg.registry.history import (
     Difference,
+    EvidenceState,
     as_registered,
     code_of,
     differences,
@@ -37,6 +39,7 @@ from prereg.registry.history import (
 )
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
+from prereg.registry.lineage import lineage_of
 from prereg.registry.paths import Root, resolved
 from prereg.registry.registration import (
     WORDS,
@@ -52,9 +55,6 @@ from prereg.registry.registration import (
 )
 from prereg.study.load import Loaded
 from prereg.study.spec import Study
-
-EvidenceState = Literal["none", "runs started", "outcomes read"]
-"""What is known of a study's outcome, from nothing to most."""
 
 
 def register(
@@ -136,6 +136,7 @@ def amend(
             "evidence": state,
             **({"failed_runs": failed_runs} if failed_runs and state == "none" else {}),
             "previous": registered.sha256,
+            **({"runs_of": registered.runs_sha256} if keeps_runs(changes) else {}),
             "differences": [difference.model_dump(mode="json") for difference in changes],
         }
         return _commit(
@@ -273,7 +274,8 @@ def _commit(
         },
     )
     move(pending_lock(root, name), root.lock(name))
-    return registration, entry
+    shared = lineage_of((one for one in ledger.readable() if one.study == name), sha256)
+    return registration.model_copy(update={"shared": shared}), entry
 
 
 def _runs_of_others(root: Root, study: Study) -> dict[str, JsonValue]:

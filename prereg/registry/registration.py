@@ -20,6 +20,7 @@ from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import PROMISES, Entry
+from prereg.registry.lineage import lineage_of
 from prereg.registry.paths import Root
 from prereg.study.command import ScriptPin, script_faults
 from prereg.study.designs.tune import with_choice
@@ -150,6 +151,18 @@ class Registration(Pins):
     """sha256 of the exact bytes of the lock file; not stored in it."""
     rewordings: tuple[Rewording, ...] = ()
     """Other words that the ledger holds for it, oldest first; not stored in the lock."""
+    shared: tuple[str, ...] = ()
+    """Registrations of the ledger that share their runs with this one; not stored in the lock. See `lineage`."""
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """sha256 of every registration whose runs count for this one, itself among them."""
+        return self.shared or (self.sha256,)
+
+    @property
+    def runs_sha256(self) -> str:
+        """sha256 of the registration in whose folder the runs lie, and which their records name."""
+        return self.lineage[0]
 
     @property
     def worded(self) -> Study:
@@ -232,8 +245,10 @@ def load_registration(root: Root, name: str) -> Registration | None:
             where=Where(file=path),
         )
     mine = [entry for entry in entries if entry.registration == registration.sha256]
-    study = with_choice(registration.study, [entry.body for entry in mine if entry.event == "tuned"])
-    return registration.model_copy(update={"rewordings": _rewordings(mine, registration), "study": study})
+    shared = lineage_of((entry for entry in entries if entry.study == name), registration.sha256)
+    chosen = [entry.body for entry in entries if entry.event == "tuned" and entry.registration in shared]
+    known = {"rewordings": _rewordings(mine, registration), "shared": shared}
+    return registration.model_copy(update={**known, "study": with_choice(registration.study, chosen)})
 
 
 def _refuse_lock_without_entry(root: Root, name: str) -> None:

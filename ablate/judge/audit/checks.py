@@ -62,13 +62,13 @@ class AuditContext:
 
     @cached_property
     def entries(self) -> list[Entry]:
-        """The ledger's entries under this very registration."""
-        return [entry for entry in self.evidence.ledger if entry.registration == self.registration.sha256]
+        """The ledger's entries under this registration, and under others that share their runs with it."""
+        return [entry for entry in self.evidence.ledger if entry.registration in self.registration.lineage]
 
     @cached_property
     def seals(self) -> dict[Cell, Entry]:
         """The newest seal of every run."""
-        return newest_seals(self.entries, self.registration.sha256)
+        return newest_seals(self.entries, self.registration.runs_sha256)
 
     @cached_property
     def readings(self) -> list[tuple[str, str, dict[Cell, float]]]:

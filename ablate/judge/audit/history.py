@@ -10,8 +10,9 @@ from typing import Final
 from pydantic import JsonValue
 
 from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, listed, named, named_run
+from prereg.registry.amendments import Amendment, amendments_of, scope_of
 from prereg.registry.ledger_entry import SEALS, Entry
-from prereg.registry.plan import Cell, cell_of
+from prereg.registry.plan import Cell, cell_of, recipes_of
 from prereg.registry.registration import Registration
 from prereg.study.spec import Study
 from prereg.study.training import Training
@@ -108,7 +109,7 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
             into.with_values += record.with_values + (removed and record.failed_with is not False)
 
     for entry in ledger:
-        if entry.registration != registration.sha256 or "variant" not in entry.body:
+        if entry.registration not in registration.lineage or "variant" not in entry.body:
             continue
         cell, body = cell_of(entry), entry.body
         record = records.get(cell, _Record())
@@ -224,14 +225,14 @@ def retried_runs(context: AuditContext) -> list[Cell]:
     "no sealed run was trained again",
     "inadmissible",
     "note",
-    looks_at="several `sealed` entries of one run, and the outcomes that they name",
+    looks_at="several `sealed` entries of one run, under any registration of the study, and their outcomes",
     why="no verdict where the outcomes differ, since one of them may have been chosen; a remark where they agree",
-    required="each run sealed once",
+    required="each run sealed once; made again after an amendment, with the same outcome",
 )
 def _trained_again(context: AuditContext) -> Found:
     ends: dict[Cell, list[tuple[str, str]]] = defaultdict(list)
-    for entry in context.of(*SEALS):
-        ends[cell_of(entry)].append((str(entry.body.get("status")), str(entry.body.get("outcome_sha256") or "")))
+    for cell, entry in _seals_of_every_registration(context):
+        ends[cell].append((str(entry.body.get("status")), str(entry.body.get("outcome_sha256") or "")))
     again = {cell: found for cell, found in ends.items() if len(found) > 1}
     # A seal that names no outcome agrees with none; the same values under another status are another outcome.
     other = {cell: found for cell, found in again.items() if len(set(found)) > 1 or not found[0][1]}
@@ -245,6 +246,37 @@ def _trained_again(context: AuditContext) -> Found:
         passed=not again,
         severity="inadmissible" if other else "note",
     )
+
+
+def _seals_of_every_registration(context: AuditContext) -> list[tuple[Cell, Entry]]:
+    """Every seal of a planned run in the ledger's order, those under other registrations of the study among them: the
+    same configuration, code, data and seed. Not from before an amendment of what is measured: outcomes then hash other
+    metrics, and every claim is exploratory in any case."""
+    cells: dict[str, list[Cell]] = defaultdict(list)
+    for cell, recipe in recipes_of(context.registration).items():
+        cells[recipe].append(cell)
+    measured_since = max(
+        (one.index for one in amendments_of(context.evidence.ledger) if _measures_else(one)), default=-1
+    )
+    found = []
+    for entry in context.evidence.ledger:
+        if entry.event not in SEALS:
+            continue
+        cell = cell_of(entry)
+        if entry.registration in context.registration.lineage:
+            found.append((cell, entry))
+        elif entry.index > measured_since and (alike := cells.get(str(entry.body.get("recipe_sha256")))):
+            # Of arms that are configured alike, the one of that name.
+            found.append((cell if cell in alike else alike[0], entry))
+    return found
+
+
+def _measures_else(amendment: Amendment) -> bool:
+    fields = ("measure", "metrics", "stable", "tasks")
+    return any(
+        scope_of(one.field) == "everything" and one.field.replace("[", ".").split(".")[0] in fields
+        for one in amendment.differences
+    ) or any(one.field.split(".")[0] == "own_checks" for one in amendment.differences)
 
 
 def _ends(ends: dict[Cell, list[tuple[str, str]]]) -> list[str]:

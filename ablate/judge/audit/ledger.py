@@ -115,7 +115,7 @@ def _early_looks(context: AuditContext) -> Found:
     # Recorded only where it was an early one, wherever its entry is.
     afterwards = {entry.index for entry in recorded_afterwards(context.evidence.ledger)}
     for entry in context.evidence.ledger:
-        if entry.event == "sealed" and entry.registration == context.registration.sha256:
+        if entry.event == "sealed" and entry.registration in context.registration.lineage:
             waiting.discard(cell_of(entry))
         elif entry.index in afterwards:
             found.append(f"entry {entry.index}, recorded afterwards: the look took place at {entry.body[TOOK_PLACE]}")

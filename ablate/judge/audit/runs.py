@@ -98,19 +98,19 @@ def _imports(context: AuditContext, *, bound: bool) -> dict[Cell, Entry]:
 @check(
     "every run was made under this registration",
     "inadmissible",
-    looks_at="the registration that each run names",
-    why="runs of an earlier registration answered another promise",
+    looks_at="the registration that each run names: the one in force, or one whose runs its amendments have kept",
+    why="runs of another registration answered another promise",
 )
 def _registration(context: AuditContext) -> Found:
-    mine = (context.registration.sha256, context.study.study)
-    faults = [named_run(run) for run in context.runs if (run.registration, run.study) != mine]
+    lineage, study = context.registration.lineage, context.study.study
+    faults = [named_run(run) for run in context.runs if run.registration not in lineage or run.study != study]
     imported = _imports(context, bound=False)
     replayed = [named(cell) for cell, entry in imported.items() if entry.body.get("replayed") is True]
     unbound = [named(cell) for cell, entry in imported.items() if entry.body.get("replayed") is not True]
     for runs, how in ((unbound, "imported without a registration hash"), (replayed, "made before the registration")):
         if runs:
             faults.append(f"{counted(len(runs), 'run')} {'was' if len(runs) == 1 else 'were'} {how}{listed(runs)}")
-    return Result(faults, required=context.registration.sha256)
+    return Result(faults, required=context.registration.runs_sha256)
 
 
 @check(

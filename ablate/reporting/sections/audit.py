@@ -318,7 +318,7 @@ def deviations_section(context: ReportContext) -> Section:
     """Every check that did not hold, the gravest first, and every amendment."""
     failed = [check for check in in_order(context.decision.checks) if not check.passed]
     blocks: list[Block] = [_found(failed, len(context.decision.checks))] if failed else [Paragraph(NONE_FOUND)]
-    earlier = decisions_before(context.evidence.ledger, context.registration.sha256, context.ledger_head)
+    earlier = decisions_before(context.evidence.ledger, context.registration.lineage, context.ledger_head)
     if earlier:
         blocks.append(Paragraph(f"Earlier decisions of this registration: {decisions_in_words(earlier)}."))
     amendments = amendments_of(context.evidence.ledger)

@@ -194,7 +194,7 @@ def looks_shown(context: ReportContext) -> str:
     if evidence.ledger_faults:
         return f"the ledger is damaged, and cannot show whether outcomes were looked at; {BEYOND}"
     before = _before_the_decision(context)
-    mine = [entry for entry in before if entry.registration == context.registration.sha256]
+    mine = [entry for entry in before if entry.registration in context.registration.lineage]
     if not any(entry.event in SEALS for entry in mine):
         return f"the ledger has sealed no planned run, and cannot show whether outcomes were looked at before; {BEYOND}"
     shown = _before_the_last(context, before) if context.study.stopping == "fixed" else _of_a_sequence(context, before)
@@ -209,11 +209,12 @@ def _before_the_decision(context: ReportContext) -> list[Entry]:
     """The ledger up to what this decision wrote into it, so that a report written again says what it said."""
     decision, found = context.decision, []
     for entry in context.evidence.ledger:
-        if entry.registration == context.registration.sha256:
+        if entry.registration in context.registration.lineage:
             body, look = entry.body, decision.look
+            own = entry.registration == context.registration.sha256  # an amended study is decided again
             if entry.event == "looked" and body.get("final") and look is not None and body.get("look") == look.number:
                 break
-            if entry.event == "decided" and body.get("evidence") == decision.evidence:
+            if own and entry.event == "decided" and body.get("evidence") == decision.evidence:
                 break
         found.append(entry)
     return found
@@ -225,7 +226,7 @@ def _before_the_last(context: ReportContext, before: Sequence[Entry]) -> str:
     for entry in before:
         if not waiting:
             break
-        if entry.event in SEALS and entry.registration == context.registration.sha256:
+        if entry.event in SEALS and entry.registration in context.registration.lineage:
             waiting.discard(cell_of(entry))
             last = entry
         elif entry.event in LOOKS:
@@ -246,7 +247,7 @@ def _before_the_last(context: ReportContext, before: Sequence[Entry]) -> str:
 
 def _of_a_sequence(context: ReportContext, before: Sequence[Entry]) -> str:
     looked = [
-        entry for entry in before if entry.event == "looked" and entry.registration == context.registration.sha256
+        entry for entry in before if entry.event == "looked" and entry.registration in context.registration.lineage
     ]
     peeked = [entry for entry in before if entry.event == "peeked"]
     peeked += [entry for entry in recorded_afterwards(context.evidence.ledger) if entry not in peeked]

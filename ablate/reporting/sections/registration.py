@@ -181,7 +181,7 @@ def _runs_of_others(context: ReportContext) -> str:
     promised = (
         entry.body.get("same_runs_as")
         for entry in context.evidence.ledger
-        if entry.event in ("registered", "amended") and entry.registration == context.registration.sha256
+        if entry.event in ("registered", "amended") and entry.registration in context.registration.lineage
     )
     others = next(promised, None)
     said = ""

@@ -12,7 +12,7 @@ from ablate.reporting.blocks import Facts, Paragraph, Section
 from prereg import text as words
 from prereg.errors import SpecError
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Metric
-from prereg.registry.amendments import AMENDMENT_EFFECTS, Amendment, affected
+from prereg.registry.amendments import AMENDMENT_EFFECTS, Amendment, affected, keeps_runs
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.register import words_alone
 from prereg.study.spec import Study
@@ -48,7 +48,13 @@ def _checks() -> list[Explained]:
 
 
 def _amendments() -> list[Explained]:
-    return [(", ".join(row.fields), (("affects", row.said), ("why", row.why))) for row in AMENDMENT_EFFECTS]
+    return [
+        (
+            ", ".join(row.fields),
+            (("affects", row.said), ("runs", "kept" if row.keeps_runs else "made anew"), ("why", row.why)),
+        )
+        for row in AMENDMENT_EFFECTS
+    ]
 
 
 def _all_metrics() -> Iterable[Metric]:
@@ -75,6 +81,13 @@ def _metrics(metrics: Iterable[Metric]) -> list[Explained]:
     ]
 
 
+KEPT = "its runs are kept, with every look, failure and lost start: nothing that they depend on is changed"
+MADE_ANEW = (
+    "all runs are made anew; one that is made again with the same configuration, code, data and seed must have the "
+    "outcome that was sealed, or there is no verdict"
+)
+
+
 def amendment_section(study: Study, registered: Sequence[Entry], amendment: Amendment) -> Section:
     """What an amendment changes or would change, what was known by then, and what it makes exploratory."""
     found = affected(study, [amendment])
@@ -91,10 +104,11 @@ def amendment_section(study: Study, registered: Sequence[Entry], amendment: Amen
         lines.append(f"{words.counted(amendment.failed_runs, 'run')} failed by then and left no contrast: no evidence")
     if words_alone(amendment.differences):
         lines.append("words alone: runs and verdict are kept, and the report names the change")
-    elif amendment.registration:
-        lines.append("registrations: " + " -> ".join(one.registration[:8] for one in registered))
     else:
-        lines.append("nothing is written yet; runs of the registration in force do not enter an amended one")
+        if amendment.after_evidence:
+            lines.append(KEPT if keeps_runs(amendment.differences) else MADE_ANEW)
+        chain = "registrations: " + " -> ".join(one.registration[:8] for one in registered)
+        lines.append(chain if amendment.registration else "nothing is written yet")
     value = estimates.value
     changes = tuple(("", f"{one.field}: {value(one.registered)} -> {value(one.now)}") for one in amendment.differences)
     done = f"amended {study.study}: {amendment.previous[:8]} is now {amendment.registration[:8]}"
