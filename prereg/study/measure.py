@@ -142,6 +142,9 @@ class Measure(FrozenModel):
     """The study's own metrics, in addition to the tool's; not written where there are none."""
     harness: Harness | None = None
     """Zero-shot tasks at the end of each run."""
+    uneven_steps: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    """Why runs that a claim compares may be evaluated at other steps, or end at another step. Without a reason that is
+    refused, or, where only the runs show it, there is no verdict. Not written where there is none."""
 
     @property
     def recorded(self) -> tuple[Suite, ...]:
@@ -162,6 +165,7 @@ class Measure(FrozenModel):
             "inference": "cost" in self.recorded,
             "loss_level": self.loss_level is not None,
             "own": bool(self.own),
+            "uneven_steps": self.uneven_steps is not None,
         }
         return {field: value for field, value in written.items() if wanted.get(field, True)}
 

@@ -278,3 +278,13 @@ def _check_reading(study: Study, name: str) -> None:
                 "a step at which the metric is evaluated",
                 f"step: {min(steps, step - step % every)}",
             )
+    lengths = {study.training(arm).budget.steps: arm for arm in claim.named}
+    if step is None and len(lengths) > 1 and measure.uneven_steps is None:
+        (one, first), (other, second), *_ = sorted(lengths.items())
+        raise field_error(
+            place,
+            f"{read if isinstance(read, str) else f'the last {window}'} of '{first}', which trains {one} steps, and of "
+            f"'{second}', which trains {other}: they are evaluated at other steps",
+            "evaluations at the same steps, the value at the end, or a reason in measure.uneven_steps",
+            "read: final",
+        )

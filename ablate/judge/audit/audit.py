@@ -12,12 +12,23 @@ from collections.abc import Iterable, Sequence
 from types import ModuleType
 
 from ablate.judge import interim, recompute
-from ablate.judge.audit import headroom, history, ledger, outcomes, pairs, runs, sensitivity, tuning, user_checks
+from ablate.judge.audit import (
+    comparable,
+    headroom,
+    history,
+    ledger,
+    outcomes,
+    pairs,
+    runs,
+    sensitivity,
+    tuning,
+    user_checks,
+)
 from ablate.judge.audit.checks import DECLARED, AuditContext, Declared
 from ablate.judge.audit.user_checks import OWN
 from ablate.judge.verdict import Check, Severity
 
-OF_EVIDENCE = (ledger, runs, pairs, history, outcomes, interim, tuning)
+OF_EVIDENCE = (ledger, runs, pairs, history, outcomes, comparable, interim, tuning)
 OF_FINDINGS = (user_checks, recompute, headroom, sensitivity)
 """Modules whose checks `decide` makes itself, of more than an `AuditContext`."""
 

@@ -1,0 +1,168 @@
+"""Are runs comparable as measured: at the same steps within a pair, and distinct between seeds?
+
+A reading that takes a best value, a mean of the last evaluations or an area depends on the steps at which a run was
+evaluated: of two equal laws, the one that is evaluated more often has the better best value. A seed that the trainer
+ignores gives the same run again, and a test that counts it twice takes its noise for smaller than it is.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from fractions import Fraction
+
+import numpy as np
+
+from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check
+from ablate.judge.readings import reading_of
+from ablate.records.evidence import Line
+from ablate.records.outcome import is_repeatable
+from prereg.metrics.catalogue import task_of
+from prereg.registry.plan import Cell
+from prereg.study.analysis import AtStep, OverLast
+from prereg.text import counted, listed
+
+ENOUGH = 10
+"""So much do equal values of two runs weigh that chance did not make them equal: see `_weight`."""
+
+
+def _open(context: AuditContext) -> bool:
+    return not context.evidence.withheld
+
+
+@check(
+    "pairs were measured at the same steps",
+    "inadmissible",
+    "note",
+    looks_at="the steps of the values that each claim reads, and the last step, of the finished runs that it compares",
+    why="a best value gains by more evaluations, means and areas by later ones, and a final value by more training; a "
+    "remark where measure.uneven_steps declares it",
+    required="the same steps for the runs of a pair (without pairs, for all runs of a claim), or a reason in "
+    "measure.uneven_steps",
+    only_failed=True,
+    applies=_open,
+)
+def _same_steps(context: AuditContext) -> Found:
+    study, done = context.study, {run.cell: run.steps for run in context.done}
+    faults = []
+    for name, claim in study.claims.items():
+        metric, read = claim.metric, study.hypotheses[name].read
+        at_end = read == "final" or study.analysis.test == "items" or task_of(metric) is not None
+        if isinstance(read, AtStep) or (at_end and built_in(context)):
+            continue  # one registered step; "every run consumed its tokens" compares the last
+        curves = {} if at_end else context.evidence.lines(metric)
+        groups: dict[int, dict[tuple[int, ...], list[Cell]]] = defaultdict(lambda: defaultdict(list))
+        for arm in claim.named:
+            for cell in ((arm, seed) for seed in study.seeds_of(arm) if (arm, seed) in done):
+                steps = (done[cell],)
+                if cell in curves:
+                    line = curves[cell][0]
+                    line = line[line > 0][-read.last :] if isinstance(read, OverLast) else line
+                    steps = (*line.tolist(), done[cell])
+                elif not at_end:
+                    continue  # "every finished run has every claimed metric"
+                in_pairs = study.paired and len(claim.named) > 1
+                groups[cell[1] if in_pairs else -1][steps].append(cell)
+        faults += [
+            f"{name} ({reading_of(study, name)}), {_against(found, at_end=at_end, with_seeds=group < 0)}"
+            for group, found in sorted(groups.items())
+            if len(found) > 1
+        ]
+    if faults and study.measure.uneven_steps is not None:
+        return Result(faults, severity="note", after=f". Declared when registered: {study.measure.uneven_steps}")
+    return faults
+
+
+def _against(found: dict[tuple[int, ...], list[Cell]], *, at_end: bool, with_seeds: bool) -> str:
+    """For instance `seed 3: fast 5 evaluations from step 0 to 100 against slow 101 evaluations from step 0 to 100`."""
+    parts = []
+    for steps, cells in found.items():
+        who = listed([f"{arm} seed {seed}" if with_seeds else arm for arm, seed in cells[:3]])
+        more = f" and {len(cells) - 3} more" if len(cells) > 3 else ""
+        *line, last = steps
+        over = "" if at_end else f"{counted(len(line), 'evaluation')} from step {line[0]} to {line[-1]}, "
+        parts.append(f"{who}{more} {over}last step {last}")
+    seed = next(iter(found.values()))[0][1]
+    shown = parts[:3] + [f"{len(parts) - 3} other sets of steps"] * (len(parts) > 3)
+    return ("" if with_seeds else f"seed {seed}: ") + " against ".join(shown)
+
+
+@check(
+    "seeds gave distinct runs",
+    "inadmissible",
+    looks_at="all claimed values of the runs of an arm, and all that was recorded of them, to the last bit",
+    why="a run that is there twice is counted as two: the trainer ignores the seed, or runs were copied; equal values "
+    "on a coarse grid, such as one accuracy over few items, can be chance and are not counted",
+    required="seeds that change the run; an arm that is the same under every seed is a number to compare with: "
+    "`ARM lowers METRIC below NUMBER`",
+    only_failed=True,
+    applies=_open,
+)
+def _distinct(context: AuditContext) -> Found:
+    study, evidence = context.study, context.evidence
+    claimed = sorted({claim.metric for claim in study.claims.values()})
+    names = sorted({*map(str, evidence.metrics["metric"].unique())})
+    lines = {name: evidence.lines(name) for name in names if is_repeatable(name)}
+    arms = sorted({arm for claim in study.claims.values() for arm in claim.named})
+    cells = [run.cell for run in context.ended]
+    by_seed = [name for name in lines if _follows_seeds(lines[name], cells)]
+    outcomes = {run.cell: run.outcome_sha256 for run in context.ended}
+    faults: dict[str, None] = {}
+    for arm in arms:
+        runs = sorted(cell for cell in cells if cell[0] == arm)
+        of_claims: dict[bytes, list[Cell]] = defaultdict(list)
+        of_all: dict[bytes, list[Cell]] = defaultdict(list)
+        for cell in runs:
+            values = _bits(lines[name].get(cell) for name in claimed if name in lines)
+            if any(cell in lines[name] for name in claimed if name in lines):
+                of_claims[values].append(cell)
+            if outcomes[cell] is not None:
+                of_all[str(outcomes[cell]).encode()].append(cell)
+        for groups, judged in ((of_claims, claimed), (of_all, sorted({*claimed, *by_seed}))):
+            for same in (group for group in groups.values() if len(group) > 1):
+                if _no_chance([(lines[name].get(same[0]), name in by_seed) for name in judged if name in lines]):
+                    faults[f"{arm}, seeds {listed([str(seed) for _, seed in same])}, of {len(runs)} runs"] = None
+    return list(faults)
+
+
+def _follows_seeds(lines: dict[Cell, Line], cells: Iterable[Cell]) -> bool:
+    """Whether a metric has other values under another seed, in any arm: the number of parameters has not."""
+    first: dict[str, bytes] = {}
+    return any(
+        _bits([lines[cell]]) != first.setdefault(cell[0], _bits([lines[cell]])) for cell in cells if cell in lines
+    )
+
+
+def _bits(lines: Iterable[Line | None]) -> bytes:
+    """Steps and values of some lines, every bit of them."""
+    return b"|".join(b"" if line is None else line[0].tobytes() + b":" + line[1].tobytes() for line in lines)
+
+
+def _no_chance(lines: Iterable[tuple[Line | None, bool]]) -> bool:
+    """Whether lines that are equal in two runs are so many or so exact that chance did not make them equal.
+
+    Each comes with whether it follows the seeds. One that does not, such as the size of a model, shows nothing by one
+    exact value; a curve of many values would change with the seed.
+    """
+    weight = 0
+    for line, follows in lines:
+        values = [] if line is None else np.unique(line[1][np.isfinite(line[1])]).tolist()
+        for value in values:
+            weight += _weight(value) if follows else 1
+            if weight >= ENOUGH:
+                return True
+    return False
+
+
+def _weight(value: float) -> int:
+    """10 of a value with all digits of a double, 4 of one with those of a single, 1 of one on a coarse grid.
+
+    A share of up to a million items, or a number of up to six decimals, is on a coarse grid: two of them are equal by
+    chance. In single precision a share of more than a thousand items looks like any number; three values that differ
+    are taken together.
+    """
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    if float(single) == value:
+        return 1 if np.float32(float(Fraction(value).limit_denominator(1_000))) == single else 4
+    return 1 if float(Fraction(value).limit_denominator(1_000_000)) == value else ENOUGH
