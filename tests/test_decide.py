@@ -114,7 +114,7 @@ def test_no_p_follows_from_the_hash_of_the_registration(test: str, n: int) -> No
     found = []
     for title in ("One", "Other", "A third"):
         study = small_study(title=title, seeds=list(range(1, n + 1)), analysis={"test": test})
-        registration, evidence = make_evidence(study, effects={"layernorm": -0.02}, sd=0.02)
+        registration, evidence = make_evidence(study, effects={"val/loss": {"layernorm": -0.02}}, sd=0.02)
         found.append((registration.sha256, [one.p_support for one in decide(registration, evidence).findings]))
     assert len({sha256 for sha256, _ in found}) == 3 and found[0][1] == found[1][1] == found[2][1]
 

@@ -20,6 +20,7 @@ from ablate.judge.design.characteristics import design
 from ablate.judge.design.scenarios import TrueEffects
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.recompute import recompute
+from ablate.judge.stats.paired_t import NoTestError
 from ablate.judge.stats.unpaired import MOST_LISTED, RESAMPLES, Permutation, Sample, Welch, ways_of
 from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
 from ablate.judge.verdict import Decision, Finding
@@ -156,7 +157,7 @@ def test_the_permutation_test_gives_the_textbook_value_and_every_assignment_coun
     assert estimate.p == pytest.approx(2 * min(tails), rel=1e-12)
 
 
-@pytest.mark.parametrize(("test", "sizes"), [("welch", (3, 8)), ("welch", (5, 2)), ("permutation", (4, 7))])
+@pytest.mark.parametrize(("test", "sizes"), [("welch", (3, 8)), ("welch", (5, 3)), ("permutation", (4, 7))])
 @pytest.mark.parametrize(
     "claim", ["lowers", "raises", "changes", "does_not_change", "does_not_worsen", "lowers at least"]
 )
@@ -274,14 +275,14 @@ def test_no_sum_or_square_over_or_underflows(power: int) -> None:
 
 
 def test_seeds_by_arm_are_planned_run_and_registered_as_they_are_written() -> None:
-    study = unpaired(2, 3)
+    study = unpaired(3, 3, seeds={"layernorm": [1, 2, 4], "none": [1001, 1002, 1003], "rmsnorm": [1, 2, 3]})
     assert study.cells == (
-        *(("layernorm", 1), ("rmsnorm", 1), ("layernorm", 2), ("rmsnorm", 2)),
+        *(("layernorm", 1), ("rmsnorm", 1), ("layernorm", 2), ("rmsnorm", 2), ("layernorm", 4)),
         *(("none", 1001), ("none", 1002), ("none", 1003), ("rmsnorm", 3)),
     )
     assert (study.n_seeds, study.paired, study.seeds_of("none")) == (3, False, (1001, 1002, 1003))
     written = study.model_dump(mode="json")
-    assert written["seeds"] == [1, 2, 1001, 1002, 1003, 3] and study_from_document(written) == study
+    assert written["seeds"] == [1, 2, 4, 1001, 1002, 1003, 3] and study_from_document(written) == study
     plain = one_claim()
     assert "arm_seeds" not in plain.model_dump(mode="json") and plain.paired
     assert plain.cells == tuple((arm, seed) for seed in plain.seeds for arm in plain.arms)
@@ -293,8 +294,10 @@ def test_seeds_by_arm_are_planned_run_and_registered_as_they_are_written() -> No
         ({"analysis": {"test": "paired_t"}}, "seeds"),
         ({"seeds": {"none": [1, 2], "layernorm": [3, 4]}}, "seeds"),
         ({"seeds": {"none": [1, 2], "layernorm": [3, 4], "rmsnorm": [1, 2], "other": [1, 2]}}, "seeds"),
-        ({"seeds": {"none": [1], "layernorm": [3, 4], "rmsnorm": [1, 2]}}, "seeds.none"),
-        ({"seeds": {"none": [1, 1], "layernorm": [3, 4], "rmsnorm": [1, 2]}}, "seeds.none"),
+        ({"seeds": {"none": [1, 2], "layernorm": [3, 4, 5], "rmsnorm": [1, 2, 3]}}, "seeds.none"),
+        ({"seeds": {"none": [1, 1, 2], "layernorm": [3, 4, 5], "rmsnorm": [1, 2, 3]}}, "seeds.none"),
+        ({"seeds": [1, 2]}, "seeds"),
+        ({"analysis": {"test": "welch", "least_pairs": 2}}, "analysis.least_pairs"),
         ({"seeds": {"none": ["a"], "layernorm": [3, 4], "rmsnorm": [1, 2]}}, "seeds.none"),
         ({"analysis": {"test": "welch", "correct": "max_t"}}, "analysis.correct"),
         ({"analysis": {"test": "welch", "also": ["paired_t"]}}, "analysis.also"),
@@ -399,7 +402,7 @@ def test_what_pairing_would_have_given_is_described_over_shared_seeds() -> None:
 @st.composite
 def row_studies(draw: Any) -> Study:
     test = draw(st.sampled_from(["welch", "permutation"]))
-    sizes = {arm: draw(st.integers(2, 5)) for arm in ("none", "layernorm", "rmsnorm")}
+    sizes = {arm: draw(st.integers(3, 5)) for arm in ("none", "layernorm", "rmsnorm")}
     verbs = ("lowers", "raises", "changes", "does_not_worsen", "does_not_change")
     hypotheses = {
         f"h{index}": {
@@ -416,7 +419,7 @@ def row_studies(draw: Any) -> Study:
         analysis={
             "test": test,
             "correct": draw(st.sampled_from(["holm", "none"])),
-            "alpha": draw(st.sampled_from([0.05, 0.24])),
+            "alpha": draw(st.sampled_from([0.05, 0.1])),
         },
         assume={},
         tie_breakers=[],
@@ -506,6 +509,33 @@ def test_error_rates_are_those_that_are_stated(
 
 
 @pytest.mark.slow
+def test_from_two_runs_of_an_arm_nothing_is_decided() -> None:
+    """Welch's t with 12 and 2 normal runs of one variance calls .107 of true nulls different (100,000 studies)."""
+    study = planned((12, 3))
+    rng, draws = np.random.default_rng(0), 400
+    values = rng.standard_normal((draws, 24))
+    kept = np.ones((draws, 24), dtype=bool)
+    kept[:, 14:] = False  # one of three runs was lost, and more were never planned
+    assert not judge_rows(study, {"h": values}, {"h": kept})[0].any()
+    with pytest.raises(NoTestError, match="b has 2 run"):
+        Welch([Sample("a", 1.0, tuple(range(12)), rng.standard_normal(12)), Sample("b", -1.0, (1, 2), np.ones(2) / 3)])
+
+
+def test_an_sd_many_times_another_is_said_in_the_finding_and_by_a_check() -> None:
+    study = unpaired(5, 5)
+    wide = np.array([-8.0, -4.0, 0.0, 4.0, 8.0])
+    said = [note for note in judged(study, wide, wide / 20).notes if note.startswith("the SD of")]
+    assert len(said) == 1 and "layernorm (5 runs) is 20 times that of none (5)" in said[0]
+    assert not [note for note in judged(study, wide, wide / 3.9).notes if note.startswith("the SD of")]
+    for times, severity in ((20.0, "note"), (3.9, None)):
+        finals = {("layernorm", seed): 4.0 + value for seed, value in zip((1, 2, 3, 4, 5), wide / 10, strict=True)}
+        finals |= {("none", 1000 + at): 4.0 + value for at, value in enumerate(wide / 10 / times, start=1)}
+        checks = decide(*make_evidence(study, finals={"val/loss": finals})).checks
+        failed = [one for one in checks if one.name == "arms without pairs vary alike"]
+        assert [one.severity for one in failed] == ([severity] if severity else []), failed
+        assert all("h: the SD of layernorm (5 runs) is 20 times that of none (5)" in one.found for one in failed)
+
+
 @pytest.mark.parametrize(("sizes", "ratio"), [((5, 5), 1.0), ((5, 5), 4.0), ((8, 8), 4.0)])
 def test_holm_keeps_the_rate_of_a_role_of_two_unpaired_claims(sizes: tuple[int, int], ratio: float) -> None:
     rng, draws = np.random.default_rng(2), 40_000

@@ -111,8 +111,9 @@ def judge_frame(
 
     A claim is written as in a study, "fast lowers val/loss by at least 0.05", about a column of the table; `smallest`
     is the smallest difference that matters to claims that do not say one, or a mapping name -> {claim, smallest, scale,
-    role} gives each its own. The baseline is the arm of the first row, unless given. A seed that some arm lacks is left
-    out, with a note. Without pairs: `test="welch"`.
+    role} gives each its own. The baseline is the arm of the first row, unless given. A seed that some arm of a claim
+    lacks is left out, and then the claim is given an outcome only if it is the same whatever the missing values were.
+    Without pairs: `test="welch"`, with seeds that no arms share, or the same seeds for all.
 
     Raises `StudyError` for a table or a claim that cannot be read, a run without a finite value, and runs that end at
     different steps.
@@ -142,7 +143,45 @@ def judge_frame(
                 required="a value for every run: a run that diverged is an outcome, and to drop it chooses the data",
                 fix="a worst value in its place, or the seed left out of every arm and said so",
             )
-    return JudgedFrame(judge_hypotheses(study, values), study)
+    findings = judge_hypotheses(study, values)
+    withheld = _withheld(study, findings, set(rows.index))
+    return JudgedFrame(judge_hypotheses(study, values, withheld=withheld) if withheld else findings, study)
+
+
+def _withheld(study: Study, findings: Sequence[Finding], there: set[tuple[str, int]]) -> dict[str, str]:
+    """Claim -> why its outcome is not given: with missing runs at their worst it, or one of a claim that is corrected
+    with it, could be another. Why a run is missing nobody knows, so its value may lie at either end."""
+    from ablate.judge.audit.sensitivity import possible_outcomes
+    from ablate.judge.stats.null_hypotheses import found_nulls
+    from prereg.rule.divergence import ENDS
+    from prereg.text import counted, listed
+
+    missing = {name: _missing(study, name, there) for name in study.claims}
+    outcomes = {one.hypothesis: one.outcome for one in findings}
+    ends = {name: frozenset(ENDS) for name, cells in missing.items() if cells}
+    possible = possible_outcomes(study, outcomes, found_nulls(findings), ends)
+    found: dict[str, str] = {}
+    for name, outcome in outcomes.items():
+        if missing[name] or len(possible[name]) > 1:
+            cells = missing[name] or [cell for other in study.corrected_with(name) for cell in missing[other]]
+            what = counted(len(cells), "run is", "runs are")
+            runs = listed([*(f"{arm}/{seed}" for arm, seed in cells[:5]), *(["others"] if cells[5:] else [])])
+            instead = "" if outcome == "inconclusive" else f"inconclusive, not {outcome}: "
+            found[name] = (
+                f"{instead}{what} missing ({runs}), and with its value the outcome could be another: a run that "
+                "diverged has a worst value, and one that nobody made can be made"
+            )
+    return found
+
+
+def _missing(study: Study, name: str, there: set[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Runs that some arm of a claim has and another lacks. Arms without pairs lack none where they share no seed."""
+    arms = study.claims[name].named
+    seeds = {arm: {seed for one, seed in there if one == arm} for arm in arms}
+    if not study.paired and not set.intersection(*seeds.values()):
+        return []
+    every = sorted(set.union(*seeds.values()))
+    return [(arm, seed) for arm in arms for seed in every if seed not in seeds[arm]]
 
 
 def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd.DataFrame:

@@ -10,7 +10,7 @@ outcome depends on them. Under `test: items` a claim whose items cannot be paire
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
 import numpy as np
@@ -82,12 +82,14 @@ def judge_hypotheses(
     rng_seed: int = 0,
     look: Look | None = None,
     items: pd.DataFrame | None = None,
+    withheld: Mapping[str, str] | None = None,
 ) -> tuple[Finding, ...]:
     """Every hypothesis' finding, in the order of the study. `values` is metric -> {(arm, seed): final value}, by
     the words of `reading_of` where a claim reads another value than the last. `items` is the table of `Evidence`.
 
     A sequential study is judged at a registered look, by its adjusted tests; any other without one. The seed of
-    resampling tests is the same for every study: one that followed the registration could be chosen with it.
+    resampling tests is the same for every study: one that followed the registration could be chosen with it. Of a
+    hypothesis in `withheld` nothing is concluded, for the reason that stands there; its numbers are given.
     """
     require_registered_look(study, look)
     seeds = study.seeds if look is None else study.seeds[: look.n_seeds]
@@ -95,7 +97,9 @@ def judge_hypotheses(
     tested = {name: _tested(study, name, pairs, rng_seed, look=look, items=items) for name, pairs in contrasts.items()}
     nulls = {name: found if isinstance(found, Nulls) else None for name, found in tested.items()}
     judged = judge_families(study, nulls, rng_seed=rng_seed)
-    against = zones(study, nulls, judged)
+    for name, reason in (withheld or {}).items():
+        judged[name] = replace(judged[name], outcome="inconclusive", note=reason)
+    against = {name: one for name, one in zones(study, nulls, judged).items() if name not in (withheld or {})}
     together = simultaneous(study, nulls, rng_seed)
     return tuple(
         _finding(

@@ -151,7 +151,29 @@ def notes_on_seeds(samples: Sequence[Sample]) -> tuple[str, ...]:
         for one in samples
         if one.values.size > 1 and np.ptp(one.values) <= EQUAL * np.abs(one.values).max()
     ]
+    found += [said for said in [uneven_spread(samples)] if said]
     return tuple(found)
+
+
+SPREAD_APART = 4.0
+"""One SD this many times another's is said: no test without pairs is at its level there, with few runs of an arm."""
+
+
+def uneven_spread(samples: Sequence[Sample]) -> str:
+    """What a reader must know where the runs of one arm vary many times as much as those of another."""
+    sds = {one.arm: one.values for one in samples if one.values.size > 1}
+    power = max((exponent_of(values) for values in sds.values()), default=0)
+    spread = {arm: float(np.ldexp(values, -power).std(ddof=1)) for arm, values in sds.items()}
+    if len(spread) < 2:
+        return ""
+    most, least = (choose(spread, key=lambda arm: spread[arm]) for choose in (max, min))
+    if spread[most] <= SPREAD_APART * spread[least] or spread[most] == 0.0:
+        return ""
+    times = f"{spread[most] / spread[least]:.3g} times" if spread[least] > 0.0 else "infinitely many times"
+    return (
+        f"the SD of {most} ({sds[most].size} runs) is {times} that of {least} ({sds[least].size}): with few runs of "
+        "the arm that varies more the level is only near alpha, and a permutation test's is not held"
+    )
 
 
 def shared_seeds(samples: Sequence[Sample]) -> SharedSeeds | None:

@@ -17,6 +17,7 @@ from functools import partial
 from pydantic import JsonValue
 
 from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, named_run
+from ablate.judge.readings import SPREAD_APART, read_values, samples_of, uneven_spread
 from ablate.judge.verdict import Severity
 from ablate.records.run_record import Pairing, Provenance, RunRecord
 from prereg.metrics.catalogue import source_of
@@ -189,6 +190,24 @@ def _without_pairs(context: AuditContext) -> Result:
         shared = set.intersection(*(set(study.seeds_of(arm)) for arm in claim.weights))
         found.append(f"{name}: {counted(len(shared), 'seed')} shared" if shared else f"{name}: no seed shared")
     return Result(found="; ".join(found))
+
+
+@check(
+    "arms without pairs vary alike",
+    "note",
+    looks_at=f"the SDs over the runs of the arms of a claim; one more than {SPREAD_APART:g} times another",
+    why="with few runs of the arm that varies more the level is only near alpha; by chance 12% of equal SDs of 3 do",
+    required="more runs of the arm that varies more",
+    only_failed=True,
+    applies=lambda context: not context.study.paired,
+)
+def _spread_apart(context: AuditContext) -> Found:
+    found = []
+    for name in context.study.hypotheses:
+        samples, _, _ = samples_of(context.study, name, read_values(context.study, name, context.evidence))
+        said = uneven_spread(samples)
+        found += [f"{name}: {said.partition(': ')[0]}"] if said else []
+    return found
 
 
 def _values(study: Study, arm: str, fields: Iterable[str]) -> list[JsonValue]:

@@ -30,6 +30,7 @@ from scipy import special
 
 from ablate.judge.stats.paired_t import EQUAL, TINY, Floats, NoTestError, Procedure, Side, exponent_of, p_of_t
 from ablate.judge.stats.resample import RESAMPLES
+from prereg.study.analysis import LEAST_RUNS
 
 MOST_LISTED: Final = 50_000
 """Assignments of runs to two arms up to which all of them are listed."""
@@ -54,9 +55,11 @@ class Unpaired(Procedure):
 
     def __init__(self, samples: Sequence[Sample]) -> None:
         # Not that of `Procedure`, which reads differences of pairs: there are none.
-        short = [f"{one.arm} has {one.values.size}" for one in samples if one.values.size < 2]
+        short = [f"{one.arm} has {one.values.size}" for one in samples if one.values.size < LEAST_RUNS]
         if short:
-            raise NoTestError(f"{', '.join(short)} run(s); a test without pairs needs at least two of every arm")
+            raise NoTestError(
+                f"{', '.join(short)} run(s); a test without pairs needs at least {LEAST_RUNS} of every arm"
+            )
         weighted = [one.weight * np.asarray(one.values, dtype=np.float64) for one in samples]
         every = np.concatenate(weighted)
         assert np.isfinite(every).all(), samples
@@ -240,5 +243,5 @@ def welch_df(weights: Mapping[str, float], sizes: Mapping[str, int]) -> tuple[fl
 
 
 def proportional(size: int, most: int, wanted: int) -> int:
-    """Runs of an arm where the largest has `wanted` instead of `most`: in proportion, and never fewer than two."""
-    return size if wanted == most else max(2, ceil(size * wanted / most))
+    """Runs of an arm where the largest has `wanted` instead of `most`: in proportion, and as many as a test needs."""
+    return size if wanted == most else max(LEAST_RUNS, ceil(size * wanted / most))

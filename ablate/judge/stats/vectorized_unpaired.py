@@ -16,6 +16,7 @@ from ablate.judge.stats.paired_t import EQUAL, TINY, Floats, Side
 from ablate.judge.stats.unpaired import exchanges_of, ways_of
 from ablate.judge.stats.vectorized_tests import Kept, Rows
 from prereg.rule.divergence import least_of
+from prereg.study.analysis import LEAST_RUNS
 from prereg.study.spec import Study
 
 _CHUNK = 2_000_000
@@ -48,7 +49,7 @@ def unpaired_tests(
         there &= kept.reshape(parts.shape)
     counts = there.sum(axis=2)
     least = np.array([[least_of(study, int(size)) for size in planned[0]]])
-    enough = np.all((counts >= 2) & ((counts == planned) | (counts >= least)), axis=1)
+    enough = np.all((counts >= LEAST_RUNS) & ((counts == planned) | (counts >= least)), axis=1)
     for sizes in np.unique(counts[enough], axis=0):
         alike = np.flatnonzero(enough & np.all(counts == sizes, axis=1))
         permuted = study.analysis.test == "permutation"
