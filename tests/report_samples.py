@@ -15,7 +15,7 @@ import pandas as pd
 
 from ablate.judge.design.characteristics import design as design_study
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.verdict import Check, Decision, Finding, Stability
+from ablate.judge.verdict import Check, Decision, Finding, Stability, Status
 from ablate.records.evidence import METRIC_COLUMNS, Evidence
 from ablate.records.run_record import Pairing, Provenance, RunRecord
 from ablate.reporting.context import ReportContext
@@ -23,8 +23,8 @@ from prereg.registry.canon import sha256_of
 from prereg.registry.registration import CorpusPin, Registration, promise_sha256
 from prereg.study.spec import Study, study_from_document
 
-Ending = Literal["decided", "inconclusive", "inadmissible", "incomplete"]
-ENDINGS: tuple[Ending, ...] = ("decided", "inconclusive", "inadmissible", "incomplete")
+Ending = Literal["decided", "deviating", "inconclusive", "inadmissible", "incomplete"]
+ENDINGS: tuple[Ending, ...] = ("decided", "deviating", "inconclusive", "inadmissible", "incomplete")
 SEEDS = (1, 2, 3, 4, 5)
 FLOOR = 1.4321
 
@@ -235,22 +235,24 @@ def decide_by_hand(
         ),
         Check(
             name="no run was resumed",
-            passed=False,
+            passed=ending == "decided",
             severity="deviation",
-            found="rmsnorm seed 3 was resumed at step 100",
+            found="held" if ending == "decided" else "rmsnorm seed 3 was resumed at step 100",
         ),
         Check(name="the tool's tree was clean", passed=True, severity="note", found="no uncommitted changes"),
     ]
-    status: Literal["decided", "inconclusive", "inadmissible", "unfinished"] = "inadmissible"
+    status: Status = "inadmissible"
     verdict: str | None = None
     line: int | None = None
     because = "The evidence is not what was promised, so no verdict is given."
     if ending == "incomplete":
         status = "unfinished"
         because = "13 of 15 planned runs have ended; nothing is judged, and nothing is shown, before all have."
-    if ending == "decided":
+    if ending in ("decided", "deviating"):
         status, verdict, line = "decided", "adopt layernorm", 2
         because = "Line 2 is the first that holds: supported(gain_ln) and supported(harm_ln)."
+    if ending == "deviating":
+        status = "decided_with_deviations"
     if ending == "inconclusive":
         status, verdict, line = "inconclusive", "inconclusive", 5
         because = "No earlier line holds; line 5 holds in every other case."

@@ -19,6 +19,8 @@ from evidence_factory import (
 from ablate.judge import decide as judge
 from ablate.judge.decide import decide
 from ablate.judge.readings import final_values
+from ablate.judge.verdict import with_deviations
+from ablate.reporting.document import banner_of
 from prereg.errors import UnsupportedError
 
 GAIN = {"val/loss": {"layernorm": -0.06}}
@@ -91,10 +93,22 @@ def test_inadmissible_evidence_shows_its_numbers_and_no_verdict() -> None:
     assert "no look before the last run ended" in found.because and found.tie_breakers == {}
 
 
-def test_a_deviation_does_not_stop_a_verdict() -> None:
+def test_a_deviation_does_not_stop_a_verdict_and_gives_it_a_status_of_its_own() -> None:
     registration, evidence = make_evidence(small_study(), effects=GAIN, sd=0.002)
     amended = with_amendments(registration, evidence, ("runs started", [("title", "A smal study", "A small study")]))
-    assert decide(*amended).status == "decided"
+    found = decide(*amended)
+    assert (found.status, found.verdict) == ("decided_with_deviations", "adopt layernorm") and found.gives_verdict
+    assert [check.name for check in found.deviations] == ["no amendment after runs started"]
+    assert with_deviations(found) == "with 1 deviation"
+    assert decide(registration, evidence).status == "decided"
+
+
+def test_an_inconclusive_verdict_with_deviations_stays_inconclusive_and_names_them() -> None:
+    registration, evidence = make_evidence(small_study(), sd=0.2)
+    amended = with_amendments(registration, evidence, ("runs started", [("title", "A smal study", "A small study")]))
+    found = decide(*amended)
+    assert found.status == "inconclusive" and with_deviations(found) == "with 1 deviation"
+    assert banner_of(found, registration).headline == "inconclusive, with 1 deviation"
 
 
 def test_the_same_evidence_gives_the_same_bytes() -> None:

@@ -147,7 +147,7 @@ def test_run_folders_of_the_same_lock_keep_their_seals_and_count(here: OwnHouse,
     assert [entry.event for entry in entries] == ["registered", *["imported"] * 6]
     assert entries[1].body["run_sha256"] == sha256_file(cluster / "slow" / "1" / "run.json")
     decision = judged(here, promise(here))
-    assert (decision.status, decision.verdict) == ("decided", "take fast")
+    assert (decision.status, decision.verdict) == ("decided_with_deviations", "take fast")
     elsewhere = check_named(decision, "every run was made here")
     assert (elsewhere.passed, elsewhere.severity) == (False, "deviation")
     assert elsewhere.found.startswith("6 of 6 runs were made elsewhere and imported: slow seed 1; ")
@@ -183,7 +183,7 @@ def test_an_import_and_runs_made_here_mix_and_are_listed(here: OwnHouse, cluster
     assert events(here).count("sealed") == 4
     assert events(here)[-1] == "finished"
     decision = judged(here, promise(here))
-    assert decision.status == "decided"
+    assert decision.status == "decided_with_deviations"
     found = check_named(decision, "every run was made here").found
     assert found.startswith("2 of 6 runs were made elsewhere and imported: slow seed 1; fast seed 1. Note: ")
 
@@ -318,7 +318,7 @@ def test_rows_with_a_manifest_are_bound(here: OwnHouse, cluster: Path, tmp_path:
     write_rows(source / name, rows_of(cluster))
     assert bring(here, source).bound
     decision = judged(here, promise(here))
-    assert (decision.status, decision.verdict) == ("decided", "take fast")
+    assert (decision.status, decision.verdict) == ("decided_with_deviations", "take fast")
     outcomes = {p.parent.name: json.loads(p.read_text())["outcome_sha256"] for p in cluster.glob("slow/*/run.json")}
     for seed, outcome in outcomes.items():
         assert json.loads((here.run_folder("slow", int(seed)) / "run.json").read_text())["outcome_sha256"] == outcome
@@ -341,7 +341,7 @@ def test_runs_of_a_study_that_pins_no_code_are_bound_without_any(here: OwnHouse,
     write_rows(source / "metrics.csv", rows_of(cluster))
     assert bring(house, source).bound
     decision = judged(house, registration)
-    assert (decision.status, decision.verdict) == ("decided", "take fast")
+    assert (decision.status, decision.verdict) == ("decided_with_deviations", "take fast")
     assert not check_named(decision, "the trainer's code is registered").passed
 
 
@@ -568,7 +568,7 @@ def test_a_killed_import_is_completed_by_the_same_import(here: OwnHouse, cluster
     again = bring(here, cluster)
     assert (len(again.imported), len(again.already_here)) == (4, 2)
     assert events(here).count("imported") == 6
-    assert judged(here, promise(here)).status == "decided"
+    assert judged(here, promise(here)).status == "decided_with_deviations"
     assert not list(here.path.rglob("*.import"))
 
 

@@ -121,7 +121,7 @@ def test_the_results_say_the_numbers_of_the_verdict() -> None:
     context = told()
     said = [*results(context)]
     assert said[0].startswith("Decided by the registered rule: adopt layernorm.")
-    for finding, sentence in zip(context.decision.findings, said[2:], strict=True):
+    for finding, sentence in zip(context.decision.findings, said[1:], strict=True):
         assert finding.estimate is not None and finding.margin is not None
         shown = estimates.shown_interval(finding)
         assert shown is not None and shown.low is not None

@@ -52,7 +52,8 @@ def test_a_check_that_holds_says_so_and_the_verdict_stands(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("consequence", "status"), [("inadmissible", "inadmissible"), ("deviation", "decided"), ("note", "decided")]
+    ("consequence", "status"),
+    [("inadmissible", "inadmissible"), ("deviation", "decided_with_deviations"), ("note", "decided")],
 )
 def test_a_check_that_fails_has_its_registered_consequence(tmp_path: Path, consequence: str, status: str) -> None:
     code = "def look(records):\n    return False, 'too  many\\ncooks'\n"

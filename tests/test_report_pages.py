@@ -246,8 +246,10 @@ def test_markdown_escapes_what_would_be_markup_and_leaves_the_rest() -> None:
 
 
 def test_what_did_not_hold_comes_before_what_held() -> None:
-    text = markdown.render(told())
-    assert text.index("Deviation from 'no run was resumed'") < text.index("Complete, matched, recomputed.")
+    text = markdown.render(told("deviating"))
+    verdict, deviation = "Decided with 1 deviation: adopt layernorm", "Deviation from 'no run was resumed'"
+    assert text.index(verdict) < text.index(deviation) < text.index("layernorm improves validation loss")
+    assert text.index(deviation) < text.index("Complete, matched, recomputed.")
     assert text.index("Complete, matched, recomputed.") < text.index("## What was found")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ablate.judge.audit.stability import (
     spike_places,
 )
 from ablate.judge.verdict import Stability
+from ablate.judge.wording import stability_in_words, upper_bound
 from prereg.documents.procedures import instability
 from prereg.errors import SpecError
 from prereg.study.analysis import LossSpike
@@ -310,3 +312,19 @@ def test_the_rates_are_stated_where_the_decision_asks() -> None:
     assert "any arm of the study 1%;" in false_alarm_text(study_of())
     silent = small_study(decision=[{"verdict": "yes", "when": "supported(gain_ln)"}, {"verdict": "inconclusive"}])
     assert false_alarm_text(silent) == ""
+
+
+def test_stability_is_said_with_the_bound_of_its_rate() -> None:
+    """Clopper and Pearson: under the bound, so few unstable runs have a chance of 5%."""
+    for n, k in product(range(1, 40), range(3)):
+        if k < n:
+            assert stats.binom.cdf(k, n, upper_bound(k, n)) == pytest.approx(0.05)
+    assert upper_bound(5, 5) == 1.0
+    none = Stability(variant="fast", stable=True, runs=5)
+    assert stability_in_words(none).endswith(
+        "stable: of 5 runs none diverged or had a loss spike; the rate may still be up to 45% (95% bound)"
+    )
+    some = Stability(variant="fast", stable=False, runs=5, diverged=(1, 2), spikes={2: (7,), 3: (), 4: (9,)})
+    assert stability_in_words(some) == (
+        "fast is unstable: of 5 runs 2 diverged and 2 had loss spikes; the rate may be up to 92% (95% bound)"
+    )

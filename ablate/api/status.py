@@ -73,6 +73,8 @@ class StudyHealth(FrozenModel):
     """Tasks of it by state, where Slurm knows the job."""
     decided: str | None = None
     """The verdict in the ledger, if there is one."""
+    with_deviations: bool = False
+    """Whether it was given with deviations from what was registered."""
     runs: tuple[RunHealth, ...]
     """Every planned run."""
     next_look: str | None = None
@@ -128,6 +130,7 @@ def read_status(context: StudyContext) -> StudyHealth:
         job=job,
         queued=queue(job),
         decided=verdict,
+        with_deviations=bool(decided) and decided[-1].body["status"] == "decided_with_deviations",
         runs=tuple(
             _health(runs, spec, there, active=active)
             if (spec.variant, str(spec.seed)) in begun

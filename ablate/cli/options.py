@@ -30,7 +30,7 @@ Found = TypeVar("Found", bound="BaseModel")
 class Exit(IntEnum):
     """How a command ends: its exit code, what that means, and which commands end so."""
 
-    OK = 0, "done; of `decide`, a verdict", "every command"
+    OK = 0, "done; of `decide`, a verdict without deviations", "every command"
     BUG = (
         1,
         ("a bug in ablate, with its traceback; of `reproduce`, the run differs from its seal"),
@@ -42,7 +42,14 @@ class Exit(IntEnum):
         ("bad input: a message says what was found, what is required and what to type next; of `try`, problems"),
         "every command",
     )
-    INCONCLUSIVE = 3, "the verdict is inconclusive, or a look was taken after which the study continues", "`decide`"
+    INCONCLUSIVE = (
+        3,
+        (
+            "the verdict is inconclusive, with deviations or without, or a look was taken after which the study "
+            "continues"
+        ),
+        "`decide`",
+    )
     INADMISSIBLE = (
         4,
         (
@@ -53,6 +60,7 @@ class Exit(IntEnum):
     )
     INCOMPLETE = 5, "some runs failed or are left; of `seal`, a seal is still pending", "`run`, `seal`"
     UNFINISHED = 6, "planned runs have not ended; nothing was judged or logged", "`decide`"
+    DEVIATIONS = 7, "a verdict with deviations from what was registered, which the first screen names", "`decide`"
     INTERRUPTED = (
         130,
         "interrupted by Ctrl-C or SIGTERM; nothing sealed is lost, and the same command resumes",

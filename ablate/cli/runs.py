@@ -241,7 +241,8 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False, m
 
     Logs the decision, shows it, then writes verdict.json, report.md and report.html under reports/STUDY/.
     At a look of a sequential study that decides nothing it logs the look, says CONTINUE and ends with 3; while planned
-    runs are missing it logs nothing, says UNFINISHED and ends with 6.
+    runs are missing it logs nothing, says UNFINISHED and ends with 6. A verdict with deviations from what was
+    registered ends with 7.
 
     Example:  ablate decide studies/embnorm.yaml
     """
@@ -275,6 +276,7 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False, m
     raise typer.Exit(
         {
             "decided": Exit.OK,
+            "decided_with_deviations": Exit.DEVIATIONS,
             "inconclusive": Exit.INCONCLUSIVE,
             "inadmissible": Exit.INADMISSIBLE,
             "continue": Exit.INCONCLUSIVE,

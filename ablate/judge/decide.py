@@ -11,6 +11,7 @@
       or runs begun again
     the verdict rests on what an -> the same (`ablate.judge.audit.sensitivity`)
       amendment made exploratory
+    complete, a deviation        -> the rule's verdict, with a status that says so
     complete and clean           -> the rule's verdict
 
 A sequential study is judged at its registered looks (`ablate.judge.interim`), and each sees its own seeds only. A look
@@ -42,7 +43,7 @@ from ablate.judge.interim import View, view
 from ablate.judge.readings import final_values
 from ablate.judge.recompute import check_numbers, recompute
 from ablate.judge.stats.null_hypotheses import require_known_methods
-from ablate.judge.verdict import Check, Decision, Finding, Stability
+from ablate.judge.verdict import Check, Decision, Finding, Stability, Status
 from ablate.records.evidence import Evidence
 from prereg.registry.amendments import affected, amendments_of
 from prereg.registry.looks import Look
@@ -161,15 +162,17 @@ def _decision(
     unfinished: bool = False,
 ) -> Decision:
     study = context.study
-    status = "inadmissible" if ruling is None else UNDECIDED if ruling.verdict == UNDECIDED else "decided"
-    if ruling is None and admissible(checks):
-        status = "continue"
-    status = "unfinished" if unfinished else status
+    deviates = any(not check.passed and check.severity == "deviation" for check in checks)
+    status: Status = "decided_with_deviations" if deviates else "decided"
+    if ruling is None:
+        status = "unfinished" if unfinished else "continue" if admissible(checks) else "inadmissible"
+    elif ruling.verdict == UNDECIDED:
+        status = UNDECIDED
     return Decision(
         study=study.study,
         title=context.registration.worded.title,
         registration=context.registration.sha256,
-        status=status,  # type: ignore[arg-type]  # one of the five by construction
+        status=status,
         verdict=None if ruling is None else ruling.verdict,
         line=None if ruling is None else ruling.line,
         because=because,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from ablate.judge.verdict import Decision
+from ablate.judge.verdict import WITH_VERDICT, Decision, with_deviations
 from ablate.records.store import RunFolder
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_bytes
@@ -32,7 +32,7 @@ class StudyOverview:
 
     study: str
     state: str
-    """not registered, not decided, decided, inconclusive or inadmissible."""
+    """not registered, not decided, or the status of the decision that the ledger holds."""
     registration: Registration | None
     """None where it is not registered, or its lock cannot be read."""
     registered_at: str | None = None
@@ -49,6 +49,18 @@ class StudyOverview:
     """Sealed runs whose records are on this disk."""
     wall_s: float = 0.0
     """Seconds of those runs, one after the other."""
+
+    @property
+    def gives_verdict(self) -> bool:
+        """Whether the rule gave a verdict, "inconclusive" included, that still holds."""
+        return self.state in WITH_VERDICT
+
+    @property
+    def state_in_words(self) -> str:
+        """`decided with 2 deviations`; where verdict.json is not here, how many is not known."""
+        if self.decision is not None and self.gives_verdict and (said := with_deviations(self.decision)):
+            return f"{self.state.partition('_')[0]} {said}"
+        return self.state.replace("_", " ")
 
 
 def studies_of(root: Root) -> tuple[StudyOverview, ...]:

@@ -17,8 +17,10 @@ from prereg.metrics.catalogue import Better
 from prereg.registry.looks import Look
 from prereg.study.analysis import Role, Scale
 from prereg.study.claim import Verb
+from prereg.text import counted
 
 Outcome = Literal["supported", "refuted", "inconclusive"]
+Status = Literal["decided", "decided_with_deviations", "inconclusive", "inadmissible", "continue", "unfinished"]
 Severity = Literal["inadmissible", "deviation", "note"]
 Outcomes = dict[str, Outcome]
 Estimand = Literal["new_seeds", "new_seeds_and_items"]
@@ -318,9 +320,11 @@ class Decision(GrownModel):
     """Its title."""
     registration: str
     """sha256 of the registration."""
-    status: Literal["decided", "inconclusive", "inadmissible", "continue", "unfinished"]
-    """Exit codes 0, 3, 4, 3 and 6. `continue`: a look of a sequential study that settled nothing and is not the last;
-    `unfinished`: planned runs have not ended, and nothing else is wrong. Neither of the two is logged as a decision."""
+    status: Status
+    """Exit codes 0, 7, 3, 4, 3 and 6. `decided_with_deviations`: the rule gave a verdict, and checks of severity
+    "deviation" failed; `inconclusive` has no such second form. `continue`: a look of a sequential study that settled
+    nothing and is not the last; `unfinished`: planned runs have not ended, and nothing else is wrong. Neither of the
+    two is logged as a decision."""
     verdict: str | None
     """The registered words; none when inadmissible or unfinished."""
     line: int | None
@@ -339,6 +343,26 @@ class Decision(GrownModel):
     """sha256 over the sealed records that were read."""
     look: Look | None = None
     """The look of a sequential study; not written for a fixed number of seeds."""
+
+    @property
+    def gives_verdict(self) -> bool:
+        """Whether the rule was applied and its words count, with deviations or without; "inconclusive" is one too."""
+        return self.status in WITH_VERDICT
+
+    @property
+    def deviations(self) -> tuple[Check, ...]:
+        """What was done otherwise than registered and leaves the verdict: failed checks of that severity."""
+        return tuple(check for check in self.checks if not check.passed and check.severity == "deviation")
+
+
+WITH_VERDICT: tuple[Status, ...] = ("decided", "decided_with_deviations", "inconclusive")
+"""Of `Decision.gives_verdict`, for what knows the status alone."""
+
+
+def with_deviations(decision: Decision) -> str:
+    """`with 2 deviations`, of a verdict that has some; else empty."""
+    n = len(decision.deviations) if decision.gives_verdict else 0
+    return f"with {counted(n, 'deviation')}" if n else ""
 
 
 def verdict_bytes(decision: Decision) -> bytes:

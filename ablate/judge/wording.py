@@ -13,6 +13,7 @@ from math import expm1, floor, isclose, log10
 
 import numpy as np
 import numpy.typing as npt
+from scipy.stats import beta
 
 from ablate.judge.readings import reading_of
 from ablate.judge.stats.estimate import words
@@ -26,6 +27,7 @@ from ablate.judge.verdict import (
     ItemLayout,
     MarginTest,
     Outcome,
+    Stability,
     correction_of,
     deciding_interval,
     shown_zone,
@@ -34,7 +36,7 @@ from prereg.documents.designs import alias_note, part_note
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.spec import Study
-from prereg.text import compact, crosses, listed, p_value
+from prereg.text import compact, counted, crosses, listed, p_value
 
 
 def said_p(p: float, levels: Sequence[float] = ()) -> str:
@@ -163,6 +165,33 @@ def is_ratio(study: Study, name: str, estimate: Estimate) -> bool:
     claim = study.claims[name]
     sides = (claim.left, claim.right) if claim.is_paired else (claim.left,)
     return not is_pseudomedian(estimate) and all(isclose(sum(side_.values()), 1.0) for side_ in sides)
+
+
+def stability_in_words(arm: Stability) -> str:
+    """`fast is stable: of 5 runs none diverged or had a loss spike; the rate may still be up to 45% (95% bound)`."""
+    runs = counted(arm.runs, "run")
+    bound = f"{share_of_bound(arm)} (95% bound)"
+    if arm.stable:
+        found = f"{arm.variant} is stable: of {runs} none diverged or had a loss spike"
+        return f"{found}; the rate may still be up to {bound}"
+    spiked = sum(bool(steps) for steps in arm.spikes.values())
+    why = [f"{len(arm.diverged)} diverged"] * bool(arm.diverged) + [f"{spiked} had loss spikes"] * bool(spiked)
+    return f"{arm.variant} is unstable: of {runs} {listed(why)}; the rate may be up to {bound}"
+
+
+def unstable_runs(arm: Stability) -> int:
+    """Runs that diverged or had a loss spike; one that did both counts once."""
+    return len({*arm.diverged, *(seed for seed, steps in arm.spikes.items() if steps)})
+
+
+def share_of_bound(arm: Stability) -> str:
+    """The one-sided 95% upper bound of Clopper and Pearson (1934) for the chance that a run is unstable."""
+    return f"{100.0 * upper_bound(unstable_runs(arm), arm.runs):.0f}%"
+
+
+def upper_bound(k: int, n: int, level: float = 0.95) -> float:
+    """The largest chance of an event under which at most k of n would still have a probability of 1 - level."""
+    return 1.0 if k >= n else float(beta.ppf(level, k + 1, n - k))
 
 
 def _capital(text: str) -> str:

@@ -54,7 +54,8 @@ class Results(ABC):
     @property
     @abstractmethod
     def status(self) -> str:
-        """decided, inconclusive, inadmissible, continue or unfinished; of a table of results, exploratory."""
+        """decided, decided_with_deviations, inconclusive, inadmissible, continue or unfinished; of a table of results,
+        exploratory."""
 
     @abstractmethod
     def _require_findings(self) -> tuple[Finding, ...]: ...

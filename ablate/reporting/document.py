@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ablate.judge.decide import WAITING
 from ablate.judge.recompute import recompute
-from ablate.judge.verdict import Check, Decision, Finding
+from ablate.judge.verdict import Check, Decision, Finding, Status, with_deviations
 from ablate.judge.wording import said_p, same_in_every_pair
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section
@@ -45,8 +45,9 @@ from prereg.registry.registration import Registration
 from prereg.study.designs.per_task import by_family
 from prereg.study.spec import Study
 
-STATUS_WORDS = {
+STATUS_WORDS: Mapping[Status, str] = {
     "decided": "Decided",
+    "decided_with_deviations": "Decided",
     "inconclusive": "Not decided",
     "inadmissible": "INADMISSIBLE",
     "continue": "Continue",
@@ -68,12 +69,7 @@ class Banner:
     reasons: tuple[str, ...]
     """Of what was found, what made this the verdict: with size, interval, n and margin, a sentence each."""
     failed: tuple[str, ...]
-    """Checks that forbid a verdict, then deviations, each in one sentence."""
-
-    @property
-    def stops(self) -> bool:
-        """Whether what failed leaves no verdict, so that it comes before all else."""
-        return self.status in ("inadmissible", "unfinished", "continue")
+    """Checks that forbid a verdict, then deviations, each in one sentence; shown right under the verdict."""
 
 
 @dataclass(frozen=True)
@@ -133,24 +129,25 @@ def compose(context: ReportContext) -> Document:
         context.decision.study,
         context.decision.title,
         banner,
-        _opening(context.decision, context.registration, banner),
+        tuple(opening_blocks(context.decision, context.registration)),
         tuple(section for section in sections if section is not None),
     )
-
-
-def _opening(decision: Decision, registration: Registration, banner: Banner) -> tuple[Block, ...]:
-    return tuple(opening_blocks(decision, registration, () if banner.stops else banner.failed))
 
 
 def banner_of(decision: Decision, registration: Registration) -> Banner:
     """Status, verdict and what it rests on, in words."""
     headline = headline_of(decision, registration)
     failed = [check for check in in_order(decision.checks) if not check.passed and check.severity != "note"]
-    inadmissible = decision.status == "inadmissible"
+    inadmissible, deviates = decision.status == "inadmissible", with_deviations(decision)
+    word, verdict = STATUS_WORDS[decision.status], decision.verdict or headline.verdict
+    if deviates and decision.status == "inconclusive":
+        verdict += f", {deviates}"
+    elif deviates:
+        word += f" {deviates}"
     return Banner(
         decision.status,
-        STATUS_WORDS[decision.status],
-        "No verdict" if inadmissible else decision.verdict or headline.verdict,
+        word,
+        "No verdict" if inadmissible else verdict,
         () if inadmissible else tuple(f"{_begun(one, decision)}." for one in headline.clauses),
         tuple(check.found if not inadmissible and check.name in WAITING else reason_of(check) for check in failed),
     )
@@ -173,7 +170,7 @@ def decision_document(decision: Decision, registration: Registration, *, earlier
     blocks = [*_findings(decision, registration)]
     if earlier:
         blocks.append(Paragraph(f"Earlier decisions of this registration: {decisions_in_words(earlier)}"))
-    opening = _opening(decision, registration, banner)
+    opening = tuple(opening_blocks(decision, registration))
     return Document(decision.study, decision.title, banner, opening, (Section("decision", "", tuple(blocks)),))
 
 
@@ -256,13 +253,12 @@ TRUST: Mapping[str, tuple[str, ...]] = {
 """Word -> the checks that must have been made, as far as they apply, and passed: else the word is not given."""
 
 
-def opening_blocks(decision: Decision, registration: Registration, reasons: Sequence[str]) -> Iterator[Block]:
-    """Forest, what did not hold, trust, what to do next, and a legend. Findings of inadmissible evidence are not drawn
-    here, where they could be taken for a result."""
+def opening_blocks(decision: Decision, registration: Registration) -> Iterator[Block]:
+    """Forest, trust, what to do next, and a legend. Findings of inadmissible evidence are not drawn here, where they
+    could be taken for a result."""
     study, findings = registration.study, decision.findings
     if findings and decision.status != "inadmissible":
         yield forest_figure(findings)
-        yield from (Paragraph(reason, "trust") for reason in reasons)
     if findings:
         yield Paragraph(trust_line(decision, study), "trust")
     if step := next_step(decision, registration):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from ablate.judge.audit.sensitivity import UNDECIDED
 from ablate.judge.design.retrospective import look_back
 from ablate.judge.verdict import Decision, Estimate, Finding, Interval, Stability
-from ablate.judge.wording import disagreement, is_pseudomedian, is_ratio, kind_of_interval
+from ablate.judge.wording import disagreement, is_pseudomedian, is_ratio, kind_of_interval, stability_in_words
 from ablate.reporting import estimates
 from prereg import text as words
 from prereg.documents.claims import capital, reading
@@ -57,7 +57,7 @@ def headline_of(decision: Decision, registration: Registration) -> Headline:
     clauses = [clause_of(study, finding) for finding in findings[:MOST_FINDINGS]]
     left = [finding.label for finding in findings[MOST_FINDINGS:]]
     clauses += [f"and so {words.listed(left)}"] if left else []
-    return Headline(capital(decision.verdict), (*clauses, *map(_stable, stability)))
+    return Headline(capital(decision.verdict), (*clauses, *map(stability_in_words, stability)))
 
 
 def _decisive(decision: Decision, study: Study) -> tuple[list[Finding], list[Stability]]:
@@ -72,14 +72,6 @@ def _decisive(decision: Decision, study: Study) -> tuple[list[Finding], list[Sta
     if decision.verdict == UNDECIDED and undecided:
         return undecided, []
     return findings, [by_arm[arm] for arm in dict.fromkeys(one.name for one in questions if one.state == "stable")]
-
-
-def _stable(arm: Stability) -> str:
-    if arm.stable:
-        return f"{arm.variant} is stable: of {words.counted(arm.runs, 'run')} none diverged or had a loss spike"
-    spiked = sum(bool(steps) for steps in arm.spikes.values())
-    why = [f"{len(arm.diverged)} diverged"] * bool(arm.diverged) + [f"{spiked} had loss spikes"] * bool(spiked)
-    return f"{arm.variant} is unstable: of {words.counted(arm.runs, 'run')} {words.listed(why)}"
 
 
 def clause_of(study: Study, finding: Finding) -> str:

@@ -25,7 +25,7 @@ def page(document: Document) -> str:
 
 
 def _banner(banner: Banner, study: str) -> str:
-    failed = [">", *[f"> - {escape(reason)}" for reason in banner.failed]] if banner.stops and banner.failed else []
+    failed = [">", *[f"> - {escape(reason)}" for reason in banner.failed]] if banner.failed else []
     reasons = [part for one in banner.reasons for part in (">", f"> {escape(one)}")]
     lines = [f"> **{escape(banner.word)}: {escape(banner.headline)}**", *failed, *reasons]
     return "\n".join([*([f"Study `{study}`", ""] if study else []), *lines])

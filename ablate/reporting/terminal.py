@@ -30,7 +30,7 @@ _ASCII = str.maketrans(
     | dict(zip("▁▂▃▄▅▆▇█", "..--==##", strict=True))
 )
 _TONES = {"plain": "", "lead": "bold", "warning": "bold red", "aside": "dim", "trust": ""}
-_STATUSES = {"decided": "blue", "inadmissible": "red"}
+_STATUSES = {"decided": "blue", "decided_with_deviations": "magenta", "inadmissible": "red"}
 """Yellow for every other status."""
 _FIRST_CELLS = {"supported": "blue", "refuted": "yellow", "inconclusive": "dim"}
 _SHORT = 12
@@ -56,9 +56,10 @@ def drawn(console: Console, section: Section) -> Group:
 
 
 def show_document(console: Console, document: Document) -> None:
-    """Print a document's banner (framed on a terminal), its opening and its sections; reasons for no verdict first."""
+    """Print a document's banner (framed on a terminal), its opening and its sections; what failed comes right under
+    the verdict."""
     banner, style = document.banner, _STATUSES.get(document.banner.status, "yellow")
-    failed = [f"- {reason}" for reason in banner.failed if banner.stops]
+    failed = [f"- {reason}" for reason in banner.failed]
     body = [f"{banner.word.upper()}: {banner.headline}", *failed, *banner.reasons, document.title]
     lines = [fit(console, line) for line in body]
     lines[0].stylize(f"bold {style}")

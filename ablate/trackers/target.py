@@ -100,7 +100,7 @@ class Conclusion:
     def words(self) -> str:
         """Verdict, reason and findings as Markdown."""
         lines = [f"- {name}: {outcome}. {sentence}" for name, (outcome, sentence) in self.findings.items()]
-        return "\n".join([f"{self.status}: {self.verdict}. {self.because}", "", *lines])
+        return "\n".join([f"{self.status.replace('_', ' ')}: {self.verdict}. {self.because}", "", *lines])
 
 
 class Tracker(Protocol):

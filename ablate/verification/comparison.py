@@ -183,8 +183,20 @@ def _of_fields(old: dict[str, Any], new: dict[str, Any], at: _Place) -> Iterator
             yield _Difference("words" if added else "matter", f"{inner.name} is in one of them only")
         elif key in _WORDED.get(at.model, ()) and old[key] != new[key]:
             yield _of_texts(old, new, key, inner)
+        elif at.model is Decision and key == "status" and old[key] != new[key] and _deviates_since(old, new, at.later):
+            yield _Difference("words", f"{inner.name} is {_short(old[key])}, and deviations came about afterwards")
         else:
             yield from _differences(old[key], new[key], inner)
+
+
+def _deviates_since(old: dict[str, Any], new: dict[str, Any], later: Collection[str]) -> bool:
+    """Whether a verdict has become one with deviations by those alone that it could not list."""
+    if (old["status"], new["status"]) != ("decided", "decided_with_deviations"):
+        return False
+    failed = {one["name"] for one in new["checks"] if not one["passed"] and one["severity"] == "deviation"}
+    listed = old.get("checks")
+    named = {one.get("name") for one in listed if isinstance(one, dict)} if isinstance(listed, list) else failed
+    return failed <= {name for name in later if name in _listed_when_failed()} - named
 
 
 def _of_members(old: dict[str, Any], new: dict[str, Any], at: _Place) -> Iterator[_Difference]:

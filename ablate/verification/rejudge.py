@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide
 from ablate.judge.interim import view
-from ablate.judge.verdict import Check, Decision, verdict_bytes
+from ablate.judge.verdict import Check, Decision, verdict_bytes, with_deviations
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.gather import gather
 from ablate.records.parquet import TableError, open_bounded
@@ -131,7 +131,8 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, repo
         compared = compare_verdicts(data, now, later=later, titles=titles_of(registration))
         judged = _verdict_item(study, decision, compared, maker, entry)
     else:
-        judged = _recorded_item(study, decision, now, entry, maker)
+        later = _since(registration, evidence, entry, decision) if maker is None else frozenset[str]()
+        judged = _recorded_item(study, decision, now, entry, maker, later=later)
     items = [judged.model_copy(update={"inadmissible": decision.status == "inadmissible"})]
     if own:
         # Code that a stranger brings is never executed here.
@@ -159,12 +160,17 @@ def _decide_with(registration: Registration, evidence: Evidence, own: tuple[Chec
     return decide(registration, evidence, None if own is None else lambda _: own)
 
 
-def _recorded_item(study: str, decision: Decision, now: bytes, entry: Entry, maker: Tool | None) -> Item:
+def _recorded_item(
+    study: str, decision: Decision, now: bytes, entry: Entry, maker: Tool | None, *, later: frozenset[str]
+) -> Item:
     """Against the ledger's entry alone, which holds the verdict and the hash of all else that was decided."""
     said, body = _said(decision), entry.body
+    status: str = decision.status
+    if status == "decided_with_deviations" and later.issuperset(check.name for check in decision.deviations):
+        status = "decided"
     if sha256_bytes(now) == body.get("verdict_sha256"):
         return item(study, JUDGED, note=f"{said}: the bytes that the ledger recorded")
-    if maker is None and (decision.status, decision.verdict) == (body.get("status"), body.get("verdict")):
+    if maker is None and (status, decision.verdict) == (body.get("status"), body.get("verdict")):
         note = f"{said}, as the ledger recorded; verdict.json is not here, and its words and numbers were not compared"
         return item(study, JUDGED, note=note)
     return item(study, JUDGED, "verdict.json is not here, and judged here it is not what the ledger recorded")
@@ -272,4 +278,4 @@ def tool_versions(maker: Tool | None) -> str:
 
 
 def _said(decision: Decision) -> str:
-    return decision.verdict or decision.status
+    return ", ".join(filter(None, [decision.verdict or decision.status, with_deviations(decision)]))

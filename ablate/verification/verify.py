@@ -291,6 +291,7 @@ def check_verdict(root: Root, name: str, entries: list[Entry]) -> Item:
         fault = f"{root.relative(path)} is not the decision the ledger recorded at {decided[-1].at}"
         return item(name, "verdict", fault)
     note = str(decided[-1].body.get("verdict") or decided[-1].body.get("status"))
+    note += ", with deviations" * (decided[-1].body.get("status") == "decided_with_deviations")
     if any(look.index > decided[-1].index for look in recorded_afterwards(entries)):
         note += "; an early look was recorded after it: inadmissible by the registered rules"
     return item(name, "verdict", note=note)

@@ -144,7 +144,7 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
     "decided": (
         "the rule was applied",
         {
-            "status": "`decided`, `inconclusive` or `inadmissible`",
+            "status": "`decided`, `decided_with_deviations`, `inconclusive` or `inadmissible`",
             "verdict": "the registered words; null without a verdict",
             "verdict_sha256": "sha256 of verdict.json",
             "code": "sha256 over the sources of ablate that judged and worded it",

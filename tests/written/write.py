@@ -190,7 +190,7 @@ def imported() -> None:
     os.chdir(home)
     ablate("import", study, Path("..", "elsewhere", made), "--note", "made on another machine")
     ablate("run", study)
-    ablate("decide", study)
+    ablate("decide", study, code=7)
 
 
 def amended() -> None:
@@ -202,14 +202,14 @@ def amended() -> None:
         "better": {"claim": "new raises val/accuracy", "smallest": 0.001, "role": "secondary"},
     }
     put(own("amended", hypotheses=hypotheses))
-    ablate("amend", study, "--reason", "a second metric, and a smaller difference matters")
+    ablate("amend", study, "--reason", "a second metric, and a smaller difference matters", "--yes")
     ablate("run", study)
     ablate("decide", study)
     hypotheses["better"]["smallest"] = 0.002
     put(own("amended", hypotheses=hypotheses))
-    ablate("amend", study, "--reason", "a larger difference in accuracy matters")
+    ablate("amend", study, "--reason", "a larger difference in accuracy matters", "--yes")
     ablate("run", study)
-    ablate("decide", study)
+    ablate("decide", study, code=7)
 
 
 def sealed() -> None:

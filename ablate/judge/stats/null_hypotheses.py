@@ -23,12 +23,12 @@ out. So is `lowers below c`: at d = 0 its two nulls are the two sides of the con
 true, so that either error is at most alpha. `changes` cannot be refuted at d = 0, because no data show a difference to
 be nothing.
 
-What is promised. The p values for support of one role are corrected together, and separately those for
-refutation; claims written from one line `per: task` are a family of their own, and everything said of a role holds of
-it. Within a role the chance of any false "supported" is therefore at most alpha, of any false "refuted" at
-most alpha, and of either at most 2 alpha. (For a single `lowers` with d > 0 the two nulls exclude each other, so
-there either is at most alpha.) A hypothesis that cannot be tested keeps its place in the family with p = 1: a
-family that shrank with the data would correct too little.
+What is promised, where the test's assumptions hold and no further. The p values for support of one role are corrected
+together, and separately those for refutation; claims written from one line `per: task` are a family of their own, and
+everything said of a role holds of it. Within a role the chance of any false "supported" is therefore at most alpha, of
+any false "refuted" at most alpha, and of either at most 2 alpha. (For a single `lowers` with d > 0 the two nulls
+exclude each other, so there either is at most alpha.) A hypothesis that cannot be tested keeps its place in the family
+with p = 1: a family that shrank with the data would correct too little.
 
 When both hold: an improvement that is real but smaller than what matters refutes `lowers`, `raises` and `changes`;
 a worsening that is real but smaller than what matters supports `does_not_worsen` and `does_not_change`.
@@ -36,8 +36,9 @@ a worsening that is real but smaller than what matters supports `does_not_worsen
 Under `max_t` the same nulls are tested jointly over the role: see `ablate.judge.stats.multiplicity`.
 
 Under a `gate` one alpha holds over the supports of all roles, by the stages of `ablate.judge.stats.gatekeeping`:
-any false "supported" has at most alpha. Refutations are corrected by role, as without one. What opens a gate is the
-rejected null of support, also where the finding is then refuted for being too small to matter.
+any false "supported" has at most alpha, where the test's assumptions hold. Refutations are corrected by role, as
+without one. What opens a gate is the rejected null of support, also where the finding is then refuted for being too
+small to matter.
 
 This module knows no records and makes no sentence; `design` uses exactly these functions on simulated data.
 """

@@ -29,7 +29,7 @@ _EFFECTS_NOTE = (
 
 def index_document(studies: Sequence[StudyOverview], programme: Programme) -> Document:
     """The index."""
-    states = Counter(one.state for one in studies)
+    states = Counter(one.state.replace("_", " ") for one in studies)
     ended = words.listed(f"{n} {state}" for state, n in states.items())
     headline = words.counted(len(studies), "study", "studies")
     because = f"{ended}." if ended else "Nothing is registered and there is no study file."
@@ -55,7 +55,7 @@ def _states(studies: Sequence[StudyOverview]) -> Iterator[Block]:
         {
             "Study": lambda one: one.study,
             "Question": _title,
-            "Status": lambda one: one.state,
+            "Status": lambda one: one.state_in_words,
             "Verdict": lambda one: one.verdict or NONE,
             "Registered": lambda one: _day(one.registered_at),
             "Decided": lambda one: _day(one.decided_at),
@@ -96,11 +96,12 @@ _SHOWN = ("Hypothesis", "Claim", "Outcome", "Difference:", "Interval:", "p:", "n
 
 def _effects(one: StudyOverview) -> Iterator[tuple[str, ...]]:
     decision = one.decision
-    if decision is not None and one.state in ("decided", "inconclusive"):
+    if decision is not None and one.gives_verdict:
         yield from ((one.study, *(CELLS[name](finding) for name in _SHOWN)) for finding in decision.findings)
         return
     known = {} if one.registration is None else one.registration.study.hypotheses
-    without = one.state if decision is not None or one.decided_at is None else f"{one.state}, its verdict is not here"
+    state = one.state_in_words
+    without = state if decision is not None or one.decided_at is None else f"{state}, its verdict is not here"
     for name, hypothesis in known.items():
         yield (one.study, name, hypothesis.claim, without, *[NONE] * 5)
     if not known:

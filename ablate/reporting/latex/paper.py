@@ -105,9 +105,8 @@ def results(context: ReportContext) -> Iterator[str]:
     """The verdict by the registered rule, then each hypothesis with estimate, interval, p, n, test and margin."""
     banner = banner_of(context.decision, context.registration)
     by_rule = " by the registered rule" * (context.decision.verdict is not None)
-    yield f"{banner.word}{by_rule}: {banner.headline}. {' '.join(banner.reasons)}".strip()
-    if banner.failed:
-        yield " ".join(f"{reason.rstrip('.')}." for reason in banner.failed)
+    failed = [f"{reason.rstrip('.')}." for reason in banner.failed]
+    yield " ".join([f"{banner.word}{by_rule}: {banner.headline}.", *failed, *banner.reasons])
     if context.withheld:
         yield WITHHELD
         return
@@ -239,8 +238,8 @@ def _page(context: ReportContext, document: Document, style: Style, files: Mappi
     failed = [rf"\item {style.text(reason)}" for reason in banner.failed]
     inside = [
         rf"{{\large\bfseries {style.text(f'{banner.word}: {banner.headline}')}\par}}",
+        *([r"\begin{itemize}", *failed, r"\end{itemize}"] if failed else []),
         *(rf"\smallskip {style.text(reason)}\par" for reason in banner.reasons),
-        *([r"\begin{itemize}", *failed, r"\end{itemize}"] if failed and banner.stops else []),
     ]
     framed = [r"\noindent\fbox{\begin{minipage}{\dimexpr\linewidth-2\fboxsep-2\fboxrule}", *inside, r"\end{minipage}}"]
     opening = (part for one in document.on_opening for part in (block(one, style, files), ""))

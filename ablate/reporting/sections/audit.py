@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ablate.judge.audit.audit import MEANS, why
 from ablate.judge.verdict import Check, Stability
+from ablate.judge.wording import share_of_bound
 from ablate.records.run_record import SINGLE, RunRecord
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
@@ -179,7 +180,10 @@ def _stability(stability: tuple[Stability, ...]) -> Table:
             "Runs:": lambda arm: str(arm.runs),
             "Diverged": lambda arm: words.listed(f"seed {seed}" for seed in arm.diverged) or NONE,
             "Loss spikes": lambda arm: "; ".join(_spikes(arm)) or NONE,
+            "Rate, up to:": share_of_bound,
         },
+        note="Rate: one-sided 95% upper bound of Clopper and Pearson for the chance that a run of the arm diverges "
+        "or has a loss spike.",
         marked=frozenset(at for at, arm in enumerate(stability) if not arm.stable),
     )
 

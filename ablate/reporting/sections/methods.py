@@ -202,9 +202,10 @@ def _rate(study: Study) -> str:
     return (
         f"Within each family, p values are corrected {ABOUT_CORRECTIONS[study.analysis.correct]}. Families: "
         f"{sizes}. The chance of one or more false 'supported' in a family is at most {alpha}, and so is the "
-        "chance of one or more false 'refuted' (strong control of the family-wise error rate); the chance of "
-        f"either is at most {words.compact(2 * study.analysis.alpha)}. It is not controlled over all families "
-        f"together. {_about_intervals(study)}"
+        "chance of one or more false 'refuted'; the chance of either is at most "
+        f"{words.compact(2 * study.analysis.alpha)} (strong control of the family-wise error rate, where the test's "
+        "assumptions hold, and only there). It is not controlled over all families together. "
+        f"{_about_intervals(study)}"
     )
 
 
@@ -264,7 +265,8 @@ def glossary_section(context: ReportContext) -> Section:
         ),
         "Role": f"The family of a hypothesis{', corrected together' * corrected}. Exploratory hypotheses are reported "
         "and decide nothing.",
-        "Stable": "No run of the arm diverged or had a loss spike, by the registered rule.",
+        "Stable": "No run of the arm diverged or had a loss spike, by the registered rule. With few runs the chance of "
+        "one can still be large: with none of 5 up to 45% (one-sided 95% bound of Clopper and Pearson).",
         "Nats per token": "Cross-entropy with natural logarithms; divide by 0.693 for bits.",
         "Ledger head": "Hash of the last ledger entry when the report was made. Later tampering with the history "
         "would change it.",

@@ -155,6 +155,8 @@ def describe_decision(body: Body) -> str:
     status, verdict = str(body.get("status")), body.get("verdict")
     if status in ("decided", verdict):
         return str(verdict)
+    if status == "decided_with_deviations":
+        return f"{verdict}, with deviations"
     return status if verdict is None else f"{status}: {verdict}"
 
 

@@ -80,7 +80,8 @@ def _status(health: StudyHealth) -> Iterator[Block]:
     for process in health.processes:
         yield Paragraph(f"At work: {process.words}, last sign {process.silent_s:.0f} s ago")
     if health.decided is not None:
-        yield Paragraph(f"Decided: {health.decided}")
+        deviates = " with deviations from what was registered" * health.with_deviations
+        yield Paragraph(f"Decided{deviates}: {health.decided}")
     if health.overruled:
         yield Paragraph("An early look was recorded after the decision: by the registered rules there is no verdict.")
     if health.peeked:

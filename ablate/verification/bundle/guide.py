@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
 
-from ablate.judge.verdict import Decision
+from ablate.judge.verdict import Decision, with_deviations
 from ablate.verification.bundle.manifest import LeftOut, Manifest
 from prereg.escape import visible
 from prereg.registry.registration import Registration
@@ -149,7 +149,9 @@ def _verdict(decision: Decision | None) -> str:
         why = "".join(f"\n- failed check: {name}" for name in failed)
         return f"No verdict: the evidence is inadmissible by the registered rules.\n{decision.because}{why}"
     found = "".join(f"\n- {one.hypothesis}, {one.outcome}: {one.sentence}" for one in decision.findings)
-    return f"{decision.verdict or 'No verdict'}\n{decision.because}{found}"
+    deviations = "".join(f"\n- deviation: {check.name}: {check.found}" for check in decision.deviations)
+    verdict = ", ".join(filter(None, [decision.verdict or "No verdict", with_deviations(decision)]))
+    return f"{verdict}{deviations}\n{decision.because}{found}"
 
 
 def _listing(files: Sequence[str], study: str) -> list[str]:
