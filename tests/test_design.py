@@ -716,3 +716,20 @@ def test_a_rate_that_no_simulated_study_showed_has_a_bound_and_no_zero() -> None
     assert said_chance(never) == "at most 1% (never met; 95% bound)"
     some = never.model_copy(update={"share": 0.05, "error": 0.01, "at_most": None})
     assert said_chance(some) == "5.0% ±1.0%" and "at_most" not in some.model_dump(mode="json")
+
+
+@pytest.mark.parametrize("n", [3, 5, 8])
+def test_a_design_says_how_often_seeds_that_fail_without_diverging_go_unseen(n: int) -> None:
+    # One seed in ten lies 100 SDs away and the mean at the margin: with none of them among n "no harm" is supported.
+    believed = {"metrics": {"val/loss": {"sd": 0.004}}}
+    study = one_claim("layernorm does_not_worsen val/loss", 0.02, seeds=n, assume=believed)
+    found = design(study, n_sims=2_000)
+    failing = [one.false_adopting for one in found.worst if one.law == "failed_seed"]
+    assert failing[0] is not None and failing[0].share == pytest.approx(0.9**n, abs=0.04)
+    said = dict(facts_of(found))["The same if seeds fail"]
+    assert said_chance(failing[0]) in said and "one seed in ten fails without diverging" in said
+    truth = TrueEffects("t", {"h": 0.0}, "failed_seed")
+    drawn = draw(study, truth, assumed(study), n_sims=100_000, n_seeds=n, rng=np.random.default_rng(0))
+    sd = 0.004 * sqrt(2.0)
+    assert drawn.differences["h"].mean() == pytest.approx(0.0, abs=0.02 * sd)
+    assert drawn.differences["h"].std() == pytest.approx(sd, rel=0.02)

@@ -117,7 +117,7 @@ class Design(GrownModel):
     false_adoption_in: str = ""
     """The state of the world where it is largest."""
     worst: tuple[Scenario, ...] = ()
-    """That state of the world, and the same with skewed differences; none in earlier locks."""
+    """That state of the world, the same with skewed differences, and with seeds that fail; none in earlier locks."""
     power_floor: float | None = None
     """Power below which registration is refused for a claim that the decision needs."""
     curve: tuple[PowerAt, ...] = ()

@@ -72,8 +72,8 @@ def correlations(study: Study) -> tuple[float, ...]:
 def worst_case(
     study: Study, beliefs: Beliefs, named: list[TrueEffects], *, n_sims: int, seed: int
 ) -> tuple[Scenario, ...]:
-    """The state of the world with the largest chance of a false adoption, and the same with skewed differences; nothing
-    when the rule adopts nothing.
+    """The state of the world with the largest chance of a false adoption, the same with skewed differences, and with
+    seeds that fail; nothing when the rule adopts nothing.
 
     `named` are the printed scenarios, and all that is tried where nothing is searched (`unsearched`).
     """
@@ -115,7 +115,7 @@ def worst_case(
     ranked[:_RANKED_AGAIN] = sorted(ranked[:_RANKED_AGAIN], key=lambda one: -one[0])
     confirmed = [next(drawn(at, ["normal"])) for at in range(min(_CONFIRMED, len(ranked)))]
     at = int(np.argmax([0.0 if one.false_adopting is None else one.false_adopting.share for one in confirmed]))
-    return (confirmed[at], *drawn(at, ["exponential", "lognormal"]))
+    return (confirmed[at], *drawn(at, ["exponential", "lognormal", "failed_seed"]))
 
 
 def searchable(study: Study) -> bool:
@@ -339,7 +339,8 @@ def _named(study: Study, effects: dict[str, float], correlation: float, law: Law
             way = "worse" if study.claims[name].verb == "does_not_worsen" else "the claimed way"
             said[name] = f"far {way if effect * sign > 0 else 'the other way'}"
     metrics = f"; metrics correlated {correlation:g}" if len(groups_of(study)) > 1 else ""
-    return ", ".join(_by_family(study, said)) + metrics + ("" if law == "normal" else f"; {law} differences")
+    laws = {"normal": "", "failed_seed": "; one seed in ten fails without diverging"}
+    return ", ".join(_by_family(study, said)) + metrics + laws.get(law, f"; {law} differences")
 
 
 GAPS = (0.5, 1.0, 1.5, 2.0, 3.0)

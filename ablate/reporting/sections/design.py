@@ -68,6 +68,13 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
             "The same if differences are skewed",
             f"{said_chance(skewed.false_adopting)} at worst ({estimates.shown_truth(skewed.name)}).",
         )
+    failing = _worst_of(design, "failed_seed")
+    if failing is not None and failing.false_adopting is not None:
+        yield (
+            "The same if seeds fail",
+            f"{said_chance(failing.false_adopting)} ({estimates.shown_truth(failing.name)}): a study that has no such "
+            "seed shows nothing of it.",
+        )
     diverging = [one for one in design.scenarios if one.divergence and one.false_adopting is not None] * bool(
         design.worst
     )
