@@ -14,7 +14,7 @@ from math import sqrt
 
 from ablate.judge.audit.stability import false_alarm_text
 from ablate.judge.design.assumptions import Belief, Beliefs, assumed, groups_of, over_new_items
-from ablate.judge.design.error_rate import correlations, notes_on_choice, worst_case
+from ablate.judge.design.error_rate import correlations, notes_on_choice, unsearched, worst_case
 from ablate.judge.design.power import Planning, planned
 from ablate.judge.design.reach import (
     HypothesisDesign,
@@ -78,7 +78,7 @@ class PowerAt(FrozenModel):
 class Design(GrownModel):
     """The operating characteristics of a study."""
 
-    later_fields = ("gate", "bound")
+    later_fields = ("gate", "bound", "not_searched")
 
     study: str
     """The study's id."""
@@ -117,7 +117,7 @@ class Design(GrownModel):
     false_adoption_in: str = ""
     """The state of the world where it is largest."""
     worst: tuple[Scenario, ...] = ()
-    """That state of the world, and the same with skewed differences; none in earlier locks."""
+    """That state of the world, the same with skewed differences, and with seeds that fail; none in earlier locks."""
     power_floor: float | None = None
     """Power below which registration is refused for a claim that the decision needs."""
     curve: tuple[PowerAt, ...] = ()
@@ -140,6 +140,9 @@ class Design(GrownModel):
     """The gate in words; empty, and not written, without one, as is the next."""
     bound: VerdictBound | None = None
     """What the gate bounds of `false_adoption`, whatever the true effects are."""
+    not_searched: str = ""
+    """Why the worst case was not searched for, so that `false_adoption` is the largest of the printed scenarios and a
+    lower bound; empty, and not written, where it was."""
 
 
 def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: Beliefs | None = None) -> Design:
@@ -222,6 +225,7 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         cost_90_s=_cost(study, each, seeds_90),
         gate=in_words(study),
         bound=verdict_bound(study),
+        not_searched=unsearched(study) if worst else "",
     )
 
 

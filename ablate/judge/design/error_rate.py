@@ -9,8 +9,11 @@ its margin. A gate bounds some rules (`prereg.rule.bound`), and this one as litt
     correlation   of the noise of two metrics: 0, 0.5 and 1, or the one that `assume` gives
 
 The search draws few studies and the cases that come out worst are drawn afresh with many, so that the rate is not the
-luckiest of a thousand. Differences are normal and no run diverges; skewed differences and divergence are scenarios of
-their own, because no test over few seeds holds its level there.
+luckiest of a thousand. With fixed seeds and few hypotheses all cases share one set of draws; elsewhere (looks, an
+e-process, max-T, more hypotheses) each is judged by itself, and where that would take too long nothing is searched:
+`unsearched` says so, and the largest rate of the printed scenarios is a lower bound. Differences are normal and no run
+diverges; skewed differences and divergence are scenarios of their own, because no test over few seeds holds its level
+there.
 
 And what a pilot that misses the best setting does to a tuned comparison. The tests hold their level for the arms at the
 frozen settings. A verdict about the arms at their best settings needs more: two arms that are equal there differ where
@@ -22,7 +25,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import product
 from math import sqrt
 
@@ -33,7 +35,7 @@ from ablate.judge.design.assumptions import Beliefs, groups_of
 from ablate.judge.design.effects import effect_when_true
 from ablate.judge.design.reach import standard_error
 from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, constants_of, draw, weights_of
-from ablate.judge.design.simulate import Scenario, adopting_verdicts, harmful_verdicts, is_true, simulate
+from ablate.judge.design.simulate import Scenario, adopting_verdicts, affordable, harmful_verdicts, is_true, simulate
 from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, batchable, code_rows, weigh_rows
@@ -47,8 +49,16 @@ _FAR = 40.0
 """Effects far beyond a margin, in standard errors of the mean difference: any test finds them."""
 _MOST_CASES = 4_096
 _MOST_HYPOTHESES = 9
-"""3^9 combinations of outcomes are tabulated; a study with more is searched at the printed scenarios only."""
+"""3^9 combinations of outcomes are tabulated; of a study with more, cases are judged one by one."""
 _CONFIRMED = 3
+_FEW = 200
+"""Studies of a case that is judged by itself."""
+_RANKED_AGAIN, _AGAIN = 10, 1_000
+"""How many of these are ranked again, by so many studies each."""
+_SEARCHED = 10
+"""What such a search may cost, in scenarios."""
+_PASSES = 8
+"""Times that a search by one hypothesis after the other asks for every state of each, about."""
 
 
 def correlations(study: Study) -> tuple[float, ...]:
@@ -62,27 +72,29 @@ def correlations(study: Study) -> tuple[float, ...]:
 def worst_case(
     study: Study, beliefs: Beliefs, named: list[TrueEffects], *, n_sims: int, seed: int
 ) -> tuple[Scenario, ...]:
-    """The state of the world with the largest chance of a false adoption, and the same with skewed differences; nothing
-    when the rule adopts nothing.
+    """The state of the world with the largest chance of a false adoption, the same with skewed differences, and with
+    seeds that fail; nothing when the rule adopts nothing.
 
-    `named` are the printed scenarios, and all that is tried where the rest cannot be tabulated.
+    `named` are the printed scenarios, and all that is tried where nothing is searched (`unsearched`).
     """
     if not adopting_verdicts(study):
         return ()
+    few = 0
     plain = [one for one in named if one.law == "normal" and not one.divergence]
     ranked: list[tuple[float, dict[str, float], float]] = []
     tables = _tables(study) if searchable(study) else []
     for at, correlation in enumerate(correlations(study)):
+        own = [seed, 2_000 + at]
         if tables:
             few = max(200, n_sims // 20)
-            screen = _Screen(study, beliefs, correlation, tables, n_sims=few, seed=[seed, 2_000 + at])
-            ranked += [(screen.share(case), dict(case), correlation) for case in screen.cases()]
+            search: _Search = _Screen(study, beliefs, correlation, tables, n_sims=few, seed=own)
+            cases = list(search.cases())
         else:
-            for truth in plain:
-                tried = TrueEffects(truth.name, truth.effects, correlation=correlation, alarms=truth.alarms)
-                found = simulate(study, tried, beliefs, n_sims=max(200, n_sims // 10), seed=[seed, 2_000 + at])
-                assert found.false_adopting is not None
-                ranked.append((found.false_adopting.share, truth.effects, correlation))
+            few = max(200, n_sims // 10) if unsearched(study) else min(_FEW, n_sims)
+            search = _OneByOne(study, beliefs, correlation, n_sims=few, seed=own)
+            cases = [tuple(truth.effects.items()) for truth in plain]
+            cases += [] if unsearched(study) else search.cases()
+        ranked += [(search.share(case), dict(case), correlation) for case in cases]
     if not ranked:
         return ()
     ranked.sort(key=lambda one: -one[0])
@@ -94,15 +106,33 @@ def worst_case(
             truth = TrueEffects(name, effects, law, correlation=correlation, alarms=alarms_of(study))
             yield simulate(study, truth, beliefs, n_sims=n_sims, seed=[seed, 3_000 + at])
 
+    # Few studies rank small chances badly: the better ones are ranked again by more, and the best drawn in full.
+    again = min(n_sims, _AGAIN)
+    for at, (_, effects, correlation) in enumerate(ranked[:_RANKED_AGAIN] if again > few and not tables else []):
+        truth = TrueEffects("", effects, correlation=correlation, alarms=alarms_of(study))
+        found = simulate(study, truth, beliefs, n_sims=again, seed=[seed, 4_000]).false_adopting
+        ranked[at] = (0.0 if found is None else found.share, effects, correlation)
+    ranked[:_RANKED_AGAIN] = sorted(ranked[:_RANKED_AGAIN], key=lambda one: -one[0])
     confirmed = [next(drawn(at, ["normal"])) for at in range(min(_CONFIRMED, len(ranked)))]
     at = int(np.argmax([0.0 if one.false_adopting is None else one.false_adopting.share for one in confirmed]))
-    return (confirmed[at], *drawn(at, ["exponential", "lognormal"]))
+    return (confirmed[at], *drawn(at, ["exponential", "lognormal", "failed_seed"]))
 
 
 def searchable(study: Study) -> bool:
     """Whether p values of all cases can be tabulated: fixed seeds, a test over rows, few hypotheses."""
     known = batchable(study, study.n_seeds) and study.analysis.correct != "max_t"
     return known and study.stopping == "fixed" and len(study.hypotheses) <= _MOST_HYPOTHESES
+
+
+def unsearched(study: Study) -> str:
+    """Why the worst case is not searched for, but taken from the printed scenarios; empty where it is."""
+    if searchable(study):
+        return ""
+    free = len(_independent(study))
+    cases = min(4**free, _PASSES * 4 * free) * len(correlations(study))
+    if cases * _FEW <= _SEARCHED * affordable(study):
+        return ""
+    return f"{cases:,} states of the world would have to be judged one by one"
 
 
 Verdicts = npt.NDArray[np.str_]
@@ -128,28 +158,18 @@ Case = tuple[tuple[str, float], ...]
 """The true effect of every hypothesis."""
 
 
-@dataclass
-class _Screen:
-    """Many states of the world over the same draws: an effect only shifts the differences."""
+class _Search:
+    """States of the world in which a false adoption may be frequent."""
 
-    study: Study
-    beliefs: Beliefs
-    correlation: float
-    tables: list[tuple[float, Verdicts]]
-    n_sims: int
-    seed: list[int]
-    _p: dict[tuple[str, float], tuple[Floats, Floats]] = field(default_factory=dict)
-    _codes: dict[Case, npt.NDArray[np.int64]] = field(default_factory=dict)
+    most_cases = _MOST_CASES
+    """So many are all tried; of more those that differ in one hypothesis from the best so far."""
 
-    def __post_init__(self) -> None:
-        study = self.study
+    def __init__(self, study: Study, beliefs: Beliefs, correlation: float, *, n_sims: int, seed: list[int]) -> None:
+        self.study, self.beliefs, self.correlation = study, beliefs, correlation
+        self.n_sims, self.seed = n_sims, seed
         self.names = list(study.hypotheses)
-        self.digits = np.array(list(product(range(len(OUTCOME)), repeat=len(self.names))), dtype=np.int64)
-        self.powers = len(OUTCOME) ** np.arange(len(self.names))[::-1]
-        self.verdicts = self.tables[0][1]
-        self.adopting = list(adopting_verdicts(study))
         self.free = _independent(study)
-        self.states = {name: _states(study, name, self.beliefs) for name in self.free}
+        self.states = {name: _states(study, name, beliefs) for name in self.free}
         # How the effects of all claims follow from those that are chosen freely, through the means of the arms.
         self.follows = {}
         for names in groups_of(study).values():
@@ -157,6 +177,82 @@ class _Screen:
             weights = weights_of(study, names)
             rows = weights[[names.index(name) for name in chosen]]
             self.follows[tuple(names)] = (chosen, weights @ np.linalg.pinv(rows))
+
+    def share(self, case: Case) -> float:
+        """The chance of a false adoption."""
+        raise NotImplementedError
+
+    def cases(self) -> Iterator[Case]:
+        """All combinations where they are few; else the best found by changing one hypothesis at a time."""
+        free, states = self.free, self.states
+        total = int(np.prod([len(found) for found in states.values()], dtype=np.float64))
+        if total <= self.most_cases:
+            for chosen in product(*states.values()):
+                yield self._completed(dict(zip(free, chosen, strict=True)))
+            return
+        for start in ("null", "true"):
+            at = {name: 0.0 if start == "null" else effect_when_true(self.study, name) for name in free}
+            best, improved = self.share(self._completed(at)), True
+            while improved:
+                improved = False
+                for name in free:
+                    for effect in states[name]:
+                        tried = at | {name: effect}
+                        share = self.share(self._completed(tried))
+                        if share > best:
+                            at, best, improved = tried, share, True
+            yield self._completed(at)
+
+    def _completed(self, free: dict[str, float]) -> Case:
+        """The effects of all claims: those of the rest follow from the means of the arms."""
+        effects: dict[str, float] = {}
+        for names, (chosen, matrix) in self.follows.items():
+            means = np.array([free[name] for name in chosen]) + constants_of(self.study, chosen)
+            implied = matrix @ means - constants_of(self.study, list(names))
+            size = float(np.abs(implied).max(initial=0.0))
+            for name, effect in zip(names, implied, strict=True):
+                effects[name] = free[name] if name in free else (0.0 if abs(effect) < 1e-9 * size else float(effect))
+        return tuple((name, effects[name]) for name in self.names)
+
+
+class _OneByOne(_Search):
+    """Every state of the world simulated by itself, from the same random numbers."""
+
+    def __init__(self, study: Study, beliefs: Beliefs, correlation: float, *, n_sims: int, seed: list[int]) -> None:
+        super().__init__(study, beliefs, correlation, n_sims=n_sims, seed=seed)
+        self.most_cases = _PASSES * sum(map(len, self.states.values()))
+        self._shares: dict[Case, float] = {}
+
+    def share(self, case: Case) -> float:
+        if case not in self._shares:
+            truth = TrueEffects("", dict(case), correlation=self.correlation, alarms=alarms_of(self.study))
+            found = simulate(self.study, truth, self.beliefs, n_sims=self.n_sims, seed=self.seed).false_adopting
+            assert found is not None
+            self._shares[case] = found.share
+        return self._shares[case]
+
+
+class _Screen(_Search):
+    """Many states of the world over the same draws: an effect only shifts the differences."""
+
+    def __init__(
+        self,
+        study: Study,
+        beliefs: Beliefs,
+        correlation: float,
+        tables: list[tuple[float, Verdicts]],
+        *,
+        n_sims: int,
+        seed: list[int],
+    ) -> None:
+        super().__init__(study, beliefs, correlation, n_sims=n_sims, seed=seed)
+        self.tables = tables
+        self._p: dict[tuple[str, float], tuple[Floats, Floats]] = {}
+        self._codes: dict[Case, npt.NDArray[np.int64]] = {}
+        self.digits = np.array(list(product(range(len(OUTCOME)), repeat=len(self.names))), dtype=np.int64)
+        self.powers = len(OUTCOME) ** np.arange(len(self.names))[::-1]
+        self.verdicts = self.tables[0][1]
+        self.adopting = list(adopting_verdicts(study))
         # No effect of any claim that is chosen freely: of claims against two constants only one can be without.
         least = TrueEffects("", dict(self._completed(dict.fromkeys(self.free, 0.0))), correlation=self.correlation)
         rng = np.random.default_rng(self.seed)
@@ -206,38 +302,6 @@ class _Screen:
             self._p |= {(name, one): p for one, p in zip(wanted, found, strict=True)}
         return self._p[name, effect]
 
-    def cases(self) -> Iterator[Case]:
-        """All combinations where they are few; else the best found by changing one hypothesis at a time."""
-        free, states = self.free, self.states
-        total = int(np.prod([len(found) for found in states.values()], dtype=np.float64))
-        if total <= _MOST_CASES:
-            for chosen in product(*states.values()):
-                yield self._completed(dict(zip(free, chosen, strict=True)))
-            return
-        for start in ("null", "true"):
-            at = {name: 0.0 if start == "null" else effect_when_true(self.study, name) for name in free}
-            best, improved = self.share(self._completed(at)), True
-            while improved:
-                improved = False
-                for name in free:
-                    for effect in states[name]:
-                        tried = at | {name: effect}
-                        share = self.share(self._completed(tried))
-                        if share > best:
-                            at, best, improved = tried, share, True
-            yield self._completed(at)
-
-    def _completed(self, free: dict[str, float]) -> Case:
-        """The effects of all claims: those of the rest follow from the means of the arms."""
-        effects: dict[str, float] = {}
-        for names, (chosen, matrix) in self.follows.items():
-            means = np.array([free[name] for name in chosen]) + constants_of(self.study, chosen)
-            implied = matrix @ means - constants_of(self.study, list(names))
-            size = float(np.abs(implied).max(initial=0.0))
-            for name, effect in zip(names, implied, strict=True):
-                effects[name] = free[name] if name in free else (0.0 if abs(effect) < 1e-9 * size else float(effect))
-        return tuple((name, effects[name]) for name in self.names)
-
 
 def _independent(study: Study) -> list[str]:
     """Hypotheses whose effects can be chosen freely: the first ones whose claims do not follow from each other."""
@@ -275,7 +339,8 @@ def _named(study: Study, effects: dict[str, float], correlation: float, law: Law
             way = "worse" if study.claims[name].verb == "does_not_worsen" else "the claimed way"
             said[name] = f"far {way if effect * sign > 0 else 'the other way'}"
     metrics = f"; metrics correlated {correlation:g}" if len(groups_of(study)) > 1 else ""
-    return ", ".join(_by_family(study, said)) + metrics + ("" if law == "normal" else f"; {law} differences")
+    laws = {"normal": "", "failed_seed": "; one seed in ten fails without diverging"}
+    return ", ".join(_by_family(study, said)) + metrics + laws.get(law, f"; {law} differences")
 
 
 GAPS = (0.5, 1.0, 1.5, 2.0, 3.0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import exp, hypot, log, log10, nan, sqrt
+from math import exp, hypot, log, log10, nan, pi, sqrt
 from typing import Literal
 
 import numpy as np
@@ -31,7 +31,10 @@ from prereg.study.designs.per_task import said_once
 from prereg.study.designs.ties import ROLE, TieBreakers
 from prereg.study.spec import Study
 
-Law = Literal["normal", "exponential", "lognormal"]
+Law = Literal["normal", "exponential", "lognormal", "failed_seed"]
+_FAILED, _FAR_AWAY = 0.1, 100.0
+"""Of `failed_seed`: the chance that a seed (without pairs a run) fails without diverging, and how many SDs of the
+others it then lies away. About (1 - 0.1)^n of studies with n seeds have none, and show nothing of it."""
 
 
 @dataclass(frozen=True)
@@ -378,6 +381,11 @@ def _skewed(contrast: Floats, effect: float, sd: float, law: Law, tail: float) -
     z = tail * (contrast - effect) / sd
     if law == "exponential":
         shape = -special.log_ndtr(-z) - 1.0
+    elif law == "failed_seed":
+        least = -float(special.ndtri(_FAILED))
+        together = 2.0 * _FAR_AWAY * exp(-(least**2) / 2.0) / sqrt(2.0 * pi)
+        spread = sqrt(1.0 + together + _FAR_AWAY**2 * _FAILED * (1.0 - _FAILED))
+        shape = (z + _FAR_AWAY * ((z > least) - _FAILED)) / spread
     else:
         shape = (np.exp(z) - exp(0.5)) / sqrt((exp(1.0) - 1.0) * exp(1.0))
     skewed: Floats = effect + sd * tail * shape

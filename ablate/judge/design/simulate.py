@@ -43,7 +43,7 @@ from ablate.judge.stats.unpaired import Permutation, ways_of
 from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, batchable
 from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
 from ablate.judge.verdict import Outcome, Outcomes
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, GrownModel
 from prereg.registry.looks import looks_of
 from prereg.rule.bound import adopting_claims, needed_support
 from prereg.rule.divergence import least_pairs
@@ -51,8 +51,10 @@ from prereg.study.analysis import Test
 from prereg.study.spec import Study
 
 
-class Chance(FrozenModel):
+class Chance(GrownModel):
     """A simulated probability."""
+
+    later_fields = ("at_most",)
 
     of: str
     """What."""
@@ -60,6 +62,9 @@ class Chance(FrozenModel):
     """Share of simulated studies."""
     error: float
     """Monte Carlo standard error (Agresti-Coull, so that it is not 0 at a share of 0 or 1)."""
+    at_most: float | None = None
+    """Where it never happened: the chance with which so many studies would still show it in 95% (about 3 over their
+    number), a one-sided upper bound; not written elsewhere."""
 
 
 class Scenario(FrozenModel):
@@ -296,7 +301,8 @@ def _of_arms(study: Study, name: str) -> tuple[str, ...]:
 
 def _chance(of: str, k: int, n: int) -> Chance:
     centre = (k + 2.0) / (n + 4.0)
-    return Chance(of=of, share=k / n, error=sqrt(centre * (1.0 - centre) / (n + 4.0)))
+    error = sqrt(centre * (1.0 - centre) / (n + 4.0))
+    return Chance(of=of, share=k / n, error=error, at_most=None if k else 1.0 - 0.05 ** (1.0 / n))
 
 
 def _chances(counts: Mapping[str, int], names: tuple[str, ...], n: int) -> tuple[Chance, ...]:

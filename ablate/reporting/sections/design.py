@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from math import ceil, floor, log10
 from typing import Final
 
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.retrospective import LOW_POWER, Retrospective, look_back
-from ablate.judge.design.simulate import Scenario
+from ablate.judge.design.simulate import Chance, Scenario
 from ablate.judge.verdict import Finding
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Section, Table, table_of
@@ -34,10 +35,13 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
     """What a reader must know of a design, a term and a sentence each; nothing that its version did not compute."""
     if design.false_adoption is not None:
         if design.worst:
+            over = "over true effects and over the correlation of metrics"
+            if design.not_searched:
+                over = "over the printed scenarios and over the correlation of metrics"
             over = (
-                "over true effects and over the correlation of metrics, with normal differences and no divergence, of "
-                f"an adopting verdict ({words.listed(design.adopting)}) that rests on a false finding or on a false "
-                "alarm of stability, or that adopts an arm beyond the margin of its own harm claim"
+                f"{over}, with normal differences and no divergence, of an adopting verdict "
+                f"({words.listed(design.adopting)}) that rests on a false finding or on a false alarm of stability, or "
+                "that adopts an arm beyond the margin of its own harm claim"
             )
         else:
             over = (
@@ -47,21 +51,29 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
             )
         yield (
             "False-positive rate of the whole rule",
-            f"{words.share(design.false_adoption.share)} ±{words.share(design.false_adoption.error)}: the largest "
-            f"chance, {over}. It is largest if the truth is: {estimates.shown_truth(design.false_adoption_in)}.",
+            f"{'Not searched, and at least ' * bool(design.not_searched)}{said_chance(design.false_adoption)}: the "
+            f"largest chance, {over}. It is largest if the truth is: {estimates.shown_truth(design.false_adoption_in)}."
+            + (f" Other true effects may give more: {design.not_searched}." if design.not_searched else ""),
         )
     if design.gate:
         yield "Gate", f"Support is tested {design.gate}; refutations by Holm's procedure within each role."
     if design.bound is not None:
         rate = design.false_adoption
-        found = "" if rate is None else f" The largest rate that the search found is {words.share(rate.share)}."
+        among = "of the printed scenarios" if design.not_searched else "that the search found"
+        found = "" if rate is None else f" The largest rate {among}: {said_chance(rate)}."
         yield "Bound on that rate, whatever the true effects", f"{bound_in_words(design.bound)}.{found}"
     skewed = _worst_of(design, "lognormal", "exponential")
     if skewed is not None and skewed.false_adopting is not None:
         yield (
             "The same if differences are skewed",
-            f"{words.share(skewed.false_adopting.share)} ±{words.share(skewed.false_adopting.error)} at worst "
-            f"({estimates.shown_truth(skewed.name)}).",
+            f"{said_chance(skewed.false_adopting)} at worst ({estimates.shown_truth(skewed.name)}).",
+        )
+    failing = _worst_of(design, "failed_seed")
+    if failing is not None and failing.false_adopting is not None:
+        yield (
+            "The same if seeds fail",
+            f"{said_chance(failing.false_adopting)} ({estimates.shown_truth(failing.name)}): a study that has no such "
+            "seed shows nothing of it.",
         )
     diverging = [one for one in design.scenarios if one.divergence and one.false_adopting is not None] * bool(
         design.worst
@@ -71,8 +83,8 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
         assert worst.false_adopting is not None
         yield (
             "The same if runs diverge",
-            f"{words.share(worst.false_adopting.share)} ±{words.share(worst.false_adopting.error)} at worst "
-            f"({estimates.shown_truth(worst.name)}, every arm equally often).",
+            f"{said_chance(worst.false_adopting)} at worst ({estimates.shown_truth(worst.name)}, every arm equally "
+            "often).",
         )
     if design.curve:
         yield "Seeds for power 80% and 90%", _said_seeds(design)
@@ -86,6 +98,21 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
             f"{design.seed}, through the registered tests{', correction' * (design.correct != 'none')} and decision "
             f"list; Monte Carlo standard error of a verdict's chance at most {words.share(max(errors))}.",
         )
+
+
+def said_chance(chance: Chance) -> str:
+    """A simulated chance with its error; of what no simulated study showed, an upper bound in place of a zero."""
+    if chance.at_most is not None:
+        return f"{said_bound(chance.at_most)} (never met; 95% bound)"
+    places = 2 if chance.share < 0.001 else 1
+    return f"{words.number(100 * chance.share, places)}% ±{words.number(100 * chance.error, places)}%"
+
+
+def said_bound(at_most: float) -> str:
+    """An upper bound in percent, rounded up to two digits."""
+    percent = 100.0 * at_most
+    unit = 10.0 ** (floor(log10(percent)) - 1)
+    return f"at most {words.compact(float(f'{ceil(percent / unit) * unit:.6g}'))}%"
 
 
 def _worst_of(design: Design, *laws: str) -> Scenario | None:

@@ -16,7 +16,7 @@ from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
-from ablate.reporting.sections.design import facts_of, looks_shown, power_figure
+from ablate.reporting.sections.design import facts_of, looks_shown, power_figure, said_bound
 from ablate.reporting.summaries.study import arms_table, hypotheses_table
 from prereg import text as words
 from prereg.documents.configuration import extent
@@ -287,7 +287,9 @@ def _chances(design: Design) -> Iterator[tuple[str, ...]]:
         endings += [(f"any false 'refuted', {one.of}", one) for one in scenario.false_refuted]
         truth, n_sims = estimates.shown_truth(scenario.name), f"{scenario.n_sims:,}"
         for ending, chance in endings:
-            yield truth, ending, words.share(chance.share), f"±{words.share(chance.error)}", n_sims
+            bounded = chance.at_most is not None
+            shown = said_bound(chance.at_most) if chance.at_most is not None else words.share(chance.share)
+            yield truth, ending, shown, NONE if bounded else f"±{words.share(chance.error)}", n_sims
 
 
 def _noted(design: Design) -> str:

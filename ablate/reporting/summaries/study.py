@@ -298,12 +298,17 @@ def _hypotheses(design: Design) -> Table:
 
 
 def _scenarios(design: Design) -> Table:
+    from ablate.reporting.sections.design import said_bound
+
     rows = []
     for scenario in design.scenarios:
         ends = (*scenario.verdicts, *((scenario.inadmissible,) if scenario.inadmissible else ()))
         verdicts = ", ".join(f"{one.of} {words.share(one.share)}" for one in ends if one.share > 0.0)
-        wrong = max((one.share for one in (*scenario.false_supported, *scenario.false_refuted)), default=0.0)
-        rows.append((estimates.shown_truth(scenario.name), verdicts, words.share(wrong)))
+        wrong = max((*scenario.false_supported, *scenario.false_refuted), key=lambda one: one.share, default=None)
+        shown = NONE if wrong is None else words.share(wrong.share)
+        if wrong is not None and wrong.at_most is not None:
+            shown = said_bound(wrong.at_most)
+        rows.append((estimates.shown_truth(scenario.name), verdicts, shown))
     over = "over the gate and what it leaves out" if design.gate else "over roles"
     return Table(
         "",
