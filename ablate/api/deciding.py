@@ -153,7 +153,8 @@ def report(
 
 
 def results(study: StudySource, *, root: str | Path | None = None) -> Decided:
-    """The last decision as it was taken, with its evidence: `decide` without judging, writing or logging anything.
+    """The last decision, with its evidence: `decide` without writing or logging anything. Where the runs are here it is
+    judged again, and what is shown is what was judged: of verdict.json alone that it says the same.
 
     `study` may be a bundle too, which is checked as a stranger would, and so judged again. Raises `EvidenceError` where
     nothing was decided, where verdict.json or the evidence is not what was decided, and where an early look that was
@@ -171,8 +172,8 @@ def results(study: StudySource, *, root: str | Path | None = None) -> Decided:
 
 def _as_decided(context: StudyContext) -> Decided:
     from ablate.judge.interim import view
-    from ablate.judge.verdict import Decision
     from ablate.records.gather import gather
+    from ablate.verification.rejudge import judged_here
     from prereg.registry.ledger import Ledger
     from prereg.registry.looks import decisions_before, recorded_afterwards
 
@@ -181,7 +182,8 @@ def _as_decided(context: StudyContext) -> Decided:
     entry = _last_decision(context, registration, mine)
     path = context.root.report(context.study.study) / "verdict.json"
     data = path.read_bytes() if path.is_file() else b""
-    evidence = view(registration, gather(context.root, registration)).evidence
+    gathered = gather(context.root, registration)
+    evidence = view(registration, gathered).evidence
     here = all(_present(context, entry, mine))
     wrong = ""
     if any(look.index > entry.index for look in recorded_afterwards(mine)):
@@ -192,10 +194,17 @@ def _as_decided(context: StudyContext) -> Decided:
         wrong = f"the evidence is not what was decided {entry.at}"
     if wrong:
         raise EvidenceError(wrong, required="the last decision as it was taken", fix=f"ablate decide {context.path}")
-    decision = Decision.model_validate_json(data)
+    decision = judged_here(context.root, registration, entry, gathered) if here else _titled(data, registration)
     before = decisions_before(mine, registration.sha256, entry.sha256)
     shown = report_context(registration, entry, decision, evidence, published_beside(context)) if here else None
     return Decided(decision, registration, ledger.head(), path, earlier=before, context=shown)
+
+
+def _titled(data: bytes, registration: Registration) -> Decision:
+    """The decision in a file whose records are gone, under the registered title: a file may say anything."""
+    from ablate.judge.verdict import Decision
+
+    return Decision.model_validate_json(data).model_copy(update={"title": registration.worded.title})
 
 
 def _last_decision(context: StudyContext, registration: Registration, mine: Sequence[Entry]) -> Entry:
@@ -213,7 +222,7 @@ def _last_decision(context: StudyContext, registration: Registration, mine: Sequ
 def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
     from ablate.judge.verdict import verdict_bytes
     from ablate.reporting.document import compose
-    from ablate.verification.rejudge import as_worded
+    from ablate.verification.rejudge import require_same
     from prereg.registry.ledger import Ledger
 
     exports = [form for form in forms if form not in PAGES]
@@ -228,7 +237,7 @@ def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
     entry = _last_decision(context, registration, mine)
     decision, evidence = _judge(context, registration)
     if sha256_bytes(verdict_bytes(decision)) != entry.body["verdict_sha256"]:
-        decision = as_worded(context.root, entry, decision)
+        require_same(context.root, entry, decision)
     done = Decided(decision, registration, evidence.ledger_head)
     chosen = [page for form, page in PAGES.items() if form in forms]
     if chosen:
@@ -272,7 +281,6 @@ def _keep(
 
     Raises `EvidenceError` where verdict.json or a page is not what was written.
     """
-    from ablate.judge.verdict import Decision
     from ablate.reporting.withdrawn import known_pages, notice_of, put_on, taken_off
     from prereg.registry.ledger import Ledger
 
@@ -337,7 +345,7 @@ def _keep(
     if not reported or not body.items() <= reported[-1].body.items():
         ledger.append("reported", study=context.study.study, registration=decision.registration, body=body, at=at)
     markdown, html = (folder / page if page in there else None for page in ("report.md", "report.html"))
-    decision_read = Decision.model_validate_json(verdict.read_bytes())
+    decision_read = _titled(verdict.read_bytes(), registration)
     return Decided(decision_read, registration, ledger.head(), verdict, markdown, html, absent=absent)
 
 

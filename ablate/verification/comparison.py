@@ -60,7 +60,7 @@ _TURNS = re.compile(
     r"\b(lowers?|raises?|improves?|worsens?|changes?|better|worse|above|below|more|less|not|no|none|never|supported|refuted|"
     r"inconclusive|undecided|unstable|stable)\b"
 )
-"""Words that turn a sentence round: as written it is shown only where they are those of today's sentence."""
+"""Words that turn a sentence round: where they are others, the difference is named as such."""
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _DRAWN = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 _DIGITS = 1e-9
@@ -85,10 +85,6 @@ class _Difference:
 
     kind: Literal["matter", "words", "digits"]
     what: str
-    record: dict[str, Any] | None = None
-    """Of a text with the same numbers: what was judged here, and its field that may take the text as written."""
-    field: str = ""
-    text: Any = None
 
 
 @dataclass(frozen=True)
@@ -132,17 +128,10 @@ def compare_verdicts(written: bytes, now: bytes, *, later: Collection[str] = ())
     )
 
 
-def reworded(written: bytes, now: Decision, *, later: Collection[str] = ()) -> Decision | None:
-    """The decision judged here in the words of verdict.json, where they state the same numbers; none where anything
-    but words differs. `later` as in `compare_verdicts`."""
-    judged = json.loads(verdict_bytes(now))
-    found = _compared(written, judged, later=later)
-    if any(one.kind == "matter" for one in found):
-        return None
-    for one in found:
-        if one.record is not None:
-            one.record[one.field] = one.text
-    return Decision.model_validate_json(json.dumps(judged))
+def same_but_for_words(written: bytes, now: Decision, *, later: Collection[str] = ()) -> bool:
+    """Whether verdict.json holds the decision judged here, as it is or in other words. What is shown of it is what was
+    judged here: a sentence of the file may be anybody's. `later` as in `compare_verdicts`."""
+    return not any(one.kind == "matter" for one in _compared(written, json.loads(verdict_bytes(now)), later=later))
 
 
 def compare_pages(name: str, written: bytes, now: bytes) -> Comparison:
@@ -239,7 +228,7 @@ def _of_texts(old: dict[str, Any], new: dict[str, Any], key: str, at: _Place) ->
     was, now_is = _stated("\n".join(before)), _stated("\n".join(now))
     if len(was) == len(now_is) and all(map(_agree, was, now_is)):
         if _TURNS.findall(" ".join(before).lower()) == _TURNS.findall(" ".join(now).lower()):
-            return _Difference("words", at.name, new, key, old[key])
+            return _Difference("words", at.name)
         return _Difference("words", f"{at.name} (not in the same direction)")
     if foreign := [f"{sign} {text}".strip() for sign, text in was if not _holds(sign, text, at.record)]:
         return _Difference("matter", f"{at.name} states {', '.join(foreign[:4])}, which is not found when judged here")

@@ -19,7 +19,7 @@ from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.gather import gather
 from ablate.records.parquet import TableError, open_bounded
 from ablate.verification.bundle.manifest import Tool, this_tool
-from ablate.verification.comparison import Comparison, compare_pages, compare_verdicts, reworded
+from ablate.verification.comparison import Comparison, compare_pages, compare_verdicts, same_but_for_words
 from ablate.verification.result import Item, item
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.canon import sha256_bytes
@@ -28,25 +28,35 @@ from prereg.registry.paths import Root
 from prereg.registry.registration import Registration, load_registration
 
 
-def as_worded(root: Root, entry: Entry, now: Decision) -> Decision:
-    """The decision as judged here, in the words of a ledger entry where an earlier version stated the same numbers.
-
-    Raises `EvidenceError` where verdict.json is not the one of the entry, or anything but words differs.
-    """
+def require_same(root: Root, entry: Entry, now: Decision) -> None:
+    """Raises `EvidenceError` where verdict.json is not the one of a ledger entry, or anything but words differs from
+    the decision as judged here, which is the one to be shown."""
     path = root.report(entry.study) / "verdict.json"
     data = path.read_bytes() if path.is_file() else b""
     registration = load_registration(root, entry.study)
     assert registration is not None, entry.study
     if sha256_bytes(data) == entry.body["verdict_sha256"]:
         later = _since(registration, gather(root, registration), entry, now)
-        if (decision := reworded(data, now, later=later)) is not None:
-            return decision
+        if same_but_for_words(data, now, later=later):
+            return
     study = root.study(entry.study)
     raise EvidenceError(
         "the evidence on disk does not give the decision in the ledger",
         required=f"the evidence of the decision taken {entry.at}",
         fix=f"ablate verify {study}, then ablate decide {study}",
     )
+
+
+def judged_here(root: Root, registration: Registration, entry: Entry, evidence: Evidence) -> Decision:
+    """The decision of a ledger entry, judged here; what the study's own checks found is taken from verdict.json.
+
+    Raises `EvidenceError` as `require_same`.
+    """
+    own = _as_recorded(registration, root.report(entry.study) / "verdict.json")
+    decision = decide(registration, evidence, None if own is None else lambda _: own)
+    if sha256_bytes(verdict_bytes(decision)) != entry.body["verdict_sha256"]:
+        require_same(root, entry, decision)
+    return decision
 
 
 def _since(registration: Registration, evidence: Evidence, entry: Entry, now: Decision) -> frozenset[str]:
@@ -120,6 +130,8 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, repo
         elif data != now:
             later = _since(registration, evidence, entry, decision)
         judged = _verdict_item(study, decision, compare_verdicts(data, now, later=later), maker)
+        if title := _foreign_title(registration, data):
+            judged = judged.model_copy(update={"faults": (*judged.faults, title)})
     else:
         judged = _recorded_item(study, decision, now, entry, maker)
     items = [judged.model_copy(update={"inadmissible": decision.status == "inadmissible"})]
@@ -132,6 +144,14 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, repo
             _reports_item(root.report(study), study, reports_of(root, registration, entry, decision, seen), maker)
         )
     return items
+
+
+def _foreign_title(registration: Registration, data: bytes) -> str:
+    """What is wrong with the title in verdict.json, which is a registered one or one that the ledger holds; no version
+    writes it otherwise."""
+    title = Decision.model_validate_json(data).title
+    titles = {registration.study.title, *(one.words.get("title") for one in registration.rewordings)}
+    return "" if title in titles else f"verdict.json: title is {title!r}, which was never registered"
 
 
 def _recorded_item(study: str, decision: Decision, now: bytes, entry: Entry, maker: Tool | None) -> Item:
@@ -160,7 +180,7 @@ def _verdict_item(study: str, decision: Decision, found: Comparison, maker: Tool
         faults = [f"verdict.json: {what}" for what in found.matter[:8]]
         return item(study, JUDGED, *faults, *([] if maker is None else [tool_versions(maker)]))
     if found.words:
-        where = f"written otherwise: {', '.join(found.words[:4])}{' and more' if len(found.words) > 4 else ''}"
+        where = f"written otherwise: {', '.join(found.words)}"
         if is_this(maker):
             return item(study, JUDGED, f"verdict.json is {where}, and the same version wrote it")
         return item(study, JUDGED, note=f"{said}; {where}; {tool_versions(maker)}")
