@@ -77,9 +77,9 @@ def test_git_merges_two_branches_and_the_next_entry_joins_them(branches: Branche
     branches.merge("other")
     assert branches.ledger.faults() == []
     assert [(entry.index, entry.study) for entry in branches.ledger.entries()] == [
-        (0, "first"), (1, "mine"), (2, "mine"), (1, "theirs"), (2, "theirs"), (3, "theirs"),
+        (0, "first"), (1, "theirs"), (2, "theirs"), (3, "theirs"), (1, "mine"), (2, "mine"),
     ]  # fmt: skip
-    theirs, mine = branches.ledger.entries()[-1], branches.ledger.entries()[2]
+    theirs, mine = branches.ledger.entries()[3], branches.ledger.entries()[5]
     assert branches.ledger.head() == branches.ledger.sound().head == f"{theirs.sha256}+{mine.sha256}"
     (joined,) = branches.append("mine")
     assert (joined.index, joined.previous, joined.joins) == (4, theirs.sha256, (mine.sha256,))
@@ -175,7 +175,7 @@ def test_many_random_merges_keep_every_line_and_stay_sound(branches: Branches) -
         assert all(order[one] <= order[later.sha256] for one in behind)
 
 
-@pytest.mark.parametrize("spoil", ["cut out", "twice", "edited", "other joins", "other index"])
+@pytest.mark.parametrize("spoil", ["cut out", "edited", "other joins", "other index"])
 def test_damage_of_a_merged_ledger_is_named_by_its_line(branches: Branches, spoil: str) -> None:
     two_branches(branches)
     branches.merge("other")
@@ -185,9 +185,6 @@ def test_damage_of_a_merged_ledger_is_named_by_its_line(branches: Branches, spoi
     if spoil == "cut out":
         del rows[3]
         line, said = 4, "is missing"
-    elif spoil == "twice":
-        rows.insert(2, rows[1])
-        line, said = 3, "a second time"
     elif spoil == "edited":
         rows[3] = rows[3].replace(b"registered", b"finished")
         line, said = 4, "was edited"
@@ -205,6 +202,18 @@ def test_damage_of_a_merged_ledger_is_named_by_its_line(branches: Branches, spoi
         with pytest.raises(LedgerError, match=f"line {line}: "):
             ledger.append("started", study="mine", registration=HASH, body={}, at="2026-03-01T00:00:00+00:00")
     assert branches.ledger.path.read_bytes() == b"".join(rows)
+
+
+def test_a_line_that_git_left_twice_is_read_once(branches: Branches) -> None:
+    two_branches(branches)
+    branches.merge("other")
+    entries = branches.ledger.entries()
+    rows = branches.ledger.path.read_bytes().splitlines(keepends=True)
+    branches.ledger.path.write_bytes(b"".join([*rows[:3], rows[1], *rows[3:], rows[4]]))
+    assert branches.ledger.faults() == []
+    assert branches.ledger.entries() == branches.ledger.sound().entries == entries
+    (joined,) = branches.append("mine")
+    assert Ledger(branches.ledger.path).entries() == (*entries, joined)
 
 
 def test_an_unfinished_line_of_a_merged_ledger_is_repaired(branches: Branches) -> None:
@@ -305,3 +314,29 @@ def test_a_slice_of_a_merged_ledger_holds(branches: Branches, tmp_path: Path) ->
     assert part.faults() == []
     assert part.head() == branches.ledger.head()
     assert [entry.study for entry in part.entries()] == ["mine", "mine"]
+
+
+def test_entries_are_in_time_order_whichever_side_is_first_in_the_file(branches: Branches) -> None:
+    branches.append("first", "registered", "decided")
+    branches.commit()
+    branches.on("other")
+    branches.append("first", "reported")
+    branches.commit()
+    branches.on("main")
+    branches.append("first", "reported")
+    branches.commit()
+    branches.merge("other")
+    times = [entry.at for entry in branches.ledger.entries()]
+    assert times == sorted(times)
+    assert branches.ledger.continued_twice() == {}
+
+
+def test_a_time_that_is_none_stops_no_reading(branches: Branches) -> None:
+    two_branches(branches)
+    branches.merge("other")
+    entries = [
+        entry.model_copy(update={"at": at})
+        for entry, at in zip(branches.ledger.entries()[:2], ("x", "2026-01-01"), strict=True)
+    ]
+    entries += branches.ledger.entries()[2:]
+    assert len(places(entries)) == len(entries)

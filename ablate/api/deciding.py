@@ -156,7 +156,8 @@ def report(
 
 
 def results(study: StudySource, *, root: str | Path | None = None) -> Decided:
-    """The last decision as it was taken, with its evidence: `decide` without judging, writing or logging anything.
+    """The last decision, with its evidence: `decide` without writing or logging anything. Where the runs are here it is
+    judged again, and what is shown is what was judged.
 
     `study` may be a bundle too, which is checked as a stranger would, and so judged again. Raises `EvidenceError` where
     nothing was decided, where verdict.json or the evidence is not what was decided, and where an early look that was
@@ -174,7 +175,6 @@ def results(study: StudySource, *, root: str | Path | None = None) -> Decided:
 
 def _as_decided(context: StudyContext) -> Decided:
     from ablate.judge.interim import view
-    from ablate.judge.verdict import Decision
     from ablate.records.gather import gather
     from ablate.verification.rejudge import judged_here
     from prereg.registry.ledger import Ledger
@@ -198,10 +198,17 @@ def _as_decided(context: StudyContext) -> Decided:
     if wrong:
         raise EvidenceError(wrong, required="the last decision as it was taken", fix=f"ablate decide {context.path}")
     # Shown is what is judged here; of records that are gone, what the ledger's hash vouches for.
-    decision = judged_here(context.root, registration, gathered, entry) if here else Decision.model_validate_json(data)
+    decision = judged_here(context.root, registration, gathered, entry) if here else _titled(data, registration)
     before = decisions_before(mine, registration.lineage, entry.sha256)
     shown = report_context(registration, entry, decision, evidence, published_beside(context)) if here else None
     return Decided(decision, registration, ledger.head(), path, earlier=before, context=shown)
+
+
+def _titled(data: bytes, registration: Registration) -> Decision:
+    """The decision in a file whose records are gone, under the registered title: a file may say anything."""
+    from ablate.judge.verdict import Decision
+
+    return Decision.model_validate_json(data).model_copy(update={"title": registration.worded.title})
 
 
 def _last_decision(context: StudyContext, registration: Registration, mine: Sequence[Entry]) -> Entry:
@@ -278,7 +285,6 @@ def _keep(
 
     Raises `EvidenceError` where verdict.json or a page is not what was written.
     """
-    from ablate.judge.verdict import Decision
     from ablate.reporting.withdrawn import known_pages, notice_of, put_on, taken_off
     from prereg.registry.ledger import Ledger
 
@@ -343,7 +349,7 @@ def _keep(
     if not reported or not body.items() <= reported[-1].body.items():
         ledger.append("reported", study=context.study.study, registration=decision.registration, body=body, at=at)
     markdown, html = (folder / page if page in there else None for page in ("report.md", "report.html"))
-    decision_read = Decision.model_validate_json(verdict.read_bytes())
+    decision_read = _titled(verdict.read_bytes(), registration)
     return Decided(decision_read, registration, ledger.head(), verdict, markdown, html, absent=absent)
 
 

@@ -103,7 +103,8 @@ class Ledger:
         reading = self._read()
         entries, torso = reading.entries, len(reading.tail)
         assert reading.n_lines is not None
-        n_sound = reading.faults[0][0] - 1 if reading.faults else reading.n_lines
+        # A merge may have left a line twice: without faults, every entry is sound whatever the number of lines.
+        n_sound = reading.faults[0][0] - 1 if reading.faults else len(entries)
         if not reading.faults:
             with suppress(LedgerError):  # `faults` names a last line that is whole and damaged
                 whole = self._whole_tail(reading)
@@ -116,7 +117,7 @@ class Ledger:
         return Sound(
             entries=entries[:n_sound],
             faults=tuple(self.faults()),
-            n_beyond=max(0, reading.n_lines - n_sound),
+            n_beyond=max(0, reading.n_lines - n_sound) if reading.faults else 0,
             torso_bytes=torso,
             head=head,
         )

@@ -10,7 +10,7 @@ from collections import defaultdict
 from dataclasses import replace
 
 from prereg.registry.ledger_entry import FIRST, Entry, Reading, Withheld, parsed, read_lines
-from prereg.registry.ledger_graph import Descent, heads, is_merged
+from prereg.registry.ledger_graph import Descent, heads, is_merged, places
 
 
 def read_file(data: bytes, *, sliced: bool = False) -> Reading:
@@ -35,18 +35,23 @@ _sound = b"", _NOTHING
 
 
 def _read_merged(data: bytes, *, sliced: bool) -> Reading | None:
-    """A file that holds the lines of several branches; none where it does not. Its entries are in an order in which
-    each comes after those that it names; where something is wrong, in the order of the lines."""
+    """A file that holds the lines of several branches; none where it does not. Its entries are in the order
+    of `places`; where something is wrong, in that of the lines."""
     n_bytes = data.rfind(b"\n") + 1
     lines = [parsed(line, sliced=sliced) for line in data[:n_bytes].split(b"\n")[:-1]]
-    found = [(number, one) for number, (one, _) in enumerate(lines, start=1) if one is not None]
+    # Where two people have merged each other's branches, git may leave a line twice: the same bytes say nothing new.
+    first: dict[str, tuple[int, Entry | Withheld]] = {}
+    for number, (one, _) in enumerate(lines, start=1):
+        if one is not None:
+            first.setdefault(one.sha256, (number, one))
+    found = list(first.values())
     if not is_merged(one for _, one in found):
         return None
     faults = [(number, fault) for number, (_, fault) in enumerate(lines, start=1) if fault]
     n_unreadable = len(faults)  # each may be an entry that others name
     order: list[Entry | Withheld] = []
     waiting: dict[str, list[tuple[int, Entry | Withheld]]] = defaultdict(list)
-    descent, indices, seen = Descent(), {FIRST: -1}, set[str]()
+    descent, indices = Descent(), {FIRST: -1}
 
     def place(number: int, entry: Entry | Withheld) -> None:
         """Take in an entry once all that it names are there, and then those that waited for it."""
@@ -66,12 +71,8 @@ def _read_merged(data: bytes, *, sliced: bool) -> Reading | None:
             following += reversed(waiting.pop(entry.sha256, []))
 
     for number, entry in found:
-        if entry.sha256 in seen:
-            faults.append((number, "stands there a second time"))
-            continue
-        seen.add(entry.sha256)
         place(number, entry)
-    for lacking in [sha256 for sha256 in waiting if sha256 not in seen]:
+    for lacking in [sha256 for sha256 in waiting if sha256 not in first]:
         if n_unreadable:
             n_unreadable -= 1
         else:
@@ -81,10 +82,14 @@ def _read_merged(data: bytes, *, sliced: bool) -> Reading | None:
     if waiting and not faults:  # entries that name each other in a circle, which no hash allows
         faults.append((len(lines), "names entries that name it"))
     faults.sort()
-    shown = [one for _, one in found] if faults else order
+    shown = [one for one, _ in lines if one is not None] if faults else order
+    entries = tuple(one for one in shown if isinstance(one, Entry))
+    if not faults:  # the same on both sides of a merge, and in time within a study
+        at = places(entries)
+        entries = tuple(sorted(entries, key=lambda entry: at[entry.sha256]))
     last = heads(order)
     return Reading(
-        tuple(one for one in shown if isinstance(one, Entry)),
+        entries,
         tuple(one for one in shown if isinstance(one, Withheld)),
         tuple(faults),
         n_bytes,

@@ -11,7 +11,7 @@ import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from prereg.registry.ledger_entry import Entry, Event, Withheld
 
@@ -95,7 +95,7 @@ def places(entries: Sequence[Entry]) -> dict[str, int]:
             if sha256 in here:
                 following[sha256].append(entry)
                 waits_for[entry.sha256] += 1
-    free = [(datetime.fromisoformat(one.at), one.sha256) for one in entries if not waits_for[one.sha256]]
+    free = [(_time(one), one.sha256) for one in entries if not waits_for[one.sha256]]
     heapq.heapify(free)
     found: dict[str, int] = {}
     while free:
@@ -104,8 +104,17 @@ def places(entries: Sequence[Entry]) -> dict[str, int]:
         for entry in following[sha256]:
             waits_for[entry.sha256] -= 1
             if not waits_for[entry.sha256]:
-                heapq.heappush(free, (datetime.fromisoformat(entry.at), entry.sha256))
+                heapq.heappush(free, (_time(entry), entry.sha256))
     return found
+
+
+def _time(entry: Entry) -> datetime:
+    """The time of an entry; one that anybody wrote by hand may have none, and comes first."""
+    try:
+        at = datetime.fromisoformat(entry.at)
+    except ValueError:
+        return datetime.min.replace(tzinfo=UTC)
+    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
 
 
 def continued_twice(entries: Sequence[Entry]) -> dict[str, str]:
