@@ -380,7 +380,7 @@ class Scheduler:
             self.spawn()
 
     def _end_leftovers(self, worker: WorkerProcess) -> None:
-        """What a dead worker's trainers still do; those during which other runs' folders were written in have failed."""
+        """End what trainers of a dead worker still do. Those that wrote in other runs' folders have failed."""
         for spec in worker.open.values():
             self.tally.running.pop(spec.run_id, None)
             end_leftover(self.folder(spec).path)
