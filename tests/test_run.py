@@ -261,7 +261,7 @@ def test_sealed_runs_of_a_ledger_that_started_none_are_not_taken_in(copied: Hous
     ledger = copied.path / "studies" / "ledger.jsonl"
     ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])  # registered here, trained who knows where
     before = copied.snapshot()
-    with pytest.raises(RunError, match=r"6 runs lie sealed on disk.* and the ledger started none"):
+    with pytest.raises(RunError, match=r"6 runs lie sealed on disk.* and the ledger has no start from which"):
         api.run(copied.study, watcher=QUIET)
     assert copied.snapshot() == before
 

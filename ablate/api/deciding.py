@@ -260,9 +260,18 @@ def _judge(context: StudyContext, registration: Registration) -> tuple[Decision,
     from ablate.judge.interim import view
     from ablate.records.gather import gather
 
-    evidence = gather(context.root, registration)
+    evidence = replace(gather(context.root, registration), altered=_altered(context, registration))
     decision = decide(registration, evidence, partial(run_own_checks, registration, folder=context.path.parent))
     return decision, view(registration, evidence).evidence
+
+
+def _altered(context: StudyContext, registration: Registration) -> tuple[str, ...]:
+    """The registered files of a user's own trainer that are not what they were: `verify` says the same of them."""
+    from prereg.study.command import differing_files, script_faults
+
+    changed, _ = differing_files(context.root.path, registration.data_files)  # data that are elsewhere are no fault
+    data = (f"{path}: its bytes differ from those of the registered data" for path in changed)
+    return (*script_faults(registration.scripts or (), context.root.path), *data)
 
 
 def _present(context: StudyContext, decision: Entry, mine: list[Entry]) -> list[bool]:

@@ -50,6 +50,9 @@ class Evidence:
     """Cells whose run.json claims an end that its seals or the ledger do not bear out."""
     items: pd.DataFrame | None = None
     """One row an item, arm, seed and metric (`ITEM_COLUMNS`), where items were scored; none where no run has any."""
+    altered: tuple[str, ...] = ()
+    """Registered files of a user's own trainer that are other bytes on this disk now, or are gone, a sentence each;
+    found where a study is decided, and not where its records are all there is."""
     withheld: bool = False
     """Whether both tables were left unread because planned runs are missing: reading them would be an early look."""
 

@@ -29,12 +29,14 @@ from ablate.training.device import CPU
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.disk import NO_LOCKS, flock
 from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import SEALS
 from prereg.registry.looks import Look
 from prereg.registry.paths import Root
-from prereg.registry.plan import plan, planned_runs
+from prereg.registry.plan import cell_of, plan, planned_runs
 from prereg.registry.registration import Registration
 from prereg.study.command import code_sha256
 from prereg.study.spec import Study
+from prereg.text import counted
 
 
 @dataclass(frozen=True)
@@ -174,7 +176,15 @@ def _run(
 def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal]) -> list[Spec]:
     """The runs left to do. Sealed ones are counted, and sealed in the ledger where a crash prevented it."""
     unknown = [spec for spec in specs if _unknown(scheduler.folder(spec), spec, known)]
-    _require_started_here(scheduler.ledger, scheduler.registration, unknown)
+    if foreign := foreign_seals(scheduler, unknown):
+        first = foreign[0]
+        raise RunError(
+            f"{counted(len(foreign), 'run')} {'lies' if len(foreign) == 1 else 'lie'} sealed on disk, the first "
+            f"{first.variant} seed {first.seed}, and the ledger has no start from which "
+            f"{'it' if len(foreign) == 1 else 'they'} can have come",
+            required="runs that were started here, or imported on record",
+            fix='move them elsewhere, then: ablate import STUDY FOLDER --note "where they come from"',
+        )
     for spec in unknown:
         _require_of(spec, scheduler.folder(spec))
     waiting: list[Spec] = []
@@ -228,17 +238,24 @@ def _unknown(folder: RunFolder, spec: Spec, known: Collection[Seal]) -> bool:
     return record is not None and (*spec.cell, record.metrics_sha256) not in known
 
 
-def _require_started_here(ledger: Ledger, registration: Registration, unknown: list[Spec]) -> None:
-    """A crash leaves sealed runs without an entry only after the ledger said that runs were started."""
-    mine = [entry for entry in ledger.entries() if entry.registration in registration.lineage]
-    if unknown and not any(entry.event == "started" for entry in mine):
-        first = unknown[0]
-        raise RunError(
-            f"{len(unknown)} runs lie sealed on disk, the first {first.variant} seed {first.seed}, "
-            "and the ledger started none",
-            required="runs that were started here, or imported on record",
-            fix='move them elsewhere, then: ablate import STUDY FOLDER --note "where they come from"',
-        )
+def foreign_seals(scheduler: Scheduler, unknown: Sequence[Spec]) -> list[Spec]:
+    """The sealed runs without an entry that no crash can have left: the last that the ledger says of such a run is the
+    start that its record counts."""
+    last = {
+        cell_of(entry): entry
+        for entry in scheduler.ledger.entries()
+        if entry.registration in scheduler.registration.lineage and entry.event in ("started", "failed", *SEALS)
+    }
+    found = []
+    for spec in unknown:
+        record, entry = scheduler.folder(spec).read_record(), last.get(spec.cell)
+        assert record is not None, spec.run_id
+        started = entry is not None and entry.event == "started" and entry.body.get("attempt") == record.attempts
+        # Another part may have sealed it since the ledger was read.
+        sealed = entry is not None and entry.body.get("metrics_sha256") == record.metrics_sha256
+        if not started and not sealed:
+            found.append(spec)
+    return found
 
 
 def _require_of(spec: Spec, folder: RunFolder) -> None:

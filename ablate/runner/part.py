@@ -12,6 +12,7 @@ from ablate.runner.claims import Claims
 from ablate.runner.external.child import end_leftover
 from ablate.runner.external.failures import kind_of
 from ablate.runner.messages import Message
+from ablate.runner.neighbours import Neighbours
 from ablate.runner.processes import Job, Spec, WorkerProcess
 from ablate.runner.scheduler import Scheduler
 
@@ -31,6 +32,10 @@ class PartScheduler(Scheduler):
     def stated(self) -> dict[str, JsonValue]:
         """Which part it is."""
         return {"part": self.claims.part}
+
+    def _neighbours(self) -> Neighbours | None:
+        """Other parts write in the folders of their runs at any time."""
+        return None
 
     @property
     def log_stem(self) -> str:

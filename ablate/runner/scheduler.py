@@ -11,7 +11,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -27,6 +27,7 @@ from ablate.runner.external.child import end_leftover
 from ablate.runner.external.failures import kind_of, left_values
 from ablate.runner.layout import Machine
 from ablate.runner.messages import Message
+from ablate.runner.neighbours import Neighbours
 from ablate.runner.processes import Job, Spec, WorkerProcess, interrupts_heard, start_worker
 from ablate.runner.progress import Tally, Watcher
 from ablate.training.device import CPU
@@ -36,7 +37,7 @@ from prereg.registry.disk import sweep
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
 from prereg.registry.paths import Root
-from prereg.registry.plan import RunSpec, recipe_sha256
+from prereg.registry.plan import RunSpec, plan, recipe_sha256
 from prereg.registry.registration import Registration, folder_of_study
 from prereg.study.analysis import breaches
 
@@ -72,6 +73,7 @@ class Scheduler:
     spawned: int = 0
     interrupts: int = 0
     stopped: bool = False
+    neighbours: Neighbours | None = None
     early_deaths: int = 0
     """Workers in a row that died before their first order."""
 
@@ -164,6 +166,12 @@ class Scheduler:
         """The next job, or rest."""
         worker.job, worker.open = None, {}
         job = None if worker.stopping else self.next_job()
+        while job is not None and (foreign := [spec for spec in job.specs if self._holds_a_seal(spec)]):
+            # It waited for this run when the call began, and nothing but the run itself may seal its record.
+            for spec in foreign:
+                error = "its folder holds a sealed record, and it had not been started; remove it, and run again"
+                self.end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
+            job = self.next_job()
         worker.idle = job is None and bool(self.pending) and not worker.stopping
         if worker.idle:
             return  # others are at work on what is left, and may be lost
@@ -186,6 +194,10 @@ class Scheduler:
                 "study_folder": str(self.study_folder),
             }
         )
+
+    def _holds_a_seal(self, spec: Spec) -> bool:
+        record = self.folder(spec).readable_record()
+        return record is not None and record.status in ("done", "diverged")
 
     def next_job(self) -> Job | None:
         """The next job; none where there is none for this process."""
@@ -230,17 +242,32 @@ class Scheduler:
         elif message.event == "progress" and message.run_id:
             self.tally.hear(message.run_id, message)
         elif message.event == "stopped" and worker.stopping:
-            self.tally.running.pop(str(message.run_id), None)
-            worker.open.pop(str(message.run_id), None)
+            self._stopped(worker, message)
         elif message.event == "ended" and message.run_id in worker.open:
-            spec = worker.open.pop(message.run_id)
-            if message.status == "failed":
-                self.end(spec, message)  # first: it may be the last
-            worker.stopping |= message.leaves
-            if not worker.open:
-                self.assign(worker)  # before a seal goes to the disk
-            if message.status != "failed":
-                self.end(spec, message)
+            self._ended(worker, message, worker.open[message.run_id])
+
+    def _stopped(self, worker: WorkerProcess, message: Message) -> None:
+        self.tally.running.pop(str(message.run_id), None)
+        if (spec := worker.open.get(str(message.run_id))) is None:
+            return
+        changed = self._written_elsewhere([spec])
+        del worker.open[spec.run_id]
+        self._settle(spec)
+        if changed:
+            self.end(spec, self._trespassed(spec, message, changed), changed=changed)
+
+    def _ended(self, worker: WorkerProcess, message: Message, spec: Spec) -> None:
+        changed = self._written_elsewhere([spec])
+        del worker.open[spec.run_id]
+        if changed:
+            message = self._trespassed(spec, message, changed)
+        if message.status == "failed":
+            self.end(spec, message, changed=changed)  # first: it may be the last
+        worker.stopping |= message.leaves
+        if not worker.open:
+            self.assign(worker)  # before a seal goes to the disk
+        if message.status != "failed":
+            self.end(spec, message)
 
     def log_start(self, spec: Spec, begun: Message) -> None:
         """One start of a run, before its first step: what the folder says of it can be removed, and this cannot."""
@@ -253,8 +280,39 @@ class Scheduler:
         # Every run would wait for the disk. A start that a loss of power takes was one of a run that it ended, too.
         self.log("started", {**body, **self.stated, "made_with": begun.made_with}, durable=False)
 
-    def end(self, spec: Spec, message: Message, *, recovered: bool = False) -> None:
-        """A run has ended: its seal, or its failure, goes into the ledger."""
+    def _neighbours(self) -> Neighbours | None:
+        """The folders of all runs, where a user's own trainer makes them and no other process does."""
+        if self.registration.study.trainer != "command":
+            return None
+        return Neighbours({spec.cell: self.folder(spec).path for spec in plan(self.registration)})
+
+    def _written_elsewhere(self, ended: Iterable[Spec]) -> list[str]:
+        """What was written in folders of runs that were not at work, while these were."""
+        if self.neighbours is None:
+            return []
+        working = [spec.cell for worker in self.workers.values() for spec in worker.open.values()]
+        changed = self.neighbours.changed({*working, *(spec.cell for spec in ended)})
+        for cell in {(arm, int(seed)) for arm, seed, *_ in (name.split("/") for name in changed)}:
+            self.neighbours.settle(cell)  # said once
+        return changed
+
+    def _settle(self, spec: Spec) -> None:
+        """Nobody makes this run now: its folder is to stay as it is."""
+        if self.neighbours is not None:
+            self.neighbours.settle(spec.cell)
+
+    def _trespassed(self, spec: Spec, message: Message, changed: Sequence[str]) -> Message:
+        """A run that wrote in the folder of another has failed, however it ended."""
+        more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
+        error = f"while it was made, files were written in the folders of other runs: {', '.join(changed[:3])}{more}"
+        if message.error:
+            error = f"{message.error}; {error}"
+        self.folder(spec).fail(error, self.now())
+        return message.model_copy(update={"event": "ended", "status": "failed", "error": error})
+
+    def end(self, spec: Spec, message: Message, *, recovered: bool = False, changed: Sequence[str] = ()) -> None:
+        """A run has ended: its seal, or its failure, goes into the ledger. `changed` are files that were written in the
+        folders of other runs meanwhile."""
         self.tally.running.pop(spec.run_id, None)
         self.tally.steps_done += spec.steps or message.step
         if message.status == "failed":
@@ -263,7 +321,9 @@ class Scheduler:
             if (said := self.folder(spec).path / "stderr.txt").is_file():
                 self.stderr.append(str(said.relative_to(self.root.path)))
             error, left = message.error or "unknown", left_values(spec, self.folder(spec))
-            self.log("failed", {"variant": spec.variant, "seed": spec.seed, "error": error, "left_values": left})
+            body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "error": error}
+            body |= {"left_values": left} | ({"wrote_in": list(changed)} if changed else {})
+            self.log("failed", body)
             self.give_up_or_go_on(spec, error)
             if message.disk_full and not self.disk_full:
                 self.disk_full = True
@@ -271,6 +331,7 @@ class Scheduler:
                 self.watcher.note("the disk is full: nothing more is started")
         else:
             self.seal_in_ledger(spec, recovered=recovered)
+        self._settle(spec)
         self.watcher.ended(spec.run_id, message)
 
     def give_up_or_go_on(self, spec: Spec, error: str) -> None:
@@ -296,9 +357,7 @@ class Scheduler:
         if worker.job is None and not worker.stopping and not worker.idle:
             self._count_early_death(worker)
         blamed = self._end_overdue(worker, silent_s)
-        for spec in worker.open.values():
-            self.tally.running.pop(spec.run_id, None)
-            end_leftover(self.folder(spec).path)
+        self._end_leftovers(worker)
         unfinished = []
         for spec in () if worker.stopping else worker.open.values():
             record = self.folder(spec).read_record() if self.folder(spec).is_sealed() else None
@@ -320,6 +379,18 @@ class Scheduler:
                 self._retry(job, worker.process.returncode)
         if self.pending:
             self.spawn()
+
+    def _end_leftovers(self, worker: WorkerProcess) -> None:
+        """End what trainers of a dead worker still do. Those that wrote in other runs' folders have failed."""
+        for spec in worker.open.values():
+            self.tally.running.pop(spec.run_id, None)
+            end_leftover(self.folder(spec).path)
+            self._settle(spec)
+        changed = self._written_elsewhere(worker.open.values())
+        for spec in list(worker.open.values()) if changed else ():
+            del worker.open[spec.run_id]
+            died = Message(event="ended", run_id=spec.run_id, error="its worker died")
+            self.end(spec, self._trespassed(spec, died, changed), changed=changed)
 
     def _count_early_death(self, worker: WorkerProcess) -> None:
         """A worker died before its first order. Another may live, but not without end."""
@@ -364,6 +435,7 @@ class Scheduler:
 
     def serve(self, slots: int) -> bool:
         """Until nothing is left to do. True when the user interrupted."""
+        self.neighbours = self._neighbours()
         for _ in range(min(slots, len(self.pending))):
             self.spawn()
         try:

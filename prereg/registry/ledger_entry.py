@@ -99,7 +99,12 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
     ),
     "failed": (
         "a run ended in an error",
-        _RUN | {"error": "its last line", "left_values": "whether it left a value of a claimed metric"},
+        _RUN
+        | {
+            "error": "its last line",
+            "left_values": "whether it left a value of a claimed metric",
+            "wrote_in": "ARM/SEED/FILE of other runs that were written in while it was made",
+        },
     ),
     "finished": ("every planned run is sealed", {"runs": "how many"}),
     "imported": (

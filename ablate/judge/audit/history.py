@@ -222,6 +222,24 @@ def retried_runs(context: AuditContext) -> list[Cell]:
 
 
 @check(
+    "every run wrote in its own folder only",
+    "inadmissible",
+    looks_at="`failed` entries of runs during which files in the folders of other runs were written",
+    why="a trainer that writes the records of other runs can choose their outcomes",
+    required="no file of a run written while it was not being made",
+    only_failed=True,
+)
+def _wrote_elsewhere(context: AuditContext) -> Found:
+    faults = []
+    for entry in context.of("failed"):
+        files = entry.body.get("wrote_in")
+        if isinstance(files, list) and files:
+            more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+            faults.append(f"{named(cell_of(entry))} wrote {', '.join(map(str, files[:3]))}{more}")
+    return faults
+
+
+@check(
     "no sealed run was trained again",
     "inadmissible",
     "note",

@@ -51,6 +51,18 @@ def _intact(context: AuditContext) -> Found:
     return [*evidence.ledger_faults, *evidence.history_faults, *chain_faults(evidence.ledger)]
 
 
+@check(
+    "the registered code and data are as they were registered",
+    "inadmissible",
+    looks_at="the bytes of every pinned file of a user's own trainer on this disk, where the study is decided",
+    why="a reader can no longer see what made the runs; with the file restored the verdict is what it was",
+    required="the registered bytes: restore each file, for instance git checkout -- FILE",
+    only_failed=True,
+)
+def _as_registered(context: AuditContext) -> Found:
+    return [*context.evidence.altered]
+
+
 def _late_amendments(context: AuditContext, evidence: str, severity: Severity) -> Result:
     """The severity given is that of the check when it holds. A late amendment forbids a verdict only if it changed what
     the verdict is made of; otherwise what it touched is exploratory (`ablate.judge.audit.sensitivity`)."""

@@ -1,0 +1,155 @@
+"""Claims about trainers that write in the folders of other runs than their own: real workers, real records."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from own_trainer import AT, OwnHouse
+
+from ablate import api as verbs
+from ablate.judge.verdict import Check
+from ablate.runner.neighbours import Neighbours
+from ablate.runner.options import RunOptions
+from ablate.runner.progress import PlainWatcher
+from prereg.errors import RunError
+from prereg.registry.ledger import Ledger
+
+OWN_FOLDER = "every run wrote in its own folder only"
+
+SCRIPT = """
+import json, os, shutil, signal
+from pathlib import Path
+config = json.load(open(os.environ["ABLATE_CONFIG"]))
+seed, lr, run = int(os.environ["ABLATE_SEED"]), config["lr"], Path(os.environ["ABLATE_RUN_DIR"]).parent
+with open("metrics.jsonl", "w") as out:
+    for step in range(1, 5):
+        print(json.dumps({"step": step, "metric": "train/loss", "value": 3.0 - lr * step / 100}), file=out)
+    print(json.dumps({"step": 4, "metric": "val/loss", "value": 2.0 - lr + seed * lr / 1000}), file=out)
+todo = Path(os.environ["ABLATE_ROOT"]) / "todo.json"
+todo = json.loads(todo.read_text()) if todo.exists() else {}
+if todo.get("run") == f"{os.environ['ABLATE_VARIANT']}/{seed}":
+    for cell in todo["into"]:
+        target = run.parent.parent / cell
+        shutil.copytree(Path(todo["from"]) / cell, target, dirs_exist_ok=True)
+    if todo.get("kill"):
+        os.kill(os.getppid(), signal.SIGKILL)
+"""
+
+
+class Forging:
+    """A house whose trainer writes the records of another house's runs in the folders of its own study's runs."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / "house"
+        self.house = OwnHouse(self.path)
+        self.house.script(SCRIPT)
+        self.registration = self.house.register(seeds=[1, 2])
+        self.study = self.path / "studies" / "own.yaml"
+        # The same registration elsewhere: records that nothing in them tells from those of this one.
+        self.other = path / "other"
+        shutil.copytree(self.path, self.other)
+        verbs.run(self.other / "studies" / "own.yaml", RunOptions(slots=1), watcher=PlainWatcher(StringIO()))
+
+    @property
+    def made_elsewhere(self) -> Path:
+        (found,) = self.other.glob("data/runs/own/*/fast")
+        return found.parent
+
+    def forge(self, run: str, *into: str, kill: bool = False) -> None:
+        todo = {"run": run, "into": into, "from": str(self.made_elsewhere), "kill": kill}
+        (self.path / "todo.json").write_text(json.dumps(todo))
+
+    def run(self, slots: int = 1) -> None:
+        verbs.run(self.study, RunOptions(slots=slots), watcher=PlainWatcher(StringIO()))
+
+    def entries(self, event: str) -> list[dict[str, object]]:
+        ledger = Ledger(self.path / "studies" / "ledger.jsonl")
+        return [dict(entry.body) for entry in ledger.entries() if entry.event == event and "variant" in entry.body]
+
+    def failed(self) -> dict[str, Check]:
+        return {check.name: check for check in verbs.decide(self.study).decision.checks if not check.passed}
+
+
+@pytest.fixture
+def forging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Forging:
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+    return Forging(tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kill", [False, True])
+def test_a_trainer_that_seals_the_runs_of_others_fails_and_gives_no_verdict(forging: Forging, kill: bool) -> None:
+    forging.forge("fast/1", "slow/2", "fast/2", kill=kill)
+    forging.run()
+    first = next(body for body in forging.entries("failed") if body["variant"] == "fast" and body["seed"] == 1)
+    assert "files were written in the folders of other runs: " in str(first["error"])
+    assert {"slow/2/run.json", "slow/2/metrics.parquet", "fast/2/run.json"} <= set(first["wrote_in"])  # type: ignore[call-overload]
+    assert [(body["variant"], body["seed"]) for body in forging.entries("sealed")] == [("slow", 1)]
+    (forging.path / "todo.json").unlink()
+    with pytest.raises(RunError, match="2 runs lie sealed on disk, the first slow seed 2, and the ledger has no start"):
+        forging.run()
+    for cell in ("slow/2", "fast/2"):
+        shutil.rmtree(next(forging.path.glob(f"data/runs/own/*/{cell}")))
+    forging.run()
+    assert len(forging.entries("sealed")) == 4
+    check = forging.failed()[OWN_FOLDER]
+    assert check.severity == "inadmissible" and check.found.startswith("1: fast seed 1 wrote ")
+    assert verbs.decide(forging.study).decision.status == "inadmissible"
+
+
+@pytest.mark.slow
+def test_a_sealed_run_that_is_overwritten_is_the_fault_of_the_run_at_work(forging: Forging) -> None:
+    forging.forge("fast/2", "slow/1")
+    forging.run()
+    (failed,) = forging.entries("failed")
+    assert (failed["variant"], failed["seed"]) == ("fast", 2) and "slow/1/run.json" in failed["wrote_in"]  # type: ignore[operator]
+
+
+@pytest.mark.slow
+def test_runs_side_by_side_and_runs_made_again_are_no_fault(forging: Forging) -> None:
+    forging.run(slots=2)
+    assert not forging.entries("failed")
+    shutil.rmtree(next(forging.path.glob("data/runs/own/*/slow/2")))
+    forging.run(slots=2)
+    assert not forging.entries("failed") and OWN_FOLDER not in forging.failed()
+
+
+def test_a_record_that_the_ledger_never_started_is_not_taken_in(forging: Forging) -> None:
+    place = forging.path / "data" / "runs" / "own" / forging.made_elsewhere.name
+    record = place / "fast" / "2"
+    shutil.copytree(forging.made_elsewhere / "fast" / "2", record)
+    with pytest.raises(RunError, match="1 run lies sealed on disk, the first fast seed 2"):
+        forging.run()
+    # Neither where other runs were started, nor where this one was, and ended otherwise.
+    ledger, sha256 = Ledger(forging.path / "studies" / "ledger.jsonl"), forging.registration.sha256
+    for event, variant, more in (
+        ("started", "slow", {"attempt": 1}),
+        ("started", "fast", {"attempt": 1}),
+        ("failed", "fast", {"error": "x", "left_values": False}),
+    ):
+        body = {"variant": variant, "seed": 2, **more}
+        ledger.append(event, study="own", registration=sha256, body=body, at=AT)  # type: ignore[arg-type]
+    with pytest.raises(RunError, match="1 run lies sealed on disk, the first fast seed 2"):
+        forging.run()
+    assert not forging.entries("sealed")
+
+
+def test_what_is_added_or_changed_is_named_and_what_is_gone_or_at_work_is_not(tmp_path: Path) -> None:
+    folders = {("a", 1): tmp_path / "a" / "1", ("b", 1): tmp_path / "b" / "1", ("c", 1): tmp_path / "c" / "1"}
+    (folders["a", 1] / "work").mkdir(parents=True)
+    for name in ("run.json", "stdout.txt", "work/metrics.jsonl"):
+        (folders["a", 1] / name).write_text("x")
+    neighbours = Neighbours(folders)
+    assert neighbours.changed(set()) == []
+    (folders["a", 1] / "run.json").write_text("yy")
+    (folders["a", 1] / "stdout.txt").unlink()
+    (folders["a", 1] / "work" / "metrics.jsonl").write_text("yy")
+    folders["b", 1].mkdir(parents=True)
+    (folders["b", 1] / "run.json").write_text("x")
+    assert neighbours.changed({("b", 1)}) == ["a/1/run.json", "a/1/work/metrics.jsonl"]
+    neighbours.settle(("a", 1))
+    assert neighbours.changed(set()) == ["b/1/run.json"]
