@@ -92,7 +92,8 @@ def test_decide_report_and_design_take_values_of_any_size_and_show_them(unit: fl
     for text in (markdown.render(context), re.sub(r"<svg.*?</svg>", "", html.render(context), flags=re.DOTALL)):
         assert not re.search(r"0\.000000|[0-9](,[0-9]{3}){6}|(?<![0-9a-f])[0-9]{25}", text)
         exponent = str(int(np.floor(np.log10(abs(found.findings[0].estimate.difference)))))  # type: ignore[union-attr, arg-type]
-        shown = f"4.8e{exponent.replace('-', MINUS)}" if unit < 1 else "48,035,499,836.5" if unit < 1e15 else "4.80355e+"
+        large = "48,035,499,836.5" if unit < 1e15 else "4.80355e+"
+        shown = f"4.8e{exponent.replace('-', MINUS)}" if unit < 1 else large
         assert shown in text, exponent
 
 
