@@ -24,9 +24,19 @@ P_LEAST = 1e-4  # below this, digits of a p value describe the tails of a model 
 P_MARKS = (0.1, 0.05, 0.025, 0.01, 0.005, 0.001)
 
 
+MOST_FIXED = 13
+"""With more decimals, and from 1e15 on, a number is written with a power of ten."""
+
+
 def number(value: float, decimals: int) -> str:
-    """Fixed decimals, thousands grouped, a real minus sign, and never a negative zero."""
+    """Fixed decimals, thousands grouped, a real minus sign, and never a negative zero; `−5.0e−14` where the decimals
+    are those of a very small number, and `4.99679e+298` of a very large one, with six digits at most."""
     assert math.isfinite(value), value
+    if decimals > MOST_FIXED or abs(value) >= 1e15:
+        digits = decimals + math.floor(math.log10(abs(value))) if value else -1
+        if digits < 0:
+            return "0"
+        return f"{value:.{min(digits, 5 if abs(value) >= 1e15 else 15)}e}".replace("-", MINUS)
     text = f"{value:,.{decimals}f}"
     if text.startswith("-"):
         text = text[1:] if not any(digit in text for digit in "123456789") else MINUS + text[1:]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import House
 from evidence_factory import Change, make_evidence, small_study, with_amendments
 from harness_samples import items_document, items_house
 
+from ablate.judge.design.warnings import design_warnings
+from ablate.judge.stats.null_hypotheses import Nulls, judge_families
 from prereg.errors import SpecError, StudyError
 from prereg.registry.amendments import affected, amendments_of
 from prereg.registry.history import differing_fields
@@ -187,3 +190,31 @@ def test_one_of_a_lock_s_family_cannot_be_corrected_by_itself() -> None:
     plain["hypotheses"]["no_harm.end"]["family"] = None
     with pytest.raises(SpecError, match="'no_harm' has no claim about the task 'end'"):
         study_from_document(plain)
+
+
+def test_a_role_of_several_families_is_said_to_hold_their_sum() -> None:
+    """Two families of three tasks and a claim, one role, all nulls true: each is held and the role errs in about 3
+    alpha (.143 of independent claims), as the warning says."""
+    both = {"no_harm": LINE | {"role": "primary"}, "other": LINE | {"role": "primary", "smallest": 0.05}}
+    study = study_from_document(expanded(gain=GAIN, **both))
+    (found,) = [one for one in design_warnings(study) if one.kind == "families"]
+    assert "the primary role is 3 families, the rest of the role, no_harm and other, corrected apart" in found.found
+    assert "in at most 3 alpha, 0.15" in found.found and "gate" in found.fix
+    rng, draws, role = np.random.default_rng(0), 3_000, 0
+    by_family = dict.fromkeys(study.families, 0)
+    for _ in range(draws):
+        nulls = {name: Nulls(float(p), 1.0) for name, p in zip(study.hypotheses, rng.random(7), strict=True)}
+        wrong = {name for name, one in judge_families(study, nulls).items() if one.outcome == "supported"}
+        role += bool(wrong)
+        for family, names in study.families.items():
+            by_family[family] += bool(wrong & set(names))
+    assert role / draws == pytest.approx(0.143, abs=0.02)
+    assert all(wrong / draws < 0.05 + 3 * (0.05 * 0.95 / draws) ** 0.5 for wrong in by_family.values())
+
+
+def test_one_family_in_a_role_and_families_behind_a_gate_are_no_warning() -> None:
+    alone = study_from_document(expanded())
+    gated = study_from_document(
+        expanded(gain=GAIN, no_harm=LINE | {"role": "primary"}) | {"analysis": {"gate": {"order": ["gain", "no_harm"]}}}
+    )
+    assert not [one for study in (alone, gated) for one in design_warnings(study) if one.kind == "families"]

@@ -25,7 +25,7 @@ from math import inf, isfinite, sqrt
 import numpy as np
 
 from ablate.judge.interim import run_to_the_stop
-from ablate.judge.stats.paired_t import EQUAL, Floats
+from ablate.judge.stats.paired_t import EQUAL, Floats, exponent_of
 from ablate.judge.verdict import Finding
 from prereg.registry.looks import Look, looks_of
 from prereg.study.spec import Study
@@ -61,6 +61,7 @@ def describe(findings: Sequence[Finding], scale: float) -> tuple[Description, ..
         size = float(np.abs(differences).max(initial=0.0))
         if n < 2 or not isfinite(size) or np.ptp(differences) <= EQUAL * size:
             continue
+        differences = np.ldexp(differences, -exponent_of(differences))
         t = float(differences.mean() / (differences.std(ddof=1) / sqrt(n)))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

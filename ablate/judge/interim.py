@@ -28,7 +28,7 @@ from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
 from ablate.judge.audit.sensitivity import answer_rows, judge_rows_with_losses, settles
 from ablate.judge.findings import Values, arm_summaries, contrast
 from ablate.judge.readings import final_values
-from ablate.judge.stats.paired_t import TINY, Floats, Side
+from ablate.judge.stats.paired_t import TINY, Floats, Side, sd_of
 from ablate.judge.stats.sequential import e_from, repeated_ps
 from ablate.judge.stats.vectorized_judge import OUTCOME, Codes
 from ablate.judge.stats.vectorized_tests import Kept, Rows, RowsOfT
@@ -328,6 +328,6 @@ def _so_far(study: Study, name: str, values: Values) -> ClaimSoFar:
         arms=arm_summaries(claim, pairs.values, study.seeds),
         n=n,
         difference=difference,
-        sd=float(differences.std(ddof=1)) if differences.size > 1 else None,
+        sd=sd_of(differences) if differences.size > 1 else None,
         note=pairs.refused or "",
     )

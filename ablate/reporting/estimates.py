@@ -46,16 +46,24 @@ def with_unit(name: str, unit: str) -> str:
     return f"{name} ({unit})" if unit else name
 
 
-def decimals_of(spreads: Iterable[float | None]) -> int:
-    """`decimals_for` the smallest of some spreads; three where none is known."""
-    return decimals_for(min(filter(None, spreads), default=0.0))
+def decimals_of(spreads: Iterable[float | None], values: Iterable[float] = ()) -> int:
+    """`decimals_for` the smallest of some spreads, and the largest of the values shown; three where none is known."""
+    return decimals_for(min(filter(None, spreads), default=0.0), max(map(abs, values), default=math.inf))
 
 
-def decimals_for(spread: float) -> int:
-    """Decimals that give a spread (a half-width, a standard deviation) two significant digits, at most eight."""
+MOST_DECIMALS = 8
+"""Of numbers that are not all tiny: a spread may be rounding alone."""
+
+
+def decimals_for(spread: float, size: float = math.inf) -> int:
+    """Decimals that give a spread (a half-width, a standard deviation) two significant digits: at most eight, or
+    eight after the zeros of the largest number, of this size."""
     if not math.isfinite(spread) or spread <= 0:
-        return 3
-    return min(8, max(0, 1 - math.floor(math.log10(spread))))
+        return decimals_for(size, size) if 0 < size < 5e-4 else 3
+    most = MOST_DECIMALS
+    if 0 < size < math.inf:
+        most += max(0, -2 - math.floor(math.log10(size)))
+    return min(most, max(0, 1 - math.floor(math.log10(spread))))
 
 
 def p_cell(p: float | None, levels: Iterable[float] = ()) -> str:
@@ -165,24 +173,36 @@ def finding_decimals(finding: Finding) -> int:
         if bounds is not None and bounds.low is not None and bounds.high is not None
     ]
     narrow = [span for span in spans if span > 0]
-    wanted = decimals_for(min(narrow)) if narrow else 3
+    size = _size(finding)
+    wanted = decimals_for(min(narrow, default=0.0), size)
     if finding.percent is None:  # a round percentage is no round logarithm
         shown = compact(finding.smallest)
         margin = len(shown.partition(".")[2]) if "." in shown else 0
         wanted = max(wanted, margin + 1 if finding.smallest else 0)
     other = [] if finding.estimate is None else [finding.estimate.interval]
     other += [estimate.interval for estimate in finding.also]
-    deciding = apart(min(8, wanted), [shown_interval(finding)], finding.smallest)
+    most = max(MOST_DECIMALS, decimals_for(size, size)) if size > 0 else MOST_DECIMALS
+    deciding = apart(min(most, wanted), [shown_interval(finding)], finding.smallest)
     all_of_them = apart(deciding, [*other, *finding.beside], finding.smallest)
     # An interval that decides nothing may end next to zero, and is no reason to print every number in ten digits.
     return all_of_them if all_of_them <= deciding + 3 else deciding
+
+
+def _size(finding: Finding) -> float:
+    """The largest of the numbers that a finding shows on its own scale: differences, their ends, and the margin."""
+    found = finding.estimate
+    bounds = [shown_interval(finding), None if found is None else found.interval]
+    ends = [end for one in bounds if one is not None for end in (one.low, one.high) if end is not None]
+    centre = 0.0 if found is None or found.difference is None else found.difference
+    return max((abs(one) for one in (centre, *ends)), default=0.0)
 
 
 def apart(decimals: int, intervals: Iterable[Interval | None], smallest: float = 0.0) -> int:
     """At least so many decimals, and as many more as keep each end of the intervals on its side of zero and margin."""
     ends = [end for one in intervals if one is not None for end in (one.low, one.high) if end is not None]
     marks = (0.0, smallest, -smallest)
-    more = (more for more in range(decimals, 13) if not any(crosses(end, more, marks) for end in ends))
+    tried = range(decimals, max(13, decimals + 4))
+    more = (more for more in tried if not any(crosses(end, more, marks) for end in ends))
     return next(more, decimals)
 
 

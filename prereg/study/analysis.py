@@ -54,7 +54,8 @@ class Analysis(GrownModel):
     9,999). welch and permutation compare arm means without pairs; with them arms may have seeds of their own, and
     different numbers of them."""
     alpha: Alpha = 0.05
-    """Chance of any false finding of one kind within the hypotheses of one role; at most 0.1."""
+    """Chance of any false finding of one kind within the hypotheses of one role, or of one line
+    `per: task`, which is corrected apart; at most 0.1."""
     correct: Literal["holm", "max_t", "none"] = "holm"
     """Correction over the hypotheses of one role. max_t is for sign_flip and wilcoxon, whose sign-flips are joint."""
     also: tuple[Test, ...] = ()

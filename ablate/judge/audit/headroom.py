@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 
 from ablate.judge.audit.checks import AuditContext, Found, check
-from ablate.judge.stats.paired_t import EQUAL, Floats
+from ablate.judge.stats.paired_t import EQUAL, Floats, exponent_of
 from prereg.metrics.catalogue import METRICS, TASK_METRICS
 
 BOUNDS: Final[dict[str, tuple[float, float]]] = {"share": (0.0, 1.0)}
@@ -29,7 +29,9 @@ def no_room(metric: str, values: Floats) -> tuple[str, str] | None:
         return f"is the same for every seed ({values.flat[0]:.6g}, n = {values.size} runs)", ""
     declared = METRICS.get(metric) or TASK_METRICS.get(metric)
     unit = declared.unit if declared is not None else ("share" if metric.endswith("accuracy") else "")
-    spread, middle = float(values.std(axis=0, ddof=1).mean()), float(values.mean())
+    power = exponent_of(values)  # in a unit of their own, in which no square over- or underflows
+    in_unit = np.ldexp(values, -power)
+    spread, middle = (float(np.ldexp(one, power)) for one in (in_unit.std(axis=0, ddof=1).mean(), in_unit.mean()))
     for bound, word in zip(BOUNDS.get(unit, ()), ("floor", "ceiling"), strict=False):
         if abs(middle - bound) < ROOM_SD * spread:
             numbers = f"mean {middle:.4g}, SD {spread:.2g}, n = {values.size} runs, bound {bound:g}"

@@ -16,7 +16,7 @@ from scipy import stats
 
 from ablate.judge.audit.headroom import ROOM_SD, no_room
 from ablate.judge.readings import item_means
-from ablate.judge.stats.paired_t import Floats
+from ablate.judge.stats.paired_t import Floats, sd_of
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError, Where
 from prereg.frozen import FrozenModel, GrownModel
@@ -67,7 +67,7 @@ class Belief(GrownModel):
     @property
     def sd_of_rest(self) -> float:
         """SD of what arms of one seed do not share: the SD of a contrast is this times sqrt(sum of squared weights)."""
-        return sqrt(self.sd**2 * (1.0 - self.correlation))
+        return self.sd * sqrt(1.0 - self.correlation)
 
     @property
     def sd_shared(self) -> float:
@@ -228,7 +228,7 @@ def _of_one_arm(study: Study, group: Group, table: Floats, raw: Floats, pilot: s
     return Belief(
         metric=group[0],
         scale=group[1],
-        sd=float(table.std(ddof=1)),
+        sd=sd_of(table),
         correlation=0.0,
         source=f"pilot '{pilot}', {len(table)} seeds of one arm, correlation not known",
         level=float(table.mean()),

@@ -12,7 +12,7 @@ registered, with a witness, unless the user's reason for going on goes on record
 
 from __future__ import annotations
 
-from math import ceil, sqrt
+from math import ceil, hypot, sqrt
 from typing import TYPE_CHECKING
 
 from ablate.judge.design.assumptions import Beliefs
@@ -196,7 +196,7 @@ def standard_error(study: Study, name: str, beliefs: Beliefs, n: int) -> float |
     squares = sum(weight**2 for weight in weights.values())
     if not study.paired:
         return sd / sqrt(welch_df(weights, planned_sizes(study, n))[0])
-    return sqrt(sd**2 / n + belief.variance_of_items * squares / 2.0)
+    return hypot(sd / sqrt(n), sqrt(belief.variance_of_items * squares / 2.0))
 
 
 def require_possible(design: Design) -> None:

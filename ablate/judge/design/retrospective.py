@@ -26,6 +26,7 @@ from ablate.judge.design.characteristics import Design
 from ablate.judge.design.effects import KIND
 from ablate.judge.design.reach import HypothesisDesign, level_of
 from ablate.judge.stats import t_power
+from ablate.judge.stats.paired_t import sd_of
 from ablate.judge.verdict import Finding
 from prereg.frozen import FrozenModel
 from prereg.registry.registration import Registration
@@ -107,7 +108,7 @@ def _one(
     items = None if finding.estimate is None else finding.estimate.items
     if items is not None and items.estimand != "new_seeds":
         return None  # what new items add to the spread is not in these differences
-    sd = float(differences.std(ddof=1))
+    sd = sd_of(differences)
     if sd <= 0.0:
         return None
     # Looks select and stop in their own way: plan and outcome are set side by side, at the seeds that were planned.

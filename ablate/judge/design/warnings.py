@@ -40,7 +40,7 @@ tests/test_design_warnings.py compares them with reports/bench/error-rates.json.
 
 Power = tuple[float, str, int]
 """A power, how it was found, and seeds for .80: 0 where they are not known."""
-Kind = Literal["registration", "direction", "power", "resolution", "seeds", "correlation", "schedule"]
+Kind = Literal["registration", "direction", "power", "resolution", "seeds", "correlation", "schedule", "families"]
 
 
 @dataclass(frozen=True)
@@ -68,6 +68,7 @@ def design_warnings(
         *_resolutions(study, validation_tokens),
         *_correlations(study, path, design),
         *_schedules(study),
+        *_roles_apart(study),
     )
 
 
@@ -83,6 +84,28 @@ def _directions(study: Study) -> Iterator[DesignWarning]:
         found = f"'{verdict}' needs {name}: {claim}, and {study.claims[name].better} is better"
         fix = " ".join(turned.get(word, word) for word in claim.split())
         yield DesignWarning("direction", name, found, f"claim: {fix}, unless the worse value is meant")
+
+
+def _roles_apart(study: Study) -> Iterator[DesignWarning]:
+    """Families of one role that are corrected apart: each holds alpha, and the role only their sum."""
+    if study.analysis.correct == "none":
+        return
+    by_role: dict[str, list[str]] = {}
+    for label, names in study.corrected_together.items():
+        role: str = study.hypotheses[names[0]].role
+        if role != "exploratory":
+            by_role.setdefault(role, []).append(label)
+    for role, labels in by_role.items():
+        if len(labels) > 1:
+            k, alpha = len(labels), study.analysis.alpha
+            rest = ["the rest of the role" if label == role else label for label in labels]
+            found = (
+                f"the {role} role is {k} families, {listed(rest)}, corrected apart: each has any false 'supported' in "
+                f"at most alpha, {compact(alpha)}, and all together in at most {k} alpha, {compact(k * alpha)}; "
+                "likewise any false 'refuted'"
+            )
+            fix = "analysis: {gate: ...}, which holds one alpha over the support of all; or other roles, said so"
+            yield DesignWarning("families", labels[0], found, fix)
 
 
 def _schedules(study: Study) -> Iterator[DesignWarning]:

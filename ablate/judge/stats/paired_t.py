@@ -56,6 +56,12 @@ def exponent_of(values: Floats) -> int:
     return int(np.frexp(np.abs(values).max(initial=0.0))[1])
 
 
+def sd_of(values: Floats) -> float:
+    """The standard deviation, computed in a unit in which no square over- or underflows."""
+    power = exponent_of(values)
+    return float(np.ldexp(np.ldexp(values, -power).std(ddof=1), power))
+
+
 class Procedure(ABC):
     """One paired test, bound to its differences."""
 

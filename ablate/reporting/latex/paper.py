@@ -176,7 +176,7 @@ def values_table(study: Study, findings: Sequence[Finding]) -> Table:
     """Mean, standard deviation and n of what the claims read, for each arm that a claim names."""
     rows: dict[tuple[str, str], tuple[str, ...]] = {}
     for finding in findings:
-        decimals = estimates.decimals_of(arm.sd for arm in finding.arms)
+        decimals = estimates.decimals_of((arm.sd for arm in finding.arms), [arm.mean for arm in finding.arms])
         name, metric = finding.hypothesis, finding.metric
         read = metric if study.hypotheses[name].read == "final" else value_read(study, name)
         for arm in finding.arms:

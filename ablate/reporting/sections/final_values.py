@@ -125,7 +125,7 @@ def _rows(context: ReportContext, metrics: Sequence[str]) -> tuple[tuple[str, ..
     rows = []
     for metric in metrics:
         found = summarise(context.evidence, metric, list(context.study.arms))
-        decimals = estimates.decimals_of(summary.sd for summary in found)
+        decimals = estimates.decimals_of((one.sd for one in found), [one.mean for one in found])
         unit = words.unit_of(metric, own=context.study.own_units) or NONE
         for summary in found:
             spread = NONE if summary.sd is None else words.number(summary.sd, decimals)

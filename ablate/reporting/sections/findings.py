@@ -180,7 +180,7 @@ def _seeds(findings: Sequence[Finding]) -> Table:
     rows = []
     for finding in findings:
         gaps = [abs(pair.difference) for pair in finding.pairs if pair.difference]
-        decimals = max(estimates.decimals_for(min(gaps)) if gaps else 3, estimates.finding_decimals(finding))
+        decimals = max(estimates.decimals_for(min(gaps), max(gaps)) if gaps else 3, estimates.finding_decimals(finding))
         decimals = min(decimals, estimates.finding_decimals(finding) + 2)
         for pair in finding.pairs:
             rows.append(
