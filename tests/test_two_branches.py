@@ -316,3 +316,19 @@ def test_a_study_error_is_what_a_user_sees_of_a_conflict(repository: Repository)
     with pytest.raises(LedgerError, match="line 1: is a mark that git leaves in a conflict"):
         repository.log("mine", "peeked", {})
     assert any("a mark that git leaves in a conflict" in fault for fault in repository.faults("mine"))
+
+
+def test_a_study_that_was_removed_with_every_trace_but_git_s_is_named(repository: Repository) -> None:
+    rows = repository.ledger.path.read_bytes().splitlines(keepends=True)
+    repository.ledger.path.write_bytes(b"".join(row for row in rows if b'"study":"mine"' not in row))
+    repository.root.lock("mine").unlink()
+    repository.path("mine").unlink()
+    shutil.rmtree(repository.root.report("mine"))
+    assert any(
+        fault.startswith("taken back: decided of 'mine'")
+        for item in verify_project(repository.folder).items
+        for fault in item.faults
+        if item.study == "mine"
+    )
+    assert repository.faults("mine")
+    assert repository.faults("first") == []
