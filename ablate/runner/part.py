@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -71,7 +72,7 @@ class PartScheduler(Scheduler):
         if self.claims.holds(spec):
             super().log_start(spec, begun)
 
-    def end(self, spec: Spec, message: Message, *, recovered: bool = False) -> None:
+    def end(self, spec: Spec, message: Message, *, recovered: bool = False, changed: Sequence[str] = ()) -> None:
         """Move the run to its place, and then log its end; a run that another part has taken over is left to it."""
         private = str(self.claims.folder(spec))
         if not self.claims.publish(spec):
@@ -81,7 +82,7 @@ class PartScheduler(Scheduler):
             error = message.error.replace(private, str(self.claims.folder(spec)))
             own = f"/.parts/{self.claims.name}/"
             message = message.model_copy(update={"error": error.replace(own, "/")})
-        super().end(spec, message, recovered=recovered)
+        super().end(spec, message, recovered=recovered, changed=changed)
 
     def give_up_or_go_on(self, spec: Spec, error: str) -> None:
         """Failures of other parts since this one began count as its own do."""

@@ -311,7 +311,7 @@ class CommandRun:
             raise EvidenceError(f"{MUST_MATCH}: {error.found}", required=error.required) from error
         kept, last = until(rows, diverged)
         status: Literal["done", "diverged"] = "done" if diverged is None else "diverged"
-        ended = {"status": status, "steps": last, "wall_s": self._wall(), "ended_at": utc_now()}
+        ended: dict[str, object] = {"status": status, "steps": last, "wall_s": self._wall(), "ended_at": utc_now()}
         redrawn = self.record.redrawn + _gave_up(self.record.live, {place(row): row.value for row in kept})
         ended |= {"mishaps": mishaps, "must_match": matching, "live": None, "redrawn": redrawn}
         self.folder.seal(self.record.model_copy(update=ended), None, rows=kept)
