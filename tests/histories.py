@@ -260,7 +260,16 @@ def train_honestly(history: History, most: int = 4) -> None:
     rng = history.rng
     for _ in range(rng.randrange(most)):
         at = rng.randrange(4)
-        happens = rng.choice(["fails", "worker dies", "all dies", "dies after seal", "torn ledger", "look at status"])
+        mishaps = [
+            "fails",
+            "worker dies",
+            "all dies",
+            "dies after seal",
+            "torn ledger",
+            "look at status",
+            "other words",
+        ]
+        happens = rng.choice(mishaps)
         if happens == "fails":
             history.run(fails={at}, resumable=rng.random() < 0.5)
             history.expected.add(AGAIN)
@@ -276,6 +285,11 @@ def train_honestly(history: History, most: int = 4) -> None:
             else:
                 history.run(dies={at}, with_worker=True, resumable=rng.random() < 0.5)
             history.expected |= {AGAIN, RECOVERED}
+        elif happens == "other words":
+            text = history.study.read_text(encoding="utf-8")
+            history.study.write_text(text.replace("A trainer of", "A trainer which is of", 1), encoding="utf-8")
+            if history.study.read_text(encoding="utf-8") != text:
+                api.amend(history.study, reason="clearer words", now=history.now)
         elif happens == "torn ledger":
             line = history.root.ledger.read_bytes().splitlines()[-1]
             with history.root.ledger.open("ab") as stream:

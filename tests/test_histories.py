@@ -62,7 +62,7 @@ LEAST: dict[Attack, str] = {
     interrupt_when_bad: NO_VERDICT,
     interrupt_once: NAMED,
     write_into_another: NO_VERDICT,
-    edit_live_metrics: NO_VERDICT,
+    edit_live_metrics: NAMED,  # the run is not sealed, and the study stays unfinished
     alter_script_before_deciding: NO_VERDICT,
     shop_after_decision: NO_VERDICT,
     retrain_sealed: NO_VERDICT,
