@@ -68,8 +68,12 @@ class Luck:
     """Starts whose worker dies between the seal and its message."""
     fails: set[int] = field(default_factory=set)
     """Starts whose trainer ends with exit status 1."""
+    late: bool = False
+    """Whether a run that dies or fails has recorded its claimed value by then."""
     resumable: bool = False
     """Whether a trainer leaves its checkpoint."""
+    writes_into: str = ""
+    """ARM/SEED of another run, in whose folder every run leaves a record."""
     starts: int = 0
 
 
@@ -90,9 +94,13 @@ class FakeTrainer:
             (home / "resumable").touch()
         self.status = 0
         broken = start in luck.dies or start in luck.fails
-        kept = rows[: config["steps"] // 2] if broken else rows
+        kept = rows[: config["steps"] // 2] if broken and not luck.late else rows
         lines = [json.dumps({"step": step, "metric": metric, "value": value}) for step, metric, value in kept]
         (home / "metrics.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        if luck.writes_into:
+            other = folder.parent.parent / luck.writes_into
+            other.mkdir(parents=True, exist_ok=True)
+            (other / "run.json").write_text("{}", encoding="utf-8")
         self.left: tuple[str, ...] = ()
         self.stderr = SimpleNamespace(last_lines=lambda _n: ["no memory left"])
         if start in luck.fails:
@@ -252,7 +260,16 @@ def train_honestly(history: History, most: int = 4) -> None:
     rng = history.rng
     for _ in range(rng.randrange(most)):
         at = rng.randrange(4)
-        happens = rng.choice(["fails", "worker dies", "all dies", "dies after seal", "torn ledger", "look at status"])
+        mishaps = [
+            "fails",
+            "worker dies",
+            "all dies",
+            "dies after seal",
+            "torn ledger",
+            "look at status",
+            "other words",
+        ]
+        happens = rng.choice(mishaps)
         if happens == "fails":
             history.run(fails={at}, resumable=rng.random() < 0.5)
             history.expected.add(AGAIN)
@@ -268,6 +285,11 @@ def train_honestly(history: History, most: int = 4) -> None:
             else:
                 history.run(dies={at}, with_worker=True, resumable=rng.random() < 0.5)
             history.expected |= {AGAIN, RECOVERED}
+        elif happens == "other words":
+            text = history.study.read_text(encoding="utf-8")
+            history.study.write_text(text.replace("A trainer of", "A trainer which is of", 1), encoding="utf-8")
+            if history.study.read_text(encoding="utf-8") != text:
+                api.amend(history.study, reason="clearer words", now=history.now)
         elif happens == "torn ledger":
             line = history.root.ledger.read_bytes().splitlines()[-1]
             with history.root.ledger.open("ab") as stream:
@@ -395,6 +417,54 @@ def fail_when_unlucky(history: History) -> None:
     for noise in range(1, history.rng.randrange(8, 12)):
         history.run_if_allowed(fails={0, 1, 2, 3}, noise=noise)
     history.run_if_allowed(noise=99)
+
+
+def fail_when_bad(history: History) -> None:
+    """A guard in the trainer that ends it with an error once it has recorded a bad value."""
+    for noise in range(1, history.rng.randrange(4, 8)):
+        history.run_if_allowed(fails={0, 1}, noise=noise, late=True)
+    history.run_if_allowed(noise=99)
+
+
+def interrupt_when_bad(history: History) -> None:
+    """All is ended while the live value is bad, and begun again, the record kept."""
+    for noise in range(1, history.rng.randrange(4, 8)):
+        history.run_if_allowed(dies={0}, with_worker=True, noise=noise, late=True)
+    history.run_if_allowed(noise=99)
+
+
+def interrupt_once(history: History) -> None:
+    """The same, once."""
+    history.run(dies={history.rng.randrange(3)}, with_worker=True, noise=3, late=True)
+    history.run()
+
+
+def write_into_another(history: History) -> None:
+    """A run that leaves a record in the folder of another."""
+    history.run_if_allowed(writes_into=history.rng.choice(["slow/2", "fast/2"]))
+    for path in history.house.path.glob("data/runs/own/*/*/*/run.json"):
+        if path.read_text() == "{}":
+            shutil.rmtree(path.parent)
+    history.run_if_allowed()
+
+
+def edit_live_metrics(history: History) -> None:
+    """A better value in the metrics of a run that failed and would resume."""
+    history.run(fails={0}, resumable=True, late=True)
+    (run,) = [path for path in history.runs if not (path / "metrics.parquet").exists()]
+    metrics = run / "work" / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    lines[-1]["value"] -= 1.0
+    metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    history.run_if_allowed(resumable=True)
+
+
+def alter_script_before_deciding(history: History) -> None:
+    """Other code, or none, between the last run and the verdict."""
+    if history.rng.random() < 0.5:
+        history.house.script("print('nothing of the kind')")
+    else:
+        (history.house.path / "train.py").unlink()
 
 
 def change_script(history: History) -> None:
@@ -535,5 +605,15 @@ def claim_after_looking(history: History) -> None:
 
 Attack = Callable[[History], None]
 
-FROM_THE_START: tuple[Attack, ...] = (shop, shop_a_little, fail_when_unlucky, peek_early)
+FROM_THE_START: tuple[Attack, ...] = (
+    shop,
+    shop_a_little,
+    fail_when_unlucky,
+    fail_when_bad,
+    interrupt_when_bad,
+    interrupt_once,
+    write_into_another,
+    edit_live_metrics,
+    peek_early,
+)
 """What is done to a study of which nothing was trained."""

@@ -12,6 +12,7 @@ from histories import (
     Attack,
     History,
     add_a_seed,
+    alter_script_before_deciding,
     backdate,
     begin_before_the_registration,
     change_script,
@@ -23,11 +24,15 @@ from histories import (
     drop_entries,
     edit_a_file,
     edit_ledger,
+    edit_live_metrics,
+    fail_when_bad,
     fail_when_unlucky,
     forge,
     forge_whole,
     honest,
     in_this_process,
+    interrupt_once,
+    interrupt_when_bad,
     lose_a_run,
     peek_early,
     retrain_sealed,
@@ -35,6 +40,7 @@ from histories import (
     shop_a_little,
     shop_after_decision,
     swap_arms,
+    write_into_another,
 )
 
 from ablate.verification.verify import verify_root
@@ -50,8 +56,14 @@ LEAST: dict[Attack, str] = {
     forge_whole: NO_VERDICT,
     shop: NO_VERDICT,
     shop_a_little: NAMED,
-    # Whether a failure is honest, only its message says: the number of failures is named, and the trainer is pinned.
+    # Of failures before a claimed value only the message says whether they are honest: their number is named.
     fail_when_unlucky: NAMED,
+    fail_when_bad: NO_VERDICT,
+    interrupt_when_bad: NO_VERDICT,
+    interrupt_once: NAMED,
+    write_into_another: NO_VERDICT,
+    edit_live_metrics: NAMED,  # the run is not sealed, and the study stays unfinished
+    alter_script_before_deciding: NO_VERDICT,
     shop_after_decision: NO_VERDICT,
     retrain_sealed: NO_VERDICT,
     swap_arms: NO_VERDICT,
