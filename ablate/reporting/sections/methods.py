@@ -172,8 +172,8 @@ def _about_effects(study: Study) -> str:
     if not study.paired:
         return (
             "the difference of two arm means over their pooled standard deviation, with Hedges' exact correction "
-            "(Hedges' g, Hedges 1981) and a noncentral-t interval that takes equal variances for granted, and Cliff's "
-            "delta (Cliff 1993)"
+            "(Hedges' g, Hedges 1981), which takes equal variances for granted and is given without an interval, and "
+            "Cliff's delta (Cliff 1993)"
         )
     return (
         "the mean over the standard deviation of the differences (d_z), with Hedges' exact correction (g_z, Hedges "
