@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evidence_factory import make_registration, one_claim, small_study
+from evidence_factory import make_evidence, make_registration, one_claim, small_study
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.scenarios import TrueEffects, draw
 from ablate.judge.design.simulate import judge_drawn
@@ -20,7 +21,8 @@ from ablate.judge.findings import judge_hypotheses
 from ablate.judge.recompute import recompute
 from ablate.judge.stats.vectorized_judge import OUTCOME
 from ablate.judge.verdict import Finding
-from ablate.reporting import estimates
+from ablate.reporting import estimates, markdown
+from ablate.reporting.context import ReportContext
 from prereg.documents.claims import matters, statement
 from prereg.errors import ClaimError, StudyError
 from prereg.study.claim import parse_claim
@@ -231,3 +233,14 @@ def test_a_table_of_a_percentage_has_no_digits_of_its_logarithm() -> None:
     found = bioequivalence("layernorm lowers val/loss", "2%")
     assert estimates.finding_decimals(found) <= 4
     assert not re.search(r"0\.0202", found.sentence.split("smallest that matters")[1])
+
+
+def test_a_margin_in_percent_is_said_to_be_of_geometric_means() -> None:
+    """With arithmetic means 2% apart and SDs of the logarithm of .02 and .2, "no worse by 2%" of them errs in .073."""
+    study = of("layernorm does_not_worsen val/loss", "2%")
+    registration, evidence = make_evidence(study, sd=0.02)
+    text = markdown.render(
+        ReportContext(decide(registration, evidence), registration, evidence, "ab" * 32, "2026-05-04T15:20:11+00:00")
+    )
+    assert "A margin in percent is a ratio of geometric means over seeds" in text
+    assert "geometric mean" in decide(registration, evidence).findings[0].sentence

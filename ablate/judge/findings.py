@@ -282,7 +282,7 @@ def _finding(
         else ()
     )
     if pairs.samples:
-        effects = independent_effects(pairs.samples, alpha=analysis.alpha)
+        effects = independent_effects(pairs.samples)
     return Finding(
         hypothesis=name,
         claim=hypothesis.claim,

@@ -101,11 +101,11 @@ class EffectSize(FrozenModel):
 
     name: Literal["d_z", "g_z", "g_av", "hedges_g", "cliff_delta"]
     """d_z = mean/SD of the differences; g_z with the exact small-sample correction; hedges_g, of two arms without
-    pairs, over their pooled SD and so corrected; Cliff's delta."""
+    pairs, over their pooled SD and so corrected, at equal variances; Cliff's delta."""
     value: float
     """Its sign is the sign of the difference."""
     interval: Interval | None = None
-    """Noncentral-t interval for d_z, g_z and hedges_g."""
+    """Noncentral-t interval for d_z and g_z."""
     df: float | None = None
     """Degrees of freedom of the correction."""
 

@@ -4,8 +4,9 @@
     g_z          d_z x J(n - 1), with Hedges' (1981) exact gamma form of J; the interval is that of d_z
     g_av         mean / root mean variance of the two sides x J(df), df = 2 (n - 1) / (1 + r^2)
     cliff_delta  P(left > right) - P(left < right) over all cross pairs
-    hedges_g     of two arms without pairs: difference of means / pooled SD x J(n1 + n2 - 2); its interval is that of
-                 the standardised difference, by the noncentral t, and takes equal variances for granted
+    hedges_g     of two arms without pairs: difference of means / pooled SD x J(n1 + n2 - 2). It takes equal variances
+                 for granted and has no interval: the noncentral t's covers .92 with 5 and 5 runs of which one arm has
+                 four times the SD, .86 with 8 and 3 at twice, .66 with 12 and 3 at four times (1,500 samples each)
 
 d_z and g_av are different quantities: with correlation r between the sides, d_z = d_av / sqrt(2 (1 - r)) at
 equal variances, so one must never be passed off as the other. Signs are kept.
@@ -64,7 +65,7 @@ def effect_sizes(left: Floats, right: Floats, *, alpha: float, paired: bool = Tr
     return tuple(found)
 
 
-def independent_effects(samples: Sequence[Sample], *, alpha: float) -> tuple[EffectSize, ...]:
+def independent_effects(samples: Sequence[Sample]) -> tuple[EffectSize, ...]:
     """The standardised effects of two arms without pairs; none for a claim of more arms."""
     if len(samples) != 2:
         return ()
@@ -75,12 +76,8 @@ def independent_effects(samples: Sequence[Sample], *, alpha: float) -> tuple[Eff
     df = both.size - 2
     pooled = sqrt((float(((left - left.mean()) ** 2).sum()) + float(((right - right.mean()) ** 2).sum())) / df)
     if df > 1 and max(np.ptp(left), np.ptp(right)) > EQUAL * np.abs(both).max():
-        d, root = float(left.mean() - right.mean()) / pooled, sqrt(left.size * right.size / both.size)
-        bounds, interval = noncentral_interval(d * root, df, alpha), None
-        if bounds is not None:
-            low, high = (bound / root for bound in bounds)
-            interval = Interval(low=low, high=high, level=1.0 - alpha, method="noncentral t")
-        found.append(EffectSize(name="hedges_g", value=hedges_j(df) * d, interval=interval, df=float(df)))
+        d = float(left.mean() - right.mean()) / pooled
+        found.append(EffectSize(name="hedges_g", value=hedges_j(df) * d, df=float(df)))
     found.append(EffectSize(name="cliff_delta", value=cliff_delta(first.values, second.values)))
     return tuple(found)
 

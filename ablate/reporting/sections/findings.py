@@ -46,7 +46,7 @@ WITHHELD = (
     "error rate promised above would no longer hold."
 )
 EFFECT_NAMES = {name: name for name in ("d_z", "g_z", "g_av")} | {
-    "hedges_g": "Hedges' g",
+    "hedges_g": "Hedges' g (at equal variances)",
     "cliff_delta": "Cliff's delta",
 }
 

@@ -164,8 +164,18 @@ def _tests(study: Study) -> str:
         "never from the data. An outcome against zero is shown with a two-sided interval, one against a margin with "
         "the interval at 1 − 2 alpha, whose ends are the one-sided bounds. For every claim with a margin the effect is "
         "shown to lie in one of three zones: at least the margin, short of it, or undecided. What is neither is "
-        f"inconclusive, which is not evidence of no effect.{described} Standardised effects are "
+        f"inconclusive, which is not evidence of no effect.{_about_percent(study)}{described} Standardised effects are "
         f"{_about_effects(study)}."
+    )
+
+
+def _about_percent(study: Study) -> str:
+    """What a margin in percent is of; nothing where the study has none."""
+    if all(one.percent is None for one in study.hypotheses.values()):
+        return ""
+    return (
+        " A margin in percent is a ratio of geometric means over seeds, tested as a difference of logarithms; it says "
+        "nothing of the ratio of arithmetic means, which differs where one arm varies more."
     )
 
 
@@ -173,8 +183,8 @@ def _about_effects(study: Study) -> str:
     if not study.paired:
         return (
             "the difference of two arm means over their pooled standard deviation, with Hedges' exact correction "
-            "(Hedges' g, Hedges 1981) and a noncentral-t interval that takes equal variances for granted, and Cliff's "
-            "delta (Cliff 1993)"
+            "(Hedges' g, Hedges 1981), which takes equal variances for granted and is given without an interval, and "
+            "Cliff's delta (Cliff 1993)"
         )
     return (
         "the mean over the standard deviation of the differences (d_z), with Hedges' exact correction (g_z, Hedges "
