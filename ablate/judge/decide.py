@@ -107,8 +107,8 @@ WAITING = ("every planned run is present", "no run failed")
 
 
 def rng_seed_of(registration: Registration) -> int:
-    """The seed of every resampling test of a registration."""
-    return int(registration.sha256[:16], 16)
+    """The seed of every resampling test of a registration: an amendment that keeps the runs keeps it, too."""
+    return int(registration.runs_sha256[:16], 16)
 
 
 def because(study: Study, ruling: Ruling) -> str:
