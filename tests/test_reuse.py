@@ -16,7 +16,7 @@ from ablate import api
 from ablate.cli import app
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.checks import AuditContext
-from prereg.errors import RegistrationError
+from prereg.errors import RegistrationError, RunError
 from prereg.registry.ledger_entry import SEALS
 from prereg.registry.plan import recipes_of, sealed_elsewhere
 from prereg.registry.register import register
@@ -151,6 +151,17 @@ def test_a_run_that_was_never_started_here_gives_no_verdict_and_a_recovered_one_
     foreign = with_entry(registration, evidence, "sealed", seal)
     assert "every sealed run was started here" in {one.name for one in audit(AuditContext(registration, foreign))}
     assert api.decide(history.study, now=history.now).decision.status != "inadmissible"
+
+
+def test_a_sealed_folder_that_the_ledger_never_started_is_not_taken_in(tmp_path: Path) -> None:
+    history = History(tmp_path / "house", Random(5))  # noqa: S311
+    history.run()
+    lines = history.root.ledger.read_bytes().splitlines(keepends=True)
+    last = [at for at, line in enumerate(lines) if b'"event":"started"' in line][-1]
+    history.root.ledger.write_bytes(b"".join(lines[:last]))
+    with pytest.raises(RunError, match=r"1 runs lie sealed on disk, the first .*, and the ledger started none of them"):
+        history.run()
+    assert len(history.ledger.entries()) == last
 
 
 def test_a_study_that_reuses_none_has_the_hash_that_it_had() -> None:

@@ -31,7 +31,7 @@ from prereg.registry.disk import NO_LOCKS, flock
 from prereg.registry.ledger import Ledger
 from prereg.registry.looks import Look
 from prereg.registry.paths import Root
-from prereg.registry.plan import plan, planned_runs
+from prereg.registry.plan import cell_of, plan, planned_runs
 from prereg.registry.registration import Registration
 from prereg.study.command import code_sha256
 from prereg.study.spec import Study
@@ -229,13 +229,18 @@ def _unknown(folder: RunFolder, spec: Spec, known: Collection[Seal]) -> bool:
 
 
 def _require_started_here(ledger: Ledger, registration: Registration, unknown: list[Spec]) -> None:
-    """A crash leaves sealed runs without an entry only after the ledger said that runs were started."""
-    mine = [entry for entry in ledger.entries() if entry.registration in registration.lineage]
-    if unknown and not any(entry.event == "started" for entry in mine):
-        first = unknown[0]
+    """A crash leaves sealed runs without an entry only after the ledger said that they were started."""
+    begun = {
+        cell_of(entry)
+        for entry in ledger.entries()
+        if entry.event == "started" and entry.registration in registration.lineage
+    }
+    foreign = [spec for spec in unknown if spec.cell not in begun]
+    if foreign:
+        first = foreign[0]
         raise RunError(
-            f"{len(unknown)} runs lie sealed on disk, the first {first.variant} seed {first.seed}, "
-            "and the ledger started none",
+            f"{len(foreign)} runs lie sealed on disk, the first {first.variant} seed {first.seed}, "
+            "and the ledger started none of them",
             required="runs that were started here, or imported on record",
             fix='move them elsewhere, then: ablate import STUDY FOLDER --note "where they come from"',
         )
