@@ -41,6 +41,7 @@ from ablate.runner.messages import Message
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher, Tally
 from prereg.errors import StudyError
+from prereg.registry import register as register_room
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
@@ -138,8 +139,12 @@ class FakeWorker:
         def say(message: Message) -> None:
             if dies and message.event == "ended":
                 raise Killed
-            said.write(message.model_dump_json() + "\n")
+            begun = message.event == "begun"
+            said.write(message.model_copy(update={"waits": begun}).model_dump_json() + "\n")
             said.flush()
+            # As a worker does: nothing is trained before the ledger holds the start.
+            if begun and not next(orders, ""):
+                raise Killed
 
         server = Server(say)
         self._status = 0
@@ -592,15 +597,40 @@ def begin_before_the_registration(history: History) -> None:
 def claim_after_looking(history: History) -> None:
     """The same configuration and seeds under another name, with a claim that the first study suggested."""
     decide_honestly(history)
-    changes = document(history.rng, looks=False) | {"seeds": list(history.registration.study.seeds)}
-    path = history.house.write(
-        study="other", hypotheses={"gain": {"claim": "fast lowers val/loss", "smallest": 0.01}}, **changes
-    )
+    register_another(history, hypotheses={"gain": {"claim": "fast lowers val/loss", "smallest": 0.01}})
+    history.run(noise=history.rng.choice([0, 31]))  # of a trainer that is not deterministic, too
+
+
+def copy_after_peeking(history: History) -> None:
+    """A study that was looked at early, copied under another name."""
+    history.run(dies_at=2)
+    append(history, "peeked", {"reason": "curious", "evidence": "0" * 64, "ended": 3, "planned": 4})
+    history.run()
+    register_another(history)
+    history.run(noise=history.rng.choice([0, 31]))
+
+
+def register_another(history: History, name: str = "other", **changes: Any) -> None:
+    """Register the same arms and seeds under another name, past the refusal: with a version that has none."""
+    changes = document(history.rng, looks=False) | {"seeds": list(history.registration.study.seeds)} | changes
+    path = history.house.write(study=name, **changes)
     loaded = load_study(path)
     pins = pin_scripts(history.root, loaded.study)
-    made = register(history.root, loaded, pins=Pins(scripts=pins), design=None, tool={}, at=history.now())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(register_room, "refuse_sealed_elsewhere", lambda *_: None)
+        made = register(history.root, loaded, pins=Pins(scripts=pins), design=None, tool={}, at=history.now())
     history.registration, history.study = made[0], path
-    history.run()
+
+
+def never_started(history: History) -> None:
+    """Runs that lie there with a seal, and that this ledger never started."""
+    lines = history.root.ledger.read_bytes().splitlines(keepends=True)
+    events = [json.loads(line) for line in lines]
+    begun = next(at for at, entry in enumerate(events) if "variant" in entry["body"])
+    history.root.ledger.write_bytes(b"".join(lines[:begun]))
+    for entry in events[begun:]:
+        if entry["event"] not in ("started", "decided", "reported", "looked"):
+            append(history, entry["event"], entry["body"])
 
 
 Attack = Callable[[History], None]
@@ -615,5 +645,6 @@ FROM_THE_START: tuple[Attack, ...] = (
     write_into_another,
     edit_live_metrics,
     peek_early,
+    copy_after_peeking,
 )
 """What is done to a study of which nothing was trained."""

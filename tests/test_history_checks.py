@@ -38,6 +38,7 @@ from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_root
 from prereg.errors import EvidenceError
+from prereg.registry import register as register_room
 from prereg.registry.ledger import Ledger, sliced
 from prereg.registry.ledger_entry import Entry, Event
 from prereg.registry.paths import Root
@@ -291,14 +292,16 @@ def test_a_study_that_repeats_another_names_it_and_says_when_it_was_read(house: 
     house.run()
     decided = house.decide()
     assert decided.verdict is not None
-    house.register(
-        study="other", seeds=[1, 2], hypotheses={"gain": {"claim": "fast lowers val/loss", "smallest": 0.01}}
-    )
+    with pytest.MonkeyPatch.context() as patch:  # a version that does not refuse
+        patch.setattr(register_room, "refuse_sealed_elsewhere", lambda *_: None)
+        house.register(
+            study="other", seeds=[1, 2], hypotheses={"gain": {"claim": "fast lowers val/loss", "smallest": 0.01}}
+        )
     house.study = house.path / "studies" / "other.yaml"
     house.run()
     house.decide()
     check = house.failed()[ELSEWHERE]
-    assert check.severity == "deviation"
+    assert check.severity == "inadmissible"
     assert "4 runs of 'own', the first sealed before this registration as entry" in check.found
     assert "decided as entry" in check.found
     registration, evidence = house.judged()
@@ -484,11 +487,11 @@ def test_times_that_run_back_are_deviations_and_clocks_that_differ_are_not() -> 
     assert FORWARD not in failed(registration, replace(evidence, ledger=dated(evidence.ledger, {0: -30})))
 
 
-def test_a_run_that_began_before_its_registration_is_a_deviation_and_an_import_is_not() -> None:
+def test_a_run_that_began_before_its_registration_is_inadmissible_and_an_import_is_not() -> None:
     registration, evidence = make_evidence(small_study())
     early = with_run(evidence, CELL, started_at="2026-05-04T12:00:00+00:00")
     check = failed(registration, early)[BEGUN]
-    assert check.severity == "deviation" and "layernorm seed 2 started at 2026-05-04T12:00:00+00:00" in check.found
+    assert check.severity == "inadmissible" and "layernorm seed 2 started at 2026-05-04T12:00:00+00:00" in check.found
     near = with_run(evidence, CELL, started_at="2026-05-04T13:15:00+00:00")
     assert BEGUN not in failed(registration, near)
     run = next(run for run in early.runs if (run.variant, run.seed) == CELL)

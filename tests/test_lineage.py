@@ -75,6 +75,18 @@ def test_an_amendment_that_touches_nothing_keeps_the_runs_and_the_verdict(study:
     assert verify_root(study.root, "own").intact
 
 
+def test_a_resampling_test_is_not_drawn_again(tmp_path: Path) -> None:
+    history = Amended(tmp_path / "house", Random(4))  # noqa: S311
+    boot: dict[str, Any] = {"seeds": list(range(1, 10)), "analysis": {"test": "bootstrap_t"}}
+    history.amend(**boot)
+    history.run(noise=8)
+    found = set()
+    for number in range(1, 5):
+        history.amend(**boot, assume={"seconds_per_run": number})
+        found.add(history.decide().decision.findings[0].p_support)
+    assert len(found) == 1, found
+
+
 def test_looks_lost_starts_and_decisions_of_the_earlier_registration_count(study: Amended) -> None:
     study.run(dies_at=4, noise=1)
     api.peek(study.study, reason="curious", now=study.now)

@@ -45,7 +45,7 @@ from ablate.judge.recompute import check_numbers, recompute
 from ablate.judge.stats.null_hypotheses import require_known_methods
 from ablate.judge.verdict import Check, Decision, Finding, Stability, Status
 from ablate.records.evidence import Evidence
-from prereg.registry.amendments import affected, amendments_of
+from prereg.registry.amendments import affected, amendments_of, with_reuse
 from prereg.registry.looks import Look
 from prereg.registry.registration import Registration
 from prereg.rule.rule import Ruling
@@ -80,7 +80,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     findings = judge_hypotheses(study, values, look=look, items=items)
     checks += check_numbers(recompute(study, findings, look))
     stability = judge_stability(study, evidence)
-    moved = spread(study, findings, affected(study, amendments_of(evidence.ledger)))
+    moved = spread(study, findings, with_reuse(study, affected(study, amendments_of(evidence.ledger))))
     findings = mark(findings, moved)
     described = checks + check_headroom(context)
     if not admissible(checks):

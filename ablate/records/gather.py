@@ -13,20 +13,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.errors import EvidenceError, LedgerError
+from prereg.registry.amendments import promise_in_force
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import PROMISES, SEALS, Entry
+from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.ledger_graph import continued_twice, is_merged, places
 from prereg.registry.lineage import bases_of
 from prereg.registry.looks import due_look
 from prereg.registry.paths import Root
-from prereg.registry.plan import CommandSpec, RunSpec, cell_of
+from prereg.registry.plan import CommandSpec, RunSpec, cell_of, recipes_of
 from prereg.registry.registration import Registration
 from prereg.seals.git import ledger_history
 from prereg.study.training import Training
@@ -145,22 +146,24 @@ def history_faults(root: Root, study: str, entries: Sequence[Entry]) -> tuple[st
 
 
 def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> tuple[Entry, ...]:
-    """Seals of other studies whose outcome a run of this registration repeats, and the looks at those studies that
-    precede it, in the ledger's order. Later entries of others do not change it."""
-    study, promised, order = registration.study.study, -1, places(entries)
-    mine: dict[str, int] = {}
-    for entry in entries:
-        if entry.registration in registration.lineage and entry.study == study:
-            if entry.event in PROMISES:
-                promised = order[entry.sha256]
-            elif entry.event in SEALS and "outcome_sha256" in entry.body:
-                mine.setdefault(str(entry.body["outcome_sha256"]), order[entry.sha256])
+    """Seals of other studies that a run of this registration repeats, by its outcome or by what it is made of, and the
+    looks at those studies that precede it, in the ledger's order. Later entries of others do not change it."""
+    study = registration.study.study
+    of_study = [entry for entry in entries if entry.study == study]
+    order, promise = places(entries), promise_in_force(of_study, registration.lineage)
+    promised = -1 if promise is None else order[promise.sha256]
+    # By what a run is made of, too: a trainer that is not deterministic never gives the same bits.
+    first: dict[JsonValue, int] = dict.fromkeys(recipes_of(registration).values(), promised)
+    ended = [entry for entry in of_study if entry.event in SEALS]
+    keys = ("outcome_sha256", "recipe_sha256")
+    mine = {entry.body.get(key): order[entry.sha256] for entry in reversed(ended) for key in keys}
+    first |= {known: at for known, at in mine.items() if known is not None}
     others = [
         entry
         for entry in entries
         if entry.event in SEALS
         and entry.study != study
-        and order[entry.sha256] < mine.get(str(entry.body.get("outcome_sha256")), -1)
+        and any(order[entry.sha256] < first.get(entry.body.get(key), -1) for key in keys)
     ]
     studies = {entry.study for entry in others}
     looks = [

@@ -191,7 +191,12 @@ def _findings(decision: Decision, registration: Registration) -> Iterator[Block]
     yield Facts(tuple(_summaries(findings)))
     yield Paragraph(about_p(findings), "aside")
     if any(finding.amended for finding in findings):
-        yield Paragraph("Exploratory: touched by an amendment after evidence; no verdict rests on it.", "lead")
+        why = (
+            "touched by an amendment after evidence"
+            if not registration.study.reuses
+            else "other studies sealed its runs"
+        )
+        yield Paragraph(f"Exploratory: {why}; no verdict rests on it.", "lead")
     unstable = [f"'{arm.variant}'" for arm in decision.stability if not arm.stable]
     if unstable:
         yield Paragraph(f"Unstable by the registered rule: {words.listed(unstable)}")

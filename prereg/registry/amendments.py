@@ -24,7 +24,7 @@ from prereg.registry.ledger_entry import PROMISES, Entry
 from prereg.registry.lineage import bases_of
 from prereg.study.claim import parse_claim
 from prereg.study.spec import Study
-from prereg.text import counted
+from prereg.text import counted, listed
 
 Scope = Literal[
     "nothing", "hypothesis", "role", "arm", "level", "baseline", "hypotheses", "stability", "everything", "verdict"
@@ -92,6 +92,12 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         scope="hypotheses",
         said="every hypothesis",
         why="another test, level, correction or handling of lost runs",
+    ),
+    AmendmentEffect(
+        fields=("reuses",),
+        scope="hypotheses",
+        said="every hypothesis",
+        why="with runs that another study has sealed, every claim is exploratory",
     ),
     AmendmentEffect(
         fields=("components",),
@@ -221,6 +227,31 @@ def affected(study: Study, amendments: Iterable[Amendment]) -> Affected:
         arms={arm: tuple(arms[arm]) for arm in study.arms if arm in arms},
         verdict=tuple(verdict),
     )
+
+
+def with_reuse(study: Study, found: Affected) -> Affected:
+    """The same, and every hypothesis and arm of a study that has sealed runs of others again."""
+    if not study.reuses:
+        return found
+    why = f"runs that {listed(study.reuses)} had sealed"
+    return found.model_copy(
+        update={
+            "hypotheses": {name: (why, *found.hypotheses.get(name, ())) for name in study.hypotheses},
+            "arms": {arm: (why, *found.arms.get(arm, ())) for arm in study.arms},
+        }
+    )
+
+
+def promise_in_force(entries: Sequence[Entry], lineage: Sequence[str]) -> Entry | None:
+    """The entry of the promise in force, among the entries of its study; none where the ledger does not hold it. An
+    amendment that affects nothing promises nothing new."""
+    made = [entry for entry in entries if entry.event in PROMISES and entry.registration in lineage]
+    new = [
+        entry
+        for entry in made
+        if entry.event == "registered" or any(scope_of(one.field) != "nothing" for one in _amendment(entry).differences)
+    ]
+    return (new or made[:1] or [None])[-1]
 
 
 Reach = tuple[set[str], set[str], bool]

@@ -26,7 +26,7 @@ from prereg.metrics.user_code import CheckPin, pin_checks
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import PROMISES, Entry
+from prereg.registry.ledger_entry import PROMISES, SEALS, Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import LARGEST_LOCK, WORDS, Pins, Registration, promise_sha256, read_lock
 from prereg.study.arms import Arm
@@ -222,6 +222,8 @@ class Repeated(FrozenModel):
     """Seeds of both."""
     known: Entry
     """The newest entry of the other study that says how much is known of its outcome."""
+    sealed: bool = False
+    """Whether the ledger has a seal of one of these runs."""
 
     @property
     def words(self) -> str:
@@ -229,8 +231,13 @@ class Repeated(FrozenModel):
         arms = listed(arm if arm == other else f"{arm} ({other} there)" for arm, other in self.arms.items())
         return (
             f"{counted(len(self.arms), 'arm')} ({arms}) with seeds {ranged(self.seeds)} are runs of '{self.study}' too "
-            f"({self.known.event}, {moment(self.known.at)}). A claim chosen by what those showed promises nothing; the "
-            "report names such runs. Other seeds would be new data"
+            f"({self.known.event}, {moment(self.known.at)}). A claim chosen by what those showed promises nothing. "
+            + (
+                "With the same code and data, registration is refused: "
+                f"write seeds: fresh {len(self.seeds)}; or reuses: [{self.study}], which makes every claim exploratory"
+                if self.sealed
+                else f"The report names such runs. Other seeds would be new data (seeds: fresh {len(self.seeds)})"
+            )
         )
 
 
@@ -257,7 +264,11 @@ def repeated(root: Root, study: Study) -> tuple[Repeated, ...]:
         seeds = tuple(seed for seed in study.seeds if any(seed in mine for mine in shared.values()))
         if arms:
             known = min(reversed(mine), key=lambda entry: _KNOWN.index(entry.event))
-            found.append(Repeated(study=name, arms=arms, seeds=seeds, known=known))
+            theirs = {(arms[arm], seed) for arm in arms for seed in shared[arm]}
+            sealed = any(
+                entry.event in SEALS and (entry.body.get("variant"), entry.body.get("seed")) in theirs for entry in mine
+            )
+            found.append(Repeated(study=name, arms=arms, seeds=seeds, known=known, sealed=sealed))
     return tuple(found)
 
 

@@ -153,6 +153,17 @@ def recipes_of(registration: Registration) -> dict[Cell, str]:
     return {spec.cell: recipe_sha256(spec) for spec in plan(registration)}
 
 
+def sealed_elsewhere(entries: Iterable[Entry], registration: Registration) -> dict[str, list[tuple[Cell, Entry]]]:
+    """Other study -> seals of runs that are made of the same as planned runs of this one, in the ledger's order."""
+    cells = {recipe: cell for cell, recipe in reversed(recipes_of(registration).items())}
+    found: dict[str, list[tuple[Cell, Entry]]] = {}
+    for entry in entries:
+        cell = cells.get(str(entry.body.get("recipe_sha256")))
+        if entry.event in SEALS and entry.study != registration.study.study and cell is not None:
+            found.setdefault(entry.study, []).append((cell, entry))
+    return found
+
+
 def planned_runs(study: Study, only: Sequence[str] = ()) -> tuple[str, ...]:
     """ARM/SEED of every planned run, in the order of the plan, or of those in `only`. Raises `RunError` for another."""
     known = tuple(f"{arm}/{seed}" for arm, seed in study.cells)

@@ -41,6 +41,7 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.lineage import lineage_of
 from prereg.registry.paths import Root, resolved
+from prereg.registry.plan import sealed_elsewhere
 from prereg.registry.registration import (
     WORDS,
     Override,
@@ -55,6 +56,7 @@ from prereg.registry.registration import (
 )
 from prereg.study.load import Loaded
 from prereg.study.spec import Study
+from prereg.text import counted, moment
 
 
 def register(
@@ -259,6 +261,12 @@ def _commit(
             where=Where(file=root.lock(name)),
         ) from None
     registration = read_lock(pending_lock(root, name))
+    if amendment is None:
+        try:
+            refuse_sealed_elsewhere(ledger.entries(), registration, loaded)
+        except RegistrationError:
+            pending_lock(root, name).unlink()
+            raise
     entry = ledger.append(
         "registered" if amendment is None else "amended",
         study=name,
@@ -276,6 +284,22 @@ def _commit(
     move(pending_lock(root, name), root.lock(name))
     shared = lineage_of((one for one in ledger.readable() if one.study == name), sha256)
     return registration.model_copy(update={"shared": shared}), entry
+
+
+def refuse_sealed_elsewhere(entries: Iterable[Entry], registration: Registration, loaded: Loaded) -> None:
+    """Refuse runs that another study of the ledger has sealed already, unless the study's file declares it."""
+    for other, found in sealed_elsewhere(entries, registration).items():
+        if other in registration.study.reuses:
+            continue
+        (arm, seed), first = found[0]
+        cells = dict.fromkeys(cell for cell, _ in found)
+        raise RegistrationError(
+            f"'{other}' has sealed {counted(len(cells), 'run')} of this study, the first {arm} seed {seed}: the same "
+            f"configuration, code, data and seed (entry {first.index}, {moment(first.at)})",
+            required="runs that nobody has seen: a claim that they may have suggested promises nothing",
+            fix=f"seeds: fresh {registration.study.n_seeds}; or reuses: [{other}], which makes every claim exploratory",
+            where=Where(file=loaded.path, line=loaded.line(("seeds",))),
+        )
 
 
 def _runs_of_others(root: Root, study: Study) -> dict[str, JsonValue]:

@@ -32,7 +32,7 @@ _MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 class StudyFields(YamlModel):
     """What a study file can say, each field with its default."""
 
-    later_fields = ("arm_seeds", "checks", "code", "components", "data", "match", "tune", "working_directory")
+    later_fields = ("arm_seeds", "checks", "code", "components", "data", "match", "reuses", "tune", "working_directory")
 
     study: Name
     """The study's id; equals the file's name without its ending."""
@@ -74,6 +74,9 @@ class StudyFields(YamlModel):
     that no registered study uses. With a test without pairs also a mapping ARM -> list, kept as `arm_seeds`."""
     arm_seeds: dict[Name, tuple[Seed, ...]] = Field(default_factory=dict)
     """Arm -> its seeds, where `seeds` is such a mapping: filled in when the study is read, and not written by hand."""
+    reuses: tuple[Name, ...] = ()
+    """Other studies of the ledger whose sealed runs this one has again: the same configuration, code, data and seeds.
+    Without it, registration is refused; with it, every claim is exploratory, and no verdict rests on one."""
     tune: Tune | None = None
     """Choose the settings of each arm by a pilot on separate seeds, before the runs that are judged."""
     measure: Measure = Measure()

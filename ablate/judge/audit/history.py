@@ -245,7 +245,7 @@ def _wrote_elsewhere(context: AuditContext) -> Found:
     "note",
     looks_at="several `sealed` entries of one run, under any registration of the study, and their outcomes",
     why="no verdict where the outcomes differ, since one of them may have been chosen; a remark where they agree",
-    required="each run sealed once; made again after an amendment, with the same outcome",
+    required="each run sealed once",
 )
 def _trained_again(context: AuditContext) -> Found:
     ends: dict[Cell, list[tuple[str, str]]] = defaultdict(list)

@@ -11,7 +11,7 @@ from datetime import datetime
 from ablate.judge.audit.checks import AuditContext, Found, Result, check, named, named_run
 from ablate.judge.verdict import Severity
 from ablate.records.imports import CLOCKS_APART
-from prereg.registry.amendments import affected, amendments_of, chain_faults
+from prereg.registry.amendments import affected, amendments_of, chain_faults, promise_in_force
 from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.looks import TOOK_PLACE, recorded_afterwards
 from prereg.registry.plan import cell_of
@@ -167,22 +167,24 @@ def _outcome(entry: Entry) -> str:
 
 @check(
     "no run repeats one of another study",
-    "deviation",
+    "inadmissible",
     "note",
-    looks_at="outcome hashes that another study of the ledger had sealed before",
-    why="a deviation where they were sealed before this registration: they may have chosen its claim, and reading them "
-    "by hand leaves no trace; a remark where later, for the verdicts then share runs",
-    required="outcomes that no earlier study of this ledger has",
+    looks_at="runs that another study of the ledger had sealed before, with the same outcome, or of the same "
+    "configuration, code, data and seed",
+    why="no verdict where they were sealed before this registration: they may have chosen its claim, and reading them "
+    "by hand leaves no trace; a remark where later, for the verdicts then share runs, and where `reuses` declares "
+    "them: every claim is then exploratory",
+    required="runs that no earlier study of this ledger has (seeds: fresh N)",
     only_failed=True,
 )
 def _repeated_elsewhere(context: AuditContext) -> Found:
     place = context.evidence.place
-    first = {_outcome(entry): place(entry) for entry in reversed(context.of(*SEALS))}
     seals: dict[str, list[Entry]] = defaultdict(list)
     for entry in context.evidence.elsewhere:
-        if entry.event in SEALS and place(entry) < first.get(_outcome(entry), -1):
+        if entry.event in SEALS:
             seals[entry.study].append(entry)
-    promised = max((place(entry) for entry in context.of(*_REGISTERED)), default=-1)
+    promise = promise_in_force(context.evidence.ledger, context.registration.lineage)
+    promised = -1 if promise is None else place(promise)
     faults = []
     for study, entries in seals.items():
         read = [
@@ -193,13 +195,16 @@ def _repeated_elsewhere(context: AuditContext) -> Found:
             and place(entries[0]) < place(entry) < promised
         ]
         faults.append(
-            f"{counted(len({_outcome(entry) for entry in entries}), 'run')} of '{study}', the first sealed "
+            f"{counted(len({cell_of(entry) for entry in entries}), 'run')} of '{study}'"
+            + (", declared as reused" if study in context.study.reuses else "")
+            + ", the first sealed "
             f"{'before' if place(entries[0]) < promised else 'after'} this registration as entry {entries[0].index} "
             f"({entries[0].at}), "
             + (f"{read[0].event} as entry {read[0].index} ({read[0].at})" if read else "no look before it on record")
         )
-    before = any(place(entries[0]) < promised for entries in seals.values())
-    return Result(faults, severity="deviation" if before else "note")
+    undeclared = [entries for study, entries in seals.items() if study not in context.study.reuses]
+    before = any(place(entries[0]) < promised for entries in undeclared)
+    return Result(faults, severity="inadmissible" if before else "note")
 
 
 @check(
@@ -224,7 +229,7 @@ def _times(context: AuditContext) -> Found:
 
 @check(
     "no run began before its registration",
-    "deviation",
+    "inadmissible",
     looks_at="the times in run.json against the registration's entry; of imports, see below",
     why="such a run may have been known before the promise",
     required=f"starts after the registration's entry {_APART}",
@@ -241,6 +246,26 @@ def _begun_before(context: AuditContext) -> Found:
         times = {"started": run.started_at, "ended": run.ended_at}
         early = [f"{what} at {moment}" for what, moment in times.items() if moment and _before(moment, promised)]
         faults += [f"{named_run(run)} {found}, registered at {promised}" for found in early[:1]]
+    return faults
+
+
+@check(
+    "every sealed run was started here",
+    "inadmissible",
+    looks_at="`sealed` entries without a `started` entry of their run before them; not those of imports",
+    why="a run that the ledger never started was made elsewhere, or before; an import says so",
+    required="a start on record before the seal of each run (ablate import takes in runs made elsewhere)",
+    only_failed=True,
+)
+def _started_here(context: AuditContext) -> Found:
+    starts, faults = context.of("started"), []
+    first = {cell_of(entry): entry.index for entry in reversed(starts) if "variant" in entry.body}
+    for entry in context.of("sealed"):
+        begun = first.get(cell_of(entry))
+        if begun is None and not first and starts and "recipe_sha256" not in entry.body:
+            begun = starts[0].index  # an early version logged calls of `run`, and no starts of runs
+        if begun is None or begun > entry.index:
+            faults.append(f"{named(cell_of(entry))} (entry {entry.index})")
     return faults
 
 

@@ -107,6 +107,8 @@ def doubts(
     because = ""
     if resting:
         are = "which an amendment after evidence made exploratory"
+        if study.reuses:
+            are = "exploratory since other studies had sealed its runs before"
         because = f"The verdict rests on {', '.join(resting)}, {are}: {_reasons(affected, resting)}."
     checks = check_verdict(affected, resting) + check_lost(lost, verdict, others)
     checks += check_retried(retried, verdict, with_retried)

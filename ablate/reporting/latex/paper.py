@@ -22,7 +22,7 @@ from ablate.reporting.latex.references import bibtex, keys_in, list_of_reference
 from ablate.reporting.latex.render import Style, block, float_figure, float_table, paragraphs, sections
 from ablate.reporting.sections.audit import deviations_section
 from ablate.reporting.sections.components import components_section
-from ablate.reporting.sections.findings import EXPLORATORY, WITHHELD, findings_section
+from ablate.reporting.sections.findings import EXPLORATORY, REUSED, WITHHELD, findings_section
 from ablate.reporting.sections.methods import methods_section
 from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.summaries.study import arms_table
@@ -113,7 +113,7 @@ def results(context: ReportContext) -> Iterator[str]:
     if context.unusable:
         yield NOT_TO_BE_USED
     if any(finding.amended for finding in context.decision.findings):
-        yield EXPLORATORY
+        yield REUSED if context.study.reuses else EXPLORATORY
     for finding in context.decision.findings:
         said = estimates.proper(finding.sentence)
         said = said[0].lower() + said[1:] if said.startswith("Whether ") else said

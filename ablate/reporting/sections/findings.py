@@ -40,6 +40,10 @@ EXPLORATORY = (
     "Findings marked (exploratory) were touched by an amendment that was made after evidence existed. Their numbers "
     "are shown like any others; they test nothing that was promised beforehand, and no verdict rests on them."
 )
+REUSED = (
+    "Every finding is exploratory: other studies had sealed runs of this one before it was registered, as it declares, "
+    "and their outcomes may have suggested its claims. No verdict rests on them."
+)
 WITHHELD = (
     "Nothing that separates the arms is shown while planned runs are missing or broken: no contrast, no curve, no "
     "final value. Seeing outcomes before the last run has ended would let the outcome choose when to stop, and the "
@@ -59,7 +63,7 @@ def findings_section(context: ReportContext) -> Section:
     findings = context.decision.findings
     blocks: list[Block] = [Paragraph(NOT_TO_BE_USED, "warning")] if context.unusable else []
     if any(finding.amended for finding in findings):
-        blocks.append(Paragraph(EXPLORATORY, "warning"))
+        blocks.append(Paragraph(REUSED if context.study.reuses else EXPLORATORY, "warning"))
     blocks += [
         Paragraph(context.decision.because),
         Facts(tuple(_facts(context))),

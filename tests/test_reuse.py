@@ -1,0 +1,170 @@
+"""Claims about runs that another study of the ledger has sealed: refused, inadmissible, or declared and exploratory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from evidence_factory import make_evidence, small_study, with_entry
+from histories import History, append, decide_honestly, document, honest, in_this_process, register_another
+from typer.testing import CliRunner
+
+from ablate import api
+from ablate.cli import app
+from ablate.judge.audit.audit import audit
+from ablate.judge.audit.checks import AuditContext
+from prereg.errors import RegistrationError, RunError
+from prereg.registry.ledger_entry import SEALS
+from prereg.registry.plan import recipes_of, sealed_elsewhere
+from prereg.registry.register import register
+from prereg.registry.registration import Pins
+from prereg.study.command import pin_scripts
+from prereg.study.load import load_study
+
+__all__ = ["in_this_process"]
+
+pytestmark = pytest.mark.usefixtures("in_this_process")
+
+ELSEWHERE = "no run repeats one of another study"
+RESTS = "the verdict rests on nothing that an amendment made exploratory"
+CLAIM = {"gain": {"claim": "fast lowers val/loss", "smallest": 0.01}}
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> History:
+    found = honest(tmp_path / "house", Random(11))  # noqa: S311
+    decide_honestly(found)
+    return found
+
+
+def write(history: History, name: str, **changes: Any) -> Path:
+    seeds = {"seeds": list(history.registration.study.seeds)}
+    return history.house.write(study=name, **document(Random(1), looks=False) | seeds | changes)  # noqa: S311
+
+
+def register_as_it_is(history: History, path: Path) -> None:
+    loaded = load_study(path)
+    pins = Pins(scripts=pin_scripts(history.root, loaded.study))
+    made = register(history.root, loaded, pins=pins, design=None, tool={}, at=history.now())
+    history.registration, history.study = made[0], path
+
+
+def test_registration_refuses_what_another_study_has_sealed_and_changes_nothing(history: History) -> None:
+    path = write(history, "other", hypotheses=CLAIM)
+    before = history.house.snapshot()
+    with pytest.raises(RegistrationError) as refused:
+        register_as_it_is(history, path)
+    assert history.house.snapshot() == before
+    error, n = refused.value, len(history.registration.study.cells)
+    assert f"'own' has sealed {n} runs of this study, the first " in error.found and "(entry " in error.found
+    assert error.fix.startswith("seeds: fresh ") and "reuses: [own]" in error.fix
+    assert error.where.line is not None
+    history.root.lock("own").unlink()  # the ledger alone knows
+    with pytest.raises(RegistrationError):
+        register_as_it_is(history, path)
+
+
+def test_check_says_so_beforehand_and_names_the_way_out(history: History) -> None:
+    path = write(history, "other", hypotheses=CLAIM)
+    said = " ".join(CliRunner().invoke(app, ["check", str(path)]).output.split())
+    n = len(history.registration.study.seeds)
+    assert f"registration is refused: write seeds: fresh {n}; or reuses: [own]" in said
+
+
+def test_other_seeds_or_another_configuration_are_new_runs(history: History) -> None:
+    register_as_it_is(history, write(history, "seeded", seeds=[21, 22, 23]))
+    register_as_it_is(
+        history, write(history, "configured", base={"lr": 0.15, "steps": 4}, variants={"slow": {}, "fast": {"lr": 0.3}})
+    )
+
+
+@pytest.mark.parametrize("noise", [0, 31])
+def test_a_claim_of_runs_that_were_read_gives_no_verdict(history: History, noise: int) -> None:
+    """With the same bits, and by a trainer that is not deterministic."""
+    register_another(history, hypotheses=CLAIM)
+    history.run(noise=noise)
+    check = history.failed_checks(history.decide())[ELSEWHERE]
+    assert (
+        check.severity == "inadmissible" and "runs of 'own', the first sealed before this registration" in check.found
+    )
+
+
+def test_a_copy_of_a_copy_gives_none_either(history: History) -> None:
+    append(history, "peeked", {"reason": "curious", "evidence": "0" * 64, "ended": 1, "planned": 4})
+    register_another(history, "second")
+    register_another(history, "third")
+    history.run(noise=5)
+    assert history.decide().decision.status == "inadmissible"
+
+
+def test_declared_runs_make_every_claim_exploratory_and_no_verdict_rests_on_one(history: History) -> None:
+    register_as_it_is(history, write(history, "other", hypotheses=CLAIM, reuses=["own"]))
+    history.run()
+    decided = history.decide()
+    check = history.failed_checks(decided)[ELSEWHERE]
+    assert check.severity == "note" and "declared as reused" in check.found
+    found = decided.decision
+    assert [one.label for one in found.findings] == ["gain (exploratory)"]
+    assert found.status == "inadmissible" and RESTS in history.failed_checks(decided)
+    assert "exploratory since other studies had sealed its runs before" in found.because
+
+
+def test_the_study_that_sealed_first_keeps_its_verdict(history: History) -> None:
+    first = history.decide().decision
+    own, registration = history.study, history.registration
+    register_another(history, hypotheses=CLAIM)
+    history.run()
+    history.decide()
+    history.study, history.registration = own, registration
+    assert history.decide().decision == first
+
+
+def test_runs_that_both_registered_before_either_sealed_are_a_remark(tmp_path: Path) -> None:
+    history = History(tmp_path / "house", Random(2))  # noqa: S311
+    own = history.study
+    register_as_it_is(history, write(history, "other", hypotheses=CLAIM))
+    other, history.study = history.study, own
+    history.run()
+    history.study = other
+    history.run()
+    assert history.failed_checks(history.decide())[ELSEWHERE].severity == "note"
+
+
+def test_every_start_and_seal_says_what_the_run_is_made_of(history: History) -> None:
+    wanted = recipes_of(history.registration)
+    for entry in history.ledger.entries():
+        if entry.event in SEALS or (entry.event == "started" and "variant" in entry.body):
+            assert entry.body["recipe_sha256"] == wanted[str(entry.body["variant"]), int(str(entry.body["seed"]))]
+    assert sealed_elsewhere(history.ledger.entries(), history.registration) == {}
+
+
+def test_a_run_that_was_never_started_here_gives_no_verdict_and_a_recovered_one_was(history: History) -> None:
+    registration, evidence = make_evidence(small_study())
+    ledger = tuple(entry for entry in evidence.ledger if entry.event != "started")
+    checks = audit(AuditContext(registration, replace(evidence, ledger=ledger)))
+    check = next(one for one in checks if one.name == "every sealed run was started here")
+    assert check.severity == "inadmissible" and check.found.startswith("15: none seed 1 (entry ")
+    seal = {"recipe_sha256": "0" * 64, "variant": "none", "seed": 1}
+    foreign = with_entry(registration, evidence, "sealed", seal)
+    assert "every sealed run was started here" in {one.name for one in audit(AuditContext(registration, foreign))}
+    assert api.decide(history.study, now=history.now).decision.status != "inadmissible"
+
+
+def test_a_sealed_folder_that_the_ledger_never_started_is_not_taken_in(tmp_path: Path) -> None:
+    history = History(tmp_path / "house", Random(5))  # noqa: S311
+    history.run()
+    lines = history.root.ledger.read_bytes().splitlines(keepends=True)
+    last = [at for at, line in enumerate(lines) if b'"event":"started"' in line][-1]
+    history.root.ledger.write_bytes(b"".join(lines[:last]))
+    with pytest.raises(RunError, match=r"1 runs lie sealed on disk, the first .*, and the ledger started none of them"):
+        history.run()
+    assert len(history.ledger.entries()) == last
+
+
+def test_a_study_that_reuses_none_has_the_hash_that_it_had() -> None:
+    study = small_study()
+    assert "reuses" not in study.model_dump(mode="json")
+    assert small_study(reuses=["own"]).model_dump(mode="json")["reuses"] == ["own"]
