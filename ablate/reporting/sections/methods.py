@@ -160,9 +160,10 @@ def _tests(study: Study) -> str:
         "margin, and ruled out there; a claimed absence is tested against the smallest difference and ruled out by a "
         "change. Against zero the test is two-sided and counts only in the claimed direction; against a margin it is "
         "one-sided, and two one-sided tests make an equivalence (Schuirmann 1987). The side comes from the claim, "
-        "never from the data. An outcome against zero is shown with a two-sided interval, one against a margin with "
-        "the interval at 1 − 2 alpha, whose ends are the one-sided bounds. For every claim with a margin the effect is "
-        "shown to lie in one of three zones: at least the margin, short of it, or undecided. What is neither is "
+        "never from the data. Intervals follow the claim and not the outcome: two-sided for a claimed direction, else "
+        "at 1 − 2 alpha, whose ends are one-sided bounds; where that does not show what was found, the interval is "
+        "that of the test against the margin or of the step of the correction that decided, and says so. For every "
+        "claim with a margin the effect is shown to lie in one of three zones: at least the margin, short of it, or undecided. What is neither is "
         f"inconclusive, which is not evidence of no effect.{described} Standardised effects are "
         f"{_about_effects(study)}."
     )
@@ -214,7 +215,10 @@ def _about_intervals(study: Study) -> str:
             "The simultaneous intervals of a family of several are those of the joint bootstrap-t (its largest "
             "statistic), and Bonferroni's where a family has none; the findings name which."
         )
-    return "The simultaneous intervals are Bonferroni's, and can be wider than the correction needs."
+    return (
+        "The simultaneous intervals are Bonferroni's, which can be wider than the correction needs; a finding that "
+        "they do not show has the interval at the level of the step that decided."
+    )
 
 
 def _verdict(context: ReportContext) -> str:
