@@ -155,8 +155,8 @@ def test_every_module_has_a_place() -> None:
         assert room(name) != "ablate", f"{name} has no place in tests/test_house.py: give it one, or move it"
 
 
-def test_no_module_is_longer_than_400_lines_and_no_folder_has_more_than_15() -> None:
-    long = {name: n for name in modules() if (n := len(source(name).read_text(encoding="utf-8").splitlines())) > 400}
+def test_no_module_is_longer_than_500_lines_and_no_folder_has_more_than_15() -> None:
+    long = {name: n for name in modules() if (n := len(source(name).read_text(encoding="utf-8").splitlines())) > 500}
     assert long == {}
     folders = Counter(source(name).parent for name in modules() if source(name).name != "__init__.py")
     assert {folder: n for folder, n in folders.items() if n > 15} == {}

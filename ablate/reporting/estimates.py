@@ -12,9 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from statistics import fmean
 
-from ablate.judge.stats.null_hypotheses import deciding_interval, has_bounds
 from ablate.judge.verdict import Finding, Interval, correction_of, shown_zone
-from ablate.judge.wording import bounds_in_words, is_of_bounds
 from prereg.documents.procedures import against_margin, meaning, zone_in_words
 from prereg.study.claim import Claim, parse_claim
 from prereg.text import MINUS, compact, crosses, level, listed, number, p_value
@@ -109,6 +107,8 @@ def rests_on_margin(finding: Finding) -> bool:
 
 def shown_interval(finding: Finding) -> Interval | None:
     """The deciding interval of a finding; no other is shown under that name."""
+    from ablate.judge.stats.null_hypotheses import deciding_interval  # with numpy, which `ablate status` needs not
+
     kind = (claim_of(finding).verb, finding.better, finding.smallest)
     together, margin = finding.simultaneous, finding.margin
     return deciding_interval(
@@ -118,6 +118,8 @@ def shown_interval(finding: Finding) -> Interval | None:
 
 def shows_bounds(finding: Finding) -> bool:
     """Whether the ends of the interval that is shown are one-sided bounds."""
+    from ablate.judge.wording import is_of_bounds
+
     bounds, constant = shown_interval(finding), claim_of(finding).constant is not None
     if bounds is None or finding.estimate is None:
         return False
@@ -126,6 +128,9 @@ def shows_bounds(finding: Finding) -> bool:
 
 def level_reason(finding: Finding) -> str:
     """What the interval that is shown is: `90%, whose ends are one-sided 95% bounds, Bonferroni over 2`."""
+    from ablate.judge.stats.null_hypotheses import has_bounds
+    from ablate.judge.wording import bounds_in_words
+
     bounds = shown_interval(finding)
     if bounds is None:
         return ""
