@@ -18,6 +18,8 @@ from prereg.study.claim import Claim, parse_claim
 from prereg.text import MINUS, compact, crosses, level, listed, number, p_value
 
 NONE = "–"
+ONLY_P = "only p shows it"
+"""In place of an interval, where none that was computed shows what was found."""
 _HYPHEN_MINUS = re.compile(r"(?<![\w.)])-(?=\.?\d)")
 
 
@@ -242,6 +244,8 @@ def interval_of(finding: Finding) -> str:
     if finding.estimate is None:
         return NONE
     bounds = shown_interval(finding)
+    if bounds is None and finding.outcome != "inconclusive" and finding.estimate.interval is not None:
+        return ONLY_P
     missing = finding.margin is None and finding.smallest and against_margin(claim_of(finding).verb, finding.outcome)
     what = ", against zero" if missing else ""
     return interval(bounds, finding_decimals(finding)) + (f" ({level(bounds.level)}{what})" if bounds else "")

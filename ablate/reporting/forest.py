@@ -205,7 +205,7 @@ def _cells(finding: Finding) -> tuple[str, str, str, str, str]:
     if estimate is None:
         return finding.label, finding.outcome, "no estimate", "", n
     decimals = estimates.finding_decimals(finding)
-    without = "[no finite interval]" if estimate.interval is None else "[only p shows it]"
+    without = "[no finite interval]" if estimate.interval is None else f"[{estimates.ONLY_P}]"
     interval = estimates.interval(bounds, decimals) if bounds is not None else without
     numbers = f"{estimates.signed(estimate.difference, decimals)} {interval}"
     return finding.label, finding.outcome, numbers, "" if bounds is None else words.level(bounds.level), n
