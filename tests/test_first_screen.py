@@ -124,10 +124,14 @@ def test_no_end_of_an_interval_is_rounded_onto_or_across_zero_or_the_margin() ->
     def ending(high: float) -> Finding:
         assert found.margin is not None and found.margin.interval is not None
         interval = found.margin.interval.model_copy(update={"low": 0.001, "high": high})
-        return found.model_copy(update={"margin": found.margin.model_copy(update={"interval": interval})})
+        outcome = "supported" if high < 0.02 else "inconclusive"
+        margin = found.margin.model_copy(update={"interval": interval})
+        return found.model_copy(update={"margin": margin, "outcome": outcome})
 
     for high, shown in ((0.019999, "0.019999"), (0.0200004, "0.0200004"), (0.02, "0.0200"), (0.0123, "0.0123")):
-        assert re.search(rf"to \+?{shown},", clause_of(study, ending(high))), clause_of(study, ending(high))
+        assert re.search(rf"to \+?{shown} \(one-sided 95% bounds\),", clause_of(study, ending(high))), clause_of(
+            study, ending(high)
+        )
         assert f"+{shown}]" in estimates.interval_of(ending(high))
 
 
@@ -143,7 +147,7 @@ def test_an_interval_that_decides_nothing_is_not_rounded_onto_zero_either() -> N
 
 def test_of_a_verdict_without_the_interval_of_its_outcome_the_interval_says_what_it_is() -> None:
     found = judged(one_claim("layernorm lowers val/loss"), around(-0.001, 0.002))
-    assert found.outcome == "refuted" and estimates.interval_of(found).endswith("(90%)")
+    assert found.outcome == "refuted" and estimates.interval_of(found).endswith("(95%)")
     older = found.model_copy(update={"margin": None})
     assert estimates.interval_of(older).endswith("(95%, against zero)")
 

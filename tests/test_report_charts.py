@@ -131,7 +131,7 @@ def test_a_forest_plot_writes_each_name_number_outcome_and_n() -> None:
         "gain_ln",
         "gain_rms",
         "supported, 97.5%, n = 5",
-        "refuted, 95%, n = 5",
+        "refuted, 97.5%, n = 5",
         "−0.0489 [−0.0578, −0.0400]",
         "lower is better",
     ):

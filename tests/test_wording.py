@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -14,10 +15,12 @@ from rich.console import Console
 from test_hypotheses import around, judged, values_of
 
 from ablate.judge.findings import judge_hypotheses
+from ablate.judge.stats.null_hypotheses import excludes, nulls_of, rejected_null
 from ablate.judge.verdict import Check, Decision
 from ablate.judge.wording import said_p
-from ablate.reporting import markdown
+from ablate.reporting import estimates, markdown
 from ablate.reporting.document import decision_document
+from ablate.reporting.forest import text_forest
 from ablate.reporting.sections.findings import centre_in_words, findings_section
 from ablate.reporting.summaries.study import study_section
 from ablate.reporting.terminal import show, show_document
@@ -65,7 +68,7 @@ def test_without_a_correction_nothing_is_called_simultaneous_or_corrected() -> N
     text = markdown.render(whole) + lines(whole.decision, whole.registration)
     for word in ("imultaneous", "orrected over", "fter correction", "corrected level", "Bonferroni", "correction and"):
         assert word not in text, word
-    assert "95% = 1 − alpha, two-sided against zero (gain_ln); 90% = 1 − 2 alpha, one-sided against the margin" in text
+    assert "95%, two-sided (gain_ln and gain_rms); 90%, whose ends are one-sided 95% bounds (harm_ln)" in text
     holm = told()
     assert "corrected over a role" in lines(holm.decision) and "after correction" in markdown.render(holm)
 
@@ -79,7 +82,7 @@ def test_a_decision_against_a_margin_shows_the_interval_t_and_p_values_of_its_te
     assert margin.interval is not None and margin.interval.high is not None and margin.interval.high < 0.02
     t = (0.01 - 0.02) / estimate.se
     for needed in (
-        "90% CI 0.0010 to 0.0190 at 1 - 2 alpha",
+        "90% CI 0.0010 to 0.0190, one-sided 95% bounds",
         f"t = {t:.2f} against 0.02, df 4",
         f"{said_p(margin.p_short)} for 'less than the margin'",
         f"one-sided p {said_p(margin.p_reached)} for 'worse by the margin or more'",
@@ -94,17 +97,31 @@ def test_a_decision_against_a_margin_shows_the_interval_t_and_p_values_of_its_te
         (BY, -0.05, "90%"),
         (BY, 0.0, "90%"),
         ("layernorm lowers val/loss", -0.05, "95%"),
-        ("layernorm lowers val/loss", 0.0, "90%"),
-        ("layernorm changes val/loss", 0.0, "90%"),
+        ("layernorm lowers val/loss", 0.0, "95%"),
+        ("layernorm changes val/loss", 0.0, "95%"),
         ("layernorm does_not_change val/loss", 0.0, "90%"),
-        ("layernorm does_not_worsen val/loss", 0.05, "95%"),
+        ("layernorm does_not_worsen val/loss", 0.05, "90%"),
     ],
 )
-def test_the_level_that_is_shown_is_that_of_the_test(claim: str, difference: float, level: str) -> None:
+def test_the_level_that_is_shown_follows_the_claim_and_not_the_outcome(
+    claim: str, difference: float, level: str
+) -> None:
     assert f"({level} CI" in judged(one_claim(claim), around(difference)).sentence
 
 
-def test_where_holm_finds_more_than_the_interval_shows_the_sentence_says_so() -> None:
+def test_where_only_the_test_against_the_margin_shows_a_refutation_its_interval_is_shown() -> None:
+    found = judged(one_claim("layernorm lowers val/loss"), around(-0.01, 0.0094))
+    assert found.outcome == "refuted" and found.estimate is not None and found.margin is not None
+    assert found.estimate.interval is not None and found.estimate.interval.low is not None
+    assert found.estimate.interval.low < -0.02  # at 95% two-sided it would contradict the outcome
+    assert estimates.shown_interval(found) == found.margin.interval
+    assert "(90% CI -0.0190 to -0.0010, one-sided 95% bounds, paired t" in found.sentence
+    assert estimates.level_reason(found) == (
+        "90%, whose ends are one-sided 95% bounds, of the test against the margin that decided"
+    )
+
+
+def test_a_finding_of_holms_second_step_shows_the_interval_at_the_level_of_that_step() -> None:
     by = {"claim": BY, "smallest": 0.02}
     study = small_study(
         hypotheses={"first": by, "second": by | {"claim": "rmsnorm lowers val/loss by at least 0.02"}},
@@ -116,9 +133,66 @@ def test_where_holm_finds_more_than_the_interval_shows_the_sentence_says_so() ->
     assert (first.outcome, second.outcome) == ("supported", "supported")
     assert second.margin is not None and second.margin.interval is not None and second.margin.interval.high is not None
     assert 0.025 < second.margin.p_reached <= 0.05 and second.margin.interval.high > -0.02
-    assert "at 1 - 2 alpha/2 (Bonferroni)" in second.sentence
-    assert "decided by Holm's steps, which can find more than this interval shows" in second.sentence
-    assert "decided by" not in first.sentence
+    assert second.step is not None and second.step.high is not None and second.step.high < -0.02 and first.step is None
+    assert second.step.level == pytest.approx(0.9) and estimates.shown_interval(second) == second.step
+    assert estimates.level_reason(second) == (
+        "90%, whose ends are one-sided 95% bounds, at the level of the step of Holm's procedure that decided"
+    )
+    assert "(90% CI" in second.sentence and "Holm p = .039 over 2" in second.sentence
+    assert "decided by" not in first.sentence + second.sentence
+
+
+VERBS = ("lowers", "raises", "changes", "does_not_change", "does_not_worsen", "lowers_by", "lowers_below")
+
+
+def claimed(verb: str, arm: str) -> dict[str, object]:
+    said = {
+        "lowers_by": f"{arm} lowers val/loss by at least 0.02",
+        "lowers_below": f"{arm} lowers val/loss below 2.99",
+    }.get(verb, f"{arm} {verb} val/loss")
+    return {"claim": said, "smallest": 0.02}
+
+
+@pytest.mark.parametrize("correct", ["holm", "none", "max_t"])
+@pytest.mark.parametrize("test", ["paired_t", "bootstrap_t", "sign_flip", "wilcoxon"])
+def test_no_interval_that_is_shown_contradicts_what_was_found(correct: str, test: str) -> None:
+    """Random studies of three claims of every kind: what is found lies beyond its null in the interval that is shown,
+    and an inconclusive claim's own null does not."""
+    rng = np.random.default_rng(len(correct) * 31 + len(test))
+    seen: Counter[tuple[str, str]] = Counter()
+    seeds = list(range(1, 9))
+    for round_ in range(60 if test == "paired_t" and correct == "holm" else 8):
+        hypotheses = {f"h{at}": claimed(str(verb), f"v{at}") for at, verb in enumerate(rng.choice(VERBS, 3))}
+        study = small_study(
+            variants={"none": {}} | {f"v{at}": {"optim.lr": 1e-4 * (at + 1)} for at in range(3)},
+            seeds=seeds,
+            analysis={"test": test, "correct": correct},
+            hypotheses=hypotheses,
+            decision=[{"verdict": "yes", "when": "supported(h0)"}, {"verdict": "inconclusive"}],
+            tie_breakers=[],
+            assume={},
+        )
+        base = 3.0 + rng.normal(0.0, 0.02, 8)
+        values = {("none", seed): float(base[seed - 1]) for seed in seeds}
+        for at in range(3):
+            moved = base + rng.choice([-0.045, -0.03, -0.012, 0.0, 0.012, 0.03]) + rng.normal(0.0, 0.018, 8)
+            values |= {(f"v{at}", seed): float(moved[seed - 1]) for seed in seeds}
+        for found in judge_hypotheses(study, {"val/loss": values}, rng_seed=round_):
+            claim, bounds = study.claims[found.hypothesis], estimates.shown_interval(found)
+            kind = (claim.verb, claim.better, found.smallest)
+            null = rejected_null(*kind, found.outcome)
+            if null is not None and bounds is not None:
+                assert excludes(bounds, null), (found.sentence, bounds)
+            elif bounds is not None and test == "paired_t":
+                assert not excludes(bounds, nulls_of(*kind)[0]), found.sentence
+            assert found.step is None or (found.outcome != "inconclusive" and bounds == found.step)
+            shown = "none" if bounds is None else "step" if found.step is not None else "first"
+            assert shown != "none" or test != "paired_t" or correct == "max_t", found.sentence
+            seen[found.outcome, shown] += 1
+            numbers = estimates.interval(bounds, estimates.finding_decimals(found))
+            assert bounds is None or numbers in "\n".join(text_forest([found])), found.hypothesis
+    if (test, correct) == ("paired_t", "holm"):
+        assert seen["supported", "step"] >= 2 and seen["refuted", "step"] >= 2, seen
 
 
 @pytest.mark.parametrize(

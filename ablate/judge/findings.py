@@ -21,13 +21,18 @@ from ablate.judge.readings import notes_on_seeds, reading_of, samples_of, scaled
 from ablate.judge.stats.crossed_items import TwoWay, cross
 from ablate.judge.stats.effects import effect_sizes, independent_effects, pigeonhole, pigeonhole_interval
 from ablate.judge.stats.estimate import NoTestError, prepare, summarise, undecided, words
+from ablate.judge.stats.multiplicity import Null
 from ablate.judge.stats.null_hypotheses import (
     AgainstMargin,
     Judged,
     Nulls,
+    deciding_interval,
+    excludes,
     interval_level,
     judge_families,
+    rejected_null,
     simultaneous,
+    step_level,
     weigh,
     zones,
 )
@@ -110,6 +115,7 @@ def judge_hypotheses(
             judged=judged[name],
             against=against.get(name),
             together=together.get(name),
+            level_of_step=step_level(study, name, nulls, judged[name]),
             rng_seed=rng_seed,
             items=items,
         )
@@ -230,6 +236,7 @@ def _finding(
     judged: Judged,
     against: AgainstMargin | None,
     together: Interval | None,
+    level_of_step: float | None,
     rng_seed: int,
     items: pd.DataFrame | None,
 ) -> Finding:
@@ -244,6 +251,7 @@ def _finding(
     deciding: Estimate | None = None
     interval: Interval | None = None
     margin: MarginTest | None = None
+    step: Interval | None = None
     pigeonholed: tuple[Interval, ...] = ()
     if isinstance(nulls, NoTestError):
         notes.append(str(nulls))
@@ -268,6 +276,10 @@ def _finding(
             notes.append("effect sizes and tests under 'also' are description and not adjusted for the looks")
         if against is not None:
             margin = _margin(test, against, analysis.alpha, family if analysis.correct != "none" else 1)
+        kind, outcome = (claim.verb, claim.better, hypothesis.smallest), judged.outcome
+        shown = deciding_interval(kind, outcome, deciding, simultaneous=interval, margin=margin)
+        null = rejected_null(*kind, outcome) if shown is None and family > 1 else None
+        step = _step(test, null, level_of_step, gated=judged.gate is not None)
         if isinstance(test, TwoWay) and test.fixed is None:
             resampled = pigeonhole(test.crossed, np.random.default_rng(rng_seed))
             pigeonholed = (pigeonhole_interval(resampled, analysis.alpha),)
@@ -302,6 +314,7 @@ def _finding(
             reason=str(nulls),
             simultaneous=interval,
             margin=margin,
+            step=step,
             same=same_in_every_pair(pairs.left, pairs.right, paired=claim.is_paired),
         ),
         n=sum(one.values.size for one in pairs.samples) or len(pairs.seeds),
@@ -326,7 +339,21 @@ def _finding(
         samples=stated(pairs.samples),
         shared=shared,
         part=study.part_of(name),
+        step=step,
     )
+
+
+def _step(test: Procedure, null: Null | None, level: float | None, *, gated: bool) -> Interval | None:
+    """The interval at the level at which a step of the correction rejected a null; two-sided where the null is. None
+    without a null, where no step has a level, and where it does not show the rejection either."""
+    if null is None or level is None:
+        return None
+    two_sided = any(side == "two" for _, side in null.points)
+    share = level if two_sided else 2.0 * level
+    by = "the gate" if gated else "the step of Holm's procedure"
+    suffix = f", {'two-sided ' * two_sided}at the level of {by} that decided"
+    made = test.interval(share, suffix=suffix) if 0.0 < share < 1.0 else None
+    return made if made is not None and excludes(made, null) else None
 
 
 def _level(study: Study, claim: Claim) -> float:

@@ -11,12 +11,10 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from prereg.documents.procedures import against_margin
 from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.catalogue import Better
 from prereg.registry.looks import Look
 from prereg.study.analysis import Role, Scale
-from prereg.study.claim import Verb
 from prereg.text import counted
 
 Outcome = Literal["supported", "refuted", "inconclusive"]
@@ -191,7 +189,7 @@ class GateLevel(FrozenModel):
 class Finding(GrownModel):
     """What became of one hypothesis."""
 
-    later_fields = ("amended", "beside", "margin", "gate", "percent", "samples", "shared", "part")
+    later_fields = ("amended", "beside", "margin", "gate", "percent", "samples", "shared", "part", "step")
 
     hypothesis: str
     """Its name."""
@@ -260,6 +258,9 @@ class Finding(GrownModel):
     """What pairing would have given, of such a test over shared seeds."""
     part: str = ""
     """Of a step of a path: the part that it takes; empty, and not written, otherwise."""
+    step: Interval | None = None
+    """The interval at the level of the step of the correction that decided, where those of its role do not show the
+    outcome; none, and not written, otherwise."""
 
     @property
     def label(self) -> str:
@@ -368,18 +369,6 @@ def with_deviations(decision: Decision) -> str:
 def verdict_bytes(decision: Decision) -> bytes:
     """The contents of verdict.json."""
     return decision.model_dump_json(indent=2).encode() + b"\n"
-
-
-def deciding_interval(
-    verb: Verb, outcome: Outcome, estimate: Estimate | None, simultaneous: Interval | None, margin: MarginTest | None
-) -> Interval | None:
-    """The interval that agrees with the outcome: against the margin at 1 - 2 alpha, otherwise against zero; over all
-    claims that are corrected together. Sentences, tables, figures and the terminal show no other under its name."""
-    if estimate is None:
-        return None
-    if margin is not None and against_margin(verb, outcome):
-        return margin.interval
-    return simultaneous or estimate.interval
 
 
 def shown_zone(outcome: Outcome, margin: MarginTest) -> Zone:

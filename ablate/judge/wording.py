@@ -1,8 +1,8 @@
 """A finding in one plain sentence: what, by how much, how sure, from how many, by which method.
 
 It never says "no effect" for a p above alpha, and never writes a p of 0. Its interval is the one that agrees with the
-outcome (`deciding_interval`): against zero, over all claims that are corrected together; where the outcome is a
-one-sided test against the margin, that test's (1 - 2 alpha), with t against the margin and both one-sided p values.
+outcome (`deciding_interval`): by the kind of the claim two-sided against zero, or with ends that are one-sided bounds,
+over all claims that are corrected together. A one-sided test against the margin adds t against it and both p values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scipy.stats import beta
 from ablate.judge.readings import reading_of
 from ablate.judge.stats.estimate import words
 from ablate.judge.stats.multiplicity import Null
-from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_of
+from ablate.judge.stats.null_hypotheses import deciding_interval, excludes, is_gated, levels_of, nulls_of
 from ablate.judge.stats.paired_t import EQUAL, one_sample
 from ablate.judge.verdict import (
     Estimate,
@@ -29,14 +29,13 @@ from ablate.judge.verdict import (
     Outcome,
     Stability,
     correction_of,
-    deciding_interval,
     shown_zone,
 )
 from prereg.documents.designs import alias_note, part_note
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.spec import Study
-from prereg.text import compact, counted, crosses, listed, p_value
+from prereg.text import compact, counted, crosses, level, listed, p_value
 
 
 def said_p(p: float, levels: Sequence[float] = ()) -> str:
@@ -83,6 +82,7 @@ def sentence(
     reason: str,
     simultaneous: Interval | None = None,
     margin: MarginTest | None = None,
+    step: Interval | None = None,
     same: str = "",
 ) -> str:
     """The finding of one hypothesis; `adjusted` is the corrected p of the null that was rejected, or of support.
@@ -97,7 +97,9 @@ def sentence(
         undecided = meaning(claim, "inconclusive", hypothesis.smallest, unit=unit, baseline=study.baseline)
         return f"{_capital(undecided.removesuffix(' is undecided'))} cannot be tested: {reason}.{same}"
     unit = f" {unit}" if unit else ""
-    bounds = deciding_interval(claim.verb, outcome, estimate, simultaneous, margin)
+    kind = (claim.verb, claim.better, hypothesis.smallest)
+    bounds = deciding_interval(kind, outcome, estimate, simultaneous=simultaneous, margin=margin, step=step)
+    one_sided = bounds is not None and is_of_bounds(bounds, estimate, simultaneous, constant=claim.constant is not None)
     ending = f"; smallest that matters {hypothesis.smallest:g}"
     if claim.percent is not None:
         ending = f"{ratio(study, name, estimate, bounds)}; smallest that matters {compact(claim.percent)}%"
@@ -107,7 +109,7 @@ def sentence(
     taken = part_note(study, name)
     ending += f"{f'; in this fraction {aliased}' if aliased else ''}{f'; {taken}' if taken else ''}.{same}"
     flip = outcome == "supported" and claim.verb in ("lowers", "lowers_below")
-    said = [] if bounds is None else [_bounds(study, name, bounds, estimate, margin, flip=flip, outcome=outcome)]
+    said = [] if bounds is None else [_bounds(study, name, bounds, estimate, flip=flip, one_sided=one_sided)]
     evidence = ", ".join(
         [*said, *_details(study, name, estimate, adjusted, bounds=bounds, margin=margin, outcome=outcome)]
     )
@@ -123,6 +125,19 @@ def sentence(
     return f"{head}: {what} {shown} ({evidence}){ending}"
 
 
+ONLY_P = "decided by p alone, as no interval of this method shows it"
+
+
+def is_of_bounds(bounds: Interval, estimate: Estimate, simultaneous: Interval | None, *, constant: bool) -> bool:
+    """Whether the ends of the interval that is shown are one-sided bounds: not those of the two against zero."""
+    return constant or (bounds not in (estimate.interval, simultaneous) and "two-sided" not in bounds.method)
+
+
+def bounds_in_words(bounds: Interval) -> str:
+    """What the ends of an interval at 1 - 2 alpha are."""
+    return f"one-sided {level((1.0 + bounds.level) / 2.0)} bounds"
+
+
 def is_pseudomedian(estimate: Estimate) -> bool:
     """Whether the difference of an estimate is the Hodges-Lehmann one and not the mean."""
     return estimate.method == "wilcoxon" or estimate.ranked > 0
@@ -133,7 +148,10 @@ def details_of(study: Study, finding: Finding) -> str:
     if finding.estimate is None:
         return ""
     name, outcome, margin = finding.hypothesis, finding.outcome, finding.margin
-    bounds = deciding_interval(study.claims[name].verb, outcome, finding.estimate, finding.simultaneous, margin)
+    kind = (study.claims[name].verb, finding.better, finding.smallest)
+    bounds = deciding_interval(
+        kind, outcome, finding.estimate, simultaneous=finding.simultaneous, margin=margin, step=finding.step
+    )
     parts = _details(study, name, finding.estimate, finding.p_shown, bounds=bounds, margin=margin, outcome=outcome)
     return ", ".join(parts)
 
@@ -223,6 +241,8 @@ def _details(
     parts += [tested, n] if estimate.items is None else _over_items(estimate, estimate.items)
     if margin is not None:
         parts += _against_margin(study, name, estimate, margin)
+    if bounds is None and outcome != "inconclusive" and estimate.interval is not None:
+        parts.append(ONLY_P)
     parts += disagreement(study, name, outcome, bounds, margin)
     if adjusted is not None and (margin is None or m > 1 or is_gated(study, study.corrected_with(name))):
         parts.append(_said_correction(study, name, adjusted, outcome))
@@ -252,38 +272,19 @@ def _against_margin(study: Study, name: str, estimate: Estimate, margin: MarginT
 def disagreement(
     study: Study, name: str, outcome: Outcome, bounds: Interval | None, margin: MarginTest | None
 ) -> list[str]:
-    """Why the interval lies on another side of the margin, or of zero, than the outcome; nothing where it does not."""
-    if bounds is None or (margin is None and outcome == "inconclusive"):
+    """Why the interval of an inconclusive finding lies on one side of the margin or of zero; nothing where it does not.
+    No outcome that was found is shown with such an interval."""
+    if bounds is None or margin is None or outcome != "inconclusive":
         return []
     claim, smallest = study.claims[name], study.hypotheses[name].smallest
     support, refute = nulls_of(claim.verb, claim.better, smallest)
     deciding: tuple[Null | None, ...] = (support, refute) if claim.by is not None else (support,)
-    if outcome != "inconclusive":
-        deciding = (support if outcome == "supported" else refute,)
-    if any(null is not None and _excludes(bounds, null) for null in deciding) is (outcome != "inconclusive"):
+    if not any(null is not None and excludes(bounds, null) for null in deciding):
         return []
-    m = _corrected_over(study, name)
-    if margin is None:
-        p = 1.0
-    else:
-        p = margin.p_reached if outcome == "supported" and claim.by is not None else margin.p_short
-    if is_gated(study, study.corrected_with(name)) and outcome != "refuted":
+    if is_gated(study, study.corrected_with(name)):
         return ["decided by the gate, whose level for it is not that of this interval"]
-    if m > 1 and outcome != "inconclusive" and p > study.analysis.alpha / m:
-        how = "Holm's steps" if study.analysis.correct == "holm" else "the joint correction"
-        return [f"decided by {how}, which can find more than this interval shows"]
     sided = "one-sided " * (margin is not None)
     return [f"decided by the {sided}test, of which this interval is not the exact inverse"]
-
-
-def _excludes(bounds: Interval, null: Null) -> bool:
-    """Whether no value of a null lies in an interval; an open end holds every value beyond."""
-    low = float("-inf") if bounds.low is None else bounds.low
-    high = float("inf") if bounds.high is None else bounds.high
-    outside = {"less": lambda value: high < value, "greater": lambda value: low > value}
-    return all(
-        outside[side_](value) if side_ in outside else high < value or low > value for value, side_ in null.points
-    )
 
 
 def _over_items(estimate: Estimate, items: ItemLayout) -> list[str]:
@@ -350,19 +351,17 @@ def _bounds(
     name: str,
     interval: Interval,
     estimate: Estimate,
-    margin: MarginTest | None,
     *,
     flip: bool,
-    outcome: Outcome,
+    one_sided: bool,
 ) -> str:
-    """`97.5% CI 0.040 to 0.058, Bonferroni over 2`."""
+    """`97.5% CI 0.040 to 0.058, Bonferroni over 2`; `90% CI 0.040 to 0.058, one-sided 95% bounds`."""
     assert interval.low is not None and interval.high is not None, interval
-    smallest, m = study.hypotheses[name].smallest, _corrected_over(study, name)
+    smallest = study.hypotheses[name].smallest
     ends = (-interval.high, -interval.low) if flip else (interval.low, interval.high)
     low, high = (_number(end, estimate, (0.0, smallest, -smallest)) for end in ends)
     said = f"{100 * interval.level:.6g}% {kind_of_interval(study)} {low} to {high}"
-    if margin is not None and against_margin(study.claims[name].verb, outcome):
-        return f"{said} at 1 - 2 alpha{f'/{m} (Bonferroni)' if m > 1 else ''}"
+    said += f", {bounds_in_words(interval)}" if one_sided else ""
     return ", ".join(filter(None, [said, correction_of(interval)]))
 
 

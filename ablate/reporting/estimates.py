@@ -12,12 +12,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from statistics import fmean
 
-from ablate.judge.verdict import Finding, Interval, correction_of, deciding_interval, shown_zone
+from ablate.judge.verdict import Finding, Interval, correction_of, shown_zone
 from prereg.documents.procedures import against_margin, meaning, zone_in_words
 from prereg.study.claim import Claim, parse_claim
 from prereg.text import MINUS, compact, crosses, level, listed, number, p_value
 
 NONE = "–"
+ONLY_P = "only p shows it"
+"""In place of an interval, where none that was computed shows what was found."""
 _HYPHEN_MINUS = re.compile(r"(?<![\w.)])-(?=\.?\d)")
 
 
@@ -109,40 +111,56 @@ def zone_of(finding: Finding) -> str:
 
 
 def rests_on_margin(finding: Finding) -> bool:
-    """Whether the outcome is a one-sided test against the margin, and its interval the one at 1 - 2 alpha."""
+    """Whether the outcome is a one-sided test against the margin."""
     return finding.margin is not None and against_margin(claim_of(finding).verb, finding.outcome)
 
 
 def shown_interval(finding: Finding) -> Interval | None:
     """The deciding interval of a finding; no other is shown under that name."""
-    verb = claim_of(finding).verb
-    return deciding_interval(verb, finding.outcome, finding.estimate, finding.simultaneous, finding.margin)
+    from ablate.judge.stats.null_hypotheses import deciding_interval  # with numpy, which `ablate status` needs not
+
+    kind = (claim_of(finding).verb, finding.better, finding.smallest)
+    together, margin = finding.simultaneous, finding.margin
+    return deciding_interval(
+        kind, finding.outcome, finding.estimate, simultaneous=together, margin=margin, step=finding.step
+    )
+
+
+def shows_bounds(finding: Finding) -> bool:
+    """Whether the ends of the interval that is shown are one-sided bounds."""
+    from ablate.judge.wording import is_of_bounds
+
+    bounds, constant = shown_interval(finding), claim_of(finding).constant is not None
+    if bounds is None or finding.estimate is None:
+        return False
+    return is_of_bounds(bounds, finding.estimate, finding.simultaneous, constant=constant)
 
 
 def level_reason(finding: Finding) -> str:
-    """Why the deciding interval has its level: `1 − 2 alpha/2, one-sided against the margin, Bonferroni over 2`."""
-    bounds, claim = shown_interval(finding), claim_of(finding)
+    """What the interval that is shown is: `90%, whose ends are one-sided 95% bounds, Bonferroni over 2`."""
+    from ablate.judge.stats.null_hypotheses import has_bounds
+    from ablate.judge.wording import bounds_in_words
+
+    bounds = shown_interval(finding)
     if bounds is None:
         return ""
-    on_margin = rests_on_margin(finding)
-    one_sided = on_margin or claim.constant is not None
-    correction = correction_of(bounds)
-    spent = (1.0 - bounds.level) / finding.alpha / (2.0 if one_sided else 1.0)
-    over = "" if math.isclose(spent, 1.0, rel_tol=1e-9) else f"/{compact(round(1.0 / spent, 6))}"
-    against = "one-sided against the margin" if on_margin else "two-sided against zero"
-    if claim.constant is not None and not on_margin:
-        against = f"one-sided against {compact(claim.constant)}"
-    said = f"1 − {'2 alpha' if one_sided else 'alpha'}{over}, {against}"
-    return f"{said}, {correction}" if correction else said
+    kind = f"whose ends are {bounds_in_words(bounds)}" if shows_bounds(finding) else "two-sided"
+    said = f"{level(bounds.level)}, {kind}"
+    if bounds == finding.step:
+        step = "gate" if finding.gate else "step of Holm's procedure"
+        return f"{said}, at the level of the {step} that decided"
+    if shows_bounds(finding) and not has_bounds(claim_of(finding).verb):
+        said += ", of the test against the margin that decided"
+    return ", ".join(filter(None, [said, correction_of(bounds)]))
 
 
 def levels_in_words(findings: Iterable[Finding]) -> str:
-    """The levels of deciding intervals and why: `97.5% = 1 − alpha/2, two-sided against zero, Bonferroni over 2`."""
+    """The levels of the intervals that are shown: `97.5%, two-sided, Bonferroni over 2`."""
     reasons: dict[str, list[str]] = {}
     for finding in findings:
         bounds = shown_interval(finding)
         if bounds is not None:
-            reasons.setdefault(f"{level(bounds.level)} = {level_reason(finding)}", []).append(finding.label)
+            reasons.setdefault(level_reason(finding), []).append(finding.label)
     if len(reasons) == 1:
         return next(iter(reasons))
     return "; ".join(f"{why} ({listed(names)})" for why, names in reasons.items()) or "none"
@@ -246,6 +264,8 @@ def interval_of(finding: Finding) -> str:
     if finding.estimate is None:
         return NONE
     bounds = shown_interval(finding)
+    if bounds is None and finding.outcome != "inconclusive" and finding.estimate.interval is not None:
+        return ONLY_P
     missing = finding.margin is None and finding.smallest and against_margin(claim_of(finding).verb, finding.outcome)
     what = ", against zero" if missing else ""
     return interval(bounds, finding_decimals(finding)) + (f" ({level(bounds.level)}{what})" if bounds else "")

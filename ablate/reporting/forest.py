@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+from ablate.judge.stats.null_hypotheses import has_bounds
 from ablate.judge.stats.paired_t import one_sample
 from ablate.judge.verdict import Estimate, Finding
 from ablate.judge.wording import is_pseudomedian
@@ -77,7 +78,19 @@ def about_numbers(findings: Sequence[Finding]) -> str:
     tests = words.listed(dict.fromkeys(method_of(finding) for finding in findings))
     numbers = {n_of(finding.estimate, finding.n) for finding in findings}
     n = f"n = {numbers.pop()}" if len(numbers) == 1 else "n"
-    return f"Intervals: {estimates.levels_in_words(findings)}. Test: {tests}. {n}: {counted(findings)}."
+    return f"{_about_intervals(findings)} Test: {tests}. {n}: {counted(findings)}."
+
+
+def _about_intervals(findings: Sequence[Finding]) -> str:
+    """The rule by which intervals have their level, which no outcome changes, and the levels."""
+    kinds = {has_bounds(estimates.claim_of(finding).verb) for finding in findings if finding.estimate}
+    if len(kinds) == 1:
+        of = "a margin or constant" if kinds == {True} else "zero"
+        return f"Intervals: {estimates.levels_in_words(findings)}; claims about {of}."
+    return (
+        "Intervals follow the claim, not the outcome: two-sided where it is about zero; where it is about a margin, "
+        f"ends are one-sided bounds. {estimates.levels_in_words(findings)}."
+    )
 
 
 def about_p(findings: Sequence[Finding]) -> str:
@@ -192,7 +205,8 @@ def _cells(finding: Finding) -> tuple[str, str, str, str, str]:
     if estimate is None:
         return finding.label, finding.outcome, "no estimate", "", n
     decimals = estimates.finding_decimals(finding)
-    interval = estimates.interval(bounds, decimals) if bounds is not None else "[no finite interval]"
+    without = "[no finite interval]" if estimate.interval is None else f"[{estimates.ONLY_P}]"
+    interval = estimates.interval(bounds, decimals) if bounds is not None else without
     numbers = f"{estimates.signed(estimate.difference, decimals)} {interval}"
     return finding.label, finding.outcome, numbers, "" if bounds is None else words.level(bounds.level), n
 

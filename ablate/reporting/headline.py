@@ -14,7 +14,15 @@ from dataclasses import dataclass, replace
 from ablate.judge.audit.sensitivity import UNDECIDED
 from ablate.judge.design.retrospective import look_back
 from ablate.judge.verdict import Decision, Estimate, Finding, Interval, Stability
-from ablate.judge.wording import disagreement, is_pseudomedian, is_ratio, kind_of_interval, stability_in_words
+from ablate.judge.wording import (
+    bounds_in_words,
+    disagreement,
+    is_pseudomedian,
+    is_ratio,
+    kind_of_interval,
+    said_p,
+    stability_in_words,
+)
 from ablate.reporting import estimates
 from prereg import text as words
 from prereg.documents.claims import capital, reading
@@ -94,17 +102,17 @@ def clause_of(study: Study, finding: Finding) -> str:
     shown_unit = f" {unit}" if unit and not ratio else ""
     on_margin = finding.margin if estimates.rests_on_margin(finding) else None
     apart = disagreement(study, name, finding.outcome, bounds, on_margin)
-    # The interval of an outcome against the margin is at 1 - 2 alpha, too short to state a direction.
+    # An interval at 1 - 2 alpha is too short to state a direction.
     sign = _side(bounds) if _side(bounds) == _side(finding.simultaneous or estimate.interval) else 0
     one_effect = claim.constant is None and claim.trend is None
     if finding.outcome != "inconclusive" and sign and not apart and one_effect:
         by = f"by {_centre(estimate)}{amount(sign * estimate.difference, sign)}{shown_unit}"
-        interval = _interval(study, bounds, lambda value: amount(sign * value, sign), sign)
+        interval = _interval(study, finding, lambda value: amount(sign * value, sign), sign)
         than = "" if claim.right_side == study.baseline else f" compared with {claim.right_side}"
         what = f"{claim.left_side} {_verb(claim, sign)} {claim.metric}{than} {by}"
         return f"{what}, {interval}, {counted}{_against_margin(claim, finding, bounds, sign)}"
     shown = f"{_centre(estimate)}{amount(estimate.difference, 0)}{shown_unit}"
-    interval = _interval(study, bounds, lambda value: amount(value, 0), 1)
+    interval = _interval(study, finding, lambda value: amount(value, 0), 1)
     margin_said = margin(claim, finding.smallest, unit) if finding.smallest else ""
     ending = "" if not margin_said or margin_said in said else f"; the margin is {margin_said}"
     effect = "slope" if claim.trend is not None else "difference"
@@ -166,15 +174,18 @@ def percent_of(difference: float) -> float:
     return 100.0 * math.expm1(difference)
 
 
-def _interval(study: Study, bounds: Interval | None, write: Callable[[float], str], sign: int) -> str:
+def _interval(study: Study, finding: Finding, write: Callable[[float], str], sign: int) -> str:
     """`97.5% CI 0.088 to 0.104`, the end nearer to zero first where a direction is named."""
-    kind = kind_of_interval(study)
+    kind, bounds = kind_of_interval(study), estimates.shown_interval(finding)
     if bounds is None:
-        return f"no finite {kind} at this n"
+        if finding.outcome == "inconclusive" or finding.estimate is None or finding.estimate.interval is None:
+            return f"no finite {kind} at this n"
+        return f"which p {said_p(finding.p_shown or 1.0, estimates.levels_of(finding))} alone shows"
     low = f"{words.MINUS}∞" if bounds.low is None else write(bounds.low)
     high = "∞" if bounds.high is None else write(bounds.high)
     first, last = (low, high) if sign > 0 else (high, low.replace(f"{words.MINUS}∞", "∞"))
-    return f"{words.level(bounds.level)} {kind} {first} to {last}"
+    ends = f" ({bounds_in_words(bounds)})" if estimates.shows_bounds(finding) else ""
+    return f"{words.level(bounds.level)} {kind} {first} to {last}{ends}"
 
 
 def _against_margin(claim: Claim, finding: Finding, bounds: Interval | None, sign: int) -> str:

@@ -251,7 +251,8 @@ def promise_in_force(entries: Sequence[Entry], lineage: Sequence[str]) -> Entry 
         for entry in made
         if entry.event == "registered" or any(scope_of(one.field) != "nothing" for one in _amendment(entry).differences)
     ]
-    return (new or made[:1] or [None])[-1]
+    kept = new or made[:1]
+    return kept[-1] if kept else None
 
 
 Reach = tuple[set[str], set[str], bool]

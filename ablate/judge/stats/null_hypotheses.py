@@ -53,7 +53,7 @@ from dataclasses import dataclass
 from ablate.judge.stats import gatekeeping
 from ablate.judge.stats.multiplicity import MOST_TWO_SIDED_MARGINS, Member, Null, adjust, holm, intervals
 from ablate.judge.stats.paired_t import Procedure
-from ablate.judge.verdict import Finding, GateLevel, Interval, Outcome, Zone
+from ablate.judge.verdict import Estimate, Finding, GateLevel, Interval, MarginTest, Outcome, Zone
 from prereg.errors import UnsupportedError
 from prereg.metrics.catalogue import Better
 from prereg.study.analysis import Ceiling
@@ -149,6 +149,68 @@ class AgainstMargin:
     reached: float
     short: float
     zone: Zone
+
+
+def rejected_null(verb: Verb, better: Better, smallest: float, outcome: Outcome) -> Null | None:
+    """The null whose rejection is the outcome; none of an inconclusive one."""
+    support, refute = nulls_of(verb, better, smallest)
+    return {"supported": support, "refuted": refute}.get(outcome)
+
+
+def excludes(bounds: Interval, null: Null) -> bool:
+    """Whether no value of a null lies in an interval; an open end holds every value beyond."""
+    low = float("-inf") if bounds.low is None else bounds.low
+    high = float("inf") if bounds.high is None else bounds.high
+    outside = {"less": lambda value: high < value, "greater": lambda value: low > value}
+    return all(
+        outside[side_](value) if side_ in outside else high < value or low > value for value, side_ in null.points
+    )
+
+
+def has_bounds(verb: Verb) -> bool:
+    """Whether a claim is about a margin or a constant, so that its interval is at 1 - 2 alpha and each end a one-sided
+    bound at 1 - alpha; that of a claim about zero is two-sided at 1 - alpha."""
+    return verb not in ("lowers", "raises", "changes")
+
+
+def deciding_interval(
+    claim: tuple[Verb, Better, float],
+    outcome: Outcome,
+    estimate: Estimate | None,
+    *,
+    simultaneous: Interval | None,
+    margin: MarginTest | None,
+    step: Interval | None = None,
+) -> Interval | None:
+    """The interval of a finding that sentences, tables, figures and the terminal show: that of its kind of claim
+    (`has_bounds`), whatever the outcome. Where that does not show an outcome that was found, the first that does: the
+    one of the test against the margin, then that of the step of the correction which decided. Else none: only p.
+
+    `claim` is its verb, the better direction and the smallest difference that matters.
+    """
+    if estimate is None:
+        return None
+    against_zero, against_margin = simultaneous or estimate.interval, margin and margin.interval
+    first = against_margin if margin is not None and has_bounds(claim[0]) else against_zero
+    null = rejected_null(*claim, outcome)
+    if null is None:
+        return first
+    candidates = (first, against_margin if margin is not None else None, step)
+    return next((one for one in candidates if one is not None and excludes(one, null)), None)
+
+
+def step_level(study: Study, name: str, nulls: Mapping[str, Nulls | None], judged: Judged) -> float | None:
+    """The level at which the correction tested the null that was rejected: of Holm's step, or of the gate; none where
+    it tests jointly."""
+    if judged.gate is not None and judged.outcome == "supported":
+        return judged.gate.level
+    if study.analysis.correct != "holm":
+        return None
+    which = 0 if judged.outcome == "supported" else 1
+    together = study.corrected_with(name) if which == 0 else study.family_of(name)
+    p = _p([nulls[one] for one in together], which)
+    mine = p[list(together).index(name)]
+    return study.analysis.alpha / (len(p) - sum(one < mine for one in p))
 
 
 def zones(study: Study, nulls: Mapping[str, Nulls | None], judged: Mapping[str, Judged]) -> dict[str, AgainstMargin]:

@@ -161,9 +161,11 @@ def _tests(study: Study) -> str:
         "margin, and ruled out there; a claimed absence is tested against the smallest difference and ruled out by a "
         "change. Against zero the test is two-sided and counts only in the claimed direction; against a margin it is "
         "one-sided, and two one-sided tests make an equivalence (Schuirmann 1987). The side comes from the claim, "
-        "never from the data. An outcome against zero is shown with a two-sided interval, one against a margin with "
-        "the interval at 1 − 2 alpha, whose ends are the one-sided bounds. For every claim with a margin the effect is "
-        "shown to lie in one of three zones: at least the margin, short of it, or undecided. What is neither is "
+        "never from the data. Intervals follow the claim and not the outcome: two-sided for a claimed direction, else "
+        "at 1 − 2 alpha, whose ends are one-sided bounds; where that does not show what was found, the interval is "
+        "that of the test against the margin or of the step of the correction that decided, and says so. For every "
+        "claim with a margin the effect is shown to lie in one of three zones: at least the margin, short of it, or "
+        "undecided. What is neither is "
         f"inconclusive, which is not evidence of no effect.{_about_percent(study)}{described} Standardised effects are "
         f"{_about_effects(study)}."
     )
@@ -225,7 +227,10 @@ def _about_intervals(study: Study) -> str:
             "The simultaneous intervals of a family of several are those of the joint bootstrap-t (its largest "
             "statistic), and Bonferroni's where a family has none; the findings name which."
         )
-    return "The simultaneous intervals are Bonferroni's, and can be wider than the correction needs."
+    return (
+        "The simultaneous intervals are Bonferroni's, which can be wider than the correction needs; a finding that "
+        "they do not show has the interval at the level of the step that decided."
+    )
 
 
 def _verdict(context: ReportContext) -> str:
@@ -233,7 +238,8 @@ def _verdict(context: ReportContext) -> str:
     held = sum(check.passed for check in checks)
     return (
         f"The verdict is the first line of the registered decision list that holds, of {len(study.decision)}. A run "
-        f"that diverged: {divergence(study)}. The error rate of the verdict is "
+        f"that diverged: {divergence(study)}. Each claim's error rate is the registered one, where its test's "
+        "assumptions hold; the verdict's is bounded only where a gate or the registered design says so. It is "
         f"{errors_held(study)['For the verdict']}. Before any inference the evidence is compared with the "
         f"registration, by the {words.counted(len(checks), 'check')} that this report lists with what each found "
         f"({held} held); what no check names was not checked. Where a check fails that forbids a verdict there is "
