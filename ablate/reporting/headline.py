@@ -79,6 +79,7 @@ def _stable(arm: Stability) -> str:
         return f"{arm.variant} is stable: of {words.counted(arm.runs, 'run')} none diverged or had a loss spike"
     spiked = sum(bool(steps) for steps in arm.spikes.values())
     why = [f"{len(arm.diverged)} diverged"] * bool(arm.diverged) + [f"{spiked} had loss spikes"] * bool(spiked)
+    why += [f"{len(arm.not_reached)} did not reach the registered level"] * bool(arm.not_reached)
     return f"{arm.variant} is unstable: of {words.counted(arm.runs, 'run')} {words.listed(why)}"
 
 

@@ -279,8 +279,17 @@ def instability(study: Study) -> str:
     """What makes a run unstable."""
     return (
         f"training loss of a step {spike(study)}, or above {compact(study.stable.diverged.loss_above)} times the first "
-        "step's, or not finite"
+        f"step's, or not finite{''.join(f', or {said}' for said in not_reached(study))}"
     )
+
+
+def not_reached(study: Study) -> list[str]:
+    """What a run lacks that does not reach a registered level, in words; nothing where no level is registered."""
+    sides = {"lower": "at or below", "higher": "at or above"}
+    return [
+        f"no {metric} {sides[study.better(metric)]} {compact(level)} by step {study.stable.by}"
+        for metric, level in study.stable.levels.items()
+    ]
 
 
 def spike(study: Study) -> str:

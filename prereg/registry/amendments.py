@@ -96,10 +96,10 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         why="the mean of a group of arms may be one of other arms",
     ),
     AmendmentEffect(
-        fields=("stable.loss_spike",),
+        fields=("stable.loss_spike", "stable.reached"),
         scope="stability",
         said="stable(ARM) of every arm",
-        why="another meaning of a spike; tests do not read it",
+        why="another meaning of a spike, or another level to reach; tests do not read it",
     ),
     AmendmentEffect(
         fields=(
