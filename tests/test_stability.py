@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evidence_factory import make_evidence, small_study, with_losses
+from evidence_factory import make_evidence, one_claim, small_study, with_losses
 from scipy import stats
 
 from ablate.judge.audit.stability import (
@@ -374,6 +374,13 @@ def test_a_spike_in_the_first_steps_is_found(at: int) -> None:
     losses[at] += 1.0
     assert early_spike_places(losses, above=6.0, window=20).tolist() == [at]
     assert spike_places(losses, above=6.0, window=20).size == 0
+    rules = [{"above": 6.0, "window": 20}, {"above": 6.0, "window": 20, "first_steps": True}]
+    studies = [small_study(stable={"loss_spike": rule}) for rule in rules]
+    _, evidence = make_evidence(studies[0])
+    evidence = with_losses(evidence, ("none", 2), {step + 1: float(losses[step]) for step in range(60)})
+    assert judge_stability(studies[0], evidence)[0].stable
+    assert judge_stability(studies[1], evidence)[0].spikes == {2: (at + 1,)}
+    assert [study.model_dump(mode="json")["stable"]["loss_spike"] for study in studies] == rules
 
 
 def test_a_fall_a_plateau_before_a_fall_and_a_lasting_rise_are_no_early_spikes() -> None:
@@ -464,3 +471,34 @@ def test_a_level_that_no_run_could_show_is_refused(reached: dict[str, float], sa
     with pytest.raises(SpecError) as found:
         small_study(stable={"reached": reached})
     assert said in str(found.value) and found.value.where.field[:2] == ("stable", "reached")
+
+
+@pytest.mark.slow
+def test_an_early_blow_up_of_a_real_model_is_caught_by_its_level_and_by_no_spike() -> None:
+    # Rate 3e-3 without warmup: without a norm of the embedding, the loss of a deep model rises at the fourth step.
+    import torch
+    from conftest import tiny_text
+
+    from ablate.data.batches import Split
+    from ablate.training.trainer import Trainer
+
+    text = tiny_text()
+    letters = sorted(set(text))
+    torch.set_num_threads(1)
+    split = Split.of(np.array([letters.index(one) for one in text]), 0.1, 64)
+    variants = {"none": {}, "layernorm": {"model.embedding_norm": "layernorm"}}
+    base = {
+        "model": {"layers": 8, "width": 128, "heads": 8, "context": 64},
+        "optim": {"lr": 3e-3, "warmup": 0, "schedule": "constant"},
+        "budget": {"steps": 12, "batch": 8},
+    }
+    stable = {"reached": {"train/loss": 1.6, "by": 12}, "loss_spike": {"window": 5}}
+    study = one_claim(seeds=2, variants=variants, base=base, measure={"every": 4}, stable=stable)
+    _, evidence = make_evidence(study)
+    for arm, seed in study.cells:
+        run = Trainer(study.training(arm), split, len(letters))
+        run.begin(seed)
+        evidence = with_losses(evidence, (arm, seed), {step: run.step().loss for step in range(1, 13)})
+    none, layernorm = judge_stability(study, evidence)
+    assert not none.stable and sorted(none.not_reached) == [1, 2] and not none.spikes and not none.diverged
+    assert layernorm.stable and not layernorm.not_reached

@@ -296,6 +296,8 @@ def spike(study: Study) -> str:
     """How far above the last steps a training loss is a spike."""
     rule = study.stable.loss_spike
     last = f"robust standard deviations above the median of the last {rule.window} steps"
+    if rule.first_steps:
+        last += " (of the first steps: of those before and of the window that follows)"
     if rule.above is not None:
         return f"more than {compact(rule.above)} {last}"
     assert rule.false_alarms is not None, rule

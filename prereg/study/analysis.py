@@ -186,6 +186,9 @@ class LossSpike(FrozenModel):
     """Chance that any run of a study whose training losses are stationary normal noise has a spike; the limit is the
     lowest that keeps it, given the window, the steps and the runs of the study. Instead of `above`; 0.01 where neither
     is given."""
+    first_steps: bool = False
+    """Whether steps before the first full window are judged too, by the window that follows them. Not written where
+    they are not."""
 
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Self:
@@ -206,6 +209,8 @@ class LossSpike(FrozenModel):
         # A limit that was registered before there were rates keeps its bytes, and a rate is the whole of its rule.
         written: dict[str, JsonValue] = handler(self)
         written.pop("false_alarms" if self.false_alarms is None else "above", None)
+        if not self.first_steps:
+            written.pop("first_steps", None)
         return written
 
 

@@ -8,9 +8,9 @@ stationary normal noise exceeds anywhere in a study with that chance. `spike_cha
 Windows of neighbouring steps overlap and their alarms come together, so that 1 - (1 - S)^steps is an upper bound for
 the chance of any alarm: 2% too high at a limit of 10 over a window of 20, 5% at 6.
 
-The first steps have no full window before them. They are judged by the window that follows, above a limit at which they
-add no more than `EARLY` of the chance of all other steps. A run that blows up early and stays there has no spike: for
-that a study registers a level that each run must reach by a step (`stable: {reached: ...}`).
+The first steps have no full window before them. With `first_steps` they are judged by the window that follows, above a
+limit at which they add no more than `EARLY` of the chance of all other steps. A run that blows up early and stays there
+has no spike: for that a study registers a level that each run must reach by a step (`stable: {reached: ...}`).
 """
 
 from __future__ import annotations
@@ -61,8 +61,10 @@ def judge_stability(study: Study, evidence: Evidence) -> tuple[Stability, ...]:
                 short[run.seed] = best
         for run in (run for run in runs if run.cell in curves):
             steps, losses = curves[run.cell]
-            early = early_spike_places(losses, above=above, window=spike.window)
-            risen = steps[np.union1d(early, spike_places(losses, above=above, window=spike.window))]
+            places = spike_places(losses, above=above, window=spike.window)
+            if spike.first_steps:
+                places = np.union1d(places, early_spike_places(losses, above=above, window=spike.window))
+            risen = steps[places]
             if risen.size:
                 spikes[run.seed] = tuple(risen.tolist())
         found.append(
