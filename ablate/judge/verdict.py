@@ -293,18 +293,21 @@ class Check(FrozenModel):
 class Stability(GrownModel):
     """One variant's stability by the registered rule."""
 
-    later_fields = ("above",)
+    later_fields = ("above", "not_reached")
 
     variant: str
     """The arm."""
     stable: bool
-    """No run diverged and no run had a spike."""
+    """No run diverged, no run had a spike, and each reached the registered levels."""
     runs: int
     """Runs looked at."""
     diverged: tuple[int, ...] = ()
     """Seeds whose run diverged."""
     spikes: dict[int, tuple[int, ...]] = {}
     """Seed -> steps of loss spikes."""
+    not_reached: dict[int, dict[str, float | None]] = {}
+    """Seed -> metric -> the best value that its run had by the registered step, where that is not at its level; none
+    where there was no value. Not written where each run reached every level, or none is registered."""
     above: float | None = None
     """The robust z above which a step is a spike, where it follows from a rate of false alarms; none, and not written,
     where the limit itself is registered."""

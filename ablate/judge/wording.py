@@ -194,12 +194,13 @@ def stability_in_words(arm: Stability) -> str:
         return f"{found}; the rate may still be up to {bound}"
     spiked = sum(bool(steps) for steps in arm.spikes.values())
     why = [f"{len(arm.diverged)} diverged"] * bool(arm.diverged) + [f"{spiked} had loss spikes"] * bool(spiked)
+    why += [f"{len(arm.not_reached)} did not reach the registered level"] * bool(arm.not_reached)
     return f"{arm.variant} is unstable: of {runs} {listed(why)}; the rate may be up to {bound}"
 
 
 def unstable_runs(arm: Stability) -> int:
-    """Runs that diverged or had a loss spike; one that did both counts once."""
-    return len({*arm.diverged, *(seed for seed, steps in arm.spikes.items() if steps)})
+    """Runs that diverged, had a loss spike or did not reach a registered level; one that did several counts once."""
+    return len({*arm.diverged, *arm.not_reached, *(seed for seed, steps in arm.spikes.items() if steps)})
 
 
 def share_of_bound(arm: Stability) -> str:

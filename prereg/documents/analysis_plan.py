@@ -18,6 +18,7 @@ from prereg.documents.procedures import (
     instability,
     lost_starts,
     meanings,
+    not_reached,
     spike,
     test,
 )
@@ -161,7 +162,10 @@ def stability_in_brief(study: Study) -> str:
     if rule.above is not None:
         last = counted(rule.window, "step")
         far = f"over {compact(rule.above)} robust standard deviations above the median of the last {last}"
-    return f"Stable (asked of {arms(read) if read else 'no arm'}): no run diverged or had a training loss {far}."
+    levels = "".join(f", or {said}" for said in not_reached(study))
+    return (
+        f"Stable (asked of {arms(read) if read else 'no arm'}): no run diverged or had a training loss {far}{levels}."
+    )
 
 
 def stability(study: Study) -> str:

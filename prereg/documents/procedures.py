@@ -279,14 +279,25 @@ def instability(study: Study) -> str:
     """What makes a run unstable."""
     return (
         f"training loss of a step {spike(study)}, or above {compact(study.stable.diverged.loss_above)} times the first "
-        "step's, or not finite"
+        f"step's, or not finite{''.join(f', or {said}' for said in not_reached(study))}"
     )
+
+
+def not_reached(study: Study) -> list[str]:
+    """What a run lacks that does not reach a registered level, in words; nothing where no level is registered."""
+    sides = {"lower": "at or below", "higher": "at or above"}
+    return [
+        f"no {metric} {sides[study.better(metric)]} {compact(level)} by step {study.stable.by}"
+        for metric, level in study.stable.levels.items()
+    ]
 
 
 def spike(study: Study) -> str:
     """How far above the last steps a training loss is a spike."""
     rule = study.stable.loss_spike
     last = f"robust standard deviations above the median of the last {rule.window} steps"
+    if rule.first_steps:
+        last += " (of the first steps: of those before and of the window that follows)"
     if rule.above is not None:
         return f"more than {compact(rule.above)} {last}"
     assert rule.false_alarms is not None, rule

@@ -107,10 +107,10 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
         keeps_runs=False,
     ),
     AmendmentEffect(
-        fields=("stable.loss_spike",),
+        fields=("stable.loss_spike", "stable.reached"),
         scope="stability",
         said="stable(ARM) of every arm",
-        why="another meaning of a spike; tests do not read it",
+        why="another meaning of a spike, or another level to reach; tests do not read it",
     ),
     AmendmentEffect(
         fields=(

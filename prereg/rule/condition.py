@@ -41,7 +41,8 @@ MEANS: Mapping[str, str] = {
     "refuted(H)": "it rejects the null that the claim is true by as much as matters",
     "inconclusive(H)": "neither: the interval holds effects that would support the claim and effects that would refute "
     "it, or too few pairs are left",
-    "stable(V)": "of the runs of variant V none diverged and none had a loss spike, by the rule in `stable`",
+    "stable(V)": "of the runs of variant V none diverged, none had a loss spike, and each reached the "
+    "registered levels, by the rule in `stable`",
 }
 """What makes each question hold."""
 

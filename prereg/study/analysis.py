@@ -194,6 +194,9 @@ class LossSpike(FrozenModel):
     """Chance that any run of a study whose training losses are stationary normal noise has a spike; the limit is the
     lowest that keeps it, given the window, the steps and the runs of the study. Instead of `above`; 0.01 where neither
     is given."""
+    first_steps: bool = False
+    """Whether steps before the first full window are judged too, by the window that follows them. Not written where
+    they are not."""
 
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Self:
@@ -214,6 +217,8 @@ class LossSpike(FrozenModel):
         # A limit that was registered before there were rates keeps its bytes, and a rate is the whole of its rule.
         written: dict[str, JsonValue] = handler(self)
         written.pop("false_alarms" if self.false_alarms is None else "above", None)
+        if not self.first_steps:
+            written.pop("first_steps", None)
         return written
 
 
@@ -224,13 +229,49 @@ class Diverged(FrozenModel):
     """A training loss above this many times the first step's, or one that is not finite."""
 
 
-class Stable(FrozenModel):
+BY = "by"
+_REACHED: dict[str, Any] = {
+    "type": "object",
+    "properties": {BY: {"type": "integer", "minimum": 1}},
+    "additionalProperties": {"type": "number"},
+}
+
+
+class Stable(GrownModel):
     """What counts as an unstable run; a variant is stable when none of its runs is unstable."""
+
+    later_fields = ("reached",)
 
     loss_spike: LossSpike = LossSpike()
     """A run with any spike is unstable."""
     diverged: Diverged = Diverged()
     """A run that diverged is unstable."""
+    reached: Annotated[dict[str, float], WithJsonSchema(_REACHED)] = Field(default_factory=dict)
+    """{METRIC: LEVEL, by: STEP}: a run is unstable that has no value as good as the level, or better, at any evaluation
+    after step 0 and up to that step. It finds a blow-up in the first steps after which a run stays at a bad loss. Not
+    written where there is none."""
+
+    @property
+    def levels(self) -> dict[str, float]:
+        """Metric -> the level that each run must reach."""
+        return {metric: level for metric, level in self.reached.items() if metric != BY}
+
+    @property
+    def by(self) -> int:
+        """The step by which they must be reached; 0 where none is registered."""
+        return int(self.reached.get(BY, 0))
+
+    @model_validator(mode="after")
+    def _levels_and_a_step(self) -> Self:
+        step = self.reached.get(BY, 0.0)
+        if self.reached and not (self.levels and step >= 1 and step == int(step)):
+            raise field_error(
+                ("stable", "reached"),
+                f"{', '.join(self.levels) or 'no metric'}, by {compact(step) if BY in self.reached else 'no step'}",
+                "a metric with its level, and the step by which each run must reach it",
+                "reached: {val/loss: 3.0, by: 80}",
+            )
+        return self
 
 
 class Ceiling(FrozenModel):

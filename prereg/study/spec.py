@@ -270,6 +270,11 @@ class Study(StudyFields):
         unit = unit_of(claim.metric, self.hypotheses[hypothesis].scale, self.own_units)
         return unit if claim.trend is None else f"{unit} {claim.trend.per}".strip()
 
+    def better(self, name: str) -> Better:
+        """Which way a metric improves: as declared, or as a claim about it says."""
+        said = (claim.better for claim in self.claims.values() if claim.metric == name and claim.better != "neither")
+        return self._better(name) if self._better(name) != "neither" else next(said, "neither")
+
     def metric(self, name: str) -> Metric | None:
         """The declaration of a metric: the tool's, or the study's own; none where only the user's trainer knows it."""
         for one in self.measure.own:

@@ -22,7 +22,7 @@ from prereg.study.designs.per_task import check_per_task
 from prereg.study.designs.tune import check_tune
 from prereg.study.designs.unpaired import check_seeds_of_arms, check_unpaired
 from prereg.study.measure import OWN_TASKS, is_folder, of_each_task
-from prereg.study.validate_measures import check_claims, check_known, check_measure, check_readings
+from prereg.study.validate_measures import check_claims, check_known, check_levels, check_measure, check_readings
 
 if TYPE_CHECKING:
     from prereg.study.spec import Study
@@ -375,6 +375,7 @@ _CHECKS: tuple[tuple[Callable[[Study], None], ...], ...] = (
         _check_harness,
         check_readings,
         _check_ceiling,
+        check_levels,
         _check_ranks,
         _check_stopping,
         check_gate,

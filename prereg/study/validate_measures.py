@@ -245,6 +245,43 @@ def check_readings(study: Study) -> None:
             _check_reading(study, name)
 
 
+def check_levels(study: Study) -> None:
+    """Raise `SpecError` for a level that `stable` asks of a metric which has no direction, or no value by that step."""
+    stable, measure, place = study.stable, study.measure, ("stable", "reached")
+    for metric in stable.levels:
+        known = study.metric(metric)
+        if study.better(metric) == "neither":
+            found = f"a level of {metric}, and nothing says which way it improves"
+            raise field_error(place, found, "a metric that has a better side, such as val/loss", "val/loss: 3.0")
+        if _has_no_curve(study, metric):
+            raise field_error(
+                place, f"{metric} has no curve", "a metric that is evaluated during training", "val/loss: 3.0"
+            )
+        if study.trainer != "gpt":
+            continue
+        if known is None or (known.suite not in measure.recorded and all(o.name != metric for o in measure.own)):
+            raise field_error(place, f"{metric} is not recorded", "a recorded metric", "val/loss: 3.0")
+        shortest = min(study.training(arm).budget.steps for arm in study.arms)
+        first = 1 if metric == "train/loss" else min(measure.every, shortest)
+        if not first <= stable.by <= shortest:
+            raise field_error(
+                (*place, "by"),
+                f"step {stable.by}, and the shortest arm trains {shortest} steps, evaluated every {measure.every}",
+                "a step at or after the first evaluation, within the steps of every arm",
+                f"by: {min(max(stable.by, first), shortest)}",
+            )
+
+
+def _has_no_curve(study: Study, metric: str) -> bool:
+    """Whether a metric has one value at the end of a run."""
+    measure, known = study.measure, study.metric(metric)
+    at_end = (known is not None and known.suite in measure.at_end) or any(
+        one.name == metric and one.at_end for one in measure.own
+    )
+    one_value = metric.startswith("harness/") or (known is not None and known.suite in ("speed", "cost"))
+    return one_value or (study.trainer == "gpt" and at_end)
+
+
 def _check_reading(study: Study, name: str) -> None:
     claim, measure, read = study.claims[name], study.measure, study.hypotheses[name].read
     metric, known = claim.metric, study.metric(claim.metric)

@@ -78,6 +78,26 @@ def _whole_curve(context: AuditContext) -> Found:
     return holed
 
 
+@check(
+    "every finished run has a value by the step of stable.reached",
+    "inadmissible",
+    looks_at="the evaluations after step 0 of each metric whose level `stable` asks for",
+    why="a run that was not evaluated in time would be called unstable",
+    required="an evaluation after step 0, by the registered step",
+    only_failed=True,
+    applies=lambda context: _open(context) and bool(context.study.rule.arms_read and context.study.stable.reached),
+)
+def _in_time(context: AuditContext) -> Found:
+    by, faults = context.study.stable.by, []
+    for metric in context.study.stable.levels:
+        lines, nothing = context.evidence.lines(metric), (np.empty(0), np.empty(0))
+        for run in context.done:
+            steps = lines.get(run.cell, nothing)[0]
+            if not ((steps > 0) & (steps <= by)).any():
+                faults.append(f"{metric} of {named_run(run)}")
+    return faults
+
+
 def _requests(run: RunRecord) -> tuple[object, ...]:
     return tuple(getattr(run.harness, field) for field in _REQUESTS)
 

@@ -7,6 +7,10 @@ The limit is registered (`above`), or follows from the registered chance of fals
 stationary normal noise exceeds anywhere in a study with that chance. `spike_chance` gives the chance S of one step.
 Windows of neighbouring steps overlap and their alarms come together, so that 1 - (1 - S)^steps is an upper bound for
 the chance of any alarm: 2% too high at a limit of 10 over a window of 20, 5% at 6.
+
+The first steps have no full window before them. With `first_steps` they are judged by the window that follows, above a
+limit at which they add no more than `EARLY` of the chance of all other steps. A run that blows up early and stays there
+has no spike: for that a study registers a level that each run must reach by a step (`stable: {reached: ...}`).
 """
 
 from __future__ import annotations
@@ -20,6 +24,7 @@ from scipy import optimize, special
 
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.verdict import Stability
+from ablate.records.evidence import Line
 from prereg.study.spec import Study
 from prereg.study.training import Training
 from prereg.text import compact, counted
@@ -30,6 +35,8 @@ if TYPE_CHECKING:
 CURVE = "train/loss"
 _SCALE = 1.4826
 """From MAD to SD under a normal law."""
+EARLY = 0.02
+"""Chance of an alarm in the first steps over that in the steps with a full window before them; an upper bound."""
 _WIDEST = 199
 _HIGHEST = 1e6
 
@@ -40,27 +47,53 @@ def judge_stability(study: Study, evidence: Evidence) -> tuple[Stability, ...]:
     curves = evidence.lines(CURVE)
     above = spike_limit(study, longest=max((losses.size for _, losses in curves.values()), default=0))
     ended = sorted((run for run in evidence.runs if run.status in ("done", "diverged")), key=lambda run: run.seed)
+    levels = {metric: (level, evidence.lines(metric)) for metric, level in study.stable.levels.items()}
     found = []
     for arm in study.arms:
         runs = [run for run in ended if run.variant == arm]
         diverged = tuple(run.seed for run in runs if run.status == "diverged")
         spikes: dict[int, tuple[int, ...]] = {}
+        short: dict[int, dict[str, float | None]] = {}
+        for run in (run for run in runs if run.status == "done"):
+            best = {metric: _best_by(study, metric, lines.get(run.cell)) for metric, (_, lines) in levels.items()}
+            best = {metric: at for metric, at in best.items() if not _reaches(study, metric, at, levels[metric][0])}
+            if best:
+                short[run.seed] = best
         for run in (run for run in runs if run.cell in curves):
             steps, losses = curves[run.cell]
-            risen = steps[spike_places(losses, above=above, window=spike.window)]
+            places = spike_places(losses, above=above, window=spike.window)
+            if spike.first_steps:
+                places = np.union1d(places, early_spike_places(losses, above=above, window=spike.window))
+            risen = steps[places]
             if risen.size:
                 spikes[run.seed] = tuple(risen.tolist())
         found.append(
             Stability(
                 variant=arm,
-                stable=not diverged and not spikes,
+                stable=not diverged and not spikes and not short,
                 runs=len(runs),
                 diverged=diverged,
                 spikes=spikes,
+                not_reached=short,
                 above=above if spike.above is None else None,
             )
         )
     return tuple(found)
+
+
+def _best_by(study: Study, metric: str, line: Line | None) -> float | None:
+    """The best value of a metric after step 0 and up to the step by which its level must be reached, if any."""
+    values = np.empty(0) if line is None else line[1][(line[0] > 0) & (line[0] <= study.stable.by)]
+    values = values[np.isfinite(values)]
+    if not values.size:
+        return None
+    return float(values.min() if study.better(metric) == "lower" else values.max())
+
+
+def _reaches(study: Study, metric: str, value: float | None, level: float) -> bool:
+    if value is None:
+        return False
+    return value <= level if study.better(metric) == "lower" else value >= level
 
 
 def spike_limit(study: Study, *, longest: int = 0) -> float:
@@ -194,6 +227,10 @@ def spike_places(losses: Floats, *, above: float, window: int) -> np.ndarray:
     the MAD is 0, and 1.2533 x the mean absolute deviation is taken (Iglewicz and Hoaglin 1993). After a window that is
     constant throughout any rise is a spike. A value that is not finite is a spike, and no window that holds one is
     judged: such a run has diverged anyway.
+
+    Of losses that were logged with few digits each lies within half a step of their grid from the true one. A rise is
+    then taken as one step smaller and the MAD as one step larger: a spike of the logged losses is one of the true ones,
+    so that rounding adds no false alarm.
     """
     losses = np.asarray(losses, dtype=np.float64)
     broken = np.flatnonzero(~np.isfinite(losses))
@@ -206,11 +243,67 @@ def spike_places(losses: Floats, *, above: float, window: int) -> np.ndarray:
     before, now = before[whole], losses[window:][maybe]
     median = np.median(before, axis=1)
     distance = np.abs(before - median[:, None])
-    scale = _SCALE * np.median(distance, axis=1)
+    mad = np.median(distance, axis=1)
+    grid = _grids(losses, maybe, window)
     with np.errstate(over="ignore"):
-        scale = np.where(scale > 0, scale, 1.2533 * distance.mean(axis=1))
-        risen = now - median > above * scale
+        scale = np.where((mad > 0) | (grid > 0), _SCALE * (mad + grid), 1.2533 * distance.mean(axis=1))
+        risen = now - median - grid > above * scale
     return np.union1d(broken, maybe[risen] + window).astype(np.int64)
+
+
+def early_spike_places(losses: Floats, *, above: float, window: int) -> np.ndarray:
+    """Indices of spikes before the first full window: above the median of all that came before, and of the window that
+    follows, by so many of that window's scale.
+
+    Stationary noise is the same backwards, so that the chance of one step is at most `spike_chance` of its limit. The
+    limit is higher than that of later steps: the first steps add `EARLY` to their chance. A loss that falls is below
+    what came before, and no spike.
+    """
+    losses = np.asarray(losses, dtype=np.float64)
+    judged = min(window - 1, losses.size - 1 - window)
+    if judged < 1:
+        return np.empty(0, dtype=np.int64)
+    chance = EARLY * spike_chance(above, window) * (losses.size - window) / judged
+    limit = max(above, _limit(chance, window)) if chance > 0.0 else above
+    end, found = judged + window, []
+    backwards = losses[: end + 1][::-1]
+    for place in end - spike_places(backwards, above=limit, window=window):
+        before, after = losses[:place], losses[place + 1 : place + 1 + window]
+        if 1 <= place <= judged and np.isfinite(losses[: place + 1]).all():
+            # The same spike with the median of what follows raised to that of what came before.
+            lowered = np.append(after[::-1], losses[place] - max(float(np.median(before) - np.median(after)), 0.0))
+            if spike_places(lowered, above=limit, window=window).size:
+                found.append(int(place))
+    return np.array(sorted(found), dtype=np.int64)
+
+
+def _grids(losses: Floats, places: np.ndarray, window: int) -> Floats:
+    """The step of the grid on which the losses of some windows lie, each with the loss after it; 0 where on none.
+
+    Decimals up to the eighth, of double or single precision, and the numbers of bfloat16 and of half precision. A grid
+    counts where all losses of a window lie on it, which those that were not rounded do not.
+    """
+    grid = np.zeros(places.size)
+    if not places.size:
+        return grid
+    decimal = np.zeros(losses.size)
+    with np.errstate(over="ignore", invalid="ignore"):
+        single = losses.astype(np.float32)
+        is_single = single.astype(np.float64) == losses
+        for digits in range(8, -1, -1):
+            step = 10.0**-digits
+            rounded = np.rint(losses * 10.0**digits) / 10.0**digits
+            near = is_single & (rounded.astype(np.float32) == single) & (step > 8.0 * np.spacing(np.abs(single)))
+            decimal[((rounded == losses) & (step > 8.0 * np.spacing(np.abs(losses)))) | near] = step
+        fraction, exponent = np.frexp(losses)
+    grid = np.lib.stride_tricks.sliding_window_view(decimal, window + 1)[places].min(axis=1)
+    fraction = np.where(np.isfinite(losses), fraction, np.pi)  # on no grid
+    for bits in (8, 11):
+        on_grid = np.ldexp(fraction, bits) % 1.0 == 0.0
+        spacing = np.where(on_grid, np.ldexp(1.0, exponent - bits), np.inf)
+        widest = np.lib.stride_tricks.sliding_window_view(spacing, window + 1)[places].max(axis=1)
+        grid = np.maximum(grid, np.where(np.isfinite(widest), widest, 0.0))
+    return grid
 
 
 def _maybe_risen(losses: Floats, *, above: float, window: int) -> np.ndarray:

@@ -171,6 +171,7 @@ def _checks(checks: list[Check], caption: str) -> Table:
 
 def _stability(stability: tuple[Stability, ...]) -> Table:
     above = next((f" A spike has a robust z above {words.compact(arm.above)}." for arm in stability if arm.above), "")
+    short = any(arm.not_reached for arm in stability)
     return table_of(
         stability,
         f"Stability by the registered rule. One unstable run makes an arm unstable.{above}",
@@ -180,10 +181,10 @@ def _stability(stability: tuple[Stability, ...]) -> Table:
             "Runs:": lambda arm: str(arm.runs),
             "Diverged": lambda arm: words.listed(f"seed {seed}" for seed in arm.diverged) or NONE,
             "Loss spikes": lambda arm: "; ".join(_spikes(arm)) or NONE,
+            **({"Level not reached": lambda arm: "; ".join(_not_reached(arm)) or NONE} if short else {}),
             "Rate, up to:": share_of_bound,
         },
-        note="Rate: one-sided 95% upper bound of Clopper and Pearson for the chance that a run of the arm diverges "
-        "or has a loss spike.",
+        note="Rate: one-sided 95% upper bound of Clopper and Pearson for the chance that a run of the arm is unstable.",
         marked=frozenset(at for at, arm in enumerate(stability) if not arm.stable),
     )
 
@@ -193,6 +194,12 @@ def _spikes(arm: Stability) -> Iterator[str]:
         if steps:
             more = f" and {len(steps) - 6} more" if len(steps) > 6 else ""
             yield f"seed {seed}: step {', '.join(map(str, steps[:6]))}{more}"
+
+
+def _not_reached(arm: Stability) -> Iterator[str]:
+    for seed, best in sorted(arm.not_reached.items()):
+        values = ("no value" if value is None else words.compact(float(f"{value:.5g}")) for value in best.values())
+        yield f"seed {seed}: " + ", ".join(f"{metric} {value}" for metric, value in zip(best, values, strict=True))
 
 
 def runs_section(context: ReportContext) -> Section:
