@@ -95,12 +95,12 @@ def _roles_apart(study: Study) -> Iterator[DesignWarning]:
         role: str = study.hypotheses[names[0]].role
         if role != "exploratory":
             by_role.setdefault(role, []).append(label)
-    for role, labels in by_role.items():
+    for apart, labels in by_role.items():
         if len(labels) > 1:
             k, alpha = len(labels), study.analysis.alpha
-            rest = ["the rest of the role" if label == role else label for label in labels]
+            rest = ["the rest of the role" if label == apart else label for label in labels]
             found = (
-                f"the {role} role is {k} families, {listed(rest)}, corrected apart: each has any false 'supported' in "
+                f"the {apart} role is {k} families, {listed(rest)}, corrected apart: each has any false 'supported' in "
                 f"at most alpha, {compact(alpha)}, and all together in at most {k} alpha, {compact(k * alpha)}; "
                 "likewise any false 'refuted'"
             )
