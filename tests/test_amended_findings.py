@@ -54,7 +54,7 @@ def test_an_amendment_before_any_evidence_changes_nothing() -> None:
 def test_a_verdict_stands_that_would_be_the_same_whatever_became_of_what_was_touched() -> None:
     # With gain_ln and harm_ln supported, line 1 holds whatever gain_rms and harm_rms are.
     found = decided([("variants.rmsnorm.model.embedding_norm", "layernorm", "rmsnorm")])
-    assert (found.status, found.verdict) == ("decided", "adopt layernorm")
+    assert (found.status, found.verdict) == ("decided_with_deviations", "adopt layernorm")
     assert [one.hypothesis for one in found.findings if one.amended] == ["gain_rms", "harm_rms"]
     check = next(check for check in found.checks if check.name == RESTS_ON_NOTHING_AMENDED)
     assert check.passed and "gain_rms, harm_rms, stable(rmsnorm)" in check.found
@@ -64,7 +64,7 @@ def test_a_changed_rule_gives_no_verdict_and_a_changed_title_touches_nothing() -
     found = decided([("decision[0].verdict", "adopt it", "adopt layernorm")])
     assert found.status == "inadmissible" and found.findings and not any(one.amended for one in found.findings)
     found = decided([("title", "A smal study", "A small study")])
-    assert (found.status, found.verdict) == ("decided", "adopt layernorm")
+    assert (found.status, found.verdict) == ("decided_with_deviations", "adopt layernorm")
     assert not any(one.amended for one in found.findings)
     late = next(check for check in found.checks if check.name == "no amendment after outcomes were read")
     assert not late.passed and late.severity == "deviation"

@@ -190,12 +190,12 @@ def deciding_interval(
     """
     if estimate is None:
         return None
-    against_zero, against_margin = simultaneous or estimate.interval, margin and margin.interval
+    against_zero, against_margin = simultaneous or estimate.interval, None if margin is None else margin.interval
     first = against_margin if margin is not None and has_bounds(claim[0]) else against_zero
     null = rejected_null(*claim, outcome)
     if null is None:
         return first
-    candidates = (first, against_margin if margin is not None else None, step)
+    candidates = (first, against_margin, step)
     return next((one for one in candidates if one is not None and excludes(one, null)), None)
 
 
