@@ -401,6 +401,15 @@ def test_a_spike_in_the_first_steps_is_found(at: int) -> None:
     assert [study.model_dump(mode="json")["stable"]["loss_spike"] for study in studies] == rules
 
 
+def test_the_early_blow_up_of_a_committed_run_is_found() -> None:
+    # Seed 4 of adamw_untuned in the study tuned-optimizer, which the window of 20 steps called stable.
+    losses = [3.203, 3.171, 3.14, 5.099, 3.453, 2.943, 2.919, 3.11, 3.1, 2.925, 2.975, 2.964, 2.931, 2.914, 3.009]
+    losses += [2.943, 2.858, 2.908, 2.882, 2.87, 2.799, 2.875, 2.819, 2.888, 2.827, 2.875, 2.808, 2.79, 2.878, 2.881]
+    losses += [2.845, 2.869, 2.828, 2.77, 2.914, 2.81, 2.807, 2.825, 2.783, 2.851, 2.818, 2.842, 2.81, 2.831, 2.793]
+    assert early_spike_places(np.array(losses), above=10.0, window=20).tolist() == [3]
+    assert spike_places(np.array(losses), above=10.0, window=20).size == 0
+
+
 def test_a_fall_a_plateau_before_a_fall_and_a_lasting_rise_are_no_early_spikes() -> None:
     steps, noise = np.arange(100), noisy() - 2.0
     fall = 2.0 + 2.0 * np.exp(-steps / 5) + noise

@@ -303,7 +303,7 @@ def _grids(losses: Floats, places: np.ndarray, window: int) -> Floats:
         spacing = np.where(on_grid, np.ldexp(1.0, exponent - bits), np.inf)
         widest = np.lib.stride_tricks.sliding_window_view(spacing, window + 1)[places].max(axis=1)
         grid = np.maximum(grid, np.where(np.isfinite(widest), widest, 0.0))
-    return grid
+    return np.asarray(grid, dtype=np.float64)
 
 
 def _maybe_risen(losses: Floats, *, above: float, window: int) -> np.ndarray:
