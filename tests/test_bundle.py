@@ -42,7 +42,7 @@ QUIET = PlainWatcher(io.StringIO())
 def decided(trained: House, tmp_path_factory: pytest.TempPathFactory) -> House:
     """The tiny study, run and decided, in a house with another study."""
     made = trained.copy(tmp_path_factory.mktemp("decided") / "house")
-    api.register(made.write(tiny_document(study="neighbour")))
+    api.register(made.write(tiny_document(study="neighbour", seeds=[11, 12, 13])))
     api.decide(made.study)
     return made
 
