@@ -134,28 +134,36 @@ class FakeWorker:
         self._thread.start()
 
     def _serve(self, orders: IO[str], said: IO[str]) -> None:
-        dies = False
+        dies, stopped = False, False
+
+        def wait_until_noted() -> None:
+            nonlocal stopped
+            for order in map(json.loads, iter(orders.readline, "")):
+                if order["do"] == "noted":
+                    return
+                stopped = True
+            raise Killed  # a real worker ends with its scheduler, and takes no step that the ledger does not hold
 
         def say(message: Message) -> None:
             if dies and message.event == "ended":
                 raise Killed
-            begun = message.event == "begun"
-            said.write(message.model_copy(update={"waits": begun}).model_dump_json() + "\n")
+            if message.event == "begun":
+                message = message.model_copy(update={"waits": True})
+            said.write(message.model_dump_json() + "\n")
             said.flush()
-            # As a worker does: nothing is trained before the ledger holds the start.
-            if begun and not next(orders, ""):
-                raise Killed
 
-        server = Server(say)
+        server = Server(say, wait_until_noted=wait_until_noted)
         self._status = 0
         try:
             say(Message(event="ready"))
-            for order in map(json.loads, orders):
+            for order in map(json.loads, iter(orders.readline, "")):
                 if order["do"] == "stop":
                     break
                 dies = FakeTrainer.luck.starts in FakeTrainer.luck.dies_after_seal
                 spec = CommandSpec.model_validate_json(json.dumps(order["spec"]))
                 server.carry_out(spec, RunFolder(Path(str(order["folder"]))), Path(str(order["root"])))
+                if stopped:
+                    break
         except (Killed, BrokenPipeError):
             self._status = -9
         finally:

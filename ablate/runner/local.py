@@ -176,6 +176,8 @@ def _run(
 def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal]) -> list[Spec]:
     """The runs left to do. Sealed ones are counted, and sealed in the ledger where a crash prevented it."""
     unknown = [spec for spec in specs if _unknown(scheduler.folder(spec), spec, known)]
+    for spec in unknown:
+        _require_of(spec, scheduler.folder(spec))
     if foreign := foreign_seals(scheduler, unknown):
         first = foreign[0]
         raise RunError(
@@ -185,8 +187,6 @@ def _waiting(scheduler: Scheduler, specs: Sequence[Spec], known: Collection[Seal
             required="runs that were started here, or imported on record",
             fix='move them elsewhere, then: ablate import STUDY FOLDER --note "where they come from"',
         )
-    for spec in unknown:
-        _require_of(spec, scheduler.folder(spec))
     waiting: list[Spec] = []
     for spec in specs:
         folder = scheduler.folder(spec)
