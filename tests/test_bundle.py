@@ -149,7 +149,7 @@ def test_a_reader_without_the_tool_finds_the_verdict_the_command_and_the_figures
     files = files_of(bundle)
     text = files["README.txt"].decode()
     told = " ".join(text.split())
-    assert "keep none" in text and "ablate verify FOLDER-OR-FILE" in text and "n = 3" in text
+    assert "keep none" in text and "ablate verify FOLDER-OR-FILE" in text and "n = 3" in told
     decision = Decision.model_validate_json(files["reports/tiny/verdict.json"])
     assert decision.findings
     for finding in decision.findings:

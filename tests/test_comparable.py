@@ -16,7 +16,7 @@ from ablate.records.evidence import METRIC_COLUMNS, Evidence
 from ablate.records.run_record import RunRecord
 from prereg.errors import SpecError
 from prereg.registry.registration import Registration
-from prereg.study.command import code_sha256
+from prereg.study.command import ScriptPin, code_sha256
 from prereg.study.spec import Study
 
 SAME_STEPS, DISTINCT = "pairs were measured at the same steps", "seeds gave distinct runs"
@@ -131,7 +131,9 @@ def own_evidence(study: Study, last: dict[str, int], *, seed: int = 0) -> tuple[
     """Records of a trainer of one's own, from those of the built-in one: each arm ends at its own step."""
     arms = {"none": {}, "layernorm": {"model.embedding_norm": "layernorm"}}
     _, made = make_evidence(one_claim(seeds=study.n_seeds, variants=arms), seed=seed)
-    registration = make_registration(study)
+    registration = make_registration(study).model_copy(
+        update={"scripts": (ScriptPin(path="train.py", sha256="0" * 64),)}
+    )
     runs = []
     for run in made.runs:
         changed = {

@@ -48,6 +48,7 @@ def sealed(house: House) -> tuple[Root, Registration, Evidence]:
     for spec in plan(registration):
         folder = RunFolder(root.run(spec.study, spec.registration, spec.variant, spec.seed))
         folder.path.mkdir(parents=True)
+        scheduler.log("started", {"variant": spec.variant, "seed": spec.seed, "attempt": 1, "made_with": "code"})
         rows = evidence.metrics[(evidence.metrics["variant"] == spec.variant) & (evidence.metrics["seed"] == spec.seed)]
         folder.append(Row(int(r.step), str(r.metric), float(r.value)) for r in rows.itertuples())
         items = evidence.items[(evidence.items["variant"] == spec.variant) & (evidence.items["seed"] == spec.seed)]

@@ -159,7 +159,9 @@ def test_a_sealed_folder_that_the_ledger_never_started_is_not_taken_in(tmp_path:
     lines = history.root.ledger.read_bytes().splitlines(keepends=True)
     last = [at for at, line in enumerate(lines) if b'"event":"started"' in line][-1]
     history.root.ledger.write_bytes(b"".join(lines[:last]))
-    with pytest.raises(RunError, match=r"1 runs lie sealed on disk, the first .*, and the ledger started none of them"):
+    with pytest.raises(
+        RunError, match=r"1 run lies sealed on disk, the first .*, and the ledger has no start from which it can have"
+    ):
         history.run()
     assert len(history.ledger.entries()) == last
 

@@ -165,7 +165,7 @@ def test_an_inconclusive_primary_is_a_tie_only_where_registered_and_then_check_w
 
 def finals(accuracy: float, speed: float) -> dict[str, dict[tuple[str, int], float]]:
     """Equal losses; layernorm's accuracy higher by so much, its speed by that ratio."""
-    noise = {1: 0.2, 2: -0.3, 3: 0.1, 4: 0.3, 5: -0.3}
+    noise = {1: 0.2, 2: -0.31, 3: 0.1, 4: 0.3, 5: -0.29}
     cells = [(arm, seed) for arm in TWO_ARMS for seed in noise]
     level = {"layernorm": 1.0, "none": 0.0}
     small = {(arm, seed): 1e-3 * noise[seed] * (1 + level[arm]) for arm, seed in cells}

@@ -184,7 +184,7 @@ def _of_fields(old: dict[str, Any], new: dict[str, Any], at: _Place) -> Iterator
         elif key in _WORDED.get(at.model, ()) and old[key] != new[key]:
             yield _of_texts(old, new, key, inner)
         elif at.model is Decision and key == "status" and old[key] != new[key] and _deviates_since(old, new, at.later):
-            yield _Difference("words", f"{inner.name} is {_short(old[key])}, and deviations came about afterwards")
+            yield _Difference("since", f"{inner.name} is {_short(old[key])}, and deviations came about afterwards")
         else:
             yield from _differences(old[key], new[key], inner)
 
