@@ -195,8 +195,9 @@ class LossSpike(FrozenModel):
     lowest that keeps it, given the window, the steps and the runs of the study. Instead of `above`; 0.01 where neither
     is given."""
     first_steps: bool = False
-    """Whether steps before the first full window are judged too, by the window that follows them. Not written where
-    they are not."""
+    """Whether steps before the first full window are judged too, by the window that follows them. A study without
+    `loss_spike` has it; beside a window or a limit of one's own it must be named. Not written where they are not
+    judged."""
 
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Self:
@@ -242,8 +243,8 @@ class Stable(GrownModel):
 
     later_fields = ("reached",)
 
-    loss_spike: LossSpike = LossSpike()
-    """A run with any spike is unstable."""
+    loss_spike: LossSpike = LossSpike(first_steps=True)
+    """A run with any spike is unstable. Left out, the first steps are judged too."""
     diverged: Diverged = Diverged()
     """A run that diverged is unstable."""
     reached: Annotated[dict[str, float], WithJsonSchema(_REACHED)] = Field(default_factory=dict)
