@@ -249,9 +249,7 @@ def test_evidence_that_is_older_than_the_last_decision_is_a_fault_here_and_in_a_
     second = change(own, analysis={"also": ["sign_flip"]})
     assert own.verified().intact, "an amendment leaves it the evidence of the last decision"
     assert cloned(own, tmp_path / "amended").verified().intact
-    make(own, second)
-    assert own.verified().intact, own.faults()
-    assert own.decided().verdict == "take fast"
+    assert own.decided().verdict == "take fast", "the amendment keeps the runs"
     first, entries = own.registration, Ledger(own.root.ledger).entries()
     at = next(entry.at for entry in reversed(entries) if entry.event == "decided")
     fault = (

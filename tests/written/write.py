@@ -2,8 +2,8 @@
 
     PYTHONPATH=. python tests/written/write.py NAME...
 
-A fixture says what an earlier version wrote, so one that is there is never written anew: a name that has a folder is
-refused. Run this only to add a study that no fixture has, and add its line to README.md.
+A fixture says what a version wrote, so a name that has a folder is refused. To write one anew because a rule rightly
+changes what it finds, remove its folder first; to add one that no fixture has, add its line to README.md.
 """
 
 from __future__ import annotations
