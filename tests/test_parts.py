@@ -122,7 +122,12 @@ def outcomes(house: OwnHouse | House) -> dict[str, str]:
 def decision(path: Path) -> dict[str, object]:
     """The decision without what names moments and machines. Interruptions may be named, and move nothing."""
     decided = api.decide(path).decision
-    interrupted = {"every run was made in one go", "every seal was reported by the run that made it"}
+    interrupted = {
+        "every run was made in one go",
+        "every seal was reported by the run that made it",
+        # Of a machine that is gone nobody knows what its run had recorded: one such start may be.
+        "no start of a run was lost before its seal",
+    }
     assert {check.name for check in decided.deviations} <= interrupted, decided.deviations
     found: dict[str, object] = json.loads(decided.model_dump_json())
     return {"gives a verdict": decided.gives_verdict} | {key: found[key] for key in ("verdict", "findings")}
