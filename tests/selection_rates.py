@@ -1,6 +1,7 @@
 """How often selecting a record finds an effect where there is none, by the test alone and through the verdict.
 
     python tests/selection_rates.py [STUDIES]     # writes reports/bench/selection.{json,md}
+    python tests/selection_rates.py --page        # writes the page again from the numbers
 
 Every study here has two arms with the same law. "By the test alone" counts findings that name an effect, whatever the
 audit says: that is what a table of p values shows, and what a verdict said before the checks of `docs/checks.md` looked
@@ -45,9 +46,12 @@ class Rate:
     verdict: float
 
     def words(self, share: float) -> str:
-        """`.209 ± .020`; of none, the one-sided 95% bound (the rule of three)."""
+        """`.209 ± .020`; of none or all, the one-sided 95% bound (the rule of three)."""
+        bound = 3.0 / self.studies
         if share == 0.0:
-            return f"0 (at most {3.0 / self.studies:.3f})".replace("0.", ".")
+            return f"0 (at most {bound:.3f})".replace("0.", ".")
+        if share == 1.0:
+            return f"1 (at least {1.0 - bound:.3f})".replace("0.", ".")
         error = sqrt(share * (1.0 - share) / self.studies)
         return f"{share:.3f} ± {error:.3f}".replace("0.", ".")
 
@@ -167,7 +171,7 @@ def page(rates: list[Rate]) -> str:
         f"same simulated studies ({rates[0].studies} a row, normal values, one claim) through `decide` (the last row",
         "through `judge_frame`), ± the standard error of the simulation. *By the test alone* is the finding, whatever",
         "the audit says: so it was, or would be, without the checks against selection. *Verdict* is what is given with",
-        "them. A rate of 0 has its one-sided 95% bound.",
+        "them. A rate of 0 or 1 has its one-sided 95% bound.",
         "",
         "| what was selected | nominal | by the test alone | verdict |",
         "|---|---|---|---|",
@@ -200,9 +204,11 @@ def page(rates: list[Rate]) -> str:
 
 
 def main() -> None:
-    """Measure, and write both files."""
-    studies = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000
-    rates = list(rows(studies))
+    """Measure, and write both files; `--page` writes the page of what was measured last."""
+    if sys.argv[1:] == ["--page"]:
+        rates = [Rate(**row) for row in json.loads(OUT.read_text(encoding="utf-8"))]
+    else:
+        rates = list(rows(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000))
     OUT.write_text(json.dumps([asdict(one) for one in rates], indent=1) + "\n", encoding="utf-8")
     OUT.with_suffix(".md").write_text(page(rates), encoding="utf-8")
 
