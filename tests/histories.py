@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -22,6 +23,7 @@ from types import SimpleNamespace
 from typing import IO, Any
 
 import pytest
+import yaml
 from own_trainer import OwnHouse
 from pydantic import JsonValue
 
@@ -29,6 +31,7 @@ from ablate import api
 from ablate.api.status import read_status
 from ablate.judge.verdict import Check
 from ablate.notebook.results import Decided
+from ablate.records import provenance as provenance_room
 from ablate.records.outcome import outcome_hash
 from ablate.records.store import Row, RunFolder, parquet_bytes
 from ablate.reporting import document as document_room
@@ -73,6 +76,10 @@ class Luck:
     """Whether a run that dies or fails has recorded its claimed value by then."""
     resumable: bool = False
     """Whether a trainer leaves its checkpoint."""
+    same_seeds: bool = False
+    """Whether the trainer ignores its seed."""
+    stops_early: str = ""
+    """The arm whose runs end after half of their steps."""
     writes_into: str = ""
     """ARM/SEED of another run, in whose folder every run leaves a record."""
     starts: int = 0
@@ -82,12 +89,16 @@ class FakeTrainer:
     """What `ablate.runner.external.child.Child` is to a run: here the script's work is done at once, by a function."""
 
     luck: Luck
+    machine = 0
+    """The number of the machine that runs are made on."""
 
     def __init__(self, words: tuple[str, ...], *, folder: Path, home: Path, environment: Mapping[str, str]) -> None:
         luck = self.luck
         start, luck.starts = luck.starts, luck.starts + 1
         config = json.loads(Path(environment["ABLATE_CONFIG"]).read_bytes())
-        rng = Random(f"{environment['ABLATE_VARIANT']} {environment['ABLATE_SEED']} {luck.noise}")  # noqa: S311
+        arm, seed = environment["ABLATE_VARIANT"], "" if luck.same_seeds else environment["ABLATE_SEED"]
+        rng = Random(f"{arm} {seed} {luck.noise}")  # noqa: S311
+        config["steps"] //= 2 if arm == luck.stops_early else 1
         rows = [(step, "train/loss", 3.0 - step / 10 + rng.gauss(0, 0.01)) for step in range(1, config["steps"] + 1)]
         final = 2.0 - config["lr"] + rng.gauss(0, 0.02)
         rows.append((config["steps"], "val/loss", final))
@@ -266,6 +277,8 @@ AS_ALWAYS = {"pairs are matched", "device and library versions are known"}
 """Remarks on every study whose trainer is the user's own."""
 AGAIN = "every run was made in one go"
 RECOVERED = "every seal was reported by the run that made it"
+MACHINES = "every run used the same processor and platform"
+AMENDED = {"no amendment after runs started", "no amendment after outcomes were read"}
 
 
 def train_honestly(history: History, most: int = 4) -> None:
@@ -281,6 +294,8 @@ def train_honestly(history: History, most: int = 4) -> None:
             "torn ledger",
             "look at status",
             "other words",
+            "other assumption",
+            "other machine",
         ]
         happens = rng.choice(mishaps)
         if happens == "fails":
@@ -298,11 +313,8 @@ def train_honestly(history: History, most: int = 4) -> None:
             else:
                 history.run(dies={at}, with_worker=True, resumable=rng.random() < 0.5)
             history.expected |= {AGAIN, RECOVERED}
-        elif happens == "other words":
-            text = history.study.read_text(encoding="utf-8")
-            history.study.write_text(text.replace("A trainer of", "A trainer which is of", 1), encoding="utf-8")
-            if history.study.read_text(encoding="utf-8") != text:
-                api.amend(history.study, reason="clearer words", now=history.now)
+        elif happens in MOVES:
+            MOVES[happens](history)
         elif happens == "torn ledger":
             line = history.root.ledger.read_bytes().splitlines()[-1]
             with history.root.ledger.open("ab") as stream:
@@ -310,6 +322,36 @@ def train_honestly(history: History, most: int = 4) -> None:
         else:
             read_status(api.open_study(history.study))
     assert history.run()
+
+
+def reword(history: History) -> None:
+    """Amend the title."""
+    text = history.study.read_text(encoding="utf-8")
+    history.study.write_text(text.replace("A trainer of", "A trainer which is of", 1), encoding="utf-8")
+    if history.study.read_text(encoding="utf-8") != text:
+        api.amend(history.study, reason="clearer words", now=history.now)
+
+
+def change_machine(history: History) -> None:
+    """Runs that are made from now on are made on another machine."""
+    FakeTrainer.machine += 1
+    history.expected.add(MACHINES)
+
+
+def assume(history: History) -> None:
+    """Amend what the design assumes of the noise: runs and verdict stay."""
+    text = history.study.read_text(encoding="utf-8")
+    document = yaml.safe_load(text) | {"assume": {"metrics": {"val/loss": {"sd": history.rng.uniform(0.0001, 0.001)}}}}
+    history.study.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
+    api.amend(history.study, reason="another belief", now=history.now)
+    history.expected |= AMENDED
+
+
+MOVES: dict[str, Callable[[History], None]] = {
+    "other words": reword,
+    "other assumption": assume,
+    "other machine": change_machine,
+}
 
 
 def decide_honestly(history: History) -> Decided:
@@ -344,6 +386,8 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
     monkeypatch.setattr(scheduler_room, "start_worker", lambda **_: FakeWorker())
     monkeypatch.setattr(command_room, "Child", FakeTrainer)
+    monkeypatch.setattr(FakeTrainer, "machine", 0)
+    monkeypatch.setattr(provenance_room, "_processor", lambda: f"processor {FakeTrainer.machine}")
     # Pages take most of a history, and are tested on their own; `verify` knows these by their hashes like any other.
     monkeypatch.setattr(document_room, "compose", lambda _context: None)
     monkeypatch.setattr(markdown_room, "render", lambda context, _document: f"{context.decision.status}\n")
@@ -641,6 +685,49 @@ def never_started(history: History) -> None:
             append(history, entry["event"], entry["body"])
 
 
+def ignore_the_seed(history: History) -> None:
+    """A trainer that gives one run for all seeds of an arm."""
+    history.run_if_allowed(same_seeds=True)
+
+
+def stop_an_arm_early(history: History) -> None:
+    """A trainer that ends one arm before its loss has settled, or after the best moment."""
+    history.run_if_allowed(stops_early=history.rng.choice(["fast", "slow"]))
+
+
+def remake_after_amending(history: History) -> None:
+    """An amendment that touches nothing, after the verdict, and then the runs of an arm with other randomness."""
+    decide_honestly(history)
+    assume(history)
+    for path in history.runs:
+        if path.parent.name == "fast":
+            shutil.rmtree(path)
+    history.run_if_allowed(noise=8)
+
+
+def roll_back(history: History) -> None:
+    """The ledger cut back to its registration and everything made again, where a commit holds what it said before."""
+    decide_honestly(history)
+    git = ("git", "-C", str(history.house.path), "-c", "user.name=a", "-c", "user.email=a@example.org")
+    for words in (("init", "-q"), ("add", "studies", "train.py"), ("commit", "-q", "-m", "the verdict")):
+        subprocess.run((*git, *words), check=True)
+    lines = history.root.ledger.read_bytes().splitlines(keepends=True)
+    history.root.ledger.write_bytes(lines[0])
+    for folder in ("data/runs", "reports"):
+        shutil.rmtree(history.house.path / folder)
+    history.run_if_allowed(noise=9)
+
+
+def word_the_verdict(history: History) -> None:
+    """Another title in verdict.json, with its hash in a decision in the ledger."""
+    decide_honestly(history)
+    path = history.root.report("own") / "verdict.json"
+    verdict = json.loads(path.read_bytes()) | {"title": "Proof that fast wins everywhere"}
+    path.write_bytes(canonical_bytes(verdict))
+    last = [entry for entry in history.ledger.entries() if entry.event == "decided"][-1]
+    append(history, "decided", {**last.body, "verdict_sha256": sha256_file(path), "code": "0" * 64})
+
+
 Attack = Callable[[History], None]
 
 FROM_THE_START: tuple[Attack, ...] = (
@@ -654,5 +741,7 @@ FROM_THE_START: tuple[Attack, ...] = (
     edit_live_metrics,
     peek_early,
     copy_after_peeking,
+    ignore_the_seed,
+    stop_an_arm_early,
 )
 """What is done to a study of which nothing was trained."""

@@ -106,6 +106,7 @@ def _distinct(context: AuditContext) -> Found:
     arms = sorted({arm for claim in study.claims.values() for arm in claim.named})
     cells = [run.cell for run in context.ended]
     by_seed = [name for name in lines if _follows_seeds(lines[name], cells)]
+    follow = {*claimed, *by_seed}
     outcomes = {run.cell: run.outcome_sha256 for run in context.ended}
     faults: dict[str, None] = {}
     for arm in arms:
@@ -118,9 +119,9 @@ def _distinct(context: AuditContext) -> Found:
                 of_claims[values].append(cell)
             if outcomes[cell] is not None:
                 of_all[str(outcomes[cell]).encode()].append(cell)
-        for groups, judged in ((of_claims, claimed), (of_all, sorted({*claimed, *by_seed}))):
+        for groups, judged in ((of_claims, claimed), (of_all, sorted(follow))):
             for same in (group for group in groups.values() if len(group) > 1):
-                if _no_chance([(lines[name].get(same[0]), name in by_seed) for name in judged if name in lines]):
+                if _no_chance([(lines[name].get(same[0]), name in follow) for name in judged if name in lines]):
                     faults[f"{arm}, seeds {listed([str(seed) for _, seed in same])}, of {len(runs)} runs"] = None
     return list(faults)
 
@@ -141,8 +142,8 @@ def _bits(lines: Iterable[Line | None]) -> bytes:
 def _no_chance(lines: Iterable[tuple[Line | None, bool]]) -> bool:
     """Whether lines that are equal in two runs are so many or so exact that chance did not make them equal.
 
-    Each comes with whether it follows the seeds. One that does not, such as the size of a model, shows nothing by one
-    exact value; a curve of many values would change with the seed.
+    Each comes with whether it follows the seeds, as a claimed metric must. One that does not, such as a learning rate,
+    shows nothing by one exact value; a curve of many values would change with the seed.
     """
     weight = 0
     for line, follows in lines:
