@@ -307,7 +307,7 @@ def test_a_study_that_repeats_another_names_it_and_says_when_it_was_read(house: 
     registration, evidence = house.judged()
     # What a bundle shows of the ledger holds enough to find it again.
     entries = Ledger(Root(house.path.resolve()).ledger).entries()
-    also = {entry.index for entry in repeated_elsewhere(entries, registration)}
+    also = {entry.sha256 for entry in repeated_elsewhere(entries, registration)}
     path = house.path / "ledger.slice.jsonl"
     path.write_bytes(sliced(entries, "other", also))
     assert repeated_elsewhere(Ledger(path).entries(), registration) == evidence.elsewhere

@@ -560,7 +560,7 @@ def test_a_study_registered_with_the_runs_of_another_says_so_in_ledger_and_repor
     house = OwnHouse(tmp_path / "house")
     house.register()
     api.run(house.path / "studies" / "own.yaml", RunOptions(), watcher=PlainWatcher(StringIO()))
-    house.register(study="follow", seeds=[3, 4, 5])
+    house.register(study="follow", seeds=[3, 4, 5], reuses=["own"])
     follow = house.path / "studies" / "follow.yaml"
     entries = Ledger(Root(house.path).ledger).entries()
     (registered,) = [entry for entry in entries if entry.study == "follow" and entry.event == "registered"]

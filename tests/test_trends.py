@@ -324,6 +324,7 @@ def test_from_a_script_to_a_slope_and_its_verdict(tmp_path: Path) -> None:
         hypotheses={"falls": {"claim": "trend(log2 rate) lowers val/loss by at least 0.1"}},
         decision=[{"verdict": "faster", "when": "supported(falls)"}, {"verdict": "inconclusive"}],
         assume={"metrics": {"val/loss": {"sd": 0.002}}},
+        measure={"uneven_steps": "the length of a run is a factor"},
     )
     del document["variants"]
     path = house.write(document)

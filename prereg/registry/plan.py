@@ -155,11 +155,12 @@ def recipes_of(registration: Registration) -> dict[Cell, str]:
 
 def sealed_elsewhere(entries: Iterable[Entry], registration: Registration) -> dict[str, list[tuple[Cell, Entry]]]:
     """Other study -> seals of runs that are made of the same as planned runs of this one, in the ledger's order."""
-    cells = {recipe: cell for cell, recipe in reversed(recipes_of(registration).items())}
+    seals = [entry for entry in entries if entry.event in SEALS and entry.study != registration.study.study]
+    cells = {recipe: cell for cell, recipe in reversed(recipes_of(registration).items())} if seals else {}
     found: dict[str, list[tuple[Cell, Entry]]] = {}
-    for entry in entries:
+    for entry in seals:
         cell = cells.get(str(entry.body.get("recipe_sha256")))
-        if entry.event in SEALS and entry.study != registration.study.study and cell is not None:
+        if cell is not None:
             found.setdefault(entry.study, []).append((cell, entry))
     return found
 
