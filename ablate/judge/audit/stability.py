@@ -24,13 +24,12 @@ from scipy import optimize, special
 
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.verdict import Stability
-from ablate.records.evidence import Line
 from prereg.study.spec import Study
 from prereg.study.training import Training
 from prereg.text import compact, counted
 
 if TYPE_CHECKING:
-    from ablate.records.evidence import Evidence
+    from ablate.records.evidence import Evidence, Line
 
 CURVE = "train/loss"
 _SCALE = 1.4826
