@@ -184,7 +184,7 @@ def _stability(stability: tuple[Stability, ...]) -> Table:
             **({"Level not reached": lambda arm: "; ".join(_not_reached(arm)) or NONE} if short else {}),
             "Rate, up to:": share_of_bound,
         },
-        note="Rate: one-sided 95% upper bound of Clopper and Pearson for the chance that a run of the arm is unstable.",
+        note="Rate: 95% upper bound (Clopper and Pearson) for the chance that a run is unstable.",
         marked=frozenset(at for at, arm in enumerate(stability) if not arm.stable),
     )
 

@@ -72,8 +72,8 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
     if failing is not None and failing.false_adopting is not None:
         yield (
             "The same if seeds fail",
-            f"{said_chance(failing.false_adopting)} ({estimates.shown_truth(failing.name)}): a study that has no such "
-            "seed shows nothing of it.",
+            f"{said_chance(failing.false_adopting)} if one seed in ten fails without diverging, unseen where a study "
+            "has none.",
         )
     diverging = [one for one in design.scenarios if one.divergence and one.false_adopting is not None] * bool(
         design.worst
@@ -109,10 +109,15 @@ def said_chance(chance: Chance) -> str:
 
 
 def said_bound(at_most: float) -> str:
+    """An upper bound in a sentence or a cell: `at most 0.075%`."""
+    return f"at most {bound_of(at_most)}"
+
+
+def bound_of(at_most: float) -> str:
     """An upper bound in percent, rounded up to two digits."""
     percent = 100.0 * at_most
     unit = 10.0 ** (floor(log10(percent)) - 1)
-    return f"at most {words.compact(float(f'{ceil(percent / unit) * unit:.6g}'))}%"
+    return f"{words.compact(float(f'{ceil(percent / unit) * unit:.6g}'))}%"
 
 
 def _worst_of(design: Design, *laws: str) -> Scenario | None:

@@ -281,8 +281,7 @@ def glossary_section(context: ReportContext) -> Section:
         ),
         "Role": f"The family of a hypothesis{', corrected together' * corrected}. Exploratory hypotheses are reported "
         "and decide nothing.",
-        "Stable": "No run of the arm diverged or had a loss spike, by the registered rule. With few runs the chance of "
-        "one can still be large: with none of 5 up to 45% (one-sided 95% bound of Clopper and Pearson).",
+        "Stable": "No run of the arm diverged or was unstable otherwise, by the registered rule.",
         "Nats per token": "Cross-entropy with natural logarithms; divide by 0.693 for bits.",
         "Ledger head": "Hash of the last ledger entry when the report was made. Later tampering with the history "
         "would change it.",

@@ -16,7 +16,7 @@ from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
-from ablate.reporting.sections.design import facts_of, looks_shown, power_figure, said_bound
+from ablate.reporting.sections.design import bound_of, facts_of, looks_shown, power_figure
 from ablate.reporting.summaries.study import arms_table, hypotheses_table
 from prereg import text as words
 from prereg.documents.configuration import extent
@@ -288,8 +288,8 @@ def _chances(design: Design) -> Iterator[tuple[str, ...]]:
         truth, n_sims = estimates.shown_truth(scenario.name), f"{scenario.n_sims:,}"
         for ending, chance in endings:
             bounded = chance.at_most is not None
-            shown = said_bound(chance.at_most) if chance.at_most is not None else words.share(chance.share)
-            yield truth, ending, shown, NONE if bounded else f"±{words.share(chance.error)}", n_sims
+            shown = f"≤ {bound_of(chance.at_most)}" if chance.at_most is not None else words.share(chance.share)
+            yield truth, ending, shown, "95% bound" if bounded else f"±{words.share(chance.error)}", n_sims
 
 
 def _noted(design: Design) -> str:
