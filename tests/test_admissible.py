@@ -98,7 +98,7 @@ def test_evidence_as_promised_passes_every_check() -> None:
         ),
         (
             "no amendment after outcomes were read",
-            "deviation",
+            "note",  # it touches nothing
             lambda r, e: with_amendments(r, e, ("outcomes read", [("title", "a", "b")]))[1],
         ),
         (

@@ -22,8 +22,11 @@ from ablate.judge.readings import final_values
 from ablate.judge.verdict import with_deviations
 from ablate.reporting.document import banner_of
 from prereg.errors import UnsupportedError
+from prereg.registry.registration import Override
 
 GAIN = {"val/loss": {"layernorm": -0.06}}
+# An amendment that touches two claims on which no verdict below rests.
+RMSNORM = ("variants.rmsnorm.model.embedding_norm", "layernorm", "rmsnorm")
 
 
 def test_clean_evidence_gets_the_first_line_that_holds() -> None:
@@ -95,7 +98,7 @@ def test_inadmissible_evidence_shows_its_numbers_and_no_verdict() -> None:
 
 def test_a_deviation_does_not_stop_a_verdict_and_gives_it_a_status_of_its_own() -> None:
     registration, evidence = make_evidence(small_study(), effects=GAIN, sd=0.002)
-    amended = with_amendments(registration, evidence, ("runs started", [("title", "A smal study", "A small study")]))
+    amended = with_amendments(registration, evidence, ("runs started", [RMSNORM]))
     found = decide(*amended)
     assert (found.status, found.verdict) == ("decided_with_deviations", "adopt layernorm") and found.gives_verdict
     assert [check.name for check in found.deviations] == ["no amendment after runs started"]
@@ -105,8 +108,9 @@ def test_a_deviation_does_not_stop_a_verdict_and_gives_it_a_status_of_its_own() 
 
 def test_an_inconclusive_verdict_with_deviations_stays_inconclusive_and_names_them() -> None:
     registration, evidence = make_evidence(small_study(), sd=0.2)
-    amended = with_amendments(registration, evidence, ("runs started", [("title", "A smal study", "A small study")]))
-    found = decide(*amended)
+    underpowered = Override(obstacle="power of 9% for gain_ln", reason="what the budget allows")
+    registration = registration.model_copy(update={"override": underpowered})
+    found = decide(registration, evidence)
     assert found.status == "inconclusive" and with_deviations(found) == "with 1 deviation"
     assert banner_of(found, registration).headline == "inconclusive, with 1 deviation"
 

@@ -64,12 +64,20 @@ def _as_registered(context: AuditContext) -> Found:
 
 
 def _late_amendments(context: AuditContext, evidence: str, severity: Severity) -> Result:
-    """The severity given is that of the check when it holds. A late amendment forbids a verdict only if it changed what
-    the verdict is made of; otherwise what it touched is exploratory (`ablate.judge.audit.sensitivity`)."""
+    """The severity given is that of the check when it holds.
+
+    A late amendment forbids a verdict only if it changed what the verdict is made of. Otherwise what it touched is
+    exploratory (`ablate.judge.audit.sensitivity`). Nothing rests on one that touched nothing: a remark.
+    """
     late = [one for one in amendments_of(context.evidence.ledger) if one.evidence == evidence]
-    spoilt = affected(context.study, late).verdict
+    touched = affected(context.study, late)
+    spoilt = touched.verdict
     if late:
-        severity = "inadmissible" if spoilt else "deviation"
+        by_reach: list[tuple[bool, Severity]] = [
+            (bool(spoilt), "inadmissible"),
+            (bool(touched.hypotheses or touched.arms), "deviation"),
+        ]
+        severity = next((graver for reached, graver in by_reach if reached), "note")
     after = f"; changed: {'; '.join(spoilt)}" if spoilt else ""
     return Result([f"entry {one.index} ({one.reason})" for one in late], severity=severity, after=after)
 
@@ -78,8 +86,10 @@ def _late_amendments(context: AuditContext, evidence: str, severity: Severity) -
     "no amendment after outcomes were read",
     "inadmissible",
     "deviation",
+    "note",
     looks_at="`amended` entries after a decision, a look or a peek",
-    why="no verdict if it changed the rule or what is admissible; otherwise what it touched is exploratory",
+    why="no verdict if it changed the rule or what is admissible; otherwise what it touched is exploratory; a remark "
+    "if it touched nothing",
     required="amendments before any outcome is read",
 )
 def _amended_after_outcomes(context: AuditContext) -> Found:
@@ -90,6 +100,7 @@ def _amended_after_outcomes(context: AuditContext) -> Found:
     "no amendment after runs started",
     "inadmissible",
     "deviation",
+    "note",
     looks_at="`amended` entries after a run was started",
     why="the same: nothing in the ledger shows that nobody read the records of a run by hand",
     required="amendments before any run",
