@@ -31,6 +31,7 @@ from prereg.text import counted
 
 if TYPE_CHECKING:
     from ablate.api.clusters import Submitted
+    from ablate.api.status import StudyHealth
     from ablate.notebook.results import Decided, Ran
     from ablate.runner.progress import Watcher
 
@@ -135,58 +136,54 @@ def run(
     return None
 
 
-def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
+def status(
+    study: StudyFile,
+    root: RootFolder = None,
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until all runs are sealed.")] = False,
+    every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="With --watch: this often.")] = 2.0,
+    as_json: AsJson = False,
+) -> None:
     """Show how far a study has come.
 
-    Progress only; results stay hidden.
+    Progress only; results stay hidden. With --watch and --json a line each time; Ctrl-C ends the watching and leaves
+    the study at work.
 
     Example:  ablate status studies/embnorm.yaml
     """
     from ablate.api.status import read_status
     from ablate.reporting.summaries.run import status_section
 
-    found = read_status(api.open_study(study, root))
-    show_or_json(found, status_section, as_json=as_json)
+    context = api.open_study(study, root)
+    if not watch:
+        return show_or_json(read_status(context), status_section, as_json=as_json)
+    last = _watch(context, every, as_json=as_json)
+    return put_json(last.model_dump_json()) if as_json else show(status_section(last))
 
 
-def watch(
-    study: StudyFile,
-    root: RootFolder = None,
-    every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Look this often.")] = 2.0,
-    as_json: AsJson = False,
-) -> None:
-    """Watch a study at work until no process is.
-
-    Progress, speed, and the training loss of several arms together; nothing that separates them. Ctrl-C ends the
-    watching and leaves the study at work. With --json a line per look.
-
-    Example:  ablate watch studies/embnorm.yaml
-    """
+def _watch(context: api.StudyContext, every: float, *, as_json: bool) -> StudyHealth:
+    """Redraw a study's progress until its runs have ended, or Ctrl-C; the last state, which is still to be shown."""
     import time
-    from contextlib import nullcontext
+    from contextlib import nullcontext, suppress
 
     from rich.live import Live
 
-    from ablate.api.status import watch_study
+    from ablate.api.status import read_status
     from ablate.reporting import terminal
-    from ablate.reporting.summaries.run import watch_section
+    from ablate.reporting.summaries.run import status_section
 
-    context, screen = api.open_study(study, root), console()
-    seen, looked = watch_study(context, None, 0.0), time.monotonic()
+    screen, found = console(), read_status(context)
     shown = screen.is_terminal and not as_json
     live = Live(console=screen, auto_refresh=False, transient=True) if shown else nullcontext()
-    with live:
-        while seen.health.active and not getattr(sys.stdout, "left", False):
+    with live, suppress(KeyboardInterrupt):
+        while not found.ended and not getattr(sys.stdout, "left", False):
             if as_json:
-                put_json(seen.model_dump_json())
+                put_json(found.model_dump_json())
             if isinstance(live, Live):
-                live.update(terminal.drawn(screen, watch_section(seen)), refresh=True)
+                live.update(terminal.drawn(screen, status_section(found)), refresh=True)
             time.sleep(every)
-            now = time.monotonic()
-            seen, looked = watch_study(context, seen, now - looked), now
-    if as_json:
-        return put_json(seen.model_dump_json())
-    return show(watch_section(seen))
+            found = read_status(context)
+    return found
 
 
 def peek(
