@@ -78,7 +78,7 @@ class StudyHealth(FrozenModel):
     later: int = 0
     """Runs of later rounds of a path, whose configurations are not known yet."""
     peeked: int = 0
-    """Looks at unfinished outcomes (`ablate peek`) that the ledger holds."""
+    """Looks at unfinished outcomes (`ablate status --results`) that the ledger holds."""
     overruled: bool = False
     """Whether an early look was recorded after the decision, so that by the registered rules there is no verdict."""
 

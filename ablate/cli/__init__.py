@@ -45,7 +45,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         studies.explain,
     ),
     "Proof": (proof.verify, proof.reproduce, proof.bundle, registering.seal),
-    "Records": (runs.peek, proof.ledger, records.import_records, records.export_model),
+    "Records": (proof.ledger, records.import_records, records.export_model),
 }
 NAMES = {studies.try_out: "try", records.import_records: "import"}
 """Commands whose name is a keyword of Python."""

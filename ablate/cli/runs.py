@@ -142,15 +142,36 @@ def status(
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Again and again, until all runs are sealed.")] = False,
     every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="With --watch: this often.")] = 2.0,
+    results: Annotated[bool, typer.Option("--results", help="The numbers of an unfinished study, on record.")] = False,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why they are needed now; kept in the ledger.")
+    ] = None,
+    past: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="Record a look that somebody took at TIME, by whatever means; show nothing."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how far a study has come.
 
     Progress only; results stay hidden. With --watch and --json a line each time; Ctrl-C ends the watching and leaves
     the study at work.
+    A look by --results goes into the ledger before anything is shown, and counts: every report names it, and a study
+    that was looked at before its last run ended gives no confirmatory verdict. A look at the files of a run with other
+    tools leaves no entry: record it with --past, at any time.
 
     Example:  ablate status studies/embnorm.yaml
     """
+    if sum((watch, results, past is not None)) > 1 or (reason is not None and not results and past is None):
+        raise RunError(
+            "--reason without a look" if not (results or past) else "several of --watch, --results and --past",
+            required="progress, or one look with its reason",
+            fix=f'ablate status {study} --results --reason "..."',
+        )
+    if past is not None:
+        return _record_look(study, root, reason or "", past, as_json=as_json)
+    if results:
+        return _show_results(study, root, reason or "", as_json=as_json)
     from ablate.api.status import read_status
     from ablate.reporting.summaries.run import status_section
 
@@ -186,48 +207,30 @@ def _watch(context: api.StudyContext, every: float, *, as_json: bool) -> StudyHe
     return found
 
 
-def peek(
-    study: StudyFile,
-    reason: Annotated[str, typer.Option(help="Why the numbers are needed now; kept in the ledger.")],
-    root: RootFolder = None,
-    as_json: AsJson = False,
-    past: Annotated[
-        str | None,
-        typer.Option(metavar="TIME", help="Record a look that somebody took at TIME, by whatever means; show nothing."),
-    ] = None,
-) -> None:
-    """Look at an unfinished study's numbers, on record.
-
-    The look goes into the ledger before anything is shown, and counts: every report names it, and a study that was
-    looked at before its last run ended gives no confirmatory verdict. For its progress alone, use `ablate status`.
-    A look at the files of a run with other tools leaves no entry: record it with --past, at any time.
-
-    Example:  ablate peek studies/embnorm.yaml --reason "the loss of one arm looks broken"
-    """
+def _show_results(study: Path, root: Path | None, reason: str, *, as_json: bool) -> None:
+    """Log an early look, then show it."""
     from ablate.reporting.summaries.run import early_look_section
 
-    if past is not None:
-        entry = api.record_look(study, reason=reason, took_place=past, root=root)
-        if as_json:
-            put_json(json.dumps({**entry.body, "entry": entry.index, "head": entry.sha256}))
-            return
-        put(f"recorded: an early look, when {entry.body['ended']} of {entry.body['planned']} planned runs had ended")
-        put("by the registered rules this study gives no verdict")
-        put(f"this look is entry {entry.index} of the ledger")
-        put(f"ledger head {entry.sha256}")
-        put(f"next:  ablate decide {study}   (ablate report {study} where its sealed records are gone)")
-        return
-    seen = api.peek(study, reason=reason, root=root)
+    seen = api.early_results(study, reason=reason, root=root)
     if as_json:
-        put_json(
-            json.dumps(
-                {**seen.early_look.model_dump(mode="json"), "entry": seen.entry.index, "head": seen.entry.sha256}
-            )
-        )
-        return
+        facts = seen.early_look.model_dump(mode="json")
+        return put_json(json.dumps({**facts, "entry": seen.entry.index, "head": seen.entry.sha256}))
     show(early_look_section(seen.early_look))
-    put(f"this look is entry {seen.entry.index} of the ledger")
-    put(f"ledger head {seen.entry.sha256}")
+    return put(f"this look is entry {seen.entry.index} of the ledger", f"ledger head {seen.entry.sha256}")
+
+
+def _record_look(study: Path, root: Path | None, reason: str, past: str, *, as_json: bool) -> None:
+    """Log an early look that took place before, and show nothing of it."""
+    entry = api.record_look(study, reason=reason, took_place=past, root=root)
+    if as_json:
+        return put_json(json.dumps({**entry.body, "entry": entry.index, "head": entry.sha256}))
+    return put(
+        f"recorded: an early look, when {entry.body['ended']} of {entry.body['planned']} planned runs had ended",
+        "by the registered rules this study gives no verdict",
+        f"this look is entry {entry.index} of the ledger",
+        f"ledger head {entry.sha256}",
+        f"next:  ablate decide {study}   (ablate report {study} where its sealed records are gone)",
+    )
 
 
 def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
