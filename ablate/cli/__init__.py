@@ -42,7 +42,6 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         studies.plan,
         registering.export,
         studies.schema,
-        studies.explain,
     ),
     "Proof": (proof.verify, proof.reproduce, proof.bundle, registering.seal),
     "Records": (proof.ledger, records.import_records, records.export_model),

@@ -1,4 +1,4 @@
-"""Commands for a study that is being written: new, check, design, try, plan; its schema, and explanations."""
+"""Commands for a study that is being written: new, check, design, try, plan; its schema."""
 
 from __future__ import annotations
 
@@ -144,29 +144,6 @@ def new(
     put(*(f"wrote {path}{ignored if path.name == '.gitignore' else ''}" for path in made.files))
     put(*(f"{'next:' if not number else '     '}  {command}" for number, command in enumerate(made.next)))
     return None
-
-
-def explain(
-    topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", help="checks, amendments, metrics, or the name of one check or metric.")
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """Explain a check, a metric, or what an amendment affects.
-
-    checks: what each check of the evidence looks at, what its failure means, and why. amendments: what a change of
-    each field affects when it is made after evidence. metrics: every metric with unit, direction and formula.
-
-    Example:  ablate explain val/bits_per_byte
-    """
-    from ablate.reporting.blocks import Facts, Section
-    from ablate.reporting.summaries.explain import explained
-
-    rows = explained(topic)
-    if as_json:
-        put_json(json.dumps([{"name": name, **dict(facts)} for name, facts in rows], indent=2, ensure_ascii=False))
-    else:
-        show(*(Section(name, name, (Facts(facts),)) for name, facts in rows))
 
 
 def schema(

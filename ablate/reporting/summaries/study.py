@@ -13,6 +13,8 @@ from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.designs import ALIASES_LEFT_OUT, alias_rows, design_sentences, runs_of_arms, tuning
 from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings
+from prereg.registry.amendments import Amendment, affected, keeps_runs
+from prereg.registry.register import words_alone
 from prereg.rule.bound import absences_of_the_tie
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from ablate.judge.design.warnings import DesignWarning
     from ablate.scale.plan import Line, ScalePlan
+    from prereg.registry.ledger_entry import Entry
 
 
 _COUNTS: tuple[tuple[Count, str], ...] = (("parameters", "Parameters"), ("flops", "Training FLOPs per token"))
@@ -391,3 +394,39 @@ def quantity(line: Line) -> str:
     if line.value >= 1e15:
         return f"{line.value:.3e}"
     return f"{line.value:,.0f}" if line.value == round(line.value) or line.value >= 1000 else f"{line.value:,.4g}"
+
+
+KEPT = "its runs are kept, with every look, failure and lost start: nothing that they depend on is changed"
+MADE_ANEW = (
+    "all runs are made anew; one that is made again with the same configuration, code, data and seed must have the "
+    "outcome that was sealed, or there is no verdict"
+)
+
+
+def amendment_section(study: Study, registered: Sequence[Entry], amendment: Amendment) -> Section:
+    """What an amendment changes or would change, what was known by then, and what it makes exploratory."""
+    found = affected(study, [amendment])
+    lines = []
+    if found.hypotheses:
+        lines.append(f"exploratory from now on: {words.listed(found.hypotheses)}; no verdict rests on them")
+    if found.arms:
+        lines.append(f"no verdict rests on {words.listed(f'stable({arm})' for arm in found.arms)} either")
+    if found.verdict:
+        lines.append("no verdict will be given: a rule chosen after evidence decides nothing")
+    if lines:
+        lines.append("to decide all the same: copy the study under another name, with seeds nobody has seen")
+    if amendment.failed_runs:
+        lines.append(f"{words.counted(amendment.failed_runs, 'run')} failed by then and left no contrast: no evidence")
+    if words_alone(amendment.differences):
+        lines.append("words alone: runs and verdict are kept, and the report names the change")
+    else:
+        if amendment.after_evidence:
+            lines.append(KEPT if keeps_runs(amendment.differences) else MADE_ANEW)
+        chain = "registrations: " + " -> ".join(one.registration[:8] for one in registered)
+        lines.append(chain if amendment.registration else "nothing is written yet")
+    value = estimates.value
+    changes = tuple(("", f"{one.field}: {value(one.registered)} -> {value(one.now)}") for one in amendment.differences)
+    done = f"amended {study.study}: {amendment.previous[:8]} is now {amendment.registration[:8]}"
+    what = done if amendment.registration else f"an amendment of {study.study}, {amendment.previous[:8]}"
+    title = f"{what}; evidence by {'then' if amendment.registration else 'now'}: {amendment.evidence}"
+    return Section("amendment", title, (Facts(changes), *map(Paragraph, lines)))
