@@ -262,8 +262,9 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
         decided = api.decide(study, root=root, announce=announce)
     except Exception:
         if logged:
-            words = f"the decision above is in the ledger; its report was not written. To retry:  ablate report {study}"
-            print(words, file=sys.stderr)
+            put_note(
+                f"the decision above is in the ledger; its report was not written. To retry:  ablate report {study}"
+            )
         raise
     if not as_json:
         put("", f"Report: {decided.html_path}" if decided.html_path is not None else "No report was written.")
