@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -427,14 +426,9 @@ def test_a_mirror_keeps_its_masks_from_the_pilot_to_the_judged_runs(house: OwnHo
     assert planned < set(json.loads(masks.read_bytes()))
 
 
-def test_the_plan_names_the_pilot_and_a_plan_at_scale_counts_its_runs(tmp_path: Path) -> None:
-    studies = tmp_path / "studies"
-    studies.mkdir()
-    path = Path(shutil.copy(Path(__file__).resolve().parents[1] / "studies" / "tuned-optimizer.yaml", studies))
-    planned = api.plan_runs(path)
-    assert len(planned.cells) == 20 and "20 runs" in planned.about[0]
-    scaled = api.plan_at_scale(path, "on 1 H100", mfu=0.4)
-    assert scaled.value("runs") == 40
+def test_the_plan_names_the_pilot(house: OwnHouse) -> None:
+    planned = api.plan_runs(house.write(document()))
+    assert len(planned.cells) == 16 and "16 runs" in planned.about[0]
 
 
 @pytest.mark.slow
