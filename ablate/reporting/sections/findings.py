@@ -27,7 +27,7 @@ from ablate.reporting.forest import (
     test_of,
 )
 from ablate.reporting.headline import clause_of
-from ablate.reporting.sections.described import bayes_table, stopped_table
+from ablate.reporting.sections.described import stopped_table
 from ablate.reporting.sections.final_values import tie_breakers_table
 from ablate.reporting.sections.seed_values import seed_figures
 from ablate.reporting.tasks import summary_of_family, task_tables
@@ -80,7 +80,8 @@ def findings_section(context: ReportContext) -> Section:
     blocks += [_details(findings), _effects(findings)]
     if any(finding.also or finding.beside for finding in findings):
         blocks.append(_also(findings))
-    blocks += [table for table in (bayes_table(context), stopped_table(context)) if table is not None]
+    stopped = stopped_table(context)
+    blocks += [] if stopped is None else [stopped]
     if context.decision.tie_breakers:
         blocks.append(tie_breakers_table(context))
     return Section("findings", "What was found", tuple(blocks))
