@@ -125,8 +125,8 @@ def _read_at(study: Study) -> str:
     """Where the claims read their metrics."""
     elsewhere = [name for name, hypothesis in study.hypotheses.items() if hypothesis.read != "final"]
     if not elsewhere:
-        return "at the last step"
-    return f"at the last step unless its sentence says otherwise (so {words.listed(elsewhere)})"
+        return f"at the last {study.step_name}"
+    return f"at the last {study.step_name} unless its sentence says otherwise (so {words.listed(elsewhere)})"
 
 
 def _looks(context: ReportContext, look: Look) -> str:
