@@ -76,7 +76,7 @@ def curves(
     *,
     baseline: str,
     unit: str,
-    step_axis: str = "step",
+    step_axis: str,
     floor: float | None,
     diverged: Sequence[int],
     domain: tuple[float, float],
@@ -113,7 +113,7 @@ def curves(
 
 
 def difference_curves(
-    traced: Curves, arm: str, *, unit: str, step_axis: str = "step", smallest: float | None, domain: tuple[float, float]
+    traced: Curves, arm: str, *, unit: str, step_axis: str, smallest: float | None, domain: tuple[float, float]
 ) -> alt.LayerChart:
     """An arm minus the baseline of the same seed, by step; the zone too small to matter is grey."""
     title = f"difference in {traced.metric}" + (f" ({unit})" if unit else "")

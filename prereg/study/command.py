@@ -56,7 +56,7 @@ class Declared(FrozenModel):
 class MetricsFile(GrownModel):
     """Where your own trainer writes its metrics, and what they are."""
 
-    later_fields = ("step", "columns", "step_name", "declare")
+    later_fields = ("step", "columns")
 
     file: str = "metrics.jsonl"
     """A file in the run's own directory. JSON objects, one per line, each a long row
