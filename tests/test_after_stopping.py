@@ -75,8 +75,8 @@ def test_only_a_study_that_stopped_before_its_last_look_has_one() -> None:
     ("spending", "differences", "number"),
     [
         ("pocock", [1.3, 0.2, 2.1, 0.8, 1.6], 2),
-        pytest.param("pocock", [1.9, 0.8, 1.4], 1, marks=pytest.mark.slow),
-        pytest.param("obrien_fleming", [1.3, 0.2, 2.1, 0.8, 1.6], 2, marks=pytest.mark.slow),
+        pytest.param("pocock", [1.9, 0.8, 1.4], 1, marks=pytest.mark.simulation),
+        pytest.param("obrien_fleming", [1.3, 0.2, 2.1, 0.8, 1.6], 2, marks=pytest.mark.simulation),
     ],
 )
 def test_it_is_the_effect_at_which_the_expected_stopped_mean_is_the_observed_one(
@@ -121,7 +121,7 @@ def test_the_report_shows_it_as_description() -> None:
     assert row[0] == "h" and row[3] == "3" and f"{abs(again.adjusted):.4f}"[:5] in row[2]
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("spending", ["obrien_fleming", "pocock"])
 def test_whitehead_s_estimate_has_the_least_bias_of_those_compared(spending: str) -> None:
     """The table of reports/LOG.md: 20,000 studies a row, SD 1, two-sided alpha .05, looks at 3, 5 and 8 seeds.

@@ -95,7 +95,7 @@ def test_benjamini_hochberg_keeps_the_order_it_was_given(p: list[float], random:
     assert all(value >= raw * (1 - 1e-12) for value, raw in zip(adjusted, p, strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("share_of_nulls", [1.0, 0.7])
 def test_the_false_discovery_rate_is_kept_in_simulation(share_of_nulls: float) -> None:
     # Normal statistics, one-sided; where it is false, the null lies three standard errors off.
