@@ -393,7 +393,7 @@ def test_what_is_frozen_and_found_is_the_best_mean_of_a_pilot_and_a_paired_t_tes
         assert finding.estimate.p == pytest.approx(stats.ttest_rel(values[1], values[0]).pvalue, rel=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_the_level_holds_at_the_frozen_settings_and_not_at_the_best_ones() -> None:
     # Of 100,000 studies each: nominal .05, standard error .0007 to .001.
     given, overall, alike = false_findings(100_000, 1.5)
