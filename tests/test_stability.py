@@ -70,7 +70,7 @@ def test_the_step_itself_is_not_in_its_window_and_later_steps_recover() -> None:
     assert spike_places(losses, above=6.0, window=20).tolist() == [100]
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_the_places_that_are_looked_at_closely_hold_every_spike() -> None:
     """Every window by its definition, over curves with ties, jumps, drifts, rounding and values that are not finite."""
     rng, spikes = np.random.default_rng(7), 0
@@ -288,7 +288,7 @@ def test_a_study_that_says_nothing_registers_one_false_alarm_in_a_hundred_studie
     assert spike_limit(study_of(false_alarms=0.001)) > spike_limit(study) > spike_limit(study_of(window=50))
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("window", [20, 21, 50])
 def test_the_registered_rate_of_false_alarms_is_kept(window: int) -> None:
     # A rate that a simulation can see: one in ten studies of 6 runs, 30 steps judged in each.

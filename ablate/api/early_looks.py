@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Peeked:
+class EarlyResults:
     """What was seen, and the entry that says so."""
 
     early_look: EarlyLook
     entry: Entry
 
 
-def peek(study: StudySource, *, reason: str, root: str | Path | None = None, now: Clock = utc_now) -> Peeked:
+def early_results(
+    study: StudySource, *, reason: str, root: str | Path | None = None, now: Clock = utc_now
+) -> EarlyResults:
     """Log a look at the runs that have ended, then describe them. Refused where a registered way to look is open."""
     from ablate.judge.interim import early_look, view
     from ablate.records.gather import gather, open_tables
@@ -49,7 +51,7 @@ def peek(study: StudySource, *, reason: str, root: str | Path | None = None, now
             "every planned run has ended" if due.look is None else f"{due.look.words} is due, and its runs have ended"
         )
         raise EvidenceError(
-            f"there is nothing to peek at: {what}",
+            f"there is nothing to look at early: {what}",
             required="a study whose runs have not all ended",
             fix=f"ablate decide {context.path}",
         )
@@ -79,7 +81,7 @@ def peek(study: StudySource, *, reason: str, root: str | Path | None = None, now
         },
         at=now(),
     )
-    return Peeked(early_look(registration, open_tables(context.root, evidence, look=entry)), entry)
+    return EarlyResults(early_look(registration, open_tables(context.root, evidence, look=entry)), entry)
 
 
 def record_look(
@@ -121,7 +123,7 @@ def record_look(
         raise EvidenceError(
             f"a look at {took_place} was no early look at '{context.study.study}': {wrong}",
             required="a time after the first run was started and before the last planned run ended",
-            fix=f'ablate peek {context.path} --reason "..." --past TIME',
+            fix=f'ablate status {context.path} --reason "..." --past TIME',
         )
     return ledger.append(
         "peeked",
@@ -142,7 +144,7 @@ def _require_reason(context: StudyContext, reason: str) -> None:
         raise EvidenceError(
             "a look without a reason",
             required="why the numbers are needed before the last run has ended, in words",
-            fix=f'ablate peek {context.path} --reason "..."',
+            fix=f'ablate status {context.path} --results --reason "..."',
         )
 
 
@@ -155,6 +157,6 @@ def _moment(context: StudyContext, text: str) -> datetime:
         raise EvidenceError(
             f"'{text}' is not a time with its offset from UTC",
             required="when the look took place, as in 2026-11-22T00:31:20+00:00",
-            fix=f'ablate peek {context.path} --reason "..." --past 2026-11-22T00:31:20+00:00',
+            fix=f'ablate status {context.path} --reason "..." --past 2026-11-22T00:31:20+00:00',
         )
     return when.astimezone(UTC)

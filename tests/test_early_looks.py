@@ -67,7 +67,7 @@ def ledger(study: Path) -> Ledger:
 @pytest.mark.slow
 def test_a_look_is_logged_before_it_is_shown_and_spoils_the_verdict(ablate: Verb, unfinished: Path) -> None:
     before = len(ledger(unfinished).entries())
-    code, said, error = ablate("peek", unfinished, "--reason", REASON)
+    code, said, error = ablate("status", unfinished, "--results", "--reason", REASON)
     assert code == 0, error
     entry = ledger(unfinished).entries()[-1]
     assert (entry.event, entry.index, entry.body["reason"]) == ("peeked", before, REASON)
@@ -90,11 +90,11 @@ def test_what_cannot_be_logged_is_not_shown(unfinished: Path, monkeypatch: pytes
     monkeypatch.setattr(Ledger, "append", full)
     monkeypatch.setattr("ablate.judge.interim.early_look", None)
     with pytest.raises(EvidenceError, match="the disk is full"):
-        api.peek(unfinished, reason=REASON)
+        api.early_results(unfinished, reason=REASON)
 
 
 def test_the_numbers_are_the_paired_differences_of_the_runs_that_ended(unfinished: Path) -> None:
-    peeked = api.peek(unfinished, reason=REASON)
+    peeked = api.early_results(unfinished, reason=REASON)
     case = api.open_study(unfinished)
     found = gather(case.root, api.require_registered(case))
     final = open_tables(case.root, found, look=peeked.entry).final("val/loss")
@@ -116,15 +116,23 @@ def test_one_pair_is_shown_and_a_claim_without_pairs_says_so() -> None:
     assert claim.difference is None and "0 complete pair(s)" in claim.note
 
 
+def test_a_reason_alone_shows_nothing_and_two_ways_to_look_are_refused(ablate: Verb, unfinished: Path) -> None:
+    for words in (("--reason", REASON), ("--results", "--watch", "--reason", REASON)):
+        before = ledger(unfinished).head()
+        code, said, error = ablate("status", unfinished, *words)
+        assert (code, said) == (2, "") and "one look with its reason" in error
+        assert ledger(unfinished).head() == before
+
+
 @pytest.mark.parametrize("reason", ["", "  "])
 def test_a_look_needs_a_reason(ablate: Verb, unfinished: Path, reason: str) -> None:
     before = ledger(unfinished).head()
-    code, said, error = ablate("peek", unfinished, "--reason", reason)
+    code, said, error = ablate("status", unfinished, "--results", "--reason", reason)
     assert (code, said) == (2, "") and "a look without a reason" in error
     assert ledger(unfinished).head() == before
 
 
-def test_nothing_is_logged_where_there_is_nothing_to_peek_at(ablate: Verb, trained: House, house: House) -> None:
+def test_nothing_is_logged_where_there_is_nothing_to_look_at(ablate: Verb, trained: House, house: House) -> None:
     study = trained.path / "studies" / "tiny.yaml"
     for path, found, fix in (
         (study, "every planned run has ended", "ablate decide"),
@@ -133,19 +141,19 @@ def test_nothing_is_logged_where_there_is_nothing_to_peek_at(ablate: Verb, train
         if path != study:
             api.register(path, root=house.path)
         before = ledger(path).head()
-        code, said, error = ablate("peek", path, "--reason", REASON)
+        code, said, error = ablate("status", path, "--results", "--reason", REASON)
         assert (code, said) == (2, ""), said
         assert found in error and fix in error
         assert ledger(path).head() == before
 
 
 @pytest.mark.slow
-def test_a_due_look_of_a_sequential_study_is_not_peeked_at(trained: House, tmp_path: Path) -> None:
+def test_a_due_look_of_a_sequential_study_is_not_looked_at_early(trained: House, tmp_path: Path) -> None:
     made = House(tmp_path / "house")
     study = made.write(tiny_document(seeds=[1, 2, 3, 4], stopping={"looks": [3, 4]}))
     api.run(study, watcher=PlainWatcher(StringIO()), root=made.path)
     with pytest.raises(EvidenceError, match=r"look 1 of 2.* is due"):
-        api.peek(study, reason=REASON)
+        api.early_results(study, reason=REASON)
 
 
 def test_records_that_changed_are_refused_and_not_logged(ablate: Verb, unfinished: Path) -> None:
@@ -155,13 +163,13 @@ def test_records_that_changed_are_refused_and_not_logged(ablate: Verb, unfinishe
     data[len(data) // 2] ^= 1
     sealed.write_bytes(bytes(data))
     before = ledger(unfinished).head()
-    code, said, error = ablate("peek", unfinished, "--reason", REASON)
+    code, said, error = ablate("status", unfinished, "--results", "--reason", REASON)
     assert (code, said) == (2, "") and "ablate verify" in error
     assert ledger(unfinished).head() == before
 
 
 def test_as_json_it_holds_the_same_and_the_entry(ablate: Verb, unfinished: Path) -> None:
-    code, said, _ = ablate("peek", unfinished, "--reason", REASON, "--json")
+    code, said, _ = ablate("status", unfinished, "--results", "--reason", REASON, "--json")
     seen = json.loads(said)
     assert code == 0 and seen["head"] == ledger(unfinished).head()
     assert seen["claims"][0]["n"] == 2
@@ -176,7 +184,7 @@ def test_values_of_an_unfinished_study_are_not_read_without_an_entry(unfinished:
             read("val/loss")
     said = api.decide(unfinished).decision
     assert not said.findings and not any("claimed metric" in check.name for check in said.checks)
-    entry = api.peek(unfinished, reason=REASON).entry
+    entry = api.early_results(unfinished, reason=REASON).entry
     for other in (entry.model_copy(update={"at": entry.at + "0"}), ledger(unfinished).entries()[0]):
         with pytest.raises(EvidenceError, match="the ledger does not hold"):
             open_tables(case.root, found, look=other)
@@ -207,7 +215,7 @@ def test_a_look_recorded_afterwards_takes_the_verdict_away(ablate: Verb, trained
     first = api.decide(study).decision
     assert first.status != "inadmissible"
     when = moment_of(study, "sealed").isoformat()
-    code, said, error = ablate("peek", study, "--reason", REASON, "--past", when)
+    code, said, error = ablate("status", study, "--reason", REASON, "--past", when)
     assert code == 0, error
     entry = ledger(study).entries()[-1]
     assert (entry.event, entry.body["took_place"], entry.body["planned"]) == ("peeked", when, 6)
@@ -246,9 +254,9 @@ def test_a_look_recorded_afterwards_needs_a_reason_a_time_with_its_offset_and_a_
     study = trained.path / "studies" / "tiny.yaml"
     before = ledger(study).head()
     for text in ("yesterday", "2026-11-22T00:31:20"):
-        code, said, error = ablate("peek", study, "--reason", REASON, "--past", text)
+        code, said, error = ablate("status", study, "--reason", REASON, "--past", text)
         assert (code, said) == (2, "") and "offset from UTC" in error
-    code, said, error = ablate("peek", study, "--reason", " ", "--past", "2026-11-22T00:31:20Z")
+    code, said, error = ablate("status", study, "--reason", " ", "--past", "2026-11-22T00:31:20Z")
     assert (code, said) == (2, "") and "a look without a reason" in error
     assert ledger(study).head() == before
     unbegun = house.write()
