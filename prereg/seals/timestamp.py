@@ -23,7 +23,7 @@ from prereg.seals.state import SealResult
 LARGEST_BYTES = 256 * 1024
 """A timestamp is about five thousand bytes."""
 _TIMEOUT_S = 30
-# Of the signed part of a reply, as `openssl ts -reply -token_in -text` prints it; names and extensions come after these.
+# Of the signed part of a reply, as `openssl ts -reply -token_in -text` prints it. Names and extensions come later.
 _HASH = re.compile(rb"^Hash Algorithm: sha256\nMessage data:\n((?:    [0-9a-f]{4} - .*\n)+)", re.MULTILINE)
 _BYTES = re.compile(rb"^    [0-9a-f]{4} - ((?:[0-9a-f]{2}[ -]){16})", re.MULTILINE)
 _TIME = re.compile(rb"^Time stamp: ([A-Z][a-z]{2}) +(\d+) (\d\d:\d\d:\d\d)(?:\.\d+)? (\d{4}) GMT$", re.MULTILINE)
@@ -72,9 +72,14 @@ def examine(data: bytes, lock_sha256: str, roots: Path | None) -> SealResult:
     says = f"timestamped at {stamp.time.isoformat()}"
     if roots is None or not roots.is_file():
         return SealResult(state="unvouched", says=f"{says} by an authority that nobody here vouches for")
+    return _believed(data, stamp, roots, says)
+
+
+def _believed(data: bytes, stamp: Stamp, roots: Path, says: str) -> SealResult:
+    """Check the authority's signature, and its certificate against those that the reader believes."""
     # As of the stated time: certificates expire, and a forged time outside the certificate's life ends here too.
     then = ("-attime", str(int(stamp.time.timestamp())))
-    words = ("-verify", "-digest", lock_sha256, "-in", "/dev/stdin", "-CAfile", str(roots.absolute()))
+    words = ("-verify", "-digest", str(stamp.sha256), "-in", "/dev/stdin", "-CAfile", str(roots.absolute()))
     done = _openssl(*words, *then, file=data)
     if done.returncode == 0:
         return SealResult(state="holds", says=f"{says} by an authority of {roots.name}")
