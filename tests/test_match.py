@@ -16,7 +16,7 @@ from ablate import api
 from ablate.reporting.summaries.study import sizes_sections
 from ablate.reporting.terminal import show
 from ablate.runner.progress import PlainWatcher
-from prereg.documents.configuration import arm_sentences, arms_in_brief
+from prereg.documents.configuration import arm_sentences, arms_sentence
 from prereg.errors import SpecError, StudyError
 from prereg.registry.history import differing_fields, plain
 from prereg.study.sizes import Match, fit, mismatch, parameters, with_width
@@ -180,7 +180,7 @@ def test_the_promise_tells_of_it_in_words() -> None:
     told = " ".join(arm_sentences(study("parameters")))
     assert "SwiGLU and feed-forward width 170" in told
     assert "Every other arm has as many trainable parameters as the baseline, within 1%" in told
-    assert "FLOPs of training on a token" in arms_in_brief(study("flops"))
+    assert "FLOPs of training on a token" in arms_sentence(study("flops"))
     assert "as many" not in " ".join(arm_sentences(study()))
 
 
