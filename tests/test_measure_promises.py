@@ -55,7 +55,7 @@ def test_the_defaults_that_old_registrations_do_not_hold_never_change() -> None:
         ("layernorm lowers val/steps_to_level", {"every": 10}, "no level is declared"),
         ("layernorm lowers calibration/bin_accuracy_15", ALL, "there are 15 bins"),
         ("layernorm lowers residual/norm_1", ALL, "has 1 layers"),
-        ("layernorm lowers attention/entropy_7", ALL, "at most attention/entropy_0"),
+        ("layernorm lowers residual/cosine_7", ALL, "at most residual/cosine_0"),
         ("layernorm lowers length/loss_beyond", ALL, "learned positions"),
     ],
 )
