@@ -306,7 +306,7 @@ def write_bundle(
         study=study,
         registration=registration.sha256,
         ledger=ledger,
-        members={slot.name: Member(sha256=slot.sha256, size_bytes=slot.size_bytes) for _, slot in measured},
+        members={one.name: Member(sha256=slot.sha256, size_bytes=slot.size_bytes) for one, slot in measured},
         left_out=left_out,
         made_with=this_tool(),
     )
