@@ -337,9 +337,11 @@ def _arms_said(study: Study, *, unchanged: str, reasons: Mapping[str, str] | Non
         changes += change_words(study, _follows(study, {**arm.overrides, **frozen}, arm.config), arm.config)
         if name in study.open_steps:
             changes = ["the parts that the pilot has taken by then"]
-        notes = [*(["the baseline"] if name == study.baseline else []), *filter(None, [(reasons or {}).get(name)])]
+        # A registration names ids, which its rule and the ledger use, where a paper has labels alone.
+        notes = [name] * (reasons is not None and name in study.labels.arms)
+        notes += [*(["the baseline"] if name == study.baseline else []), *filter(None, [(reasons or {}).get(name)])]
         role = f" ({visible('; '.join(notes))})" if notes else ""
-        said.append(f"{quoted(name)}{role}: {listed(changes) or unchanged}")
+        said.append(f"{quoted(study.labels.arm(name))}{role}: {listed(changes) or unchanged}")
     return said
 
 

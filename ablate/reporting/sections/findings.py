@@ -216,7 +216,7 @@ def runs_table(findings: Iterable[Finding]) -> Table:
         decimals = estimates.finding_decimals(finding)
         for sample in finding.samples:
             rows += [
-                (finding.label, sample.arm, str(seed), words.number(value, decimals), finding.unit)
+                (finding.label, finding.labels.arm(sample.arm), str(seed), words.number(value, decimals), finding.unit)
                 for seed, value in zip(sample.seeds, sample.values, strict=True)
             ]
     return Table(
@@ -353,7 +353,7 @@ def _also(findings: Sequence[Finding]) -> Table:
         for bounds in finding.beside:
             shown = f"{estimates.interval(bounds, decimals)} ({words.level(bounds.level)})"
             n = n_of(finding.estimate, finding.n)
-            rows.append((finding.hypothesis, "pigeonhole bootstrap", NONE, shown, NONE, NONE, n))
+            rows.append((finding.label, "pigeonhole bootstrap", NONE, shown, NONE, NONE, n))
         for estimate in finding.also:
             difference = estimates.signed(estimate.difference, decimals)
             interval = estimates.interval(estimate.interval, decimals)

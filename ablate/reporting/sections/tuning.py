@@ -30,7 +30,7 @@ def _blocks(context: ReportContext, choices: tuple[Choice, ...]) -> Iterator[Blo
     assert study.tune is not None, study.study
     yield Paragraph(tuning(study))
     yield pilot_table(context, choices)
-    edges = [f"{choice.arm} ({', '.join(choice.at_edge)})" for choice in choices if choice.at_edge]
+    edges = [f"{context.arm(choice.arm)} ({', '.join(choice.at_edge)})" for choice in choices if choice.at_edge]
     if edges:
         yield Paragraph(
             f"At the edge of what was tried: {words.listed(edges)}. Beyond it there may be a better setting.", "warning"
@@ -55,7 +55,7 @@ def pilot_table(context: ReportContext, choices: tuple[Choice, ...]) -> Table:
             setting = study.pilots[name].setting
             rows.append(
                 (
-                    choice.arm,
+                    context.arm(choice.arm),
                     said(setting) if tuned else str(setting["part"]),
                     NONE if mean is None else words.number(mean, decimals),
                     words.number(stdev(found), decimals) if len(found) > 1 else NONE,
@@ -64,7 +64,7 @@ def pilot_table(context: ReportContext, choices: tuple[Choice, ...]) -> Table:
                 )
             )
     unit = words.unit_of(given.choose_by, own=study.own_units)
-    metric = estimates.with_unit(given.choose_by, unit)
+    metric = estimates.with_unit(context.metric(given.choose_by), unit)
     return Table(
         f"{metric} at the last {study.step_name} of the pilot's runs. n: pilot seeds with a value.",
         columns("Arm" if tuned else "Step", "Setting" if tuned else "Part", "Mean:", "SD:", "n:", ""),
@@ -101,7 +101,7 @@ def _contrasts(context: ReportContext) -> Table | None:
     return Table(
         "What an untuned study would have seen at each setting: left side minus right side, mean over the pilot seeds. "
         "Description; no test.",
-        columns("Setting of every arm", *(f"{list(claims)[at - 1]}:" for at in shown)),
+        columns("Setting of every arm", *(f"{study.labels.claim(list(claims)[at - 1])}:" for at in shown)),
         tuple((row[0], *(row[at] for at in shown)) for row in rows),
     )
 
