@@ -2,8 +2,8 @@
 
 A folder is a case: study.yaml; values.csv, the rows that its trainer replays or that are imported (items.csv: the score
 of every item); expected.json, the numbers of each decision. `UPDATE_GOLDEN=1 pytest tests/golden` writes expected.json
-anew, for a change that is meant to move a number; the difference is then reviewed by hand. Numbers are equal to the last
-digit unless `CLOSE` says why not.
+anew, for a change that is meant to move a number; the difference is then reviewed by hand. Numbers are equal to the
+last digit unless `CLOSE` says why not.
 """
 
 from __future__ import annotations
