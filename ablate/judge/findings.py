@@ -3,7 +3,7 @@
 The rules (which null, which side, which level, what is promised) stand in `ablate.judge.stats.null_hypotheses`. Here
 values are put on the registered scale, paired over seeds by the claim's weights, tested and described. A seed enters
 only when every arm of the claim has a value for it, and a seed left out is named in the notes. Effect sizes, tests
-under `also`, the pigeonhole interval next to a test over new items and simultaneous intervals are description: no
+under `also` and simultaneous intervals are description: no
 outcome depends on them. Under `test: items` a claim whose items cannot be paired is inconclusive and says why.
 """
 
@@ -19,7 +19,7 @@ import pandas as pd
 
 from ablate.judge.readings import notes_on_seeds, reading_of, samples_of, scaled, shared_seeds, slope, stated, unusable
 from ablate.judge.stats.crossed_items import TwoWay, cross
-from ablate.judge.stats.effects import effect_sizes, independent_effects, pigeonhole, pigeonhole_interval
+from ablate.judge.stats.effects import effect_sizes, independent_effects
 from ablate.judge.stats.estimate import NoTestError, prepare, summarise, undecided, words
 from ablate.judge.stats.multiplicity import Null
 from ablate.judge.stats.null_hypotheses import (
@@ -252,7 +252,6 @@ def _finding(
     interval: Interval | None = None
     margin: MarginTest | None = None
     step: Interval | None = None
-    pigeonholed: tuple[Interval, ...] = ()
     if isinstance(nulls, NoTestError):
         notes.append(str(nulls))
     else:
@@ -280,9 +279,6 @@ def _finding(
         shown = deciding_interval(kind, outcome, deciding, simultaneous=interval, margin=margin)
         null = rejected_null(*kind, outcome) if shown is None and family > 1 else None
         step = _step(test, null, level_of_step, gated=judged.gate is not None)
-        if isinstance(test, TwoWay) and test.fixed is None:
-            resampled = pigeonhole(test.crossed, np.random.default_rng(rng_seed))
-            pigeonholed = (pigeonhole_interval(resampled, analysis.alpha),)
     whole = bool(pairs.sized.all())
     if not whole:
         notes.append("no standardised effect: a diverged run has no number")
@@ -328,7 +324,6 @@ def _finding(
         p_refute_adjusted=judged.refute,
         effects=effects,
         also=also,
-        beside=pigeonholed,
         pairs=_pairs(pairs),
         arms=arm_summaries(claim, pairs.values, study.seeds),
         correlation=_correlation(pairs) if claim.is_paired else None,

@@ -189,7 +189,7 @@ class GateLevel(FrozenModel):
 class Finding(GrownModel):
     """What became of one hypothesis."""
 
-    later_fields = ("amended", "beside", "margin", "gate", "percent", "samples", "shared", "part", "step")
+    later_fields = ("amended", "margin", "gate", "percent", "samples", "shared", "part", "step")
 
     hypothesis: str
     """Its name."""
@@ -234,8 +234,6 @@ class Finding(GrownModel):
     """Standardised effects."""
     also: tuple[Estimate, ...] = ()
     """Tests registered as description; they decide nothing."""
-    beside: tuple[Interval, ...] = ()
-    """Intervals that only describe: the pigeonhole bootstrap next to a test over seeds and new items."""
     pairs: tuple[Pair, ...] = ()
     """The evidence, seed by seed."""
     arms: tuple[ArmSummary, ...] = ()
