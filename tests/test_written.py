@@ -115,9 +115,7 @@ def copy(request: pytest.FixtureRequest, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_no_fixture_is_lost() -> None:
-    assert {"fixed", "sequential", "gpt", "imported", "amended", "sealed", "lost", "remade", "peeked"} <= set(
-        NAMES
-    )
+    assert {"fixed", "sequential", "gpt", "imported", "amended", "sealed", "lost", "remade", "peeked"} <= set(NAMES)
 
 
 @pytest.mark.parametrize("copy", NAMES, indirect=True)

@@ -38,7 +38,7 @@ from ablate.judge.stats.null_hypotheses import (
 )
 from ablate.judge.stats.paired_t import EQUAL, Floats, Procedure, exponent_of, one_sample
 from ablate.judge.stats.sequential import EProcessT, RepeatedT, prepare_at
-from ablate.judge.stats.unpaired import Sample, prepare_unpaired
+from ablate.judge.stats.unpaired import Sample, Welch
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
 from ablate.judge.wording import same_in_every_pair, sentence
 from prereg.registry.looks import Look, require_registered_look
@@ -201,7 +201,7 @@ def _tested(
         elif look is not None:
             test = prepare_at(pairs.differences, study.stopping, look)
         elif pairs.samples:
-            test = prepare_unpaired(pairs.samples, analysis.test, np.random.default_rng(rng_seed))
+            test = Welch(pairs.samples)
         elif (reason := undecided(analysis.test, len(pairs.seeds))) is not None:
             return NoTestError(reason)
         else:
@@ -370,12 +370,8 @@ def _description(
 ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
     """The tests registered under `also`; they decide nothing."""
     found, unable, claim = [], [], study.claims[name]
-    for method in study.analysis.also if pairs.seeds or pairs.samples else ():
+    for method in study.analysis.also if pairs.seeds else ():
         try:
-            if pairs.samples:
-                unpaired = prepare_unpaired(pairs.samples, method, np.random.default_rng(rng_seed))
-                found.append(summarise(unpaired, study.analysis.alpha))
-                continue
             if method == TwoWay.name:
                 crossed = _crossed(study, name, pairs, items, "new_seeds_and_items")
                 found.append(summarise(crossed, study.analysis.alpha))

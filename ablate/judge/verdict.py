@@ -66,7 +66,7 @@ class Estimate(GrownModel):
     later_fields = ("ranked", "items", "sizes")
 
     method: str
-    """paired_t, bootstrap_t, sign_flip, wilcoxon, items, welch, permutation; e_process where a study adds seeds until
+    """paired_t, bootstrap_t, sign_flip, wilcoxon, items, welch; e_process where a study adds seeds until
     decided."""
     difference: float | None
     """The effect: left side of the claim minus right side, on the registered scale. The mean; under

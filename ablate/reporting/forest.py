@@ -35,7 +35,6 @@ SHORT_TESTS = {
     "bca": "BCa bootstrap",
     "items": "seeds x items",
     "welch": "Welch's t",
-    "permutation": "permutation",
 }
 
 

@@ -27,7 +27,6 @@ TESTS: dict[Test, str] = {
     "percentile": "percentile bootstrap (description)",
     "bca": "BCa bootstrap (description)",
     "welch": "Welch's t test",
-    "permutation": "permutation test",
 }
 CORRECTIONS = {
     "gate": "gatekeeping (Bretz et al. 2009)",
@@ -54,9 +53,6 @@ ABOUT_TESTS: dict[Test, str] = {
     "welch": "The deciding test is Welch's t test of arm means, without pairs (Welch 1947), with the degrees of "
     "freedom of Satterthwaite (1946). Arms may differ in variance. It holds its error rate when values are close to "
     "normal; with fewer than five runs in an arm, unequal numbers of runs, or strong skew, the rate is only near it.",
-    "permutation": "The deciding test is the permutation test of the difference of two arm means, without pairs "
-    "(Fisher 1935). It is exact where the values of two arms differ in location alone: a margin is tested by shifting "
-    "one arm by it. Where their spread differs as well, and with it their number of runs, it can err far more often.",
 }
 """The deciding test, in a sentence or two."""
 ABOUT_E_PROCESS = (

@@ -21,7 +21,7 @@ from ablate.judge.stats.resample import (
     hodges_lehmann,
     multisets,
 )
-from ablate.judge.stats.unpaired import UNPAIRED
+from ablate.judge.stats.unpaired import Welch
 from ablate.judge.verdict import Estimate
 from prereg.errors import UnsupportedError
 from prereg.study.analysis import Test, Zeros
@@ -143,8 +143,8 @@ class Bca(Percentile):
 
 __all__ = ["NoTestError", "p_floor", "prepare", "summarise", "undecided", "words"]
 
-_PAIRED: tuple[type[Procedure], ...] = (PairedT, BootstrapT, SignFlip, SignedRank, Percentile, Bca, TwoWay)
-PROCEDURES: dict[str, type[Procedure]] = {kind.name: kind for kind in _PAIRED} | dict(UNPAIRED)
+_TESTS: tuple[type[Procedure], ...] = (PairedT, BootstrapT, SignFlip, SignedRank, Percentile, Bca, TwoWay, Welch)
+PROCEDURES: dict[str, type[Procedure]] = {kind.name: kind for kind in _TESTS}
 
 
 def prepare(differences: Floats, method: Test, rng: np.random.Generator, zeros: Zeros = "pratt") -> Procedure:
@@ -153,7 +153,7 @@ def prepare(differences: Floats, method: Test, rng: np.random.Generator, zeros: 
     An infinite difference is a pair with one diverged run, NaN one with two: see `ablate.judge.stats.estimate`.
     """
     kind = PROCEDURES[method]
-    assert method not in UNPAIRED, (method, "a test without pairs is prepared from runs, not from differences")
+    assert kind is not Welch, (method, "a test without pairs is prepared from runs, not from differences")
     if kind is TwoWay:
         raise UnsupportedError(
             "the test 'items' was given differences over seeds",
