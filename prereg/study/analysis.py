@@ -22,7 +22,7 @@ from prereg.study.designs.gate import Gate
 from prereg.study.training import Budget
 from prereg.text import compact
 
-Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items", "percentile", "bca", "welch"]
+Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items", "welch"]
 LEAST_RUNS = 3
 """Of an arm in a test without pairs: at a nominal .05, Welch's t with 12 and 2 runs errs in .107 (docs/designs.md)."""
 Zeros = Literal["pratt", "wilcox"]
@@ -38,10 +38,9 @@ class Analysis(GrownModel):
 
     test: Test = "paired_t"
     """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims
-    about metrics that are means over items, and for `estimand`). percentile and bca are for `also`: as `test` they
-    are refused, because they err too often, and so is bootstrap_t with fewer than four seeds: it uses all n^n
-    resamples of up to ten pairs, and of more 199,999, the same for every study (in `design`: all of up to eight, then
-    9,999). welch compares arm means without pairs; with it arms may have seeds of their own, and different
+    about metrics that are means over items, and for `estimand`). bootstrap_t is refused with fewer than four seeds: it
+    uses all n^n resamples of up to ten pairs, and of more 199,999, the same for every study (in `design`: all of up to
+    eight, then 9,999). welch compares arm means without pairs; with it arms may have seeds of their own, and different
     numbers of them."""
     alpha: Alpha = 0.05
     """Chance of any false finding of one kind within the hypotheses of one role, or of one line
