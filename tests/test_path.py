@@ -22,7 +22,6 @@ from own_trainer import OwnHouse
 from typer.testing import CliRunner
 
 from ablate import api
-from ablate.api.planning import _runs_by_arm
 from ablate.cli import app
 from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design as planned_design
@@ -611,17 +610,14 @@ def test_plan_check_and_design_say_what_is_known_and_what_the_pilot_chooses(hous
 
 def test_a_plan_of_a_path_counts_the_runs_of_all_rounds() -> None:
     study = gpt(MODEL_PARTS)
-    assert _runs_by_arm(study, None) == {"source": 2, "step_1": 5, "step_2": 4, "target": 2}
     assert planned_design(study, n_sims=200).n_runs == 5 + 8
 
 
-def test_a_plan_at_scale_counts_the_pilot_and_says_whose_parts_are_not_known(tmp_path: Path) -> None:
+def test_a_plan_counts_the_pilot_and_knows_no_size_of_a_step_before_it(tmp_path: Path) -> None:
     path = OwnHouse(tmp_path / "house").write(json.loads(gpt(MODEL_PARTS).model_dump_json(exclude={"checks"})))
-    scaled = api.plan_at_scale(path, "on 1 H100", mfu=0.4)
-    assert scaled.value("runs") == 5 + 8 and any(
-        "step_1 and step_2 are chosen by a pilot" in one for one in scaled.notes
-    )
-    sized = {arm.arm: arm.parameters for arm in api.plan_runs(path).arms}
+    arms = api.plan_runs(path).arms
+    assert sum(arm.runs for arm in arms) == 5 + 8
+    sized = {arm.arm: arm.parameters for arm in arms}
     assert sized["step_1"] is None and sized["step_2"] is None
     assert sized["target"] is not None and sized["source"] is not None and sized["target"] > sized["source"]
 

@@ -152,7 +152,7 @@ def test_a_path_chosen_on_other_seeds_costs_no_error_and_one_chosen_on_its_own_i
     assert same.first > honest.first and same.bias == pytest.approx(-0.846 / 5**0.5, abs=0.03)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("n_pilot", [1, 2, 5])
 @pytest.mark.parametrize(
     ("claim", "worth"),
@@ -172,7 +172,7 @@ def test_the_family_of_steps_keeps_its_error(claim: str, worth: Worth, n_pilot: 
     assert found.false < level + 4 * (level * (1 - level) / 20_000) ** 0.5, found
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_power_by_design_is_what_the_designs_page_says() -> None:
     # docs/designs.md: three parts, 64 runs (62 of the path, 10 of them its pilot's), 20,000 studies each.
     for worth, shown in POWER.items():

@@ -436,7 +436,7 @@ def test_error_rates_are_about_those_that_are_stated(
     assert found == pytest.approx(rate, abs=4.5 * sqrt(rate / 3_000))
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize(("sizes", "law", "ratio", "rate"), RATES)
 def test_error_rates_are_those_that_are_stated(sizes: tuple[int, int], law: str, ratio: float, rate: float) -> None:
     assert error_rate(sizes, law=law, ratio=ratio, draws=40_000) == pytest.approx(rate, abs=0.006)

@@ -1,0 +1,221 @@
+"""Runs that a tracker holds, as the rows that a file would give: arm, seed, step, metric, value.
+
+MLflow says of a run whether it has finished, and its parameters or tags name arm and seed. TensorBoard says neither: a
+pattern over the folder's name gives arm and seed, and a run that lacks a claimed value is taken for unfinished. What is
+left out is named, with the reason.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.records.rows import LineError, diverged_at, lacking, metric_of, step_of, value_of
+from ablate.records.store import Row
+from ablate.records.tables import MOST_ROWS, TableLayout, said
+from prereg.errors import EvidenceError, RunError
+from prereg.registry.plan import Cell, needed_metrics
+from prereg.study.spec import Study
+
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+KINDS = ("mlflow", "tensorboard", "wandb")
+RUN_PATTERN = "{variant}/seed{seed}"
+"""Of folders of event files, and of the names that a run finds in its environment (WANDB_NAME, MLFLOW_RUN_CONTEXT)."""
+Curves = Mapping[str, Iterable[tuple[int, float]]]
+"""Metric -> steps and values."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """One run as a tracker holds it."""
+
+    name: str
+    fields: Mapping[str, str]
+    """Parameters and tags."""
+    state: str
+    """`finished`, `unknown` where the tracker does not say, or what it says."""
+    curves: Callable[[], Curves]
+    """Reads them: a run that is left out need not be read."""
+
+
+@dataclass(frozen=True)
+class Tracked:
+    """The runs of a tracker that have ended."""
+
+    rows: dict[Cell, list[Row]]
+    left_out: tuple[str, ...]
+    """What has not ended, or is no run of a study, and why."""
+
+
+def is_tracked(source: str) -> bool:
+    """Whether a source is a tracker's and no file or folder."""
+    return source.partition(":")[0] in KINDS and ":" in source
+
+
+def read_tracked(source: str, study: Study, layout: TableLayout, run_pattern: str | None = None) -> Tracked:
+    """The runs of `mlflow:URI#EXPERIMENT` or `tensorboard:DIR`; `run_pattern` finds arm and seed in the name of a run.
+
+    Raises `EvidenceError` where the tracker cannot be read or a value is none.
+    """
+    kind, _, place = source.partition(":")
+    if kind == "wandb":
+        raise EvidenceError(
+            f"the source '{source}'",
+            required="a table: W&B has no stable way to read its own files",
+            fix="export CSV on its site or by run.history(), then: --column METRIC=COLUMN --step-column _step",
+        )
+    _require_installed(kind, source)
+    pattern = _pattern(run_pattern or RUN_PATTERN) if run_pattern or kind == "tensorboard" else None
+    held = _mlflow(source, place) if kind == "mlflow" else _tensorboard(source, place)
+    rows: dict[Cell, list[Row]] = {}
+    left_out: list[str] = []
+    for run in held:
+        try:
+            cell = _cell(run, pattern, layout)
+            if isinstance(cell, str) or run.state not in ("finished", "unknown"):
+                left_out.append(f"{run.name}: {cell if isinstance(cell, str) else run.state}")
+                continue
+            if cell in rows:
+                raise LineError(f"a second run of {said(cell)}")
+            found = _rows(run.curves(), layout)
+        except LineError as fault:
+            raise EvidenceError(f"{source}: {run.name}: {fault}", required="each run once, with numbers") from None
+        absent = lacking(found, needed_metrics(study), whole_curve=False)
+        ended = run.state == "finished" or diverged_at(found, study.stable.diverged.loss_above) is not None
+        if not found or (absent and not ended):
+            left_out.append(f"{said(cell)}: {absent[0]}")
+        else:
+            rows[cell] = found
+        if sum(map(len, rows.values())) > MOST_ROWS:
+            raise EvidenceError(f"{source}: more than {MOST_ROWS:,} rows", required="fewer runs at a time")
+    if not rows:
+        raise EvidenceError(
+            f"{source}: no run that has ended" + (f"; {left_out[0]}" if left_out else ""),
+            required="arm and seed of every run",
+            fix='--arm-column NAME --seed-column NAME (parameters or tags), or --run-pattern "{variant}/seed{seed}"',
+        )
+    return Tracked(rows, tuple(left_out))
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    words = re.split(r"(\{variant\}|\{seed\})", text)
+    if sorted(words[1::2]) != ["{seed}", "{variant}"]:
+        raise EvidenceError(
+            f"--run-pattern {text}", required="{variant} and {seed}, each once", fix=f'--run-pattern "{RUN_PATTERN}"'
+        )
+    kinds = {"{variant}": "(?P<variant>.+)", "{seed}": "(?P<seed>[0-9]{1,16})"}
+    return re.compile("".join(kinds.get(word, re.escape(word)) for word in words))
+
+
+def _cell(run: Held, pattern: re.Pattern[str] | None, layout: TableLayout) -> Cell | str:
+    """Arm and seed of a run, or why it has none."""
+    if pattern is not None:
+        found = pattern.fullmatch(run.name)
+        return (found["variant"], int(found["seed"])) if found else "its name is not of the pattern"
+    for name in (layout.variant, layout.seed):
+        if name not in run.fields:
+            return f"no {name!r} among its parameters and tags"
+    seed = run.fields[layout.seed]
+    if not re.fullmatch("[0-9]{1,16}", seed):
+        raise LineError(f"{layout.seed} {seed[:60]!r}, which is not a whole number")
+    return run.fields[layout.variant], int(seed)
+
+
+def _rows(curves: Curves, layout: TableLayout) -> list[Row]:
+    """Rows by metric and step; a point that was sent twice counts once."""
+    columns = layout.metrics or {name: name for name in curves}
+    found: dict[tuple[str, int], float] = {}
+    for metric, column in columns.items():
+        for step, number in curves.get(column, ()):
+            key = (metric_of(metric), step_of(step if layout.at_step is None else layout.at_step))
+            value = value_of(number, metric)
+            first = found.setdefault(key, value)
+            if repr(first) != repr(value):  # a loss that is no number equals itself here
+                raise LineError(f"{metric} at step {key[1]} is {first} and {value}")
+    return [Row(step, metric, value) for (metric, step), value in found.items()]
+
+
+def _require_installed(kind: str, source: str) -> None:
+    found = find_spec(kind)
+    # A folder of that name where the command was typed is no package.
+    if found is None or found.origin is None:
+        raise RunError(
+            f"'{source}', and {kind} is not installed",
+            required=f"the extra {kind}",
+            fix=f"pip install 'ablate-prereg[{kind}]'",
+        )
+
+
+def _client(source: str, uri: str) -> MlflowClient:
+    """A client of a server or store. Raises `RunError` where this installation cannot use it."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    from mlflow.exceptions import MlflowException
+    from mlflow.tracking import MlflowClient
+
+    try:
+        return MlflowClient(tracking_uri=uri)
+    except MlflowException as error:
+        raise RunError(
+            f"'{source}': {str(error).splitlines()[0]}",
+            required="a tracking server, or a store that the installed MLflow can open",
+            fix="mlflow:http://HOST:PORT#EXPERIMENT   (sqlite:///FILE needs the whole of it: pip install mlflow)",
+        ) from None
+
+
+def _mlflow(source: str, place: str) -> Iterator[Held]:
+    uri, _, name = place.rpartition("#")
+    if not uri or not name:
+        raise EvidenceError(f"the source '{source}'", required="mlflow:URI#EXPERIMENT")
+    client = _client(source, uri)
+    from mlflow.exceptions import MlflowException
+
+    def curves(run: str, names: Iterable[str]) -> Curves:
+        return {one: [(m.step, m.value) for m in client.get_metric_history(run, one)] for one in names}
+
+    try:
+        experiment = client.get_experiment_by_name(name)
+        if experiment is None:
+            raise EvidenceError(f"{source}: no experiment {name!r}", required="the name of one that is there")
+        token: str | None = ""
+        while token is not None:
+            page = client.search_runs([experiment.experiment_id], page_token=token or None)
+            token = page.token or None
+            for run in page:
+                info, data = run.info, run.data
+                state = str(info.status).lower()
+                names = sorted(data.metrics)
+                yield Held(
+                    str(info.run_name),
+                    {**data.tags, **data.params},
+                    state,
+                    partial(curves, info.run_id, names),
+                )
+    except MlflowException as error:
+        said_by = str(error).splitlines()[0][:300]
+        raise EvidenceError(f"{source}: {said_by}", required="a tracking server or store that answers") from None
+
+
+def _tensorboard(source: str, place: str) -> Iterator[Held]:
+    from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+    from tensorboard.util.tensor_util import make_ndarray
+
+    base = Path(place).expanduser()
+    if not base.is_dir():
+        raise EvidenceError(f"{source}: no such folder", required="a folder with a folder of event files for each run")
+
+    def curves(folder: Path) -> Curves:
+        events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+        events.Reload()
+        names = events.PluginTagToContent("scalars") if "scalars" in events.ActivePlugins() else ()
+        return {n: [(e.step, float(make_ndarray(e.tensor_proto).item())) for e in events.Tensors(n)] for n in names}
+
+    for folder in sorted({path.parent for path in base.rglob("*tfevents*")}):
+        yield Held(folder.relative_to(base).as_posix(), {}, "unknown", partial(curves, folder))
