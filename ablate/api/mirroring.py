@@ -151,14 +151,9 @@ def group_of(root: Root, registration: Registration) -> Group:
 def masks_of(group: Group, registration: Registration) -> dict[str, str]:
     """ARM/SEED -> the random name of its tracker run, the same in every call. Raises `RunError` where damaged."""
     from prereg.registry.disk import create_whole
-    from prereg.study.designs.path import tried_in_any_round
 
     path = group.home / f"{group.name}.json"
-    study = registration.study
-    cells = dict.fromkeys(
-        [*study.cells, *((arm, seed) for arm in tried_in_any_round(study) for seed in study.pilot_seeds)]
-    )
-    names = [*(f"{arm}/{seed}" for arm, seed in cells), UNKNOWN_RUN]
+    names = [*(f"{arm}/{seed}" for arm, seed in registration.study.cells), UNKNOWN_RUN]
     if not path.exists():
         made = {name: secrets.token_hex(8) for name in names}
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PlannedArm:
-    """What one run of an arm is made of. Of a user's own trainer, and of a step of a path before its pilot, nothing is
-    known but that it is run."""
+    """What one run of an arm is made of. Of a user's own trainer nothing is known but that it is run."""
 
     arm: str
     parameters: int | None
@@ -55,9 +54,6 @@ def plan_runs(study: StudySource, *, root: str | Path | None = None) -> PlannedR
         return PlannedRuns(study.study, study.seeds, arms, study.judged, about)
     found = []
     for arm in study.arms:
-        if arm in study.open_steps:
-            found.append(PlannedArm(arm, None, None, None))
-            continue
         config = study.training(arm)
         vocabulary, _ = _vocabulary(context, arm)
         flops = flops_per_token(config.model, vocabulary) * config.tokens
@@ -124,7 +120,6 @@ def plan_at_scale(
             vocabulary_from=text,
             n_seeds=wanted.seeds or study.n_seeds,
             runs=_runs_by_arm(study, wanted.seeds),
-            open_steps=study.open_steps,
             tokens=wanted.tokens,
             devices=wanted.devices,
             device=device,
@@ -140,7 +135,7 @@ def plan_at_scale(
 
 def _runs_by_arm(study: Study, n_seeds: int | None) -> dict[str, int]:
     """Arm -> its runs, with those of its pilot, where they are not one for each seed; `n_seeds` replaces the seeds."""
-    if not study.arm_seeds and study.piloting is None:
+    if not study.arm_seeds and study.tune is None:
         return {}
     return {arm: study.pilot_runs.get(arm, 0) + (n_seeds or len(study.seeds_of(arm))) for arm in study.arms}
 

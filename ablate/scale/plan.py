@@ -14,7 +14,7 @@ from ablate.scale.target import Device, MemoryPart, Shard, activations, keeps_sc
 from prereg.errors import StudyError
 from prereg.study.sizes import flops_per_token, parameters
 from prereg.study.training import Training
-from prereg.text import counted, listed
+from prereg.text import counted
 
 FILLED = 0.9
 """Share of a device's memory that the sum of the parts may take; the rest is the allocator's and the libraries'."""
@@ -93,8 +93,6 @@ class Request:
     micro_batch: int | None = None
     runs: Mapping[str, int] = field(default_factory=dict)
     """Arm -> its runs, where arms have different numbers of seeds, or a pilot."""
-    open_steps: tuple[str, ...] = ()
-    """Arms of a path whose parts are not known yet: planned with the parts in the order of the file."""
 
     def runs_of(self, arm: str) -> int:
         """Runs of one arm."""
@@ -326,9 +324,6 @@ class _Speed:
 
 def _notes(request: Request, heaviest: str, layout: Layout, speed: _Speed) -> tuple[str, ...]:
     notes = []
-    if request.open_steps:
-        steps = listed(request.open_steps)
-        notes.append(f"The parts of {steps} are chosen by a pilot: planned as if taken in the order of the file.")
     seen = request.measured
     if seen is not None:
         notes.append(

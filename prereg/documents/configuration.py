@@ -295,8 +295,6 @@ def _arms_said(study: Study, *, unchanged: str, reasons: Mapping[str, str] | Non
     said = []
     for name, arm in study.arms.items():
         changes = list(change_words(study, arm.overrides, arm.config))
-        if name in study.open_steps:
-            changes = ["the parts that the pilot has taken by then"]
         notes = [*(["the baseline"] if name == study.baseline else []), *filter(None, [(reasons or {}).get(name)])]
         role = f" ({visible('; '.join(notes))})" if notes else ""
         said.append(f"{quoted(name)}{role}: {listed(changes) or unchanged}")

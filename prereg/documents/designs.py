@@ -24,8 +24,6 @@ _OF_A_PART = {
     "leave_one_out": "Each part is left out of the whole system, one at a time, and the rest is kept: a claim is about "
     "a part given all the others.",
     "add_one_in": "Each part is added to the plain system, one at a time: a claim is about a part without the others.",
-    "path": "Each step adds one part to those of the steps before it: the claim about a step is about its part given "
-    "those, and total is about all parts together.",
 }
 
 
@@ -51,10 +49,7 @@ def design_sentences(study: Study) -> str:
         return ""
     said = f"Component ablation, {components.title()}."
     if components.fraction is None:
-        said += f" {_OF_A_PART[components.design]}"
-        return (
-            f"{said} The path: {', then '.join(components.path)}." if study.settings_known and components.path else said
-        )
+        return f"{said} {_OF_A_PART[components.design]}"
     said += (
         " The effect of a part is the mean of the arms with it minus the mean of the arms without it: an average over "
         "the other parts."
@@ -67,12 +62,6 @@ def design_sentences(study: Study) -> str:
             "is about that sum, and about the part alone only where the others are nothing."
         )
     return said
-
-
-def part_note(study: Study, name: str) -> str:
-    """Which part a step of a path takes, where it is known; else nothing."""
-    part = study.part_of(name)
-    return f"this step takes {part}" if part else ""
 
 
 def effect_text(effect: Effect) -> str:
@@ -156,8 +145,6 @@ def lost_runs(study: Study) -> str:
 
 def tuning(study: Study) -> str:
     """What a pilot chooses before the runs that are judged, and how; empty where there is none."""
-    if isinstance(study.piloting, Components):
-        return _path(study, study.piloting)
     tune = study.tune
     if tune is None:
         return ""
@@ -167,7 +154,7 @@ def tuning(study: Study) -> str:
         for one in next(iter(settings.values()))
     ]
     which = f"the same {len(tried)} settings ({'; '.join(tried)})" if tune.grid else f"{len(tried)} settings of its own"
-    best = "highest" if better(study) == "higher" else "lowest"
+    best = "highest" if better(study, tune) == "higher" else "lowest"
     n_runs = counted(len(study.pilots) * len(tune.seeds), "run")
     return (
         f"Before any run that is judged, {arms(tuple(settings))} {'is' if len(settings) == 1 else 'are each'} trained "
@@ -177,21 +164,6 @@ def tuning(study: Study) -> str:
     )
 
 
-def _path(study: Study, components: Components) -> str:
-    best = "highest" if better(study) == "higher" else "lowest"
-    sizes = [str(len(components.steps) - at) for at in range(len(components.steps) - 1)]
-    seeds = f"seed{'s' * (len(components.seeds) > 1)} {ranged(components.seeds)}"
-    runs = counted(sum(study.pilot_runs.values()), "run")
-    return (
-        f"Before any run that is judged, a pilot on {seeds} chooses the part of each step: in "
-        f"{counted(len(sizes), 'round')} of {listed(sizes)} candidates ({runs}) each part that is left is added to "
-        f"those taken so far, and the one with the {best} mean {components.choose_by} at the last step of training is "
-        "taken; one with a diverged run comes last, and of equal ones the first in the list of parts counts. The last "
-        "step takes the part that is left. Each round is frozen in the ledger before the next, and the whole path "
-        "before any run that is judged. No pilot run enters a test."
-    )
-
-
 def and_tuning(study: Study) -> str:
     """The same after another sentence; empty where nothing is chosen by a pilot."""
-    return f" {tuning(study)}" if study.piloting is not None else ""
+    return f" {tuning(study)}" if study.tune is not None else ""

@@ -55,7 +55,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         blocks += _command(study, scripts, data)
     blocks += _components(study)
     blocks += [replace(arms_table(study), caption="")]
-    blocks += [Paragraph(tuning(study))] if study.piloting is not None else []
+    blocks += [Paragraph(tuning(study))] if study.tune is not None else []
     blocks += [replace(hypotheses_table(study), caption="")]
     for label, name in said_once(study).items():
         supported, refuted = (of_any_task(study, label, said) for said in meanings(study, name))
@@ -102,8 +102,7 @@ def study_json(study: Study, notes: Sequence[str], warnings: Sequence[DesignWarn
         {"line": row.line, "when": row.when, "verdict": row.verdict, "decides": row.settles, "of": row.of}
         for row in study.rule.table()
     ]
-    n_runs = study.n_runs
-    whole = {"study": study.model_dump(mode="json"), "runs": n_runs, "decision": rule, "notes": list(notes)}
+    whole = {"study": study.model_dump(mode="json"), "runs": len(study.cells), "decision": rule, "notes": list(notes)}
     whole["warnings"] = as_json(warnings)
     return json.dumps(whole, indent=2, ensure_ascii=False)
 
@@ -115,8 +114,6 @@ def arms_table(study: Study) -> Table:
         moved = "; ".join(
             [*(f"{field} = {json.dumps(value)}" for field, value in arm.overrides.items()), *_tuned(study, arm.name)]
         )
-        if arm.name in study.open_steps:
-            moved = "the parts that the pilot has taken by then"
         rows.append((arm.name, moved or "the base, unchanged", "baseline" if arm.name == study.baseline else ""))
     return Table(
         "Arms and what each changes in the base configuration.",
@@ -223,7 +220,7 @@ def sizes_sections(study: Study, vocabulary: int | None) -> list[Section]:
     of a text at hand.
     """
     base = study.training(study.baseline)
-    configs = {arm: study.training(arm) for arm in study.arms if arm not in study.open_steps}
+    configs = {arm: study.training(arm) for arm in study.arms}
     if not any(mismatch(config, base, kind, vocabulary=1) for config in configs.values() for kind, _ in _COUNTS):
         return []
     given = study.match.vocabulary if isinstance(study.match, Match) else None

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 _MOST_ARMS = 512
 _MOST_GENERATORS = 12
-_MOST_STEPS = 9
 
 
 def with_components(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -40,9 +39,6 @@ def with_components(document: Mapping[str, Any]) -> Mapping[str, Any]:
         set_by = {part: generator_text(product, sign) for part, product, sign in fraction.generators}
         found = found.model_copy(update={"generators": set_by})
         raw = raw | {"generators": {**set_by}}
-    if found.design == "path" and not found.choose_by:
-        found = found.model_copy(update={"choose_by": found.claim.split()[1]})
-        raw = raw | {"choose_by": found.choose_by}
     written: dict[str, Any] = {**document, "components": raw}
     made = {"variants": found.overrides(), "hypotheses": _plain(found.hypotheses(own_better(document)))}
     here = {"variants": variants or {}, "hypotheses": hypotheses or {}}
@@ -151,10 +147,6 @@ def _check_parts(found: Components) -> None:
     if found.design == "factorial" and many:
         fix = "design: fractional, with resolution: 4; or leave_one_out"
         raise field_error(place, f"2^{len(found.parts)} arms", f"at most {_MOST_ARMS}", fix)
-    if found.design == "path" and len(found.parts) > _MOST_STEPS:
-        required = f"at most {_MOST_STEPS}, because every combination of parts must be one that can be trained"
-        fix = "fewer parts, several changes in one; or leave_one_out"
-        raise field_error(place, f"a path of {len(found.parts)} parts", required, fix)
     if len(found.parts) >= _MOST_ARMS:
         raise field_error(place, f"{len(found.parts)} parts", f"at most {_MOST_ARMS} arms")
 
@@ -162,15 +154,10 @@ def _check_parts(found: Components) -> None:
 def _check_options(found: Components) -> None:
     place: FieldPath = ("components",)
     crossed = found.design in ("factorial", "fractional")
-    if found.design == "path" and not found.seeds:
-        required = "seeds of their own, which choose the part of each step and test nothing"
-        raise field_error((*place, "seeds"), "a path without pilot seeds", required, "seeds: [1001, 1002]")
     for option, value, kinds in (
         ("interactions", found.interactions != "none", ("factorial", "fractional")),
         ("generators", found.generators, ("fractional",)),
         ("resolution", found.resolution, ("fractional",)),
-        ("seeds", found.seeds, ("path",)),
-        ("choose_by", found.choose_by, ("path",)),
     ):
         if value and found.design not in kinds:
             required = f"design: {' or '.join(kinds)}"
