@@ -106,8 +106,7 @@ def run(
         registration = freeze_choice(context, registration, now, onlooker.note)
         _require_choice(context, registration, options.only)
         summary = make(registration)
-        chosen = freeze_choice(context, registration, now, onlooker.note)
-        if chosen is not registration:
+        if (chosen := freeze_choice(context, registration, now, onlooker.note)) is not registration:
             registration, summary = chosen, summary if options.only else make(chosen)
     return Ran(registration, entry is not None, summary, look)
 

@@ -1,4 +1,4 @@
-"""The design in words: whether runs of one seed are pairs, what a pilot chooses, component ablations and aliases."""
+"""The design in words: whether runs of one seed are pairs, what a pilot chooses, component ablations."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from prereg.documents.procedures import counted_as
 from prereg.escape import quoted
 from prereg.rule.divergence import said_least
-from prereg.study.designs.components import Components
-from prereg.study.designs.fractions import Effect
 from prereg.study.designs.tune import better
 from prereg.study.spec import Study
-from prereg.text import MINUS, counted, listed, ranged
+from prereg.text import counted, listed, ranged
 
 _GROUPS = {
     "with": "the mean of the arms with {}",
@@ -48,7 +46,7 @@ def design_sentences(study: Study) -> str:
     if components is None:
         return ""
     said = f"Component ablation, {components.title()}."
-    if components.fraction is None:
+    if components.design != "factorial":
         return f"{said} {_OF_A_PART[components.design]}"
     said += (
         " The effect of a part is the mean of the arms with it minus the mean of the arms without it: an average over "
@@ -56,46 +54,7 @@ def design_sentences(study: Study) -> str:
     )
     if components.interactions != "none":
         said += " An interaction is half the difference between the effect of a part with the other and without it."
-    if components.design == "fractional":
-        said += (
-            " Not every combination is run, so one contrast estimates the sum of several effects: a claim about a part "
-            "is about that sum, and about the part alone only where the others are nothing."
-        )
     return said
-
-
-def effect_text(effect: Effect) -> str:
-    """`rotary`, or `rotary*swiglu`."""
-    return "*".join(effect)
-
-
-def estimated(components: Components, effect: Effect) -> str:
-    """All that the contrast of an effect estimates, up to the order that is shown: `rotary + swiglu*norm`."""
-    others = (f" {'+' if sign > 0 else MINUS} {effect_text(one)}" for one, sign in components.aliases(effect).items())
-    return effect_text(effect) + "".join(others)
-
-
-def alias_note(study: Study, name: str) -> str:
-    """What the contrast of a hypothesis estimates, where that is more than its own effect; else nothing."""
-    components = study.components
-    if components is None or name not in components.effects():
-        return ""
-    effect = components.effects()[name]
-    return f"the contrast estimates {estimated(components, effect)}" if components.aliases(effect) else ""
-
-
-def alias_rows(components: Components) -> list[tuple[str, str]]:
-    """(effect, what its contrast estimates) of every part, and of pairs that no part is aliased with."""
-    if components.design != "fractional":
-        return []
-    every = components.model_copy(update={"interactions": "all"}).effects()
-    return [(effect_text(effect), estimated(components, effect)) for effect in every.values()]
-
-
-ALIASES_LEFT_OUT = (
-    "Interactions of three parts are shown where none of two is aliased with the effect; those of higher order are "
-    "left out."
-)
 
 
 def runs_of_arms(study: Study) -> str:

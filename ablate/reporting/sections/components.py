@@ -16,12 +16,12 @@ from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
 from prereg import text as words
-from prereg.documents.designs import ALIASES_LEFT_OUT, alias_rows, design_sentences
+from prereg.documents.designs import design_sentences
 from prereg.study.designs.components import Components
 
 
 def components_section(context: ReportContext) -> Section | None:
-    """The ablation table, interactions and aliases of a component ablation; none where the study is another design."""
+    """The ablation table and interactions of a component ablation; none where the study is another design."""
     components = context.study.components
     if components is None:
         return None
@@ -30,7 +30,7 @@ def components_section(context: ReportContext) -> Section | None:
 
 def _blocks(context: ReportContext, components: Components) -> Iterator[Block]:
     yield Paragraph(design_sentences(context.study))
-    if components.fraction is None:
+    if components.design != "factorial":
         yield _one_at_a_time(context, components)
     else:
         yield _main_effects(context, components)
@@ -38,14 +38,6 @@ def _blocks(context: ReportContext, components: Components) -> Iterator[Block]:
         if pairs:
             yield _interactions(context, components, pairs)
         yield _arms(context, components)
-    aliases = tuple(alias_rows(components))
-    if aliases:
-        yield Table(
-            "What each contrast of this fraction estimates.",
-            columns("Effect", "Its contrast estimates"),
-            aliases,
-            note=ALIASES_LEFT_OUT,
-        )
 
 
 def _one_at_a_time(context: ReportContext, components: Components) -> Table:

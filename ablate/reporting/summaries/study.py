@@ -11,7 +11,7 @@ from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.estimates import NONE
 from prereg import text as words
-from prereg.documents.designs import ALIASES_LEFT_OUT, alias_rows, design_sentences, runs_of_arms, tuning
+from prereg.documents.designs import design_sentences, runs_of_arms, tuning
 from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings
 from prereg.rule.bound import absences_of_the_tie
 from prereg.rule.divergence import said_losses
@@ -165,14 +165,11 @@ def hypotheses_table(study: Study) -> Table:
 
 
 def _components(study: Study) -> Iterator[Block]:
-    """The design of a component ablation, the reason of each arm, and what is aliased in a fraction."""
+    """The design of a component ablation, and the reason of each arm."""
     if study.components is None:
         return
     yield Paragraph(design_sentences(study))
     yield Table("", columns("Arm", "Reason"), tuple(study.components.reasons().items()))
-    aliases = tuple(alias_rows(study.components))
-    if aliases:
-        yield Table("", columns("Effect", "Its contrast estimates"), aliases, note=ALIASES_LEFT_OUT)
 
 
 def _command(study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPin]) -> Iterator[Block]:

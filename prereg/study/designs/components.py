@@ -3,7 +3,6 @@
     leave_one_out   the whole system, and the whole system without each part
     add_one_in      the plain system, and the plain system with each part
     factorial       every combination of parts; effects are averaged over the other parts (Fisher 1935, Yates 1937)
-    fractional      a fraction of them (Box and Hunter 1961): `prereg.study.designs.fractions`
 
 They are written when the study is read (`prereg.study.designs.resolve_components`), and the registration holds them
 next to `components`.
@@ -22,9 +21,11 @@ from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
 from prereg.study.analysis import Hypothesis, Read, Role, Scale
 from prereg.study.claim import margin_of, parse_claim
-from prereg.study.designs.fractions import Effect, Fraction, generator_text, read_generators, sign_of
 from prereg.study.measure import Name
 from prereg.text import counted, listed
+
+Effect = tuple[str, ...]
+"""Parts whose product an effect is: one part for its main effect, two for an interaction."""
 
 FULL, PLAIN = "full", "plain"
 
@@ -48,9 +49,9 @@ class Part(FrozenModel):
 class Components(FrozenModel):
     """A component ablation: the arms and the claims that follow from its parts are written when the study is read."""
 
-    design: Literal["leave_one_out", "add_one_in", "factorial", "fractional"]
+    design: Literal["leave_one_out", "add_one_in", "factorial"]
     """leave_one_out: `full` and `no_PART` for each part. add_one_in: `plain` and `with_PART`. factorial: every
-    combination of parts. fractional: a fraction of them."""
+    combination of parts."""
     parts: dict[Name, Part]
     """By name. No two of them change the same field."""
     claim: str
@@ -67,25 +68,21 @@ class Components(FrozenModel):
     better: Better | None = None
     """Which way the metric improves, where this tool does not know it."""
     interactions: Literal["none", "all"] | tuple[str, ...] = "none"
-    """Of a factorial or a fraction: claims that two parts interact, for all pairs or for those listed, such as
+    """Of a factorial: claims that two parts interact, for all pairs or for those listed, such as
     [rotary*swiglu]. An interaction is half the difference between the effect of one part with the other and without."""
-    generators: dict[Name, str] = Field(default_factory=dict)
-    """Of a fraction: part -> product of parts, such as {dropout: rotary*swiglu*norm}, or -rotary*swiglu."""
-    resolution: Annotated[int, Field(ge=3, le=6)] | None = None
-    """Of a fraction: the least resolution. Without generators those of the smallest such fraction are filled in."""
 
-    @property
-    def fraction(self) -> Fraction | None:
-        """The combinations of a factorial or a fraction; none of the designs of one part at a time."""
-        if self.design == "factorial":
-            return Fraction(tuple(self.parts))
-        return read_generators(tuple(self.parts), self.generators) if self.design == "fractional" else None
+    def combinations(self) -> list[frozenset[str]]:
+        """The parts that are present in each arm of a factorial, in standard order: the first part changes fastest."""
+        return [
+            frozenset(part for at, part in enumerate(self.parts) if number >> at & 1)
+            for number in range(2 ** len(self.parts))
+        ]
 
     def arms(self) -> dict[str, frozenset[str]]:
         """Arm -> the parts that it has."""
-        whole, fraction = frozenset(self.parts), self.fraction
-        if fraction is not None:
-            return {combination(present, self.parts): present for present in fraction.runs()}
+        whole = frozenset(self.parts)
+        if self.design == "factorial":
+            return {combination(present, self.parts): present for present in self.combinations()}
         if self.design == "leave_one_out":
             return {FULL: whole} | {f"no_{part}": whole - {part} for part in self.parts}
         return {PLAIN: frozenset()} | {f"with_{part}": frozenset({part}) for part in self.parts}
@@ -125,23 +122,15 @@ class Components(FrozenModel):
         found: dict[str, Effect] = {part: (part,) for part in self.parts}
         return found | {"_x_".join(pair): pair for pair in self.interacting()}
 
-    def aliases(self, effect: Effect) -> dict[Effect, int]:
-        """What the contrast of an effect estimates besides: interactions of two parts, and of three where no two are
-        aliased with it. Empty where nothing of so low an order is, and in designs that are no fraction."""
-        fraction = self.fraction
-        found = {} if fraction is None else fraction.aliases(effect)
-        pairs = {other: sign for other, sign in found.items() if len(other) <= 2}
-        return pairs or {other: sign for other, sign in found.items() if len(other) == 3}
-
     def groups(self) -> dict[str, tuple[str, ...]]:
         """Groups of arms that a claim can name: with:PART, without:PART, both_or_neither:P&Q and only_one:P&Q."""
-        if self.fraction is None:
+        if self.design != "factorial":
             return {}
         arms = self.arms()
         found = {}
         for effect in [(part,) for part in self.parts] + list(combinations(self.parts, 2)):
             for sign, group in zip((1, -1), _group_names(effect), strict=True):
-                found[group] = tuple(arm for arm, present in arms.items() if sign_of(effect, present) == sign)
+                found[group] = tuple(arm for arm, present in arms.items() if _sign_of(effect, present) == sign)
         return found
 
     def hypotheses(self, own: Mapping[str, Better]) -> dict[str, Hypothesis]:
@@ -188,18 +177,13 @@ class Components(FrozenModel):
         return [*lines, {"verdict": "inconclusive"}]
 
     def title(self) -> str:
-        """For instance `fractional factorial 2^(4-1), resolution IV, of 4 parts: D = A*B*C`."""
-        fraction = self.fraction
+        """For instance `full factorial 2^3 of 3 parts`."""
         kinds = {
             "leave_one_out": "leave one out",
             "add_one_in": "add one in",
-            "factorial": "full factorial",
-            "fractional": "fractional factorial",
+            "factorial": f"full factorial 2^{len(self.parts)}",
         }
-        of = f"{kinds[self.design]}{'' if fraction is None else f' {fraction.text()}'}"
-        said = f"{of}{',' * (self.design == 'fractional')} of {counted(len(self.parts), 'part')}"
-        set_by = [] if fraction is None else [f"{p} = {generator_text(q, sign)}" for p, q, sign in fraction.generators]
-        return f"{said}: {', '.join(set_by)}" if set_by else said
+        return f"{kinds[self.design]} of {counted(len(self.parts), 'part')}"
 
     def _sides(self, effect: Effect) -> tuple[str, str]:
         if self.design == "leave_one_out":
@@ -209,18 +193,12 @@ class Components(FrozenModel):
         return _group_names(effect)
 
     def interacting(self) -> list[Effect]:
-        """The pairs whose interaction is claimed: of pairs that one contrast estimates together, all: the first one."""
-        fraction = self.fraction
-        if self.interactions == "none" or fraction is None:
+        """The pairs whose interaction is claimed."""
+        if self.interactions == "none":
             return []
-        if self.interactions != "all":
-            return [pair_of(text, self.parts) for text in self.interactions]
-        found: list[Effect] = []
-        for pair in combinations(self.parts, 2):
-            aliases = self.aliases(pair)
-            if not any(len(other) == 1 or other in found for other in aliases):
-                found.append(pair)
-        return found
+        if self.interactions == "all":
+            return list(combinations(self.parts, 2))
+        return [pair_of(text, self.parts) for text in self.interactions]
 
     def _claim(self, own: Mapping[str, Better]) -> tuple[str, str, str]:
         """Verb, metric and the rest of the claim."""
@@ -247,6 +225,11 @@ class Components(FrozenModel):
 def combination(present: frozenset[str], parts: Mapping[str, Part]) -> str:
     there = [part for part in parts if part in present]
     return PLAIN if not there else FULL if len(there) == len(parts) else f"with_{'-'.join(there)}"
+
+
+def _sign_of(effect: Effect, present: frozenset[str]) -> int:
+    """The product of the signs of some parts in one run: + for present, - for absent."""
+    return -1 if sum(part not in present for part in effect) % 2 else 1
 
 
 def _group_names(effect: Effect) -> tuple[str, str]:
