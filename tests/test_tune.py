@@ -153,7 +153,7 @@ def test_runs_of_another_house_are_imported_after_their_pilot(house: OwnHouse, t
     path, runs = study_path(other), house.path / "data" / "runs"
     pilot = [f"{arm}.lr-{rate}/{seed}" for arm in ("sgd", "adamw") for rate in RATES for seed in (101, 102)]
     with pytest.raises(EvidenceError, match="no choice of the pilot yet"):
-        api.import_runs(path, runs, note="another machine", only=[*pilot, "sgd/1"])
+        api.import_runs(path, runs, note="another machine", only=[*pilot, "sgd_untuned/1"])
     assert api.import_runs(path, runs, note="another machine", only=pilot).missing == 16
     assert api.import_runs(path, runs, note="another machine").missing == 0
     assert api.decide(path).decision.verdict == "use AdamW"
