@@ -63,7 +63,7 @@ def _pilot(context: ReportContext, tune: Tune, choices: tuple[Choice, ...]) -> T
     unit = words.unit_of(tune.choose_by, own=study.own_units)
     metric = estimates.with_unit(tune.choose_by, unit)
     return Table(
-        f"{metric} at the last step of the pilot's runs. n: pilot seeds with a value.",
+        f"{metric} at the last {study.step_name} of the pilot's runs. n: pilot seeds with a value.",
         columns("Arm", "Setting", "Mean:", "SD:", "n:", ""),
         tuple(rows),
         marked=frozenset(at for at, row in enumerate(rows) if row[-1]),
