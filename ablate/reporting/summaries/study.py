@@ -20,7 +20,7 @@ from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import by_family, of_any_task, said_once, tasks_of
 from prereg.study.designs.sides import weights_in_words
 from prereg.study.measure import is_folder
-from prereg.study.sizes import WIDTH, Count, Match, count, fit, mismatch, other_file, vocabulary_of
+from prereg.study.sizes import Count, count, mismatch, other_file, vocabulary_of
 from prereg.study.spec import Study
 
 if TYPE_CHECKING:
@@ -211,37 +211,28 @@ def _own_code(study: Study) -> Iterator[str]:
 
 
 def sizes_sections(study: Study, vocabulary: int | None) -> list[Section]:
-    """Every arm's size and cost against the baseline's, and the feed-forward width that would match; empty if equal.
+    """Every arm's size and cost, and both against the baseline's; `vocabulary`: tokens of a text at hand.
 
-    An arm that is larger, or costs more, may win by that alone; `match:` in a study prevents it. `vocabulary`: tokens
-    of a text at hand.
+    An arm that is larger, or costs more, may win by that alone.
     """
     base = study.training(study.baseline)
-    configs = {arm: study.training(arm) for arm in study.arms}
-    if not any(mismatch(config, base, kind, vocabulary=1) for config in configs.values() for kind, _ in _COUNTS):
-        return []
-    given = study.match.vocabulary if isinstance(study.match, Match) else None
-    known = vocabulary_of(base.data) or vocabulary or given
-    rows, offers = [], []
-    for arm, config in configs.items():
-        cells, widths = [arm], []
+    known = vocabulary_of(base.data) or vocabulary
+    rows = []
+    for arm in study.arms:
+        config = study.training(arm)
+        cells = [arm, f"{config.tokens:,}"]
         here = None if other_file(config.data, base.data) else known
         tokens = vocabulary_of(config.data) or here
         for kind, _ in _COUNTS:
             share = mismatch(config, base, kind, vocabulary=here)
             cells.append("?" if tokens is None else f"{count(config.model, kind).at(tokens):,}")
             cells.append("?" if share is None else _percent(share))
-            found = fit(config, base, kind, vocabulary=here)
-            if found is not None and found.feed_width != config.model.inner_width:
-                widths.append(f"{WIDTH}: {found.feed_width} for the baseline's {kind} ({_percent(found.remaining)})")
         rows.append(tuple(cells))
-        offers += [f"To match, {arm} would take " + "; ".join(widths)] if widths else []
-    heads = columns("Arm", *(head for _, name in _COUNTS for head in (f"{name}:", "Against:")))
+    heads = columns("Arm", "Tokens:", *(head for _, name in _COUNTS for head in (f"{name}:", "Against:")))
     note = "?: the number of tokens comes with the corpus, which is not here."
     if known is not None:
         note = f"With {words.counted(known, 'token')} in the vocabulary."
-    table = Table("", heads, tuple(rows))
-    return [Section("sizes", "", (table, *map(Paragraph, (note, *offers))))]
+    return [Section("sizes", "", (Table("", heads, tuple(rows)), Paragraph(note)))]
 
 
 def _percent(share: float) -> str:
