@@ -120,21 +120,3 @@ def _vocabulary(context: StudyContext, arm: str) -> int:
         return read(library, data).tokenizer.size
     texts = (library.find(name) for name in data.sources)
     return len(set().union(*({*found.text, *(found.held_out or "")} for found in texts)))
-
-
-def find_vocabulary(context: StudyContext) -> int | None:
-    """Number of tokens of a corpus that is here and read by its characters, or of a tokenizer file; else none."""
-    from ablate.data.corpora import Library
-    from ablate.data.tokenizers import CharTokenizer
-    from prereg.study.tokenizer_file import read_tokenizer
-    from prereg.study.training import TokenizerFile
-
-    data = context.study.training(context.study.baseline).data
-    if isinstance(data.tokenizer, TokenizerFile):
-        return read_tokenizer(context.root.path, data.tokenizer.file).size
-    if data.tokenizer != "char" or data.mixture is not None:
-        return None
-    try:
-        return CharTokenizer.of(Library.of(context.root.corpora).find(data.corpus).text).size
-    except CorpusError:
-        return None

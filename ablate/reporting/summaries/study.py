@@ -22,7 +22,6 @@ from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import by_family, of_any_task, said_once, tasks_of
 from prereg.study.designs.sides import weights_in_words
 from prereg.study.measure import is_folder
-from prereg.study.sizes import Count, count, mismatch, other_file, vocabulary_of
 from prereg.study.spec import Study
 
 if TYPE_CHECKING:
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from ablate.judge.design.warnings import DesignWarning
     from prereg.registry.ledger_entry import Entry
-
-
-_COUNTS: tuple[tuple[Count, str], ...] = (("parameters", "Parameters"), ("flops", "Training FLOPs per token"))
 
 
 def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequence[ScriptPin] = ()) -> Section:
@@ -211,35 +207,6 @@ def _own_code(study: Study) -> Iterator[str]:
         when = "at the last step" if metric.at_end else "at every evaluation"
         limit = f"within {words.compact(metric.limit_s)} s, or the run fails"
         yield f"Own metric {metric.name}: {metric.entry_point}, executed by run {when}, {limit}."
-
-
-def sizes_sections(study: Study, vocabulary: int | None) -> list[Section]:
-    """Every arm's size and cost, and both against the baseline's; `vocabulary`: tokens of a text at hand.
-
-    An arm that is larger, or costs more, may win by that alone.
-    """
-    base = study.training(study.baseline)
-    known = vocabulary_of(base.data) or vocabulary
-    rows = []
-    for arm in study.arms:
-        config = study.training(arm)
-        cells = [arm, f"{config.tokens:,}"]
-        here = None if other_file(config.data, base.data) else known
-        tokens = vocabulary_of(config.data) or here
-        for kind, _ in _COUNTS:
-            share = mismatch(config, base, kind, vocabulary=here)
-            cells.append("?" if tokens is None else f"{count(config.model, kind).at(tokens):,}")
-            cells.append("?" if share is None else _percent(share))
-        rows.append(tuple(cells))
-    heads = columns("Arm", "Tokens:", *(head for _, name in _COUNTS for head in (f"{name}:", "Against:")))
-    note = "?: the number of tokens comes with the corpus, which is not here."
-    if known is not None:
-        note = f"With {words.counted(known, 'token')} in the vocabulary."
-    return [Section("sizes", "", (Table("", heads, tuple(rows)), Paragraph(note)))]
-
-
-def _percent(share: float) -> str:
-    return "equal" if share == 0.0 else f"{share:+.2%}".replace("-", words.MINUS)
 
 
 def design_section(design: Design) -> Section:
