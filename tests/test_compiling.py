@@ -36,7 +36,7 @@ from prereg.study.training import Training
 
 torch.set_num_threads(1)
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.skipif(bool(cannot_compile("cpu")), reason=f"nothing compiles here: {cannot_compile('cpu')}"),
 ]
 EVERYTHING: dict[str, Any] = {"clip": 0.05, "ema": 0.9, "weight_decay": 0.5, "warmup": 7}

@@ -148,7 +148,7 @@ def test_the_family_of_parts_keeps_its_error(design: str) -> None:
     assert 0.0 < worst["supported"] < 0.065 and 0.0 < worst["refuted"] < 0.065, worst
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("design", DESIGNS)
 def test_the_family_of_parts_keeps_its_error_closely(design: str) -> None:
     # Standard error .0005 at .05.

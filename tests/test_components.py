@@ -151,12 +151,6 @@ def test_a_written_rule_has_no_line_that_no_data_can_reach() -> None:
     assert made("add_one_in", claim="raises val/loss", smallest=0.1).decision[0].verdict == "every claim is supported"
 
 
-def test_arms_that_are_written_are_matched_in_size() -> None:
-    study = made(over={"match": {"by": "parameters", "within": 0.05, "vocabulary": 65}})
-    assert study.arms["no_rotary"].overrides["model.feed_width"] < study.training("full").model.inner_width
-    assert "model.feed_width" not in study.variants["no_rotary"]
-
-
 def test_a_claim_about_a_group_of_arms_is_plain_yaml(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     written = json.dumps(document("factorial") | {"hypotheses": {"h": "CLAIM"}})

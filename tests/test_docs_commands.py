@@ -190,7 +190,7 @@ def carry_out(line: str, capfd: pytest.CaptureFixture[str]) -> str:
     return said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [page for page in PAGES if any(one.is_run for one in blocks(PAGES[page]))])
 def test_the_commands_of_a_page_do_what_it_shows(

@@ -200,7 +200,7 @@ def test_the_graph_is_the_closed_test() -> None:
     compare_with_the_closed_test(0, 200)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_ten_thousand_graphs_are_their_closed_tests() -> None:
     compare_with_the_closed_test(1, 10_000)
 
@@ -594,7 +594,7 @@ def test_one_alpha_holds_over_all_hypotheses_behind_a_gate_and_not_without() -> 
     assert all(0.02 < one < 0.05 + 4 * 0.004 for one in found.values()), found
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_one_alpha_holds_over_all_hypotheses_to_a_third_of_nominal() -> None:
     found = error_rates(60_000)
     without = found.pop("none")
@@ -610,7 +610,7 @@ def wrong_verdicts(gate: dict[str, Any] | None, n_sims: int) -> Scenario:
     return simulate(study, TrueEffects("", effects), assumed(study), n_sims=n_sims, seed=[7])
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_a_rule_over_several_roles_errs_at_most_alpha_behind_a_gate() -> None:
     without, behind = (wrong_verdicts(ERROR_GATES[name], 40_000) for name in ("none", "graph"))
     assert without.false_adopting is not None and behind.false_adopting is not None

@@ -287,7 +287,7 @@ def test_ten_thousand_items_take_a_moment_and_little_memory() -> None:
     assert elapsed < 20  # about a tenth of a second; the limit is for busy machines
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("seeds", [3, 5, 10])
 def test_coverage_of_the_crossed_design_is_that_of_the_statistics_notes(seeds: int) -> None:
     # Components by which a t over seeds covers .83 to .85 at five: shares 1, .45, .5 of the variance of a seed's mean.
@@ -324,7 +324,7 @@ def error(squares: Floats, seeds: int, items: int, alpha: float, *, by_seed: flo
     return float(2.0 * special.ndtr(-half / sqrt(by_seed + by_item - 1.0)).mean())
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("seeds", SEEDS)
 def test_the_level_holds_whatever_the_components(seeds: int) -> None:
     uniform = stats.qmc.Sobol(3, seed=1).random(2**12)
@@ -351,7 +351,7 @@ TASKS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("name", TASKS)
 def test_the_level_holds_for_unequal_tasks(name: str) -> None:
     weights = TASKS[name] / TASKS[name].sum()

@@ -419,7 +419,7 @@ def test_the_items_of_a_run_that_did_not_finish_are_not_read() -> None:
     assert ("none", 3) not in final_values(study, evidence)["harness/accuracy"]
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize(("by_seed", "by_item", "both"), [(1.0, 0.45, 0.5), (0.0, 1.0, 1.0)])
 def test_the_size_over_seeds_and_items_is_the_promised_one(
     monkeypatch: pytest.MonkeyPatch, by_seed: float, by_item: float, both: float

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(1800),
     pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="asks Linux for the resident size"),
 ]

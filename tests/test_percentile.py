@@ -98,7 +98,7 @@ def test_they_never_decide_whatever_the_number_of_seeds(method: str, seeds: int)
     assert [chance.share for chance in design(planned, n_sims=5).scenarios[0].supported] == [0.0]
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("n", [3, 5, 8])
 def test_the_false_positive_rate_is_the_one_that_refuses_them(n: int) -> None:
     # The statistics notes; at n = 5 with exact enumeration. At n = 3 the notes' .33/.38/.43 are those of quantiles of

@@ -257,7 +257,7 @@ def simulated(
     return {one.of: (one.share, one.error) for one in found.verdicts}
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_a_wrong_verdict_by_a_tie_breaker_has_at_most_alpha() -> None:
     """The numbers of docs/designs.md."""
 

@@ -497,7 +497,7 @@ def test_error_rates_are_about_those_that_are_stated(
     assert found == pytest.approx(rate, abs=4.5 * sqrt(rate / 3_000))
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize(("test", "sizes", "law", "ratio", "rate"), RATES)
 def test_error_rates_are_those_that_are_stated(
     test: str, sizes: tuple[int, int], law: str, ratio: float, rate: float

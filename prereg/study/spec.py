@@ -32,8 +32,7 @@ from prereg.study.designs.ties import placed as placed_in_ties
 from prereg.study.designs.tune import Pilot, pilots_of
 from prereg.study.designs.unpaired import with_arm_seeds
 from prereg.study.faults import spec_error
-from prereg.study.fields import Overrides, StudyFields
-from prereg.study.sizes import WIDTH, Match, resolved
+from prereg.study.fields import StudyFields
 from prereg.study.training import Training
 from prereg.study.validate import check_promises
 from prereg.text import unit_of
@@ -46,9 +45,6 @@ class Study(StudyFields):
 
     @model_validator(mode="after")
     def _promises_fit_together(self) -> Self:
-        if isinstance(self.match, str):
-            # The value is frozen for everyone else; here it is still being made.
-            object.__setattr__(self, "match", Match(by=self.match))
         try:
             check_components(self)
             check_ties(self)
@@ -56,7 +52,6 @@ class Study(StudyFields):
         except SpecError as error:
             error = placed_in_ties(error, self.tie_breakers, self.decision)
             raise error if self.components is None else placed(error, self.components) from None
-        object.__setattr__(self, "match", self._matched(self._as_written))
         return self
 
     @cached_property
@@ -73,11 +68,8 @@ class Study(StudyFields):
     @cached_property
     def untuned(self) -> dict[str, Arm]:
         """Every arm as it is written, in the order of the file."""
-        match = self._matched(self._as_written)
-        if match is None:
-            return self._as_written
-        matched: dict[str, Overrides] = {arm: {WIDTH: width} for arm, width in match.feed_width.items()}
-        return resolve_arms(self.base, self.variants, self.factors, matched)
+        tuned = () if self.tune is None else (*self.tune.arms, *self.tune.settings)
+        return resolve_arms(self.base, self.variants, self.factors, tuned=tuned)
 
     @cached_property
     def pilots(self) -> dict[str, Pilot]:
@@ -131,18 +123,6 @@ class Study(StudyFields):
     def paired(self) -> bool:
         """Whether the deciding test is over pairs of runs of one seed."""
         return self.analysis.test not in UNPAIRED_TESTS
-
-    @cached_property
-    def _as_written(self) -> dict[str, Arm]:
-        """The arms before any of them is made as large as the baseline."""
-        tuned = () if self.tune is None else (*self.tune.arms, *self.tune.settings)
-        return resolve_arms(self.base, self.variants, self.factors, tuned=tuned)
-
-    def _matched(self, arms: Mapping[str, Arm]) -> Match | None:
-        """`match` with its widths; none where there is none, or where it has no baseline to match to."""
-        if not isinstance(self.match, Match) or self.baseline not in arms or self.trainer != "gpt":
-            return None
-        return resolved(self.match, arms, self.baseline)
 
     @cached_property
     def claims(self) -> dict[str, Claim]:

@@ -89,13 +89,6 @@ def _check_arms(study: Study) -> None:
             "one of " + ", ".join(study.arms),
             nearest(study.baseline, study.arms),
         )
-    if study.match is not None and study.trainer != "gpt":
-        raise field_error(
-            ("match",),
-            "match: with a trainer whose configuration is not known here",
-            "the built-in trainer, whose sizes can be counted",
-            "leave it out, and write the sizes into the variants",
-        )
 
 
 def _check_seeds(study: Study) -> None:

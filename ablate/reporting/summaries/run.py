@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ablate.reporting import estimates
@@ -15,51 +15,18 @@ from ablate.reporting.estimates import NONE
 from prereg import text as words
 
 if TYPE_CHECKING:
-    from ablate.api.status import RunCosts, StudyHealth, Watched
+    from ablate.api.status import RunCosts, StudyHealth
     from ablate.judge.interim import ClaimSoFar, EarlyLook
     from ablate.records.comparison import MetricCompared, Reproduction
     from ablate.runner.trial import Trial
 
 _FALLING = {True: "falling", False: "NOT FALLING", None: ""}
 _MOST_METRICS = 12
-_HEIGHTS = "▁▂▃▄▅▆▇█"
 
 
 def status_section(health: StudyHealth) -> Section:
     """How far the runs have come: progress only, nothing that separates arms."""
     return Section("status", f"{health.study}: {health.title}", tuple(_status(health)))
-
-
-def watch_section(seen: Watched) -> Section:
-    """A study at work: a row per run that is at work or failed, and the training loss of several arms together."""
-    health = seen.health
-    tally = ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in health.runs).items())
-    rows = []
-    for run in health.runs:
-        if run.state in ("running", "stopped", "failed"):
-            speed = seen.steps_per_s.get(f"{run.variant}/{run.seed}")
-            left = "" if not speed or not run.steps else words.duration((run.steps - run.step) / speed)
-            of = f" of {run.steps:,}" if run.steps else ""
-            rate = NONE if speed is None else f"{speed:.1f}"
-            rows.append(
-                (f"{run.variant}, seed {run.seed}", run.state, f"{run.step:,}{of}", rate, left, _FALLING[run.falling])
-            )
-    blocks: list[Block] = [Paragraph(f"{words.counted(len(health.runs), 'run')}: {tally}.")]
-    if rows:
-        heads = columns("Run", "State", "Step:", "Steps/s:", "Left:", "Training loss")
-        blocks.append(Table("", heads, tuple(rows)))
-    if len(seen.pooled) > 1:
-        first, last = (words.compact(round(value, 3)) for value in (seen.pooled[0], seen.pooled[-1]))
-        blocks.append(
-            Paragraph(f"Training loss, mean of the runs at work: {_sparkline(seen.pooled)} {first} to {last}")
-        )
-    return Section("watch", f"{health.study}: {health.title}", tuple(blocks))
-
-
-def _sparkline(values: Sequence[float]) -> str:
-    """Eight heights between the lowest and the highest value."""
-    low, high = min(values), max(values)
-    return "".join(_HEIGHTS[int(7.999 * (value - low) / (high - low)) if high > low else 0] for value in values)
 
 
 def _status(health: StudyHealth) -> Iterator[Block]:
