@@ -224,7 +224,7 @@ def test_tie_breakers_are_a_step_of_a_gate() -> None:
         analysis={"gate": {"order": ["same", "gain", "tie_breaker"]}},
         decision=[{"verdict": "tie", "when": "supported(same)"}, {"verdict": "inconclusive"}],
     )
-    assert study.stages[2].names == tuple(WRITTEN)
+    assert study.gate_steps[2].names == tuple(WRITTEN)
 
 
 def test_a_design_draws_each_tie_breaker_true_by_itself() -> None:

@@ -30,7 +30,7 @@ TESTS: dict[Test, str] = {
     "permutation": "permutation test",
 }
 CORRECTIONS = {
-    "gate": "gatekeeping (Bretz et al. 2009)",
+    "gate": "gatekeeping in a fixed order (Westfall and Krishen 2001)",
     "holm": "Holm (1979)",
     "max_t": "max-T over shared seeds",
     "none": "none",
@@ -66,8 +66,8 @@ ABOUT_E_PROCESS = (
 ABOUT_CORRECTIONS = {
     "holm": "by Holm's step-down procedure (Holm 1979), which needs no assumption on how the tests depend on one "
     "another",
-    "gate": "by a sequentially rejective graph (Bretz, Maurer, Brannath and Posch 2009), which needs no assumption on "
-    "how the tests depend on one another",
+    "gate": "step by step, each by Holm's procedure (Westfall and Krishen 2001), which needs no assumption on how the "
+    "tests depend on one another",
     "max_t": "by the joint distribution of the largest statistic over shared seeds (Westfall and Young 1993)",
     "none": "",
 }
@@ -191,12 +191,12 @@ def errors_held(study: Study) -> dict[str, str]:
     tied = {"For a verdict by a tie-breaker": by_tie} if by_tie else {}
     alpha, either = compact(study.analysis.alpha), compact(min(1.0, 2 * study.analysis.alpha))
     said = listed(f"{family} ({counted(len(names), 'claim')})" for family, names in study.families.items())
-    ends = "the gate" if study.stages else "a role"
+    ends = "the gate" if study.gate_steps else "a role"
     verdict = (
         f"not held by any correction, which ends at {ends}; ablate design simulates how often the rule gives a wrong "
         "verdict, under the assumptions it states"
     )
-    if study.stages:
+    if study.gate_steps:
         n = len(study.corrected_together["gate"])
         return {
             "Per claim": f"a false 'supported' at most {alpha}, a false 'refuted' at most {alpha}, where the test's "

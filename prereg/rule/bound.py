@@ -67,7 +67,7 @@ def tie_errors(study: Study) -> str:
         return ""
     alpha, n = study.analysis.alpha, len(study.families[ROLE])
     condition, absent = _tie(study), absences_of_the_tie(study)
-    if study.analysis.correct == "none" and not study.stages:
+    if study.analysis.correct == "none" and not study.gate_steps:
         return f"not held: no correction is registered, and the errors of {n} tie-breaking claims add up"
     if absent:
         return (

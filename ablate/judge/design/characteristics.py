@@ -196,7 +196,7 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         study=study.study,
         test=registered,
         alpha=study.analysis.alpha,
-        correct="gate" if study.stages else study.analysis.correct,
+        correct="gate" if study.gate_steps else study.analysis.correct,
         n_seeds=n,
         n_runs=len(study.cells),
         cost_s=_cost(study, each, n),

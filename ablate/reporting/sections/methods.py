@@ -217,7 +217,7 @@ def _rate(study: Study) -> str:
     sizes = words.listed(
         f"{role} ({words.counted(len(names), 'hypothesis', 'hypotheses')})" for role, names in study.families.items()
     )
-    if study.stages:
+    if study.gate_steps:
         return (
             f"{gatekeeping(study)} The simultaneous intervals are Bonferroni's by the share of alpha that a hypothesis "
             "starts with; one that starts with none has none, and the interval shown for it is that of its test alone."
