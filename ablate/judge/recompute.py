@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import combinations_with_replacement, product
-from math import comb, isclose, sqrt
+from math import isclose, sqrt
 
 import numpy as np
 
@@ -28,8 +28,6 @@ RELATIVE, ABSOLUTE = 1e-9, 1e-12
 _SIDES = {"two": "two-sided", "less": "less", "greater": "greater"}
 _MOST_FLIPPED = 12
 """Pairs up to which all sign flips are enumerated a second time."""
-_MOST_ASSIGNED = 13_000
-"""Assignments of runs to two arms up to which all of them are enumerated a second time."""
 
 
 @dataclass(frozen=True)
@@ -270,18 +268,12 @@ def _two_arms(finding: Finding) -> bool:
     size = max(float(np.abs(one).max()) for one in values)
     if not 1e-70 < size < 1e70:  # the degrees of freedom hold fourth powers
         return False
-    if finding.estimate.method == "welch":
-        # Runs that are equal up to rounding have their own rule.
-        return all(bool(np.ptp(one) > 1e-6 * size) for one in values)
-    return comb(finding.n, values[0].size) <= _MOST_ASSIGNED and _distinct(np.concatenate(values))
-
-
-def _distinct(values: Floats) -> bool:
-    return bool((np.diff(np.sort(values)) > 1e-9 * np.abs(values).max()).all())
+    # Runs that are equal up to rounding have their own rule.
+    return all(bool(np.ptp(one) > 1e-6 * size) for one in values)
 
 
 def _unpaired(study: Study, finding: Finding) -> Iterator[Number]:
-    """p values of two independent samples; for Welch's t also its standard error, df and intervals."""
+    """p values, degrees of freedom and intervals of Welch's t."""
     from scipy import stats
 
     estimate = finding.estimate
@@ -292,34 +284,21 @@ def _unpaired(study: Study, finding: Finding) -> Iterator[Number]:
     )
     size = float(max(np.abs(first).max(), np.abs(second).max()))
 
-    def p(null: float, side: Side) -> float | None:
-        if estimate.method == "welch":
-            return float(stats.ttest_ind(first - null, second, equal_var=False, alternative=_SIDES[side]).pvalue)
-        found = stats.permutation_test(
-            (first - null, second),
-            lambda a, b, axis: np.mean(a, axis=axis) - np.mean(b, axis=axis),
-            vectorized=True,
-            n_resamples=np.inf,
-            alternative=_SIDES[side],
-        )
-        # Of means that tie but for rounding scipy counts some and not others: only the observed assignment may be near.
-        ties = np.abs(found.null_distribution - found.statistic) <= 1e-9 * size
-        return None if ties.sum() > 1 else float(found.pvalue)
+    def p(null: float, side: Side) -> float:
+        return float(stats.ttest_ind(first - null, second, equal_var=False, alternative=_SIDES[side]).pvalue)
 
     yield from _number(finding, "p", estimate.p, p(0.0, "two"))
     yield from _number(finding, "difference", estimate.difference, first.mean() - second.mean(), size)
     for label, ours, null in _nulls(study, finding):
         tails: list[tuple[float, Side]] = [(0.0, "less"), (0.0, "greater")] if null.towards else []
         points = [*null.points, *tails]
-        theirs = [one for point, side in points if (one := p(point, side)) is not None]
-        if len(theirs) == len(points):
-            away = null.towards and np.sign(theirs[-2] - theirs[-1]) != null.towards
-            yield from _number(finding, label, ours, 1.0 if away else max(theirs[: len(null.points)]))
+        theirs = [p(point, side) for point, side in points]
+        away = null.towards and np.sign(theirs[-2] - theirs[-1]) != null.towards
+        yield from _number(finding, label, ours, 1.0 if away else max(theirs[: len(null.points)]))
     yield from _cliff_delta(finding, first, second)
-    if estimate.method == "welch":
-        found = stats.ttest_ind(first, second, equal_var=False)
-        yield from _number(finding, "degrees of freedom", estimate.df, found.df)
-        yield from _intervals(finding, found.confidence_interval, size)
+    found = stats.ttest_ind(first, second, equal_var=False)
+    yield from _number(finding, "degrees of freedom", estimate.df, found.df)
+    yield from _intervals(finding, found.confidence_interval, size)
 
 
 def _holm(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:

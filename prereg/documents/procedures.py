@@ -24,10 +24,7 @@ TESTS: dict[Test, str] = {
     "sign_flip": "exact sign-flip test",
     "wilcoxon": "exact Wilcoxon signed-rank test",
     "items": "two-way test over seeds and items",
-    "percentile": "percentile bootstrap (description)",
-    "bca": "BCa bootstrap (description)",
     "welch": "Welch's t test",
-    "permutation": "permutation test",
 }
 CORRECTIONS = {
     "gate": "gatekeeping in a fixed order (Westfall and Krishen 2001)",
@@ -49,14 +46,9 @@ ABOUT_TESTS: dict[Test, str] = {
     "wilcoxon": "The deciding test is the exact Wilcoxon signed-rank test (Wilcoxon 1945). It assumes that, under the "
     f"null, differences are symmetric about zero. The difference shown, and its interval, are of the {PSEUDOMEDIAN}.",
     "items": "The deciding test is over seeds and items, paired by seed and by the item's task, name and text.",
-    "percentile": "The deciding test is the percentile bootstrap of the mean (Efron 1979).",
-    "bca": "The deciding test is the BCa bootstrap of the mean (Efron 1987).",
     "welch": "The deciding test is Welch's t test of arm means, without pairs (Welch 1947), with the degrees of "
     "freedom of Satterthwaite (1946). Arms may differ in variance. It holds its error rate when values are close to "
     "normal; with fewer than five runs in an arm, unequal numbers of runs, or strong skew, the rate is only near it.",
-    "permutation": "The deciding test is the permutation test of the difference of two arm means, without pairs "
-    "(Fisher 1935). It is exact where the values of two arms differ in location alone: a margin is tested by shifting "
-    "one arm by it. Where their spread differs as well, and with it their number of runs, it can err far more often.",
 }
 """The deciding test, in a sentence or two."""
 ABOUT_E_PROCESS = (

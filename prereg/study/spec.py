@@ -21,7 +21,6 @@ from prereg.errors import SpecError
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better, Metric, task_of
 from prereg.rule.condition import contradictions
 from prereg.rule.rule import Rule
-from prereg.study.analysis import UNPAIRED_TESTS
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim, with_groups
 from prereg.study.designs.gate import Step, steps_of
@@ -122,7 +121,7 @@ class Study(StudyFields):
     @property
     def paired(self) -> bool:
         """Whether the deciding test is over pairs of runs of one seed."""
-        return self.analysis.test not in UNPAIRED_TESTS
+        return self.analysis.test != "welch"
 
     @cached_property
     def claims(self) -> dict[str, Claim]:

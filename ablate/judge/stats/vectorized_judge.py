@@ -154,7 +154,7 @@ def _tests(
 ) -> Iterator[tuple[npt.NDArray[np.intp], Rows]]:
     """The test of one hypothesis, a block of studies at a time; studies that cannot be tested are in none."""
     if not study.paired:
-        yield from unpaired_tests(study, name, differences, kept, rng_seed)
+        yield from unpaired_tests(study, name, differences, kept)
         return
     resampled = 1 if rows_of is not None else _resampled(study.analysis.test, differences.shape[1])
     for rows, values in _blocks(differences, kept, least_pairs(study), resampled):

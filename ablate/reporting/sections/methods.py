@@ -34,8 +34,7 @@ ABOUT_ESTIMANDS = {
     "shared by all seeds. The standard error is that of the two-way layout without replication (Cornfield and Tukey "
     "1956), and the mean square of each factor is weighed with the critical value of t for its own degrees of freedom "
     "(Banerjee 1960), the number of seeds or of {units} less one, so that few of either cannot pass for many. Tasks of "
-    "unequal size have the exact quantile of their mean over its standard error in place of t. The pigeonhole "
-    "bootstrap next to it (McCullagh 2000, Owen 2007) resamples seeds and {units} apart, and is description.",
+    "unequal size have the exact quantile of their mean over its standard error in place of t.",
 }
 ABOUT_STRATA = (
     " Of a mean in which tasks count alike the tasks are strata: items are sampled within them and vary about their "
