@@ -150,7 +150,7 @@ def _numbers(findings: Sequence[Finding]) -> Table:
 
 def _gate(context: ReportContext) -> Table:
     by_name = {finding.hypothesis: finding for finding in context.decision.findings}
-    ordered = [by_name[name] for stage in context.study.stages for name in stage.names]
+    ordered = [by_name[name] for step in context.study.gate_steps for name in step]
     levels = [(f, f.gate) for f in ordered if f.gate is not None]
 
     def passed(finding: Finding, level: float) -> str:
