@@ -129,7 +129,7 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
     "tuned": (
         "a pilot's choice was frozen",
         {
-            "chosen": "arm -> the setting or part chosen",
+            "chosen": "arm -> the setting chosen",
             "by": "the metric that chose",
             "means": "run of the pilot -> mean of that metric",
             "pilot_runs": "runs that the choice rests on",
