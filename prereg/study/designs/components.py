@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, PrivateAttr, SerializerFunctionWrapHandler, model_serializer
 
 from prereg.errors import ClaimError, field_error
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
 from prereg.study.analysis import Hypothesis, Read, Role, Scale
 from prereg.study.claim import margin_of, parse_claim
@@ -49,10 +49,8 @@ class Part(FrozenModel):
         return {name.removesuffix("_"): value for name, value in written.items()}
 
 
-class Components(GrownModel):
+class Components(FrozenModel):
     """A component ablation: the arms and the claims that follow from its parts are written when the study is read."""
-
-    later_fields = ("seeds", "choose_by")
 
     design: Literal["leave_one_out", "add_one_in", "factorial", "fractional", "path"]
     """leave_one_out: `full` and `no_PART` for each part. add_one_in: `plain` and `with_PART`. factorial: every
