@@ -18,8 +18,8 @@ from prereg.study.designs import percent
 from prereg.study.designs.components import Components
 from prereg.study.designs.ties import TieBreakers
 from prereg.study.designs.tune import Tune
+from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.measure import Assume, Measure, Name, OwnCheck, Seed
-from prereg.study.sizes import Count, Match
 from prereg.study.training import Training
 from prereg.yaml_model import YamlModel
 
@@ -57,14 +57,14 @@ class StudyFields(YamlModel):
     each run."""
     metrics: MetricsFile = MetricsFile()
     """Where your own trainer writes."""
+    labels: Labels = NO_LABELS
+    """What people read in place of the ids of arms, claims and metrics, in reports and figures."""
     variants: dict[Name, Overrides] = Field(default_factory=dict)
     """Arms by name, each a set of dotted overrides of the base."""
     factors: dict[Name, dict[Name, Overrides]] = Field(default_factory=dict)
     """Factors and their levels; arms are all combinations, named by their levels in the order of the factors."""
     components: Components | None = None
     """Parts of a system, from which arms, claims, baseline and decision are written when the study is read."""
-    match: Match | Count | None = None
-    """Make arms as large as the baseline by the width of their feed-forward layers, set when the study is read."""
     baseline: Name
     """The arm that claims compare with unless they say otherwise."""
     seeds: tuple[Seed, ...]
