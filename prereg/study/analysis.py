@@ -55,7 +55,7 @@ class Analysis(FrozenModel):
     can speak of new items, and it has no default there: the study says which."""
     least_pairs: Annotated[int, Field(ge=2)] | None = None
     """Under `on_divergence: exclude_pair`: a hypothesis that lost pairs is inconclusive with fewer left. By default
-    half the seeds, rounded up, and three where there are as many; not written where it is the default. Without pairs
+    half the seeds, rounded up, and three where there are as many. Without pairs
     (welch) the same holds for the runs of each arm."""
     most_lost_starts: Annotated[int, Field(ge=0)] | None = None
     """No verdict where more starts of runs than this have no seal and were not resumed: killed and begun again, failed,
@@ -63,7 +63,7 @@ class Analysis(FrozenModel):
     metric and need not give the same bits."""
     gate: Gate | None = None
     """One alpha over the hypotheses of all roles, in steps that are tested one after the other. Without it each role
-    has an alpha of its own; not written then."""
+    has an alpha of its own."""
 
 
 class Looks(FrozenModel):
