@@ -45,8 +45,6 @@ def measure_one(sizes: dict[str, int]) -> dict[str, float]:
     import torch
 
     from ablate.data.batches import Split
-    from ablate.training.kernels.backends import choose_paths
-    from ablate.training.kernels.library import cache_folder
     from ablate.training.trainer import Trainer
     from prereg.study.training import Training
 
@@ -67,7 +65,7 @@ def measure_one(sizes: dict[str, int]) -> dict[str, float]:
         trainer = CohortTrainer(config, split, 65, seeds)
         trainer.begin(seeds)
     else:
-        trainer = Trainer(config, split, 65, choose_paths(config, cache_folder()))
+        trainer = Trainer(config, split, 65)
         trainer.begin(1)
     times = []
     for _ in range(STEPS + WARM):

@@ -10,10 +10,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import vl_convert
@@ -21,12 +20,7 @@ import yaml
 from hypothesis import settings
 from warm_processes import WarmSubprocess
 
-if TYPE_CHECKING:
-    from ablate.training.kernels.library import Kernels
-
 TINY_CORPUS = "tiny"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-"""The user's, whatever a test sets."""
 
 # A claim about all inputs is none about time: on a busy machine one example takes longer than the 200 ms that
 # Hypothesis allows by itself, and the next does not.
@@ -227,24 +221,3 @@ def shakespeare(monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.setenv("ABLATE_CORPORA", folder)
             return Path(folder)
     pytest.skip("tinyshakespeare is neither in ABLATE_CORPORA nor in ../shared/data")
-
-
-def require_kernels() -> Kernels:
-    """Our kernels; skips where no compiler is, and fails where one made a library that is not believed."""
-    from ablate.training.device import find_compiler
-    from ablate.training.kernels.library import Absent, cache_folder, kernels
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(CACHE))
-        found, built = kernels(), cache_folder()
-    # Processes of a test that has a cache of its own find what was built once: that takes a minute of some processors.
-    if (own := cache_folder()) != built:
-        own.mkdir(parents=True, exist_ok=True)
-        for library in built.glob("*.so"):
-            with suppress(FileExistsError):
-                (own / library.name).symlink_to(library)
-    if isinstance(found, Absent):
-        if find_compiler() is None:
-            pytest.skip(found.reason)
-        pytest.fail(f"there is a compiler, and no kernels: {found.reason}")
-    return found

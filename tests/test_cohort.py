@@ -262,7 +262,7 @@ def test_what_the_compiler_is_handed_computes_the_eager_steps(monkeypatch: pytes
     config = plain.model_copy(update={"budget": plain.budget.model_copy(update={"micro_batch": 2})})
     eager, compiled = cohort(config), CohortTrainer(config, SPLIT, 7, SEEDS, step="compiled")
     compiled.begin(SEEDS)
-    assert len(compiled.prepare()) == 2 and compiled.paths.compiled == "a stand-in"
+    assert len(compiled.prepare()) == 2 and compiled.compiler == "a stand-in"
     for number in range(12):
         if number == 6:
             eager.vacate(2)

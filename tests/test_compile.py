@@ -14,7 +14,7 @@ from ablate import api
 from ablate.data.batches import Split
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.training.device import cannot_compile, compiler_name
+from ablate.training.compiling import cannot_compile, compiler_name
 from ablate.training.trainer import Trainer
 from prereg.errors import RunError, SpecError
 from prereg.study.spec import study_from_document
@@ -82,7 +82,7 @@ def test_compiled_steps_train_the_same_model_and_resume_to_the_same_bits(
 
     expected = [step.loss for trainer in [begun(plain)] for step in (trainer.step() for _ in range(8))]
     trainer = begun(config)
-    assert trainer.paths.compiled == compiler_name("cpu")
+    assert trainer.compiler == compiler_name("cpu")
     losses = [trainer.step().loss for _ in range(4)]
     (tmp_path / "checkpoint").write_bytes(trainer.checkpoint())
     rest = [trainer.step().loss for _ in range(4)]

@@ -31,7 +31,7 @@ from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.training.cohort.joint import Made
 from ablate.training.cohort.trainer import CohortTrainer
-from ablate.training.device import cannot_compile
+from ablate.training.compiling import cannot_compile
 from prereg.study.training import Training
 
 torch.set_num_threads(1)
@@ -211,7 +211,7 @@ def test_a_study_of_compiled_steps_says_so_in_every_record_and_comes_to_the_same
     others = records(apart)
     for cell, record in records(house).items():
         assert record.provenance.layout == LAYOUT
-        assert ", compiled by " in record.provenance.paths
+        assert "compiled by " in record.provenance.paths
         assert record.pairing == others[cell].pairing
     verdicts = [api.decide(one.path / "studies" / "tiny.yaml").decision for one in (house, apart)]
     assert verdicts[0].verdict == verdicts[1].verdict

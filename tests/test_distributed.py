@@ -14,14 +14,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from conftest import House, require_kernels, tiny_document
+from conftest import House, tiny_document
 from test_run import alive, descendants, kill_tree, longer, outcomes, start
 
 from ablate import api
@@ -33,14 +32,12 @@ from ablate.runner.layout import Spread
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.training.distributed import ALONE, Ranks, Replicated, Shard, is_lost_connection, join, part, together
-from ablate.training.kernels.backends import Paths
 from ablate.training.trainer import Step, Trainer
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.plan import RunSpec, plan
 
 torch.set_num_threads(1)
 
-PATHS = Paths(attention="fused")
 QUIET = PlainWatcher(StringIO())
 STEPS = 12
 ROUNDING = 2e-6
@@ -65,9 +62,9 @@ def spec_of(house: House, **base: dict[str, Any]) -> RunSpec:
     return plan(api.require_registered(api.open_study(study)))[0]
 
 
-def trainer_of(house: House, spec: RunSpec, ranks: Ranks = ALONE, paths: Paths = PATHS) -> Trainer:
+def trainer_of(house: House, spec: RunSpec, ranks: Ranks = ALONE) -> Trainer:
     text = Worker(house.path / "data" / "corpora", lambda _: None, threading.Event()).text(spec)
-    return Trainer(spec.config, text.split, text.tokenizer.size, paths, ranks)
+    return Trainer(spec.config, text.split, text.tokenizer.size, ranks)
 
 
 @contextmanager
@@ -95,21 +92,21 @@ def joined(devices: int, shard: Shard) -> Iterator[tuple[Replicated, list[subpro
 
 
 @contextmanager
-def spread(house: House, spec: RunSpec, devices: int, shard: Shard, paths: Paths = PATHS) -> Iterator[Trainer]:
+def spread(house: House, spec: RunSpec, devices: int, shard: Shard) -> Iterator[Trainer]:
     """A trainer whose run is spread over this process and others."""
-    with spread_with_others(house, spec, devices, shard, paths) as (run, _):
+    with spread_with_others(house, spec, devices, shard) as (run, _):
         yield run
 
 
 @contextmanager
 def spread_with_others(
-    house: House, spec: RunSpec, devices: int, shard: Shard, paths: Paths = PATHS
+    house: House, spec: RunSpec, devices: int, shard: Shard
 ) -> Iterator[tuple[Trainer, list[subprocess.Popen[bytes]]]]:
     """The same, and the others."""
     with joined(devices, shard) as (ranks, others):
         corpora = str(house.path / "data" / "corpora")
-        ranks.send("run", (spec.model_dump_json(), json.dumps(asdict(paths)), corpora, "cpu"))
-        yield trainer_of(house, spec, ranks, paths), others
+        ranks.send("run", (spec.model_dump_json(), corpora, "cpu"))
+        yield trainer_of(house, spec, ranks), others
         ranks.send("end")
         assert [other.wait(60) for other in others] == [0] * (devices - 1)
 
@@ -120,23 +117,6 @@ def losses(steps: list[Step]) -> list[float]:
 
 def train(run: Trainer, steps: int) -> list[Step]:
     return [run.step() for _ in range(steps)]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("shard", ["ddp", "fsdp"])
-def test_kernels_that_take_a_part_of_a_block_as_one_are_given_whole_weights(house: House, shard: Shard) -> None:
-    require_kernels()
-    paths = Paths("own", "own", "own")
-    spec = spec_of(house, model={**MODEL, "width": 16, "dropout": 0.0}, numerics={"recompute": "blocks"})
-    alone = trainer_of(house, spec, paths=paths)
-    assert all(block.attended_as_one and block.fed_as_one for block in alone.model.blocks)
-    alone.begin(1)
-    curve = train(alone, STEPS)
-    with spread(house, spec, 2, shard, paths) as run:
-        run.begin(1)
-        found = train(run, STEPS)
-    assert losses(found) == pytest.approx(losses(curve), rel=ROUNDING)
-    assert [s.grad_norm for s in found] == pytest.approx([s.grad_norm for s in curve], rel=100 * ROUNDING)
 
 
 @pytest.mark.slow

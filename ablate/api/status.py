@@ -46,8 +46,6 @@ class RunHealth(FrozenModel):
     """Of a failed run."""
     breaches: tuple[str, ...] = ()
     """Limits of its budget that it has broken, as far as its record knows: of a run at work, up to a checkpoint."""
-    lacking: str = ""
-    """What the machine that made it could not offer, and why."""
 
 
 class StudyHealth(FrozenModel):
@@ -278,7 +276,6 @@ def _health(runs: Path, spec: RunSpec | CommandSpec, there: Collection[str], *, 
         "step": record.steps,
         "attempts": record.attempts,
         "error": record.error,
-        "lacking": record.provenance.lacking,
         "breaches": _breaches(record, spec),
     }
     if record.status == "running":

@@ -23,8 +23,8 @@ _SOURCE = Path(__file__).resolve().parents[2]
 
 
 def executed_files() -> tuple[Path, ...]:
-    """The source files of every module that a run executes, and of the kernels that it compiles."""
-    within = (file for wing in _WINGS for file in (_SOURCE / wing).rglob("*") if file.suffix in (".py", ".cpp", ".h"))
+    """The source files of every module that a run executes."""
+    within = (file for wing in _WINGS for file in (_SOURCE / wing).rglob("*.py"))
     return (*sorted(within), *(file for wing in _REGISTRATION for file in sorted((_SOURCE / wing).glob("*.py"))))
 
 
@@ -36,9 +36,7 @@ def code_hash() -> str:
     )
 
 
-def collect(
-    *, threads: int, device: str = "cpu", paths: str = "", layout: str = SINGLE, lacking: str = ""
-) -> Provenance:
+def collect(*, threads: int, device: str = "cpu", compiler: str = "", layout: str = SINGLE) -> Provenance:
     """The provenance of a run made by this process."""
     commit = _git("rev-parse", "HEAD")
     status = (
@@ -57,9 +55,8 @@ def collect(
         processor=_processor(),
         device=device,
         threads=threads,
-        paths=paths,
+        paths=f"compiled by {compiler}" if compiler else "",
         layout=layout,
-        lacking=lacking,
     )
 
 

@@ -74,7 +74,7 @@ class Pairing(FrozenModel):
 class Provenance(GrownModel):
     """The code, libraries and hardware of a run."""
 
-    later_fields = ("layout", "lacking")
+    later_fields = ("layout",)
 
     code: str
     """sha256 over the source of every module that a run executes; of a user's own trainer, over its pinned files. Older
@@ -98,14 +98,11 @@ class Provenance(GrownModel):
     threads: int
     """Threads of one run."""
     paths: str = ""
-    """Which of equal computations were taken for attention and GELU; not written in records made before it was kept."""
+    """What compiled its steps, where they were compiled."""
     layout: str = SINGLE
     """Whether the run was trained by itself on one device, spread over how many and in which way, or in which cohort:
     sums are taken in another order then, and numbers agree to rounding, not to the bit. So is how the steps of a cohort
     were computed, where not operator by operator. Not written of a run by itself."""
-    lacking: str = ""
-    """What this machine could not offer, and why: kernels of our own. What was computed instead is in `paths`; of
-    two runs that took the same, one may have had the choice. Not written where nothing was lacking."""
 
 
 class Repeated(FrozenModel):

@@ -20,11 +20,11 @@ from ablate.records.provenance import NOT_STATED
 from ablate.records.run_record import SINGLE, WHOLE_ONLY, RunRecord, members_in, step_in
 from ablate.records.store import RunFolder
 from ablate.runner.options import RunOptions
+from ablate.training.compiling import cannot_compile
 from ablate.training.device import (
     AUTO,
     CPU,
     EAGER,
-    cannot_compile,
     cannot_take,
     choose_device,
     choose_step,

@@ -345,7 +345,7 @@ def _notes(request: Request, heaviest: str, layout: Layout, speed: _Speed) -> tu
     if layout.devices > MACHINE:
         notes.append("`ablate run --devices-per-run` spreads a run over devices of one machine only.")
     if keeps_scores(request.arms[heaviest]):
-        notes.append("Attention is counted with its scores: only in float32 without dropout is a fused kernel certain.")
+        notes.append("Attention is counted with its scores: it is fused only in float32 without dropout.")
     if len(request.arms) > 1:
         notes.append(f"Memory is that of the heaviest arm, '{heaviest}'; FLOPs are summed over all arms.")
     notes.append("Evaluation, checkpoints and start-up are not counted.")

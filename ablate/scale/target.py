@@ -257,11 +257,7 @@ def activations(config: Training, vocabulary: int, micro_batch: int, recompute: 
 
 
 def keeps_scores(config: Training) -> bool:
-    """Whether attention is counted with its scores: only in float32 without dropout is a fused kernel certain.
-
-    Where a measurement has chosen a fused one for bfloat16 too (`ablate.training.kernels.backends`), this counts too
-    much.
-    """
+    """Whether attention keeps its scores: only in float32 and without dropout is it taken by torch's fused kernel."""
     return config.model.dropout > 0.0 or config.numerics.dtype == "bfloat16"
 
 

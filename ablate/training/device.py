@@ -15,17 +15,15 @@ from __future__ import annotations
 import os
 import re
 import resource
-import shutil
-import subprocess
 import sys
-import sysconfig
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.util import find_spec
 from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
+from ablate.training.compiling import cannot_compile
 from prereg.errors import RunError
 
 CPU = "cpu"
@@ -114,46 +112,6 @@ class Peak:
             return int(line.split()[1]) * 1024
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB
-
-
-COMPILERS = ("c++", "g++", "clang++")
-KNOWN_TO_INDUCTOR = ("g++", "clang++")
-"""torch's compiler tells dialects by the name of the command."""
-SAYS_WITHIN_S = 120
-
-
-def find_compiler(names: tuple[str, ...] = COMPILERS) -> str | None:
-    """The first C++ compiler of these names."""
-    return next((found for name in names if (found := shutil.which(name))), None)
-
-
-def none_found(names: tuple[str, ...] = COMPILERS) -> str:
-    """Why there is nothing compiled, in words."""
-    return f"no C++ compiler ({', '.join(names)})"
-
-
-def cannot_compile(device: str) -> str:
-    """What torch's compiler lacks here to compile a step for a device; nothing where it lacks nothing."""
-    if device != "cpu":
-        return "" if find_spec("triton") is not None else "no package triton, which torch compiles with for CUDA"
-    if find_compiler(KNOWN_TO_INDUCTOR) is None:
-        return none_found(KNOWN_TO_INDUCTOR)
-    header = Path(sysconfig.get_path("include")) / "Python.h"
-    return "" if header.is_file() else f"no {header}, the header of Python that torch compiles against"
-
-
-def compiler_name(device: str) -> str:
-    """What compiles steps for a device, with its version: it moves the last bits of a step."""
-    if device != "cpu":
-        try:
-            return f"triton {version('triton')}"
-        except PackageNotFoundError:
-            return "triton"
-    found = find_compiler(KNOWN_TO_INDUCTOR)
-    assert found is not None, KNOWN_TO_INDUCTOR
-    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=False, timeout=SAYS_WITHIN_S)
-    lines = said.stdout.splitlines()
-    return lines[0].strip() if lines else Path(found).name
 
 
 AUTO = "auto"

@@ -13,7 +13,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -23,9 +23,8 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ablate.data.batches import Batches, Split, chain_next, chain_start
-from ablate.training.device import compiler_name
+from ablate.training.compiling import compile_settings, compiled_folder, compiler_name, load_compiler
 from ablate.training.distributed import ALONE, Ranks, together
-from ablate.training.kernels.backends import Paths, default_paths
 from ablate.training.model import GPT, count_parameters, initialise
 from ablate.training.streams import DropoutStream
 from prereg.errors import EvidenceError
@@ -149,7 +148,8 @@ class Trained(ABC):
 
     config: Training
     device: torch.device
-    paths: Paths
+    compiler: str
+    """What compiles its steps (`numerics.compile`), with its version; empty where nothing does."""
     parameters: int
     progress: Progress
 
@@ -192,6 +192,11 @@ def arithmetic(config: Training, device: torch.device) -> AbstractContextManager
     return nullcontext()
 
 
+def takes_fused_attention(config: Training) -> bool:
+    """Whether attention without dropout is torch's fused one. Its bfloat16 backward is slow on a CPU."""
+    return config.numerics.dtype == "float32"
+
+
 class Trainer(Trained):
     """The runs of one configuration, one after another, on one model object, which may be spread over devices."""
 
@@ -200,7 +205,6 @@ class Trainer(Trained):
         config: Training,
         split: Split,
         vocabulary: int,
-        paths: Paths | None = None,
         ranks: Ranks = ALONE,
         *,
         device: str = "cpu",
@@ -208,13 +212,11 @@ class Trainer(Trained):
         torch.use_deterministic_algorithms(config.numerics.deterministic)
         # Deterministic mode otherwise writes NaN into every tensor before it is filled: a twentieth of a step.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        self.paths = paths if paths is not None else default_paths(config)
-        if config.numerics.compile:
-            self.paths = replace(default_paths(config), compiled=compiler_name(device))
         self.config = config
         self.split = split
         self.device = torch.device(device)
-        self.model = GPT(config.model, vocabulary, self.paths).to(self.device)
+        self.compiler = compiler_name(self.device.type) if config.numerics.compile else ""
+        self.model = GPT(config.model, vocabulary, fused=takes_fused_attention(config)).to(self.device)
         self.model.recompute = config.numerics.recompute == "blocks"
         self.parameters = count_parameters(self.model)
         self.vocabulary = vocabulary
@@ -224,11 +226,9 @@ class Trainer(Trained):
 
     def _compiled(self) -> Callable[..., Tensor]:
         """The model's loss, compiled when it is first called."""
-        from ablate.training.cohort.joint import compile_settings, compiled_folder, load_compiler
-
         load_compiler()
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compiled_folder(self.device.type)))
-        settings = compile_settings(self.device, self.config.numerics.deterministic)
+        settings = compile_settings(self.device.type, deterministic=self.config.numerics.deterministic)
         made: Callable[..., Tensor] = torch.compile(self.model.loss, fullgraph=True, dynamic=False, options=settings)
         return made
 
@@ -309,7 +309,8 @@ class Trainer(Trained):
         """The model as it is to be judged: with the averaged weights where an average is registered."""
         if self.ranks.shard == "fsdp":
             # Put together on the first rank, so that whatever is measured meets an ordinary model.
-            whole = GPT(self.config.model, self.vocabulary, self.paths).to(self.device)
+            fused = takes_fused_attention(self.config)
+            whole = GPT(self.config.model, self.vocabulary, fused=fused).to(self.device)
             self._set(self.whole_weights(), whole)
             yield whole
             return

@@ -354,10 +354,10 @@ _one_kind(
     applies=built_in,
 )
 _one_kind(
-    "every run took the same path through attention",
+    "the steps of every run were compiled alike",
     "deviation",
     lambda made: made.paths,
-    looks_at="which of equal computations each run took, as its machine measured them",
+    looks_at="what compiled the steps of each run, where they were compiled",
     why="they differ by rounding, and pairs then differ by it too",
     only_failed=True,
 )

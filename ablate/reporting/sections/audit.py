@@ -273,7 +273,6 @@ PROVENANCE: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
     ("Processor", lambda run: run.provenance.processor),
     ("Device", lambda run: run.provenance.device),
     ("Computed by", lambda run: run.provenance.paths),
-    ("Lacking", lambda run: run.provenance.lacking),
     ("Threads of a run", lambda run: str(run.provenance.threads or "not stated")),
 )
 LAYOUT: tuple[str, Callable[[RunRecord], str]] = ("Layout", lambda run: run.provenance.layout)

@@ -218,7 +218,7 @@ class CohortRun:
     def _restored(self, assigned: Assigned) -> tuple[Path | None, list[str]]:
         """The checkpoint that holds every run that is to end, if each was left by an equal setup."""
         layout = layout_of(self.trainer.seeds, self.trainer.kind)
-        mine = provenance_of(self.worker, self.trainer.paths, layout)
+        mine = provenance_of(self.worker, self.trainer.compiler, layout)
         faults = []
         for spec, folder in assigned:
             record = folder.read_record()

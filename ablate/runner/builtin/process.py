@@ -6,7 +6,7 @@ next `ablate run`.
 Of a run that is spread over devices, `torchrun` starts this program once for each. The first rank serves the scheduler;
 any other does what the first says, when it says so, and writes nothing but to the worker's log:
 
-    first rank ─▶ rank   ("run", SPEC, PATHS, CORPORA, DEVICE) for each configuration, then the names of the methods of
+    first rank ─▶ rank   ("run", SPEC, CORPORA, DEVICE) for each configuration, then the names of the methods of
                          `Trainer` that all ranks carry out together, with their arguments, and "end" at last
 """
 
@@ -33,7 +33,6 @@ from ablate.runner.layout import WHOLE, Spread
 from ablate.runner.messages import Pipes
 from ablate.training.device import CPU
 from ablate.training.distributed import ALONE, Ranks, Replicated, Shard, is_lost_connection, join, part
-from ablate.training.kernels.backends import Paths
 from ablate.training.trainer import Trainer
 from prereg.errors import EvidenceError
 from prereg.registry import disk
@@ -137,10 +136,10 @@ def _follow(ranks: Replicated) -> None:
         if order == "end":
             return
         if order == "run":
-            spec, paths, corpora, device = map(str, words)
+            spec, corpora, device = map(str, words)
             # The first rank alone talks to the scheduler, and alone decides when to stop.
             worker = workers.setdefault(corpora, Worker(Path(corpora), say=lambda _: None, stop=threading.Event()))
-            trainer = _trainer(worker, RunSpec.model_validate_json(spec), Paths(**json.loads(paths)), device, ranks)
+            trainer = _trainer(worker, RunSpec.model_validate_json(spec), device, ranks)
             continue
         assert order in STEPS_TOGETHER and trainer is not None, order
         # The first rank meets the same fault in the same file, and starts over; anything else would part their weights.
@@ -150,12 +149,12 @@ def _follow(ranks: Replicated) -> None:
             getattr(trainer, order)(*words)
 
 
-def _trainer(worker: Worker, spec: RunSpec, paths: Paths, device: str, ranks: Replicated) -> Trainer:
+def _trainer(worker: Worker, spec: RunSpec, device: str, ranks: Replicated) -> Trainer:
     text = worker.text(spec)
     if device != CPU:
         device = f"cuda:{ranks.rank}"
         torch.cuda.set_device(ranks.rank)
-    return Trainer(spec.config, text.split, text.tokenizer.size, paths, ranks, device=device)
+    return Trainer(spec.config, text.split, text.tokenizer.size, ranks, device=device)
 
 
 def _restored(trainer: Trainer, path: Path) -> bool:

@@ -29,8 +29,6 @@ from ablate.runner.layout import WHOLE, Spread
 from ablate.runner.messages import Message
 from ablate.training.device import CPU, device_name
 from ablate.training.distributed import ALONE, Ranks
-from ablate.training.kernels.backends import choose_paths
-from ablate.training.kernels.library import cache_folder
 from ablate.training.trainer import Trainer
 from prereg.errors import StudyError
 from prereg.registry.paths import Root
@@ -163,10 +161,7 @@ class Resources:
         """The trainer of a configuration, kept while runs of that configuration follow one another."""
         wanted = spec.config.model_dump_json() + json.dumps([text.corpus_sha256, text.tokenizer.sha256])
         if self._trainer is None or self._trainer[0] != wanted:
-            paths = choose_paths(spec.config, cache_folder(), device=self.device)
-            if paths.lacking:
-                self.say(Message(event="note", text=f"{paths.lacking}; torch's operators are used"))
-            self.ranks.send("run", (spec.model_dump_json(), json.dumps(asdict(paths)), str(self.corpora), self.device))
-            trainer = Trainer(spec.config, text.split, text.tokenizer.size, paths, self.ranks, device=self.device)
+            self.ranks.send("run", (spec.model_dump_json(), str(self.corpora), self.device))
+            trainer = Trainer(spec.config, text.split, text.tokenizer.size, self.ranks, device=self.device)
             self._trainer = (wanted, trainer)
         return self._trainer[1]

@@ -35,7 +35,6 @@ from ablate.runner.builtin.resources import THREADS, Resources, Text
 from ablate.runner.external.failures import left_values
 from ablate.runner.messages import Measuring, Message, TaskProgress, begun
 from ablate.training.device import Peak
-from ablate.training.kernels.backends import Paths
 from ablate.training.model import GPT
 from ablate.training.trainer import Step, Trained, Trainer
 from prereg.errors import EvidenceError
@@ -177,9 +176,9 @@ class Observer:
 SAY_EVERY_S = 0.5
 
 
-def provenance_of(worker: Resources, paths: Paths, layout: str) -> Provenance:
+def provenance_of(worker: Resources, compiler: str, layout: str) -> Provenance:
     """With what this process makes a run."""
-    return collect(threads=THREADS, device=worker.device_name, paths=str(paths), layout=layout, lacking=paths.lacking)
+    return collect(threads=THREADS, device=worker.device_name, compiler=compiler, layout=layout)
 
 
 class Run(ABC):
@@ -248,7 +247,7 @@ class Run(ABC):
         Starting over, or from the checkpoint before the newest, costs time and no bit; the record says that it was so.
         """
         earlier = self.folder.read_record()
-        provenance = provenance_of(self.worker, self.trainer.paths, self.layout)
+        provenance = provenance_of(self.worker, self.trainer.compiler, self.layout)
         resumed = earlier.resumed_from if earlier is not None else ()
         mishaps = list(earlier.mishaps) if earlier is not None else []
         attempts = (earlier.attempts if earlier is not None else 0) + 1

@@ -8,7 +8,7 @@ nothing is left of the Python they are written in: no guard, no break of the gra
 run. Weights, batches, masks and the model's tables are inputs. The learning rate is none of it: the optimiser is
 torch's, as ever.
 
-What is kept lies in torch's own format in the user's cache, next to the libraries of `ablate.training.kernels.library`.
+What is kept lies in torch's own format in the user's cache, see `ablate.training.compiling`.
 torch names it by a hash of graph, settings and its own version; the folder is named by processor and compiler, so that
 a cache on a shared disk hands no machine's code to another.
 """
@@ -23,18 +23,15 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from ablate.training.device import KNOWN_TO_INDUCTOR, compiler_name, find_compiler
-from ablate.training.kernels.library import cache_folder, processor_flags
+from ablate.training.compiling import compile_settings, load_compiler
 from ablate.training.model import GPT
 from ablate.training.streams import DropoutStream
 from ablate.training.trainer import arithmetic
-from prereg.registry.canon import sha256_of
 from prereg.study.training import Training
 
 
@@ -204,15 +201,8 @@ class Joint:
 
 Tensors = tuple[Tensor, ...]
 _PLACE = "TORCHINDUCTOR_CACHE_DIR"
-_OWN_WORDS = "`torch.jit.script"
 _HITS = (("aot_autograd", "autograd_cache_hit"), ("inductor", "fxgraph_cache_hit"))
 """What torch counts when it finds something compiled."""
-
-
-def compiled_folder(device: str) -> Path:
-    """Where this machine's compiled steps for a kind of device are kept."""
-    made_for = sha256_of([processor_flags(), compiler_name(device)])
-    return cache_folder().parent / "compiled" / f"{device}-{made_for[:16]}"
 
 
 @dataclass(frozen=True)
@@ -282,14 +272,6 @@ class CompiledJoint:
             return tuple(self.made[name].run(*plain))
 
 
-def load_compiler() -> None:
-    """Load torch's compiler. It takes seconds, and most runs need none."""
-    with warnings.catch_warnings():
-        # One of torch's own modules uses what torch has deprecated, and says so when it is loaded.
-        warnings.filterwarnings("ignore", message=_OWN_WORDS, category=DeprecationWarning)
-        import torch._inductor.compile_fx  # noqa: F401
-
-
 def compile_once(work: Callable[..., Tensors], examples: Tensors, folder: Path, *, deterministic: bool) -> Made:
     """A function of tensors of these shapes, compiled or found in the folder."""
     load_compiler()
@@ -300,7 +282,7 @@ def compile_once(work: Callable[..., Tensors], examples: Tensors, folder: Path, 
     started, before = time.perf_counter(), sum(counters[part][hit] for part, hit in _HITS)
     with _kept_in(folder):
         traced = make_fx(work, tracing_mode="fake")(*examples)
-        settings = compile_settings(examples[0].device, deterministic)
+        settings = compile_settings(examples[0].device.type, deterministic=deterministic)
         run = standalone_compile(
             traced,
             list(examples),
@@ -310,15 +292,6 @@ def compile_once(work: Callable[..., Tensors], examples: Tensors, folder: Path, 
         )
     found = sum(counters[part][hit] for part, hit in _HITS) > before
     return Made(run, time.perf_counter() - started, found)
-
-
-def compile_settings(device: torch.device, deterministic: bool) -> dict[str, Any]:
-    """Settings of torch's compiler under which every process makes the same code."""
-    # Whatever is chosen by timing on the device may differ from process to process, and with it the last bits.
-    settings: dict[str, Any] = {"deterministic": deterministic, "fx_graph_cache": True}
-    if device.type == "cpu":
-        settings["cpp.cxx"] = (None, find_compiler(KNOWN_TO_INDUCTOR))
-    return settings
 
 
 @contextmanager

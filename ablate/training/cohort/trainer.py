@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import torch
@@ -24,11 +24,19 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ablate.data.batches import Batches, Split
-from ablate.training.cohort.joint import CompiledJoint, Joint, Made, MemberMasks, Norms, compiled_folder
-from ablate.training.device import COMPILED, EAGER, compiler_name
-from ablate.training.kernels.backends import default_paths
+from ablate.training.cohort.joint import CompiledJoint, Joint, Made, MemberMasks, Norms
+from ablate.training.compiling import compiled_folder, compiler_name
+from ablate.training.device import COMPILED, EAGER
 from ablate.training.model import GPT, count_parameters, initialise
-from ablate.training.trainer import Progress, Step, Trained, learning_rate, optimizer_of, optimizers_of
+from ablate.training.trainer import (
+    Progress,
+    Step,
+    Trained,
+    learning_rate,
+    optimizer_of,
+    optimizers_of,
+    takes_fused_attention,
+)
 from prereg.errors import EvidenceError
 from prereg.study.training import Training
 
@@ -55,15 +63,13 @@ class CohortTrainer:
         self.split = split
         self.seeds = seeds
         self.device = torch.device(device)
-        # Our own kernels are for one run on a CPU; `vmap` knows only torch's operations.
-        self.paths = default_paths(config)
-        self.model = GPT(config.model, vocabulary, self.paths).to(self.device)
-        self.kind = step
+        self.model = GPT(config.model, vocabulary, fused=takes_fused_attention(config)).to(self.device)
+        self.kind, self.compiler = step, ""
         joint = Joint(self.model, config, self.device)
         self.joint: Joint | CompiledJoint = joint
         if step == COMPILED:
             self.joint = CompiledJoint(joint, compiled_folder(self.device.type))
-            self.paths = replace(self.paths, compiled=compiler_name(self.device.type))
+            self.compiler = compiler_name(self.device.type)
         self.at_once = joint.at_once
         self.parameters = count_parameters(self.model)
 
@@ -266,7 +272,7 @@ class Member(Trained):
     def __init__(self, cohort: CohortTrainer, seed: int) -> None:
         self.cohort, self.seed = cohort, seed
         self.config, self.device = cohort.config, cohort.device
-        self.paths, self.parameters = cohort.paths, cohort.parameters
+        self.compiler, self.parameters = cohort.compiler, cohort.parameters
 
     @property
     def progress(self) -> Progress:  # type: ignore[override]
