@@ -79,10 +79,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     from ablate.runner import processes
 
     anew = item.get_closest_marker("cold") is not None or sys.platform != "linux"
-    # Whoever would meet other ranks has loaded their module already, and torch with it.
-    for starter in (processes, sys.modules.get("ablate.runner.builtin.resources")):
-        if starter is not None:
-            starter.subprocess = subprocess if anew else WARM  # type: ignore[attr-defined]
+    processes.subprocess = subprocess if anew else WARM  # type: ignore[attr-defined]
 
 
 def pytest_collection_finish() -> None:

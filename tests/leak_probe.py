@@ -19,7 +19,7 @@ from conftest import House, tiny_document
 from ablate import api
 from ablate.data.batches import Split
 from ablate.records.store import RunFolder
-from ablate.runner.builtin.worker import Worker
+from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message
 from ablate.training.trainer import Trainer
 from prereg.registry.plan import RunSpec, plan

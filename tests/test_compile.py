@@ -48,18 +48,14 @@ def test_what_cannot_be_compiled_is_refused_when_the_study_is_read(other: dict[s
         study_from_document(tiny_document(base=base))
 
 
-def test_other_ways_to_take_steps_are_refused_and_so_is_a_machine_without_a_compiler(
+def test_several_devices_are_refused_and_so_is_a_machine_without_a_compiler(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = house.write(document())
     before = house.snapshot()
-    for options, said in (
-        (RunOptions(cohort="on"), "compiles the steps of single runs"),
-        (RunOptions(devices_per_run=2), "numerics.compile with --devices-per-run 2"),
-    ):
-        with pytest.raises(RunError, match=said):
-            api.run(study, options, watcher=QUIET)
-    monkeypatch.setattr("ablate.runner.layout.cannot_compile", lambda _device: "no C++ compiler (g++, clang++)")
+    with pytest.raises(RunError, match="--devices-per-run 2, and the built-in trainer makes each run on one device"):
+        api.run(study, RunOptions(devices_per_run=2), watcher=QUIET)
+    monkeypatch.setattr("ablate.runner.machine.cannot_compile", lambda _device: "no C++ compiler (g++, clang++)")
     with pytest.raises(RunError, match=r"numerics.compile, and here is no C\+\+ compiler"):
         api.run(study, watcher=QUIET)
     assert house.snapshot() == before

@@ -84,9 +84,8 @@ def plan_at_scale(
 
     `numerics` holds fields of the study's `numerics` to plan with instead; none leaves a field as it is.
     """
-    from ablate.runner.layout import Spread
     from ablate.scale.plan import Request, plan_scale
-    from ablate.scale.target import VOCABULARY, ScaleTarget, device_named, shaped
+    from ablate.scale.target import VOCABULARY, ScaleTarget, Shard, device_named, shaped
 
     context = check(study, root)
     study = context.study
@@ -113,9 +112,13 @@ def plan_at_scale(
             required="--devices-per-run that divides the devices",
             fix="another --devices-per-run",
         )
-    # The words of --shard mean here what they mean to `ablate run`.
-    how = Spread.of(devices_per_run or 2, shard).shard if shard is not None else None
-    assert how != "none", shard
+    how: Shard | None = "ddp" if shard == "ddp" else "fsdp" if shard == "fsdp" else None
+    if shard is not None and (how is None or devices_per_run == 1):
+        raise StudyError(
+            f"--shard {shard}" + (" needs more than one device a run" if how else " is not known"),
+            required="ddp (whole weights on each device) or fsdp (weights cut over the devices), of two or more",
+            fix="--devices-per-run 2 --shard fsdp",
+        )
     return plan_scale(
         Request(
             study=study.study,
@@ -198,7 +201,6 @@ def _vocabulary(context: StudyContext, arm: str) -> tuple[int, str]:
 def _measured(context: StudyContext, device: Device) -> Measured | None:
     """FLOP/s that this study's sealed runs reached on one device of the kind, each run counted once."""
     from ablate.records.store import RunFolder
-    from ablate.runner.layout import Spread
     from ablate.scale.plan import Measured
     from ablate.scale.target import is_of
     from prereg.registry.plan import plan
@@ -218,9 +220,8 @@ def _measured(context: StudyContext, device: Device) -> Measured | None:
         if not is_of(device, made.device):
             continue
         each = flops_per_token(config.model, _vocabulary(context, spec.variant)[0])
-        devices = Spread.of_layout(made.layout).devices
         name = made.processor if made.device == "cpu" else made.device
-        rates.setdefault(name, []).append(each * record.tokens / record.train_s / devices)
+        rates.setdefault(name, []).append(each * record.tokens / record.train_s)
     if not rates:
         return None
     name, found = max(rates.items(), key=lambda item: len(item[1]))

@@ -219,8 +219,8 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
     import shutil
 
     from ablate.api.running import runs_left
-    from ablate.runner.layout import choose_machine
     from ablate.runner.local import slots_of
+    from ablate.runner.machine import choose_machine
     from prereg.registry.plan import planned_runs
     from prereg.registry.registration import load_registration
 

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ablate.records.run_record import SINGLE, Provenance
+from ablate.records.run_record import Provenance
 from prereg.registry.canon import sha256_bytes, sha256_of
 
 # What a run executes, wing by wing, so that no list of modules can go stale: a test compares it with what a real run
@@ -36,7 +36,7 @@ def code_hash() -> str:
     )
 
 
-def collect(*, threads: int, device: str = "cpu", compiler: str = "", layout: str = SINGLE) -> Provenance:
+def collect(*, threads: int, device: str = "cpu", compiler: str = "") -> Provenance:
     """The provenance of a run made by this process."""
     commit = _git("rev-parse", "HEAD")
     status = (
@@ -56,11 +56,10 @@ def collect(*, threads: int, device: str = "cpu", compiler: str = "", layout: st
         device=device,
         threads=threads,
         paths=f"compiled by {compiler}" if compiler else "",
-        layout=layout,
     )
 
 
-MOVES_BITS = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "paths", "layout")
+MOVES_BITS = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "paths")
 """The parts of a provenance that may move the last bit of a step."""
 
 

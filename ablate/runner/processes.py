@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Timer
@@ -24,11 +24,9 @@ from pydantic import ValidationError
 
 from ablate.records.provenance import NOT_STATED
 from ablate.records.store import RunFolder
-from ablate.runner.layout import WHOLE, Spread
 from ablate.runner.messages import Message
-from ablate.training.device import CPU, EAGER, ENVIRONMENT, choose_device
+from ablate.training.device import CPU, ENVIRONMENT, choose_device
 from prereg.errors import RunError
-from prereg.registry import disk
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec
 from prereg.registry.registration import folder_of_study
@@ -47,27 +45,18 @@ ALONE: Mapping[str, str] = {
 """Environment of a worker that trains many runs side by side."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """What a worker is sent: one run, or the runs of a variant that are trained together."""
-
-    specs: tuple[Spec, ...]
-    members: tuple[int, ...] = ()
-    """The seeds of a cohort, with those that have ended; none for a run by itself."""
-    step: str = EAGER
-    """How a cohort's steps are computed."""
-
-
 @dataclass
 class WorkerProcess:
-    """One worker, the job it is on, and the runs of the job that have not ended."""
+    """One worker, and the run that it makes."""
 
     process: subprocess.Popen[str]
     number: int
     lane: int = 0
     """Which of the slots it has, and with it which GPUs."""
-    job: Job | None = None
-    open: dict[str, Spec] = field(default_factory=dict)
+    spec: Spec | None = None
+    """The run that it makes, until that has ended."""
+    ready: bool = False
+    """Whether it has said that it takes orders."""
     stopping: bool = False
     idle: bool = False
     """Whether it waits because other parts are at work on all that is left."""
@@ -93,23 +82,17 @@ class WorkerProcess:
             self.process.wait()
 
 
-def start_worker(
-    *, own: bool, log: IO[str], device: str = CPU, gpus: Sequence[str] = (), spread: Spread = WHOLE
-) -> subprocess.Popen[str]:
-    """A worker process: of a user's own trainer, or of the built-in one for a device, or for several by `torchrun`.
+def start_worker(*, own: bool, log: IO[str], device: str = CPU, gpus: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """A worker process: of a user's own trainer, or of the built-in one for a device.
 
     It sees the named GPUs alone.
     """
     # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
     needed = {} if own else ALONE if device == CPU else {**ALONE, **ENVIRONMENT}
     seen = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
-    program = ["-m", "ablate.runner.external.trainer" if own else "ablate.runner.builtin.process"]
-    if spread.devices > 1 and not own:
-        processes = f"--nproc-per-node={spread.devices}"
-        logs = f"--log-dir={disk.make('torchrun')}"  # its own default is a folder that nobody removes
-        program = ["-m", "torch.distributed.run", "--standalone", processes, logs, *program, spread.shard]
+    program = "ablate.runner.external.trainer" if own else "ablate.runner.builtin.process"
     return subprocess.Popen(
-        [sys.executable, *program],
+        [sys.executable, "-m", program],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
@@ -153,7 +136,6 @@ def rerun(
     *,
     made_on: str = CPU,
     until: int | None = None,
-    spread: Spread | None = None,
     onlooker: Callable[[Message], None] | None = None,
 ) -> RunFolder:
     """The folder of a registered run, sealed, or after step `until` as it is then. Raises `RunError` where it fails.
@@ -163,9 +145,7 @@ def rerun(
     study_folder = folder_of_study(root, spec.study)
     device = choose_device(CPU if made_on in (CPU, NOT_STATED) else "auto")
     alone = {"until": until}
-    last = run_alone(
-        spec, folder, root, study_folder, device=device, spread=spread or WHOLE, order=alone, onlooker=onlooker
-    )
+    last = run_alone(spec, folder, root, study_folder, device=device, order=alone, onlooker=onlooker)
     if last.status == "failed":
         raise RunError(f"the run failed: {last.error}", required="a run that ends")
     return RunFolder(folder)
@@ -178,7 +158,6 @@ def run_alone(
     study_folder: Path,
     *,
     device: str = CPU,
-    spread: Spread = WHOLE,
     order: Mapping[str, object] | None = None,
     limit_s: float | None = None,
     onlooker: Callable[[Message], None] | None = None,
@@ -189,7 +168,7 @@ def run_alone(
     """
     with TemporaryFile("w+", encoding="utf-8") as log:
         own = isinstance(spec, CommandSpec)
-        worker = WorkerProcess(start_worker(own=own, log=log, device=device, spread=spread), 0)
+        worker = WorkerProcess(start_worker(own=own, log=log, device=device), 0)
         limit = Timer(limit_s or 0.0, worker.send, ({"do": "stop"},))
         try:
             worker.send(
@@ -201,7 +180,6 @@ def run_alone(
                     "root": str(root.path),
                     "study_folder": str(study_folder),
                     "device": device,
-                    "spread": asdict(spread),
                     **(order or {}),
                 }
             )

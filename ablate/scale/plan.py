@@ -342,8 +342,8 @@ def _notes(request: Request, heaviest: str, layout: Layout, speed: _Speed) -> tu
         notes.append(f"The MFU of {request.mfu:g} is an assumption: nothing here measured it.")
     if layout.devices > 1:
         notes.append("Time between devices is not modelled: an MFU below that of one device has to cover it.")
-    if layout.devices > MACHINE:
-        notes.append("`ablate run --devices-per-run` spreads a run over devices of one machine only.")
+    if layout.devices > 1:
+        notes.append("The built-in trainer makes a run on one device; a trainer of your own may start torchrun.")
     if keeps_scores(request.arms[heaviest]):
         notes.append("Attention is counted with its scores: it is fused only in float32 without dropout.")
     if len(request.arms) > 1:

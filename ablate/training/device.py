@@ -3,11 +3,6 @@
 `auto` takes the first CUDA device where there is one. Where no NVIDIA driver is installed, or torch was built without
 CUDA, that is known without importing torch, which would cost `ablate run` a second or two before its first worker
 starts.
-
-How the steps of a cohort are computed is chosen here too: operator by operator (`eager`), or `compiled`, where torch
-fuses operators and so rounds in another order. The kind is layout, not state: it is kept in each run's provenance.
-`auto` is eager everywhere. On the CPU that was measured (reports/LOG.md: compiling gains nothing there). On a GPU the
-other has never been run, and what has never been run is no default.
 """
 
 from __future__ import annotations
@@ -23,7 +18,6 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Literal
 
-from ablate.training.compiling import cannot_compile
 from prereg.errors import RunError
 
 CPU = "cpu"
@@ -112,27 +106,3 @@ class Peak:
             return int(line.split()[1]) * 1024
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak if sys.platform == "darwin" else peak * 1024  # macOS counts bytes, Linux KiB
-
-
-AUTO = "auto"
-EAGER = "eager"
-COMPILED = "compiled"
-KINDS = (EAGER, COMPILED)
-
-
-def cannot_take(kind: str, device: str) -> str:
-    """Why steps of a kind cannot be taken on a device of this machine; nothing where they can."""
-    if kind not in KINDS:
-        return f"this version knows {', '.join(KINDS)}"
-    return cannot_compile(device) if kind == COMPILED else ""
-
-
-def choose_step(wanted: str, device: str) -> str:
-    """The requested kind, or a refusal; `auto` is left to the caller, who knows the earlier runs."""
-    if wanted == AUTO:
-        return wanted
-    if wanted not in KINDS:
-        raise RunError(f"--step {wanted}", required=f"{AUTO}, {', '.join(KINDS)}", fix=f"--step {AUTO}")
-    if why := cannot_take(wanted, device):
-        raise RunError(f"--step {wanted} on {device}: {why}", required="a compiler", fix=f"--step {EAGER}")
-    return wanted

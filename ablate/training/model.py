@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
@@ -251,8 +251,8 @@ def _final_norm(config: Model) -> str:
     return config.block_norm if config.norm in ("pre", "sandwich") else "none"
 
 
-def initialise(model: GPT, seed: int, put: Callable[[Tensor, Tensor], object] = Tensor.copy_) -> dict[str, str]:
-    """Set every parameter from its own stream, by `put`; return sha256 of each one's initial bytes by name."""
+def initialise(model: GPT, seed: int) -> dict[str, str]:
+    """Set every parameter from its own stream; return sha256 of each one's initial bytes by name."""
     hashes = {}
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     with torch.no_grad():
@@ -263,7 +263,7 @@ def initialise(model: GPT, seed: int, put: Callable[[Tensor, Tensor], object] = 
                 value.uniform_(-reach, reach, generator=generator(seed, "init", name))
             elif parameter.dim() >= 2:
                 value.normal_(0.0, _initial_std(model.config, name), generator=generator(seed, "init", name))
-            put(parameter, value)
+            parameter.copy_(value)
             hashes[name] = hashlib.sha256(value.numpy().tobytes()).hexdigest()
     return hashes
 

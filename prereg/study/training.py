@@ -237,7 +237,7 @@ class Numerics(GrownModel):
     the input is kept (activation checkpointing, Chen et al. 2016). It changes no bit and costs another forward pass."""
     compile: bool = False
     """Whether forward and backward pass are compiled by torch.compile. It changes the last
-    bits, and needs a C++ compiler or Triton. Without dropout, and with runs trained one by one on one device."""
+    bits, and needs a C++ compiler or Triton. Without dropout."""
 
 
 class Training(FrozenModel):
