@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import torch
 
 from ablate.evaluation.suites import (
-    Meter,
     copy_of,
     evaluate,
     measure_cost,
@@ -57,9 +56,6 @@ class Observer:
         self.spec, self.text, self.own, self.trainer, self.peak = spec, text, own, trainer, peak
         self._deadly, self._report = deadly, report
         self._watched: Watched | None = None
-        wanted = "cost" in spec.measure.recorded
-        # Energy of a part of a run is not that of the run: one resumed from a checkpoint has no meter.
-        self._energy = Meter.started() if wanted and trainer.progress.step == 0 else None
 
     def watch(self, step: int) -> None:
         """Keep the weights before a step whose update is measured."""
@@ -74,8 +70,6 @@ class Observer:
         progress, measure = self.trainer.progress, self.spec.measure
         last = progress.step == self.spec.config.budget.steps
         suites = measure.due(last=last)
-        if self._energy is not None:
-            self._energy.read()  # its counters start over when they are full
         started = time.perf_counter()
         found = self._moved() if "gradients" in suites else {}
         with self.trainer.arithmetic(), self.trainer.evaluated() as model:
@@ -142,7 +136,6 @@ class Observer:
                 self.text.split.validation,
                 self.spec.measure.inference,
                 trained_tokens_per_s=progress.tokens / progress.train_s,
-                energy=self._energy,
                 peak_bytes=self.peak.read_bytes() if self.peak.since == "run" else None,
                 clock=time.perf_counter,
             )
