@@ -23,7 +23,6 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.errors import StudyError
 from prereg.frozen import FrozenModel
-from prereg.metrics.user_code import EXIT_STATUS
 from prereg.registry.disk import NO_ROOM
 
 if TYPE_CHECKING:
@@ -47,15 +46,6 @@ class TaskProgress(FrozenModel):
     """About how long the rest takes; none before there is a speed to go by."""
 
 
-class Measuring(FrozenModel):
-    """A metric of the study's own that is being taken: code that may never end."""
-
-    metric: str
-    """Its name."""
-    limit_s: float
-    """Seconds that it may take, as registered."""
-
-
 class Message(FrozenModel):
     """One line from a worker. It reports health and progress only, never a metric that could favour an arm."""
 
@@ -74,8 +64,8 @@ class Message(FrozenModel):
     """Whether the training loss is below where it began; none before it is known."""
     asking: TaskProgress | None = None
     """While the tasks of a trained run are evaluated."""
-    measuring: Measuring | None = None
-    """While a metric of the study's own is taken."""
+    measuring: str | None = None
+    """While a metric of the study's own is taken: its name. It is code that may never end."""
     status: Literal["done", "diverged", "failed"] | None = None
     """How it ended."""
     error: str | None = None
@@ -96,17 +86,6 @@ class Message(FrozenModel):
     """Of a run that has begun again: whether the attempt before it had recorded a value of a claimed metric."""
     waits: bool = False
     """Of a run that has begun: whether it takes no step before the scheduler says `noted`."""
-
-    def overdue(self, silent_s: float, exit_status: int | None) -> str | None:
-        """Of a worker whose last words these are, and that is gone: whether an own metric has ended it, in words."""
-        measuring = self.measuring
-        if measuring is None or exit_status != EXIT_STATUS or silent_s < measuring.limit_s:
-            return None
-        return (
-            f"the metric {measuring.metric} took longer than its limit of {measuring.limit_s:g} s, and its process was "
-            f"ended, as nothing else stopped it; try: make it faster, or register a larger limit_s of "
-            f"{measuring.metric} (the worker's log says how far it was)"
-        )
 
 
 class Pipes:

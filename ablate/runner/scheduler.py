@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -58,8 +57,8 @@ class Scheduler:
     pending: deque[Spec]
     machine: Machine = field(default_factory=Machine)
     workers: dict[int, WorkerProcess] = field(default_factory=dict)
-    events: queue.Queue[tuple[int, Message | None, float]] = field(default_factory=queue.Queue)
-    """Worker, what it said (none: it is gone), and when that arrived."""
+    events: queue.Queue[tuple[int, Message | None]] = field(default_factory=queue.Queue)
+    """Worker, and what it said (none: it is gone)."""
     deaths: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     failures: set[str] = field(default_factory=set)
@@ -156,10 +155,10 @@ class Scheduler:
         with lines:
             for line in lines:
                 try:
-                    self.events.put((number, Message.model_validate_json(line), time.monotonic()))
+                    self.events.put((number, Message.model_validate_json(line)))
                 except ValidationError:
                     break
-        self.events.put((number, None, time.monotonic()))
+        self.events.put((number, None))
 
     def assign(self, worker: WorkerProcess) -> None:
         """The next run, or rest."""
@@ -200,13 +199,12 @@ class Scheduler:
         """The next run; none where there is none for this process."""
         return self.pending.popleft() if self.pending else None
 
-    def handle(self, number: int, message: Message | None, at: float) -> None:
-        """One thing a worker said, or its end, and when it arrived: this process may be late itself."""
+    def handle(self, number: int, message: Message | None) -> None:
+        """One thing a worker said, or its end."""
         worker = self.workers[number]
         if message is None:
-            self._bury(worker, silent_s=at - worker.heard)
+            self._bury(worker)
             return
-        worker.heard = at
         spec = worker.spec if worker.spec is not None and worker.spec.run_id == message.run_id else None
         if message.event == "ready":
             self.early_deaths, worker.ready = 0, True
@@ -328,36 +326,30 @@ class Scheduler:
         same_arm = [other for other in self.pending if other.variant == spec.variant]
         self.pending = deque([*same_arm, *(other for other in self.pending if other.variant != spec.variant)])
 
-    def _bury(self, worker: WorkerProcess, silent_s: float) -> None:
+    def _bury(self, worker: WorkerProcess) -> None:
         """A worker has gone. If it was at work, its run goes to another, a bounded number of times."""
         del self.workers[worker.number]
         worker.end()
         if not worker.ready and not worker.stopping:
             self._count_early_death(worker)
         if worker.spec is not None:
-            self._settle_dead(worker, worker.spec, silent_s)
+            self._settle_dead(worker, worker.spec)
         if self.pending:
             self.spawn()
 
-    def _settle_dead(self, worker: WorkerProcess, spec: Spec, silent_s: float) -> None:
+    def _settle_dead(self, worker: WorkerProcess, spec: Spec) -> None:
         """What becomes of the run whose worker has died."""
-        exit_status = worker.process.returncode
-        said = self.tally.running.pop(spec.run_id, None)
-        overdue = None if said is None else said.overdue(silent_s, exit_status)
+        self.tally.running.pop(spec.run_id, None)
         end_leftover(self.folder(spec).path)
         self._settle(spec)
         ended = Message(event="ended", run_id=spec.run_id, status="failed")
-        if overdue is not None:
-            # Its own metric outlasted its limit and ended the worker. It would do so again: the run has failed.
-            self.folder(spec).fail(overdue, self.now())
-            self.end(spec, ended.model_copy(update={"error": overdue}))
-        elif changed := self._written_elsewhere(spec):
+        if changed := self._written_elsewhere(spec):
             died = ended.model_copy(update={"error": "its worker died"})
             self.end(spec, self._trespassed(spec, died, changed), changed=changed)
         elif worker.stopping:
             return
         elif (record := self.folder(spec).read_record() if self.folder(spec).is_sealed() else None) is None:
-            self._retry(spec, exit_status)
+            self._retry(spec, worker.process.returncode)
         elif other := unlike(record, spec):
             error = f"its folder holds a sealed record of another run: {other}"
             self.end(spec, ended.model_copy(update={"error": error}))
@@ -417,12 +409,12 @@ class Scheduler:
     def next_event(self) -> None:
         """Wait a moment for something to happen, and handle it."""
         try:
-            number, message, at = self.events.get(timeout=0.25)
+            number, message = self.events.get(timeout=0.25)
         except queue.Empty:
             self.watcher.tick(self.tally)
             return
         if number in self.workers:
-            self.handle(number, message, at)
+            self.handle(number, message)
         self.watcher.tick(self.tally)
 
     def _dismiss(self) -> None:

@@ -18,7 +18,6 @@ from ablate.evaluation.suites import (
 )
 from ablate.evaluation.user_metrics import Source, measure_own
 from ablate.runner.builtin.resources import Text
-from ablate.runner.messages import Measuring
 from ablate.training.device import Peak
 from ablate.training.model import GPT
 from ablate.training.trainer import Trainer
@@ -38,8 +37,7 @@ class Watched:
 class Observer:
     """Evaluates the model of one run. Weights and moments stay as they are.
 
-    `deadly` ends the process where code of the study's own cannot be stopped; `report` gets the name of such code
-    before it is called, and of none when it has ended.
+    `report` gets the name of a metric of the study's own before it is called, and none when it has ended.
     """
 
     def __init__(
@@ -50,11 +48,10 @@ class Observer:
         trainer: Trainer,
         peak: Peak,
         *,
-        deadly: bool,
-        report: Callable[[Measuring | None], None],
+        report: Callable[[str | None], None],
     ) -> None:
         self.spec, self.text, self.own, self.trainer, self.peak = spec, text, own, trainer, peak
-        self._deadly, self._report = deadly, report
+        self._report = report
         self._watched: Watched | None = None
 
     def watch(self, step: int) -> None:
@@ -120,8 +117,8 @@ class Observer:
         found: dict[str, float] = {}
         for source in due:
             # Said first: of code that never ends, nothing can be said afterwards.
-            self._report(Measuring(metric=source.metric.name, limit_s=source.metric.limit_s))
-            found |= measure_own((source,), model, text.split.validation, pieces, step, deadly=self._deadly)
+            self._report(source.metric.name)
+            found |= measure_own((source,), model, text.split.validation, pieces, step)
         self._report(None)
         return found | {"speed/measure_own_s": time.perf_counter() - started}
 

@@ -47,7 +47,7 @@ def _leave() -> NoReturn:
 def _worker(pipes: Pipes, order: dict[str, Any]) -> Worker:
     corpora, study_folder, root = (Path(str(order[place])) for place in ("corpora", "study_folder", "root"))
     device = str(order.get("device") or CPU)
-    return Worker(corpora, pipes.say, pipes.stop, study_folder, device=device, root=root, deadly=True)
+    return Worker(corpora, pipes.say, pipes.stop, study_folder, device=device, root=root)
 
 
 if __name__ == "__main__":

@@ -72,8 +72,6 @@ class Resources:
     device: str = CPU
     root: Path | None = None
     """The project; by default the folder that holds `data/corpora`."""
-    deadly: bool = False
-    """Whether the process ends where code of the study's own cannot be stopped."""
     _texts: dict[str, Text] = field(default_factory=dict)
     _trainer: tuple[str, Trainer] | None = None
     _questions: dict[tuple[str, str, str], Questions] = field(default_factory=dict)

@@ -22,7 +22,7 @@ from ablate.records.store import Row, RunFolder, rows_of
 from ablate.runner.builtin.observer import Observer
 from ablate.runner.builtin.resources import THREADS, Resources
 from ablate.runner.external.failures import left_values
-from ablate.runner.messages import Measuring, Message, TaskProgress, begun, failed, said, show_trace
+from ablate.runner.messages import Message, TaskProgress, begun, failed, said, show_trace
 from ablate.training.device import Peak
 from ablate.training.trainer import Step
 from prereg.errors import EvidenceError, RunError
@@ -60,7 +60,6 @@ class Run:
             self.own,
             self.trainer,
             self.peak,
-            deadly=self.worker.deadly,
             report=lambda measuring: self.worker.say(self._at_rest(measuring=measuring)),
         )
         self._saved = time.perf_counter()
@@ -317,7 +316,7 @@ class Run:
         self.worker.say(self._reported)
         self._said, self._said_step = now, step.step
 
-    def _at_rest(self, *, asking: TaskProgress | None = None, measuring: Measuring | None = None) -> Message:
+    def _at_rest(self, *, asking: TaskProgress | None = None, measuring: str | None = None) -> Message:
         """What a run does between its steps, with its speed and the like as last reported."""
         step = self.trainer.progress.step
         return self._reported.model_copy(update={"step": step, "asking": asking, "measuring": measuring})
