@@ -54,9 +54,8 @@ ROOMS: dict[str, set[str]] = {
         "lm_eval",
         "datasets",
     },
-    "ablate.records": {"ablate.records", "prereg", "pandas", "numpy", "pyarrow", "pydantic"},
-    # Packages of trackers are optional extras, imported when one is named.
-    "ablate.trackers": {"ablate.trackers", "ablate.records", "prereg", "mlflow", "tensorboard", "wandb"},
+    # Packages of trackers are optional extras, imported when a source of an import names one.
+    "ablate.records": {"ablate.records", "prereg", "pandas", "numpy", "pyarrow", "pydantic", "mlflow", "tensorboard"},
     "ablate.runner": {
         "ablate.runner",
         "ablate.data",

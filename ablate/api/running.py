@@ -53,11 +53,9 @@ def run(
     """
     import sys
 
-    from ablate.api.mirroring import Mirror
     from ablate.runner.local import run_study, study_lock
     from ablate.runner.machine import choose_machine, records_of
     from ablate.runner.progress import PlainWatcher
-    from ablate.trackers.mirrors import usable
     from prereg.registry.history import repeated, require_unchanged
     from prereg.registry.ledger import Ledger
     from prereg.registry.registration import load_registration
@@ -66,9 +64,8 @@ def run(
     name = context.study.study
     registered = load_registration(context.root, name)
     _require_options(context, options, context.study if registered is None else registered.study)
-    targets = [usable(word) for word in options.mirror]
     if options.part is not None:
-        require_part(options)
+        parse_part(options.part)
         if registered is None:
             raise RunError(
                 f"--part {options.part}, and '{name}' is not registered",
@@ -100,8 +97,7 @@ def run(
         look = look_to_run_up_to(context, registration)
 
         def make(registration: Registration) -> Summary:
-            with Mirror(context, registration, targets, onlooker.note):
-                return run_study(context.root, registration, options, machine, now=now, watcher=onlooker, look=look)
+            return run_study(context.root, registration, options, machine, now=now, watcher=onlooker, look=look)
 
         registration = freeze_choice(context, registration, now, onlooker.note)
         _require_choice(context, registration, options.only)
@@ -203,17 +199,6 @@ def _require_choice(context: StudyContext, registration: Registration, only: Seq
         )
 
 
-def require_part(options: RunOptions) -> None:
-    """Refuse options that a part cannot follow."""
-    if options.mirror:
-        raise RunError(
-            f"--mirror {options.mirror[0]} with parts",
-            required="runs of one `ablate run` on this machine",
-            fix="leave it out; after the decision: ablate decide STUDY --mirror " + options.mirror[0],
-        )
-    parse_part(str(options.part))
-
-
 def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look | None:
     """The first look not taken yet, or none for a fixed number of seeds. Refused once a look has ended the study."""
     from prereg.registry.ledger import Ledger
@@ -283,8 +268,8 @@ def import_runs(
     from ablate.records.imports import Terms, read_source
     from ablate.records.store import RunFolder
     from ablate.records.tables import LONG
+    from ablate.records.tracked import is_tracked, read_tracked
     from ablate.runner.local import study_lock
-    from ablate.trackers.reading import is_tracked, read_tracked
     from prereg.registry.ledger import Ledger
     from prereg.registry.plan import recipes_of
 

@@ -15,7 +15,6 @@ from ablate.cli.options import (
     Accept,
     AsJson,
     Exit,
-    Mirrors,
     Pilot,
     RootFolder,
     StudyFile,
@@ -75,7 +74,6 @@ def run(
     device: Annotated[
         str, typer.Option(metavar="DEVICE", help="auto (a GPU where there is one), cpu, cuda, or cuda:N.")
     ] = "auto",
-    mirror: Mirrors = None,
 ) -> None:
     """Train every run that is not sealed yet.
 
@@ -93,7 +91,6 @@ def run(
         checkpoint_every_s=checkpoint_every,
         devices_per_run=devices_per_run,
         device=device,
-        mirror=tuple(mirror or ()),
     )
     if dry_run:
         from ablate.api.status import read_costs
@@ -220,7 +217,7 @@ def peek(
     put(f"ledger head {seen.entry.sha256}")
 
 
-def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False, mirror: Mirrors = None) -> None:
+def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
     """Apply the registered rule and write the report.
 
     Logs the decision, shows it, then writes verdict.json, report.md and report.html under reports/STUDY/.
@@ -245,12 +242,12 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False, m
         sys.stdout.flush()
         logged.extend([done] if done.verdict_path is not None else [])
 
-    note = partial(print, file=sys.stderr)
     try:
-        decided = api.decide(study, root=root, mirror=mirror or (), note=note, announce=announce)
+        decided = api.decide(study, root=root, announce=announce)
     except Exception:
         if logged:
-            note(f"the decision above is in the ledger; its report was not written. To retry:  ablate report {study}")
+            words = f"the decision above is in the ledger; its report was not written. To retry:  ablate report {study}"
+            print(words, file=sys.stderr)
         raise
     if not as_json:
         put("", f"Report: {decided.html_path}" if decided.html_path is not None else "No report was written.")

@@ -30,8 +30,6 @@ class RunOptions:
     """GPUs that each run of a user's own trainer sees."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
-    mirror: tuple[str, ...] = ()
-    """Trackers that get the health of the runs: `mlflow:URI`, `tensorboard:DIR`, `wandb`. Not for parts."""
 
     def words(self) -> tuple[str, ...]:
         """The options of `ablate run` that say the same, but for the part."""
