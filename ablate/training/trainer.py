@@ -234,7 +234,7 @@ class Trainer:
             )
             for block in self.model.blocks
         ]
-        return torch.stack(norms).tolist()  # type: ignore[no-any-return]
+        return torch.stack(norms).tolist()
 
     def _move_average(self) -> None:
         if self.average:
