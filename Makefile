@@ -1,6 +1,6 @@
 # Two commands set everything up on a machine with Python 3.11 or newer:  make run  and  make test
 .DEFAULT_GOAL := help
-.PHONY: help cpu run test test-all lint docs licenses wheel-check bench clean
+.PHONY: help cpu run test test-ci test-all lint docs licenses wheel-check bench clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -32,11 +32,16 @@ run: .venv/.installed ## Set up, run the quickstart study from declaration to ve
 	$(BIN)/ablate run studies/quickstart.yaml
 	@$(BIN)/ablate decide studies/quickstart.yaml || test $$? -eq 3
 
-test: .venv/.installed-dev ## Run the fast tests (about three minutes on two cores)
+test: .venv/.installed-dev ## Run the fast tests (minutes on two cores)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
-test-all: .venv/.installed-dev ## Run every test, the slow ones too
-	$(BIN)/python -m pytest -n auto --dist loadfile
+test-ci: .venv/.installed-dev ## Run the slow ones too: faults, clusters, browser, LaTeX, wheel; no simulation
+	@echo "left out: tests marked simulation or long; 'make test-all' runs them; last result: reports/bench/simulations.md"
+	$(BIN)/python -m pytest -n auto --dist loadfile -m "not simulation and not long"
+
+test-all: .venv/.installed-dev ## Run every test, as before a release, and write reports/bench/simulations.md
+	RECORD_SIMULATIONS=reports/bench/simulations.md RECORD_COMMIT="$$(git log -1 --format='%h of %cs')" \
+		$(BIN)/python -m pytest -n auto --dist loadfile
 
 lint: .venv/.installed-dev ## Style and types
 	$(BIN)/ruff check prereg ablate benchmarks docs tests

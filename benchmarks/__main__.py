@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import __doc__ as purpose
-from benchmarks.answers import measure_design, measure_items, measure_verbs
+from benchmarks.answers import measure_design, measure_verbs
 from benchmarks.growth import measure_growth
 from benchmarks.studies import HERE, compare_study, machine
 from benchmarks.tables import page
 
-ALL = ("P1", "P2", "P5", "P6", "P7", "growth")
+ALL = ("P1", "P2", "P5", "P7", "growth")
 
 
 def main() -> None:
@@ -39,8 +39,6 @@ def main() -> None:
             print(json.dumps({name: results[name]}, indent=2), flush=True)
     if "P5" in given.only:
         results["P5"] = measure_design(given.study)
-    if "P6" in given.only:
-        results["P6"] = measure_items()
     if "P7" in given.only:
         results["P7"] = measure_verbs()
     if "growth" in given.only:

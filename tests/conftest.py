@@ -9,7 +9,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -33,20 +34,64 @@ MEMORY = Path("/dev/shm")  # noqa: S108 (a file system in memory)
 ROOM = 4 * 2**30
 """Bytes; half of the tests leave 0.7 GB where none is removed."""
 
+LEFT_TO_RELEASES = ("simulation", "long")
+"""Markers of what `.ci/run` leaves out and `make test-all` runs; each implies `slow`."""
+WITHOUT_SIMULATIONS = {"not slow", " and ".join(f"not {marker}" for marker in LEFT_TO_RELEASES)}
+
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Without the slow tests, claims that do not say otherwise are tried on fewer examples.
+    """Without the simulations, claims that do not say otherwise are tried on fewer examples.
 
     Temporary folders are in memory where there is room: every entry of a ledger is synced to its disk, for which
     tests would wait.
     """
-    if config.option.markexpr == "not slow":
+    if config.option.markexpr in WITHOUT_SIMULATIONS:
         settings.load_profile("few")
     if "TMPDIR" not in os.environ and MEMORY.is_dir():
         there = os.statvfs(MEMORY)
         if there.f_bavail * there.f_frsize > ROOM and not there.f_flag & os.ST_NOEXEC and os.access(MEMORY, os.W_OK):
             os.environ["TMPDIR"] = str(MEMORY)
             tempfile.tempdir = None
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """What is left to releases is slow too."""
+    if any(item.get_closest_marker(marker) for marker in LEFT_TO_RELEASES):
+        item.add_marker(pytest.mark.slow)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Write what became of the simulations and long tests, where `RECORD_SIMULATIONS` names a file."""
+    if path := os.environ.get("RECORD_SIMULATIONS"):
+        reports = [report for of in terminalreporter.stats.values() for report in of if hasattr(report, "keywords")]
+        Path(path).write_text(last_results(reports, os.environ["RECORD_COMMIT"]), encoding="utf-8")
+
+
+def last_results(reports: Iterable[pytest.TestReport], commit: str) -> str:
+    """reports/bench/simulations.md: one row a test, over all its cases."""
+    outcomes_by_test: dict[tuple[str, str], list[str]] = {}
+    seconds_by_test: dict[tuple[str, str], float] = {}
+    for report in reports:
+        # Set-up and teardown are reports of their own: of interest where the case did not pass.
+        if not set(LEFT_TO_RELEASES) & set(report.keywords) or (report.when != "call" and report.passed):
+            continue
+        file, _, name = report.nodeid.partition("[")[0].removeprefix("tests/").partition("::test_")
+        outcomes_by_test.setdefault((file, name), []).append(report.outcome)
+        seconds_by_test[file, name] = seconds_by_test.get((file, name), 0.0) + report.duration
+    rows = ""
+    for (file, name), outcomes in sorted(outcomes_by_test.items()):
+        cases = ", ".join(f"{n} {outcome}" for outcome, n in sorted(Counter(outcomes).items()))
+        rows += f"| {file} | {name.replace('_', ' ')} | {cases} | {seconds_by_test[file, name]:.0f} |\n"
+    return f"""# Simulations and long tests: the last result
+
+Tests marked `simulation` or `long`, which `.ci/run` leaves out. `make test-all` runs them with all others and makes
+this page; before a release it is run, and the page committed. The error rates are in error-rates.md and selection.md.
+
+Commit {commit}. Seconds are those of all cases together, on two shared cores.
+
+| file | test | cases | seconds |
+|---|---|---|---|
+{rows}"""
 
 
 # Side by side, each of pytest's own processes keeps to one core: a study that it trains then starts one worker, not one

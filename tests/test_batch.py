@@ -65,7 +65,7 @@ def studies(draw: Any) -> Study:
 
 @given(studies(), st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
 @settings(max_examples=60, deadline=None)
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_the_judge_over_rows_is_the_scalar_judge(study: Study, seed: int, coarse: bool, losses: bool) -> None:
     rng, rows, n = np.random.default_rng(seed), 8, len(study.seeds)
     drawn = {name: rng.standard_normal((rows, n)) + rng.normal(0, 0.6) for name in study.hypotheses}
@@ -119,7 +119,7 @@ N_TABLES = 8
 SIZES = {"equal": (3,) * 12, "unequal": (1, 2, 2, 3, 5, 8, 13, 21)}
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("correct", ["holm", "none"])
 def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int, ...], correct: str) -> None:

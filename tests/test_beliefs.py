@@ -45,7 +45,7 @@ def test_a_pilot_tells_sd_correlation_time_and_how_sure_it_is() -> None:
     assert found.seconds_per_run is not None and "90 runs" in found.timed
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_the_interval_of_a_pilots_sd_covers_as_often_as_it_says() -> None:
     covered, studies = 0, 60
     for seed in range(studies):

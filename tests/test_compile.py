@@ -61,7 +61,7 @@ def test_several_devices_are_refused_and_so_is_a_machine_without_a_compiler(
     assert house.snapshot() == before
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(bool(cannot_compile("cpu")), reason=cannot_compile("cpu"))
 def test_compiled_steps_train_the_same_model_and_resume_to_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

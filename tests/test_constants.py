@@ -356,7 +356,7 @@ def test_a_false_finding_at_the_constant_has_alpha(smallest: float, effect: floa
     assert rates(study, effect, outcome, 8_000) == pytest.approx(0.05, abs=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize(
     ("test", "n", "claims", "correct"),
     [
@@ -380,7 +380,7 @@ def test_error_rates_at_the_borders_of_a_constant(test: str, n: int, claims: int
         assert min(found) >= 0.05 - 3.0 * np.sqrt(0.05 * 0.95 / sims), found
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("stopping", [{"looks": [3, 5, 8]}, {"evidence": "e_process", "max_seeds": 8}])
 def test_looks_at_a_constant_keep_alpha(stopping: dict[str, Any]) -> None:
     study = of_constants(

@@ -327,7 +327,7 @@ def test_a_gain_is_no_harm_where_a_claim_of_no_change_is_false() -> None:
     assert harmful_verdicts(study, effects | {"same_ln": 0.01}) == {"adopt layernorm"}
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_a_false_adoption_is_one_that_the_rule_owes_to_a_false_support() -> None:
     found = design(small_study(), n_sims=4000)
     true = scenario(found, "every claim true at its smallest")
@@ -395,7 +395,7 @@ def test_the_refusal_names_the_witness_the_lost_verdict_and_the_least_change() -
     assert obstacle(quick_design()) is None
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize(
     ("claim", "kind", "size"),
     [
@@ -443,7 +443,7 @@ RULES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("when", RULES)
 def test_the_worst_case_of_a_rule_is_searched_for(when: str) -> None:
     study = one_claim(
@@ -460,7 +460,7 @@ def test_the_worst_case_of_a_rule_is_searched_for(when: str) -> None:
     assert low <= found.false_adoption.share <= high, found.false_adoption_in
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_the_rate_of_the_whole_rule_does_not_depend_on_the_unit() -> None:
     def rate(unit: float) -> float:
         study = small_study(
@@ -677,7 +677,7 @@ GUARDED = {
     "changes",
     [
         {"stopping": {"looks": [3, 5, 8], "spending": "obrien_fleming"}},
-        pytest.param({"analysis": {"test": "sign_flip", "correct": "max_t"}}, marks=pytest.mark.slow),
+        pytest.param({"analysis": {"test": "sign_flip", "correct": "max_t"}}, marks=pytest.mark.simulation),
     ],
 )
 def test_the_worst_case_is_searched_for_at_looks_and_under_max_t_too(changes: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ from statsmodels.stats.multitest import multipletests
 from ablate.judge.design.characteristics import Design, HypothesisDesign, Scenario, design
 from prereg.study.spec import Study
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.simulation
 
 STUDIES = 20_000
 PLANNED = 10_000

@@ -224,7 +224,7 @@ def test_seeds_cannot_make_up_for_few_items() -> None:
 STUDIES = 700
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("name", ["no effect anywhere", "every claim true at its smallest"])
 def test_every_chance_is_that_of_whole_tables_and_the_real_test(name: str) -> None:
     study, found = items_study(), next(one for one in planned().scenarios if one.name == name)
@@ -241,7 +241,7 @@ def test_every_chance_is_that_of_whole_tables_and_the_real_test(name: str) -> No
         assert abs(verdicts.count(chance.of) / STUDIES - chance.share) < 0.01 + 4.5 * 0.5 / sqrt(STUDIES), chance
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_power_detectable_effect_and_seeds_are_those_of_whole_tables() -> None:
     study, found = items_study(), planned()
     gain = found.hypotheses[0]
@@ -259,7 +259,7 @@ def test_power_detectable_effect_and_seeds_are_those_of_whole_tables() -> None:
     assert power(gain.seeds_80 - 1, GAIN, 4) <= 0.8 + error
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_false_adoption_and_lost_pairs_are_those_of_whole_tables() -> None:
     study, found = items_study(), planned()
     worst = found.worst[0]

@@ -113,7 +113,7 @@ def check_yaml(given: dict[str, Any], folder: Path) -> None:
             (house.path / "tasks" / "mine").mkdir(parents=True, exist_ok=True)
             (house.path / "tasks" / "mine" / f"{task}.jsonl").write_text("")
     study = load_study(house.write(document)).study
-    stated = study.components.of_one_part() if study.components else given.get("hypotheses", ["gain"])
+    stated = tuple(study.components.parts) if study.components else given.get("hypotheses", ["gain"])
     assert set(stated) <= set(said_once(study)), given
 
 
@@ -190,7 +190,7 @@ def carry_out(line: str, capfd: pytest.CaptureFixture[str]) -> str:
     return said
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("page", [page for page in PAGES if any(one.is_run for one in blocks(PAGES[page]))])
 def test_the_commands_of_a_page_do_what_it_shows(

@@ -116,7 +116,7 @@ def test_the_interval_of_g_z_covers_the_effect_between_its_quantiles_and_nowhere
         assert (found.low <= effect <= found.high) == covers, (share, found)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("n", [3, 5, 10])
 @pytest.mark.parametrize("effect", [0.0, 0.5, 1.5, 3.0])
 def test_the_interval_of_g_z_covers_in_simulation(n: int, effect: float) -> None:

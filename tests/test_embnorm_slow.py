@@ -17,7 +17,7 @@ from prereg.yaml_reader import parse_yaml
 EMBNORM = Path(__file__).resolve().parents[1] / "studies" / "embnorm.yaml"
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)  # two minutes of an idle core without AVX-512
 def test_three_steps_of_embnorm_go_from_file_to_verdict(house: House, shakespeare: Path) -> None:
     assert shakespeare.is_dir()

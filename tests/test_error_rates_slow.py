@@ -14,7 +14,7 @@ from ablate.judge.readings import item_means
 from ablate.judge.stats.vectorized_judge import OUTCOME
 from ablate.records.evidence import ITEM_COLUMNS
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.simulation
 
 Z = 4.5
 """Standard errors of a difference: of some 150 comparisons one in a thousand sets fails by chance."""

@@ -49,15 +49,15 @@ def test_every_example_is_a_sound_study() -> None:
         assert CliRunner().invoke(app, ["check", str(EXAMPLES / "studies" / f"{study}.yaml")]).exit_code == 0
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "verdict"),
     [
         ("walk", "the drift moves it"),
-        pytest.param("sklearn_digits", "regularize less", marks=pytest.mark.slow),
-        pytest.param("torch_digits", "use batch normalization", marks=pytest.mark.slow),
-        pytest.param("torchrun_digits", "use the higher rate", marks=pytest.mark.slow),
-        pytest.param("huggingface_tiny", "use the higher rate", marks=pytest.mark.slow),
+        pytest.param("sklearn_digits", "regularize less", marks=pytest.mark.long),
+        pytest.param("torch_digits", "use batch normalization", marks=pytest.mark.long),
+        pytest.param("torchrun_digits", "use the higher rate", marks=pytest.mark.long),
+        pytest.param("huggingface_tiny", "use the higher rate", marks=pytest.mark.long),
     ],
 )
 def test_an_example_reaches_its_verdict(examples: Copied, name: str, verdict: str) -> None:

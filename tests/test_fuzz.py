@@ -38,7 +38,7 @@ def test_a_few_hundred_inputs_are_taken_or_refused_in_words(kind: str) -> None:
     assert fuzz(kind, 300, seed=7)["taken"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_a_hundred_thousand_inputs_are_taken_or_refused_in_words(kind: str) -> None:
     told = fuzz(kind, NUMBERS[kind], seed=20260101)

@@ -196,7 +196,7 @@ def test_a_prompt_has_two_places_and_no_others(tmp_path: Path) -> None:
             read_prompts(path)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "tasks", "items"), [("blimp", 67, 1000), ("blimp-prompts", 67, 1000), ("zorro", 23, 2000)]
 )

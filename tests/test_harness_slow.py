@@ -20,7 +20,7 @@ from ablate.runner.options import RunOptions
 HERE = Path(__file__).resolve().parent
 PARADIGMS, ITEMS = 67, 100
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(name="folder")

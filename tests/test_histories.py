@@ -151,14 +151,14 @@ def test_an_attack_is_found(tmp_path: Path, attack: Attack) -> None:
     require_found(tmp_path / "house", attack, 0)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("tens", range(20))
 def test_two_hundred_honest_histories_are_believed(tmp_path: Path, tens: int) -> None:
     for number in range(10 * tens, 10 * tens + 10):
         require_believed(tmp_path / str(number) / "house", 1_000 + number)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("attack", LEAST, ids=lambda attack: attack.__name__)
 def test_two_hundred_dishonest_histories_are_found(tmp_path: Path, attack: Attack) -> None:
     for number in range(1, 11):

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from conftest import House
+from conftest import LEFT_TO_RELEASES, WITHOUT_SIMULATIONS, House, last_results
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 ROOMS: dict[str, set[str]] = {
     "prereg": {"prereg", "pydantic", "yaml", "rfc8785"},
     # The formats of timestamps belong to well-kept libraries, loaded only when a seal is made or looked at.
-    "prereg.seals": {"prereg", "pydantic", "rfc3161_client", "cryptography", "opentimestamps"},
+    "prereg.seals": {"prereg", "pydantic"},
     "ablate": {"ablate.api", "ablate.client", "prereg"},
     # Imported by a user's training script.
     "ablate.client": set(),
@@ -40,7 +40,6 @@ ROOMS: dict[str, set[str]] = {
     },
     # Sealing opens a study as the API does.
     "ablate.verification.seal": {"prereg", "ablate.api"},
-    "ablate.scale": {"ablate.scale", "prereg"},
     "ablate.data": {"ablate.data", "ablate.training.streams", "prereg", "torch", "numpy", "tokenizers"},
     "ablate.training": {"ablate.training", "ablate.data", "prereg", "torch", "numpy", "safetensors"},
     "ablate.evaluation": {"ablate.evaluation", "ablate.training", "ablate.data", "prereg", "torch", "numpy"},
@@ -95,7 +94,6 @@ ROOMS: dict[str, set[str]] = {
         "pandas",
         "numpy",
         "ablate.verification",
-        "ablate.scale",
     },
 }
 
@@ -199,7 +197,6 @@ def test_every_dependency_is_imported_by_a_product_module() -> None:
         "mlflow-skinny": "mlflow",
         "pyyaml": "yaml",
         "vl-convert-python": "vl_convert",
-        "rfc3161-client": "rfc3161_client",
     }
     used = {one.split(".")[0] for name in modules() for one in imports(name)}
     assert {called.get(name, name) for name in named} - used == set()
@@ -267,3 +264,37 @@ assert "seaborn" in sys.modules and pingouin.ttest is ttest
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
     code = "import ablate.judge.pingouin_tests\nfrom pingouin import *\nassert plot_paired and ttest"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_is_left_to_releases_is_slow_and_ci_says_what_it_leaves_out(request: pytest.FixtureRequest) -> None:
+    left = [test for test in request.session.items if any(map(test.get_closest_marker, LEFT_TO_RELEASES))]
+    assert all(test.get_closest_marker("slow") for test in left)
+    if request.config.option.markexpr in WITHOUT_SIMULATIONS:
+        assert left == []
+    makefile, ci = ((ROOT / name).read_text(encoding="utf-8") for name in ("Makefile", ".ci/run"))
+    recipe = makefile.partition("\ntest-ci:")[2].partition("\n\n")[0]
+    assert '-m "not simulation and not long"' in recipe and "not simulation and not long" in WITHOUT_SIMULATIONS
+    assert "left out: tests marked simulation or long; 'make test-all' runs them" in recipe
+    assert ci.endswith("make lint\nmake docs\nmake test-ci\n")
+    assert (ROOT / "reports" / "bench" / "simulations.md").is_file()
+
+
+def test_the_last_result_has_a_row_for_each_test_that_is_left_out() -> None:
+    def report(name: str, outcome: str, when: str = "call", marker: str = "simulation") -> pytest.TestReport:
+        return pytest.TestReport(name, ("", 0, ""), {marker: 1}, outcome, None, when, duration=1.5)  # type: ignore[arg-type]
+
+    text = last_results(
+        [
+            report("tests/test_a.py::test_one_rate[3]", "passed", "setup"),
+            report("tests/test_a.py::test_one_rate[3]", "passed"),
+            report("tests/test_a.py::test_one_rate[4]", "failed"),
+            report("tests/test_b.py::test_page", "skipped", "setup", "long"),
+            report("tests/test_b.py::test_fast", "passed", marker="slow"),
+        ],
+        "abc of 2026-01-01",
+    )
+    assert text.partition("|---|---|---|---|\n")[2].splitlines() == [
+        "| test_a.py | one rate | 1 failed, 1 passed | 3 |",
+        "| test_b.py | page | 1 skipped | 2 |",
+    ]
+    assert "Commit abc of 2026-01-01." in text

@@ -127,7 +127,7 @@ def test_levels_for_3_5_8_and_10_seeds_lie_below_those_of_brownian_motion() -> N
         assert many == pytest.approx(brownian[spending], abs=2e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("spending", SPENDINGS)
 @pytest.mark.parametrize("two_sided", [True, False])
 @pytest.mark.parametrize("looks", [(3, 5, 10), (2, 3, 4), (4, 40), (98, 99, 100)])
@@ -143,7 +143,7 @@ def test_finer_grids_move_no_level_by_more_than_a_ten_thousandth(
 
 @pytest.mark.parametrize("spending", SPENDINGS)
 @pytest.mark.parametrize("looks", [(3, 5, 8, 10), (2, 3, 4, 5, 6), (2, 12)])
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_a_level_grows_with_alpha_and_is_no_less_than_what_its_look_spends(
     looks: tuple[int, ...], spending: Spending
 ) -> None:
@@ -175,7 +175,7 @@ def test_half_a_million_null_studies_reject_as_often_as_promised() -> None:
         assert share == pytest.approx(0.05, abs=4 * sqrt(0.05 * 0.95 / studies)), name
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("looks", [(3, 5, 8, 10), (2, 3, 4, 5)])
 def test_three_million_null_studies_reject_as_often_as_promised_at_every_alpha(looks: tuple[int, ...]) -> None:
     studies = 3_000_000

@@ -313,7 +313,7 @@ def unlucky(
     return found, float((judge_drawn(study, one)[0][:, 0] == OUTCOME.index("supported")).mean())
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.9])
 @pytest.mark.parametrize("who", ["either", "layernorm", "against no noise"])
 @pytest.mark.parametrize("seeds", [5, 8])

@@ -225,7 +225,7 @@ def test_the_floor_that_planning_uses_is_the_one_the_correction_reaches() -> Non
     )
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize(("method", "n"), [("sign_flip", 7), ("wilcoxon", 7), ("bootstrap_t", 5), ("paired_t", 6)])
 @pytest.mark.parametrize("false", [0, 1])
 def test_the_family_wise_error_rate_is_at_most_alpha(method: Test, n: int, false: int) -> None:

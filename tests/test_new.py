@@ -54,7 +54,7 @@ def test_the_default_template_is_the_quickstart(empty: Path) -> None:
     assert made.model_copy(update={"question": given.question}) == given
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("template", sorted(VERDICTS.keys() - {"gpt"}))  # which tests/test_first_day.py trains
 def test_a_template_has_power_and_reaches_its_verdict(template: str, empty: Path) -> None:
     study = api.new("mine", template).study

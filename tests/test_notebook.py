@@ -18,7 +18,7 @@ def test_the_committed_notebook_holds_no_outputs() -> None:
     assert len(code) > 10 and all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.filterwarnings("default")  # those of the kernel's libraries are theirs
 def test_the_notebook_runs_and_shows_design_verdict_frames_and_figures(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

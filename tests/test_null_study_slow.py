@@ -17,7 +17,7 @@ from ablate.judge.design.simulate import adopting_verdicts, outcomes_of
 from ablate.judge.findings import judge_hypotheses
 from prereg.study.spec import Study
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.simulation
 STUDIES = 10_000
 ALPHA = 0.05
 ALLOWED = ALPHA + 4 * sqrt(ALPHA * (1 - ALPHA) / STUDIES)

@@ -141,7 +141,7 @@ def error(rate: float, n: int) -> float:
     return 3.0 * sqrt(max(rate, 0.05) * 0.95 / n)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("n_items", [[2, 200], [3, 50], [10, 200], [2, 2, 500]])
 @pytest.mark.parametrize("alpha", [0.05, 0.005])
 def test_tasks_of_very_unequal_size_do_not_raise_the_error_of_their_mean(n_items: list[int], alpha: float) -> None:
@@ -159,7 +159,7 @@ def test_tasks_of_very_unequal_size_do_not_raise_the_error_of_their_mean(n_items
     assert missed / n <= alpha + 3.0 * sqrt(alpha / n), (n_items, alpha, missed / n)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize(("n_tasks", "shared"), [(5, 0.0), (5, 0.9), (20, 0.0), (20, 0.9)])
 def test_a_family_of_tasks_holds_both_its_error_rates_over_seeds(n_tasks: int, shared: float) -> None:
     supported, refuted = over_seeds(n_tasks, shared, 2_000)
@@ -167,7 +167,7 @@ def test_a_family_of_tasks_holds_both_its_error_rates_over_seeds(n_tasks: int, s
     assert 0.0 < refuted <= 0.05 + error(refuted, 2_000)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize(("n_tasks", "shared"), [(5, 0.5), (20, 0.5)])
 def test_a_family_of_tasks_and_the_macro_interval_hold_their_levels_over_new_items(n_tasks: int, shared: float) -> None:
     supported, refuted, missed = over_items(n_tasks, shared, 400)

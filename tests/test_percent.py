@@ -221,7 +221,7 @@ def test_at_its_ratio_a_margin_errs_by_alpha(claim: str, smallest: str | None, r
     assert rates(claim, smallest, ratio, outcome, 8_000) == pytest.approx(0.05, abs=0.01)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("ratio", [0.98, 0.95, 0.8])
 def test_at_any_ratio_a_margin_errs_by_alpha(ratio: float) -> None:
     percent = f"{100 * (1 - ratio):.6g}%"

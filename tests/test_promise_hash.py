@@ -193,7 +193,7 @@ def test_order_space_comments_quotes_and_style_do_not_move_the_hash(
     rewrite(document, seed, tmp_path)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(document=st.sampled_from(DOCUMENTS), seed=st.integers(0, 2**32))
 def test_five_hundred_rewritings_do_not_move_the_hash(document: dict[str, Any], seed: int, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_studies_share_a_hash_only_with_their_meaning() -> None:
     assert collisions(160, seed=1) > 10_000
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 def test_a_million_pairs_of_different_studies_never_share_a_hash() -> None:
     assert collisions(1_600, seed=2) > 1_000_000
 

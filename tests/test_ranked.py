@@ -164,7 +164,7 @@ def test_an_estimate_without_a_difference_survives_its_file() -> None:
     assert type(found).model_validate_json(found.model_dump_json()) == found
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("rate", [0.05, 0.4])
 def test_the_size_holds_however_many_runs_diverge(rate: float) -> None:
     rng, studies, wrong = np.random.default_rng(4), 3000, 0

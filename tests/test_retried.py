@@ -78,7 +78,7 @@ def rates(n_seeds: int, most: int, studies: int) -> dict[str, float]:
     return {name: count / studies for name, count in counts.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize(("most", "supported", "verdict"), [(0, 0.025, 0.025), (1, 0.054, 0.036), (99, 0.209, 0.017)])
 def test_retrying_for_values_no_longer_finds_an_effect(most: int, supported: float, verdict: float) -> None:
     # The rates of 200,000 studies by the same rules written out in numpy (standard error .001 at most). Where every bad

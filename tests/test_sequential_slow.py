@@ -22,7 +22,7 @@ from ablate.judge.verdict import Outcome
 from prereg.registry.looks import Look, looks_of
 from prereg.study.spec import Study
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.simulation
 
 ALPHA = 0.05
 E_PROCESS = {"evidence": "e_process", "max_seeds": 10}

@@ -18,7 +18,7 @@ from ablate.judge.stats.estimate import prepare, undecided
 from ablate.judge.stats.resample import FEWEST_BOOTSTRAPPED
 from ablate.judge.stats.vectorized_tests import rows_of_test
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.simulation
 
 DRAW: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     "normal": lambda rng, n: rng.standard_normal(n),

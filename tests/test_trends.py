@@ -300,7 +300,7 @@ def test_a_slope_at_its_border_errs_by_its_level(case: tuple[str, float, float, 
     assert error(case, 6_000) == pytest.approx(nominal, abs=0.012)
 
 
-@pytest.mark.slow
+@pytest.mark.simulation
 @pytest.mark.parametrize("test", ["paired_t", "sign_flip", "wilcoxon"])
 @pytest.mark.parametrize(("case", "nominal"), CASES)
 def test_error_rates_of_slopes(case: tuple[str, float, float, str], nominal: float, test: str) -> None:

@@ -42,10 +42,9 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         studies.plan,
         registering.export,
         studies.schema,
-        studies.explain,
     ),
     "Proof": (proof.verify, proof.reproduce, proof.bundle, registering.seal),
-    "Records": (runs.watch, runs.peek, proof.ledger, records.import_records, records.export_model),
+    "Records": (proof.ledger, records.import_records, records.export_model),
 }
 NAMES = {studies.try_out: "try", records.import_records: "import"}
 """Commands whose name is a keyword of Python."""
@@ -108,7 +107,7 @@ def application(wanted: str = "") -> typer.Typer:
         help="Pre-registered ablation studies for language models.\n\n"
         "\b\nStart with:\n  ablate new first\n  ablate run studies/first.yaml\n  ablate decide studies/first.yaml",
         epilog="Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, "
-        "5 runs failed or a seal pending, 6 unfinished, 130 interrupted, 1 our bug (of reproduce: not reproduced).",
+        "5 runs failed, 6 unfinished, 130 interrupted, 1 our bug (of reproduce: not reproduced).",
     )
     app.callback()(options)
     every = [

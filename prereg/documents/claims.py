@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isclose
 
-from prereg.documents.designs import alias_note, arms, group_text
+from prereg.documents.designs import arms, group_text
 from prereg.escape import quoted
 from prereg.metrics.catalogue import TASK_METRICS
 from prereg.study.analysis import AtStep, OverLast
@@ -95,14 +95,14 @@ def value_read(study: Study, name: str) -> str:
     """What a claim reads of each run: the metric, and where on its curve."""
     hypothesis, metric = study.hypotheses[name], plain(study.claims[name].metric)
     if isinstance(hypothesis.read, AtStep):
-        return f"{metric} at step {hypothesis.read.step:,}"
+        return f"{metric} at {study.step_name} {hypothesis.read.step:,}"
     if isinstance(hypothesis.read, OverLast):
         return f"{metric} averaged over the last {hypothesis.read.last} evaluations"
     best = "lowest" if study.claims[name].better == "lower" else "highest"
     return {
         "final": metric,
         "best": f"{best} {metric} of any evaluation",
-        "area": f"{metric} averaged over the steps of training",
+        "area": f"{metric} averaged over the {study.step_name}s of training",
     }[hypothesis.read]
 
 
@@ -116,9 +116,7 @@ def reading(study: Study, name: str) -> str:
 
 def statement(study: Study, name: str) -> str:
     """The claim as one sentence."""
-    aliased = alias_note(study, name)
-    said = _statement(study, name, _left(study, name))
-    return f"{said} In this fraction {aliased}." if aliased else said
+    return _statement(study, name, _left(study, name))
 
 
 def statements(study: Study, *, mark: str = "") -> list[str]:

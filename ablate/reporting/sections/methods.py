@@ -8,7 +8,9 @@ from ablate.reporting.blocks import Facts, Paragraph, Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.registration import units_of
 from prereg import text as words
-from prereg.documents.designs import pairing, sample
+from prereg.documents import analysis_plan, measures
+from prereg.documents.configuration import training_sentences
+from prereg.documents.designs import pairing, sample, tuning
 from prereg.documents.procedures import (
     ABOUT_CORRECTIONS,
     SPENDING,
@@ -32,8 +34,7 @@ ABOUT_ESTIMANDS = {
     "shared by all seeds. The standard error is that of the two-way layout without replication (Cornfield and Tukey "
     "1956), and the mean square of each factor is weighed with the critical value of t for its own degrees of freedom "
     "(Banerjee 1960), the number of seeds or of {units} less one, so that few of either cannot pass for many. Tasks of "
-    "unequal size have the exact quantile of their mean over its standard error in place of t. The pigeonhole "
-    "bootstrap next to it (McCullagh 2000, Owen 2007) resamples seeds and {units} apart, and is description.",
+    "unequal size have the exact quantile of their mean over its standard error in place of t.",
 }
 ABOUT_STRATA = (
     " Of a mean in which tasks count alike the tasks are strata: items are sampled within them and vary about their "
@@ -50,14 +51,30 @@ MATCHING = (
 """Checks that compare what the runs of one seed share."""
 
 
+IMPORTED = "every run was made here"
+"""The check of where runs were made; there where any was imported."""
+
+
 def methods_section(context: ReportContext) -> Section:
-    """Each procedure by name, and which error rate is controlled."""
+    """How runs were trained and by whom, when the study stopped, each procedure by name, and which error rate is
+    controlled."""
     study = context.study
+    trained = f"{training_sentences(study, context.registration.corpus)} {_made(context)}".strip()
+    stopping = " ".join(filter(None, [tuning(study), analysis_plan.starting(study), analysis_plan.stopping(study)]))
     looked = [] if context.decision.look is None else [_looks(context, context.decision.look)]
-    paragraphs = [_pairs(context), _tests(study), *looked, _rate(study), _verdict(context)]
+    paragraphs = [trained, measures.measured(study), stopping]
+    paragraphs += [_pairs(context), _tests(study), *looked, _rate(study), _verdict(context)]
     if context.decision.findings:
         paragraphs.append(recompute(study, context.decision.findings, context.decision.look).summary)
     return Section("methods", "Methods", tuple(Paragraph(text) for text in paragraphs))
+
+
+def _made(context: ReportContext) -> str:
+    """Who made the runs; of a user's own trainer the sentences of its command say it, unless runs were imported."""
+    imported = next((check for check in context.decision.checks if check.name == IMPORTED), None)
+    if imported is not None:
+        return f"{imported.found.rstrip('.')}."
+    return "The built-in trainer of ablate made the runs." if context.study.trainer == "gpt" else ""
 
 
 def _pairs(context: ReportContext) -> str:
@@ -93,7 +110,7 @@ def _shared(context: ReportContext) -> str:
             "The trainer was given the same seed for every arm; whether runs of one seed share their initial values, "
             "the order of their batches or any other random number was not checked."
         )
-    made = checks.get("every run was made here")
+    made = checks.get(IMPORTED)
     if made is not None and not made.passed:
         parts.append("Of imported runs all of this is as the records that came with them state it.")
     return " ".join(parts)
@@ -107,8 +124,8 @@ def _read_at(study: Study) -> str:
     """Where the claims read their metrics."""
     elsewhere = [name for name, hypothesis in study.hypotheses.items() if hypothesis.read != "final"]
     if not elsewhere:
-        return "at the last step"
-    return f"at the last step unless its sentence says otherwise (so {words.listed(elsewhere)})"
+        return f"at the last {study.step_name}"
+    return f"at the last {study.step_name} unless its sentence says otherwise (so {words.listed(elsewhere)})"
 
 
 def _looks(context: ReportContext, look: Look) -> str:
@@ -199,7 +216,7 @@ def _rate(study: Study) -> str:
     sizes = words.listed(
         f"{role} ({words.counted(len(names), 'hypothesis', 'hypotheses')})" for role, names in study.families.items()
     )
-    if study.stages:
+    if study.gate_steps:
         return (
             f"{gatekeeping(study)} The simultaneous intervals are Bonferroni's by the share of alpha that a hypothesis "
             "starts with; one that starts with none has none, and the interval shown for it is that of its test alone."
@@ -239,7 +256,7 @@ def _verdict(context: ReportContext) -> str:
     return (
         f"The verdict is the first line of the registered decision list that holds, of {len(study.decision)}. A run "
         f"that diverged: {divergence(study)}. Each claim's error rate is the registered one, where its test's "
-        "assumptions hold; the verdict's is bounded only where a gate or the registered design says so. It is "
+        "assumptions hold. The verdict's is "
         f"{errors_held(study)['For the verdict']}. Before any inference the evidence is compared with the "
         f"registration, by the {words.counted(len(checks), 'check')} that this report lists with what each found "
         f"({held} held); what no check names was not checked. Where a check fails that forbids a verdict there is "

@@ -39,7 +39,7 @@ from prereg.registry.plan import sealed_places
 from prereg.registry.registration import Registration
 from prereg.text import counted, listed
 
-SEALS = (".sig", ".tsr", ".ots")
+SEALS = (".sig", ".tsr")
 """Endings of the seals that may lie next to a lock, as NAME.HASH8.sig or NAME.HASH8.2.sig."""
 DOCUMENTS = ("registration.md", "registration.html", "aspredicted.md", "osf.md", "aspredicted.json", "osf.json")
 """Registration documents that may lie next to a lock as NAME.registration.md, or among the reports."""
@@ -185,7 +185,7 @@ def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, wei
     root, study = found.root, registration.study.study
     records = sorted(root.all_runs(study).glob("*/*/*/run.json"))
     if records and is_unfinished(registration, mine):
-        why = "planned runs are missing: reading the records is an early look (ablate peek logs such a look)"
+        why = "planned runs are missing: reading the records is an early look (ablate status --results logs it)"
         found.skip(f"the records of {counted(len(records), 'run')}", why)
         return
     taken: set[Path] = set()
