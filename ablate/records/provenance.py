@@ -55,11 +55,11 @@ def collect(*, threads: int, device: str = "cpu", compiler: str = "") -> Provena
         processor=_processor(),
         device=device,
         threads=threads,
-        paths=f"compiled by {compiler}" if compiler else "",
+        compiler=compiler,
     )
 
 
-MOVES_BITS = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "paths")
+MOVES_BITS = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "compiler")
 """The parts of a provenance that may move the last bit of a step."""
 
 

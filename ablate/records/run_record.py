@@ -92,8 +92,8 @@ class Provenance(FrozenModel):
     """Device class: cpu or the accelerator's name."""
     threads: int
     """Threads of one run."""
-    paths: str = ""
-    """What compiled its steps, where they were compiled."""
+    compiler: str = ""
+    """What compiled its steps, with its version; empty where torch took them operator by operator."""
 
 
 class Repeated(FrozenModel):

@@ -336,7 +336,7 @@ _one_kind(
 _one_kind(
     "the steps of every run were compiled alike",
     "deviation",
-    lambda made: made.paths,
+    lambda made: made.compiler,
     looks_at="what compiled the steps of each run, where they were compiled",
     why="they differ by rounding, and pairs then differ by it too",
     only_failed=True,

@@ -272,7 +272,7 @@ PROVENANCE: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
     ("Platform", lambda run: run.provenance.platform),
     ("Processor", lambda run: run.provenance.processor),
     ("Device", lambda run: run.provenance.device),
-    ("Computed by", lambda run: run.provenance.paths),
+    ("Compiled by", lambda run: run.provenance.compiler),
     ("Threads of a run", lambda run: str(run.provenance.threads or "not stated")),
 )
 
