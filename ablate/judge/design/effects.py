@@ -31,9 +31,10 @@ def is_sum_of_steps(study: Study, name: str) -> bool:
 
 
 def effect_when_true(study: Study, name: str) -> float:
-    """The effect at which a claim's power is stated: the one that `assume` expects; else `smallest`, or twice that for
-    a claim of at least `smallest`, which is at its border there; 0 for a claim of no change; for a whole path the sum
-    of its steps."""
+    """The effect at which a claim's power, and the seeds that give it, are stated, in design, documents and report: the
+    one that `assume` expects; else `smallest`, or twice that for a claim by at least `smallest`, which is at its border
+    there and found with a chance of alpha; 0 for a claim of no change; for a whole path the sum of its steps. Wherever
+    such a number is shown, the effect is shown with it."""
     verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
     if verb.startswith("does_not"):
         return 0.0

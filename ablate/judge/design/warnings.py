@@ -183,10 +183,10 @@ def _exact_power(study: Study, name: str) -> Power | None:
 
 def _simulated_power(design: Design, name: str) -> Power | None:
     [one] = [one for one in design.hypotheses if one.hypothesis == name]
-    if one.power_at_smallest is None or name in _refused(design):
+    if one.power is None or name in _refused(design):
         return None
     error = "" if one.power_error is None else f" (± {100 * one.power_error:.1g})"
-    return one.power_at_smallest, f"by simulation{error}", one.seeds_80 or 0
+    return one.power, f"by simulation{error}", one.seeds_80 or 0
 
 
 def _refused(design: Design) -> tuple[str, ...]:
