@@ -202,6 +202,19 @@ def frozen_design(registration: Registration | None) -> Frozen | None:
     return found if found.hypotheses else None
 
 
+def unknown_power(registration: Registration) -> str:
+    """That nothing is known of the power of some claims, because `assume` says nothing of their metrics; else empty."""
+    design = frozen_design(registration)
+    unknown = [one.hypothesis for one in design.hypotheses if one.sd_difference is None] if design is not None else []
+    if not unknown:
+        return ""
+    metrics = dict.fromkeys(registration.study.claims[name].metric for name in unknown)
+    return (
+        f"the power of {listed(unknown)} is unknown: nothing is assumed of the spread of {listed(metrics)} "
+        "(ablate try --seeds 3, before registering)"
+    )
+
+
 def beliefs(study: Study, design: Frozen | None) -> str:
     """What the design takes for granted."""
     said = (

@@ -24,6 +24,9 @@ KIND: dict[Verb, Kind] = {
     "does_not_change": "equivalence",
 }
 
+FEWEST_FOR_CORRELATION = 10
+"""Seeds. From 3, Pearson's r of two arms that share nothing is beyond .7 in half of all pilots (the arcsine law)."""
+
 
 def is_sum_of_steps(study: Study, name: str) -> bool:
     """Whether a claim is about a whole path, whose effect is the sum of those of its steps."""

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from math import log, sqrt
 from typing import TYPE_CHECKING, Final, Literal
 
-from ablate.judge.design.effects import KIND, contrast_sd, distance, effect_when_true
+from ablate.judge.design.effects import FEWEST_FOR_CORRELATION, KIND, contrast_sd, distance, effect_when_true
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.rule.bound import resting_on_worse
 from prereg.study.analysis import PERMUTATION, EProcess
@@ -310,7 +310,7 @@ def _step(study: Study, metric: str, validation_tokens: int | None) -> tuple[flo
 def _correlations(study: Study, path: str, design: Design | None) -> Iterator[DesignWarning]:
     used = {claim.metric: study.assume.of(claim.metric) for claim in study.claims.values()}
     piloted = design is not None and any(one.source != "assumed" for one in design.beliefs)
-    pilot = f"ablate try {path} --seeds 3   (a pilot proposes it)"
+    pilot = f"ablate try {path} --seeds {FEWEST_FOR_CORRELATION}   (a pilot proposes it)"
     silent = [metric for metric, one in used.items() if one is not None and "correlation" not in one.model_fields_set]
     if silent and not piloted and study.paired and study.compares_sides:
         found = f"correlation 0 of two arms over shared seeds is assumed for {listed(silent)}: the study gives none"
