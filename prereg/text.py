@@ -176,6 +176,6 @@ def without_pairs(text: str) -> str:
 
 def unit_of(metric: str, scale: Scale = "raw", own: Mapping[str, str] | None = None) -> str:
     """The unit of a metric on a scale, or nothing where it has none; `own` has the units of the study's own metrics."""
-    declared = METRICS.get(metric) or TASK_METRICS.get(metric)
-    unit = declared.unit if declared else (own or {}).get(metric, "")
+    known = METRICS.get(metric) or TASK_METRICS.get(metric)
+    unit = (own or {}).get(metric, known.unit if known else "")
     return unit if scale == "raw" else ", ".join(part for part in (unit, f"{scale} scale") if part)

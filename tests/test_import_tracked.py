@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from own_trainer import OwnHouse
+from own_trainer import SCRIPT, OwnHouse
 from typer.testing import CliRunner
 
 from ablate import api
 from ablate.cli import app
 from ablate.records.store import RunFolder
 from ablate.records.tables import TableLayout
-from ablate.runner.options import RunOptions
-from ablate.trackers.reading import Tracked, read_tracked
+from ablate.records.tracked import Tracked, read_tracked
+from ablate.runner.external.trainer import tracker_names
 from prereg.errors import EvidenceError, StudyError
+from prereg.registry.plan import CommandSpec, plan
 
 pytest.importorskip("mlflow")
 pytest.importorskip("tensorboard")
@@ -180,21 +181,49 @@ def test_a_folder_without_a_claimed_value_is_left_out_and_named(house: OwnHouse,
     )
 
 
+TRACKED = """
+import mlflow
+with mlflow.start_run():
+    for line in open("metrics.jsonl"):
+        row = json.loads(line)
+        mlflow.log_metric(row["metric"], row["value"], step=row["step"])
+"""
+
+
 @pytest.mark.slow
-def test_what_a_mirror_sent_comes_back_to_the_bit(house: OwnHouse, tmp_path: Path) -> None:
+def test_a_trainer_that_names_no_run_finds_the_names_in_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MLflow reads them by itself, and an import takes arm and seed from the tags."""
     place = (tmp_path / "ml").as_uri()
-    words = (f"mlflow:{place}", "tensorboard:tb")
-    assert api.run(study_of(house), RunOptions(slots=2, mirror=words)).summary.complete
-    api.decide(study_of(house), mirror=words)
-    (board,) = (tmp_path / "tb").iterdir()
-    for number, source in enumerate((f"mlflow:{place}#own", f"tensorboard:{board}")):
-        other = OwnHouse(tmp_path / f"other{number}")
-        other.register()
-        done = bring(other, source)
-        assert len(done.imported) == 6, done.unfinished
-        for cell in CELLS:
-            mine, theirs = (RunFolder(one.run_folder(*cell)).read_record() for one in (house, other))
-            assert mine is not None and theirs is not None and mine.outcome_sha256 == theirs.outcome_sha256
+    for name, word in {"ALLOW_FILE_STORE": "true", "TRACKING_URI": place, "DISABLE_TELEMETRY": "true"}.items():
+        monkeypatch.setenv(f"MLFLOW_{name}", word)
+    house = OwnHouse(tmp_path / "house")
+    house.script(SCRIPT + TRACKED)
+    registration = house.register(seeds=[1, 2])
+    cells = [(arm, seed) for arm in ("slow", "fast") for seed in (1, 2)]
+    assert {house.carry_out(registration, *cell)[0].status for cell in cells} == {"done"}
+    from mlflow.tracking import MlflowClient
+
+    client = MlflowClient(tracking_uri=place)
+    experiment = client.get_experiment_by_name("own")
+    assert experiment is not None
+    runs = client.search_runs([experiment.experiment_id])
+    assert {str(run.info.run_name) for run in runs} == {f"{arm}/seed{seed}" for arm, seed in cells}
+    assert {run.data.tags["ablate.registration"] for run in runs} == {registration.sha256}
+    other = OwnHouse(tmp_path / "other")
+    other.register()
+    assert len(bring(other, f"mlflow:{place}#own").imported) == 4
+    for cell in cells:
+        mine, theirs = (RunFolder(one.run_folder(*cell)).read_record() for one in (house, other))
+        assert mine is not None and theirs is not None and mine.outcome_sha256 == theirs.outcome_sha256
+
+
+def test_an_experiment_that_the_user_names_is_kept(house: OwnHouse) -> None:
+    (spec, *_) = plan(house.register(study="mine"))
+    assert isinstance(spec, CommandSpec)
+    assert tracker_names(spec, {})["MLFLOW_EXPERIMENT_NAME"] == "mine"
+    assert "MLFLOW_EXPERIMENT_NAME" not in tracker_names(spec, {"MLFLOW_EXPERIMENT_ID": "7"})
 
 
 def test_the_table_that_wandb_exports_is_a_wide_table(house: OwnHouse, tmp_path: Path) -> None:

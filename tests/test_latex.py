@@ -192,7 +192,7 @@ def test_bibtex_keeps_capitals_and_accents() -> None:
 
 def test_every_entry_of_the_bibliography_is_read() -> None:
     bib = Path(references.__file__).parents[1] / "templates" / "references.bib"
-    assert len(WORKS) == bib.read_text(encoding="utf-8").count("@") == 32
+    assert len(WORKS) == bib.read_text(encoding="utf-8").count("@")
     assert all(work.fields.keys() >= {"author", "title", "year"} and work.cited for work in WORKS.values())
 
 

@@ -143,12 +143,12 @@ def test_the_count_says_how_each_ended_and_that_no_verdict_changes(
     assert "12 confirmatory hypotheses ever registered, in 3 registrations of 2 studies." in said
     for part in ("2 supported", "2 inconclusive", "4 amended away (3 of them carried over", "4 never decided"):
         assert part in said
-    assert "Benjamini-Hochberg finds 2, LORD++ 1. This changes no verdict." in said
+    assert "Benjamini-Hochberg finds 2. This changes no verdict." in said
     assert "A p that cannot be known (1 of them) counts as 1" in said
     assert ablate(monkeypatch, "ledger", "--hypotheses", "--json", "--level", "0.1") == 0
     told = json.loads(capsys.readouterr().out)
     assert told["level"] == 0.1
-    assert [step["lord_found"] for step in told["steps"]] == [True, False, False, False]
+    assert [step["bh_found"] for step in told["steps"]] == [True, False, True, False]
     assert {one["ending"] for one in told["confirmatory"][8:]} == {"abandoned"}  # by the clock of today
     assert ablate(monkeypatch, "ledger", "one", "--hypotheses") == 2
 

@@ -123,7 +123,8 @@ def test_from_a_script_to_a_verdict_and_running_again_does_nothing(house: OwnHou
 def test_the_command_is_told_seed_variant_configuration_and_place(house: OwnHouse) -> None:
     house.script(
         "import json, os, sys\n"
-        "json.dump({'env': {k: v for k, v in os.environ.items() if k.startswith('ABLATE_')}, 'cwd': os.getcwd(),"
+        "told = {k: v for k, v in os.environ.items() if k.startswith(('ABLATE_', 'WANDB_NAME', 'WANDB_RUN'))}\n"
+        "json.dump({'env': told, 'cwd': os.getcwd(),"
         " 'words': sys.argv[1:], 'config': json.load(open(os.environ['ABLATE_CONFIG']))}, open('told.json', 'w'))\n"
         + SCRIPT
     )
@@ -143,6 +144,8 @@ def test_the_command_is_told_seed_variant_configuration_and_place(house: OwnHous
         "ABLATE_METRICS": str(folder / "work" / "metrics.jsonl"),
         "ABLATE_REGISTRATION": registration.sha256,
         "ABLATE_ATTEMPT": "1",
+        "WANDB_NAME": "fast/seed2",
+        "WANDB_RUN_GROUP": f"own-{registration.sha256[:8]}",
     }
 
 

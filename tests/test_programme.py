@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from prereg_samples import EMBNORM, changed
 from programme_samples import NAMES, NOW, P, amends, decides, registers
 
-from ablate.judge.programme import ENDINGS, Programme, benjamini_hochberg, count_programme, lord
+from ablate.judge.programme import ENDINGS, Programme, benjamini_hochberg, count_programme
 from prereg.registry.paths import Root
 
 
@@ -50,9 +52,7 @@ def test_the_uncorrected_p_of_support_enters_and_an_unknown_one_takes_its_place_
     assert [step.p for step in found.steps] == [0.0001, 0.2, 0.004, None]
     p = (0.0001, 0.2, 0.004, 1.0)
     assert [step.bh_adjusted for step in found.steps] == pytest.approx(list(benjamini_hochberg(p)))
-    assert [step.lord_level for step in found.steps] == pytest.approx([one.level for one in lord(p, alpha=0.1)])
     assert [step.bh_found for step in found.steps] == [True, False, True, False]
-    assert [step.lord_found for step in found.steps] == [True, False, False, False]
 
 
 def test_steps_stand_in_the_order_of_decisions_not_of_registrations(root: Root) -> None:
@@ -74,7 +74,7 @@ def test_a_verdict_file_that_is_gone_or_changed_is_said_and_never_believed(root:
     path.write_bytes(verdict.replace(b"0.0001", b"0.9000"))
     found = count(root)
     assert endings(found) == ["decided, its verdict file has changed"] * 4
-    assert [(step.p, step.lord_found) for step in found.steps] == [(None, False)] * 4
+    assert [(step.p, step.bh_found) for step in found.steps] == [(None, False)] * 4
     for spoilt in (b"", b"[", b"[1]", b"\xff"):
         path.write_bytes(spoilt)
         assert endings(count(root)) == ["decided, its verdict file has changed"] * 4
@@ -181,3 +181,23 @@ def test_a_damaged_ledger_is_counted_as_far_as_it_is_sound(root: Root) -> None:
     assert endings(found) == ["never decided"] * 8
     root.ledger.write_bytes(lines[0].replace(b"studies", b"studios") + lines[1] + lines[2])
     assert (count(root).confirmatory, count(root).n_registrations) == ((), 0)
+
+
+def test_benjamini_hochberg_gives_the_example_of_its_paper() -> None:
+    # Benjamini and Hochberg 1995, section 3.2: fifteen p values, the first four found at .05.
+    p = (0.0001, 0.0004, 0.0019, 0.0095, 0.0201, 0.0278, 0.0298, 0.0344, 0.0459, 0.3240)
+    p += (0.4262, 0.5719, 0.6528, 0.7590, 1.0000)
+    adjusted = benjamini_hochberg(p)
+    assert [value <= 0.05 for value in adjusted] == [True] * 4 + [False] * 11
+    assert adjusted[3] == pytest.approx(0.0095 * 15 / 4)
+    assert benjamini_hochberg(()) == ()
+
+
+@given(st.lists(st.floats(1e-12, 1.0), min_size=1, max_size=30), st.randoms())
+def test_benjamini_hochberg_keeps_the_order_it_was_given(p: list[float], random: object) -> None:
+    order = list(range(len(p)))
+    random.shuffle(order)  # type: ignore[attr-defined]
+    adjusted = benjamini_hochberg(p)
+    shuffled = benjamini_hochberg([p[at] for at in order])
+    assert shuffled == pytest.approx([adjusted[at] for at in order], rel=1e-12)
+    assert all(value >= raw * (1 - 1e-12) for value, raw in zip(adjusted, p, strict=True))

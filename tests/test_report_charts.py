@@ -161,6 +161,7 @@ def test_the_floor_is_drawn_and_named() -> None:
         "layernorm",
         baseline="none",
         unit="nats/token",
+        step_axis="optimiser step",
         floor=FLOOR,
         diverged=(3,),
         domain=arm_charts.domain_of(traced, FLOOR),

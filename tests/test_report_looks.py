@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from evidence_factory import make_evidence, one_claim
 from prereg_samples import AT
 from pydantic import JsonValue
 from report_samples import told
 
+from ablate.judge.decide import decide
 from ablate.reporting import html, markdown
-from ablate.reporting.blocks import Facts
+from ablate.reporting.blocks import Facts, Paragraph
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.design import BEYOND, looks_shown
+from ablate.reporting.sections.findings import STOPPED_EARLY, findings_section
 from ablate.reporting.sections.registration import registration_section
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import Look
@@ -140,3 +143,20 @@ def test_a_look_recorded_afterwards_is_named_wherever_its_entry_lies() -> None:
     assert "entry 18 (peeked 2026-05-01 10:00 UTC, recorded afterwards, " in said
     sequence = with_ledger(told("incomplete", **LOOKS), "looked")
     assert "1 other: entry 18 (peeked 2026-05-01" in looks_shown(going_on(sequence, past))
+
+
+def test_a_report_says_of_an_early_stop_alone_that_the_mean_then_errs() -> None:
+    stopping = {"looks": [3, 5, 8], "spending": "pocock"}
+    rule = [{"verdict": "changed", "when": "supported(h)"}, {"verdict": "inconclusive"}]
+    study = one_claim("layernorm changes val/loss", 0.0, seeds=8, stopping=stopping, decision=rule)
+    finals = {("none", seed): 2.0 + 0.001 * seed for seed in study.seeds}
+    finals |= {("layernorm", s): 1.92 + 0.001 * s + 0.004 * (-1) ** s for s in study.seeds}
+    left_out = tuple(cell for cell in study.cells if cell[1] > 3)
+    registration, evidence = make_evidence(study, finals={"val/loss": finals}, left_out=left_out)
+    decided = decide(registration, evidence)
+    assert decided.verdict == "changed" and decided.look == Look(number=1, of=3, n_seeds=3)
+    for look, early in ((decided.look, True), (Look(number=3, of=3, n_seeds=8), False)):
+        account = ReportContext(
+            decided.model_copy(update={"look": look}), registration, evidence, "0" * 64, "2026-05-04"
+        )
+        assert (Paragraph(STOPPED_EARLY, "aside") in findings_section(account).blocks) is early

@@ -24,10 +24,10 @@ from ablate.reporting import markdown
 from ablate.reporting.blocks import Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.headline import next_step
-from ablate.reporting.summaries.study import design_section
+from ablate.reporting.summaries.study import design_section, power_section
 from ablate.reporting.terminal import show
 from prereg.documents import page
-from prereg.documents.source import Source
+from prereg.documents.source import Source, unknown_power
 from prereg.text import MINUS, share
 
 D, SD, SEEDS = 0.01, 0.012, 5
@@ -143,3 +143,12 @@ def source() -> Source:
 
 def checked() -> list[str]:
     return [f"{one.found}; {one.fix}" for one in design_warnings(STUDY, path="studies/s.yaml") if one.kind == "power"]
+
+
+def test_that_power_is_unknown_is_said_where_nothing_is_assumed() -> None:
+    bare = one_claim(CLAIM, D, seeds=SEEDS)
+    registration, _ = make_evidence(bare)
+    without = registration.model_copy(update={"design": design(bare, n_sims=20).model_dump(mode="json")})
+    assert unknown_power(without).startswith("the power of h is unknown: nothing is assumed of the spread of val/loss")
+    assert unknown_power(told().registration) == ""
+    assert "power of h: unknown, because nothing is assumed" in printed(power_section(design(bare, n_sims=20)))

@@ -415,18 +415,6 @@ def test_the_design_states_what_the_simulation_finds() -> None:
 # --- what goes with a run ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
-def test_a_mirror_keeps_its_masks_from_the_pilot_to_the_judged_runs(house: OwnHouse, tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-    house.register(**document())
-    target = f"tensorboard:{tmp_path / 'board'}"
-    done = api.run(study_path(house), RunOptions(mirror=(target,)), watcher=QUIET)
-    assert done.summary.complete
-    (masks,) = (house.path / "data" / "runs" / ".mirrors").glob("*.json")
-    planned = {f"{arm}/{seed}" for arm, seed in done.registration.study.cells}
-    assert planned < set(json.loads(masks.read_bytes()))
-
-
 def test_the_plan_names_the_pilot_and_a_plan_at_scale_counts_its_runs(tmp_path: Path) -> None:
     studies = tmp_path / "studies"
     studies.mkdir()

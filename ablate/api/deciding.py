@@ -40,16 +40,12 @@ def decide(
     *,
     root: str | Path | None = None,
     now: Clock = utc_now,
-    mirror: Sequence[str] = (),
-    note: Callable[[str], None] = print,
     announce: Callable[[Decided], None] | None = None,
 ) -> Decided:
-    """Apply the registered rule, log the decision, announce it, write the reports; then send all of it to trackers.
+    """Apply the registered rule, log the decision, announce it, write the reports.
 
     `announce` gets the decision once it is in the ledger and before any report is drawn, so that a report that cannot
     be drawn takes no decision with it; it gets what is not logged (unfinished, a look that settled nothing) too.
-    Raises `RunError` where a tracker of `mirror` cannot be used, before anything is logged. One that fails later is
-    named in a note.
     """
     with with_evidence(open_study(study, root)) as (context, used):
         registration = require_registered(context)
@@ -58,15 +54,7 @@ def decide(
             if announce is not None:
                 announce(replace(decided, evidence_path=used))
 
-        if not mirror:
-            return replace(_decide(context, registration, now, show), evidence_path=used)
-        from ablate.api.mirroring import mirror_decided
-        from ablate.trackers.mirrors import usable
-
-        targets = [usable(word) for word in mirror]
-        decided = _decide(context, registration, now, show)
-        mirror_decided(context, decided, targets, note)
-        return replace(decided, evidence_path=used)
+        return replace(_decide(context, registration, now, show), evidence_path=used)
 
 
 def _decide(

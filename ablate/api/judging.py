@@ -115,10 +115,11 @@ def judge_frame(
     lacks is left out, and then the claim is given an outcome only if it is the same whatever the missing values were.
     Without pairs: `test="welch"`, with seeds that no arms share, or the same seeds for all.
 
-    Raises `StudyError` for a table or a claim that cannot be read, a run without a finite value, and runs that end at
-    different steps.
+    Raises `StudyError` for a table or a claim that cannot be read, a run without a finite value or with one that the
+    metric cannot have, and runs that end at different steps.
     """
     from ablate.judge.findings import judge_hypotheses
+    from ablate.records.rows import RangeError, require_range
 
     rows = _last_rows(frame.reset_index(drop=True), arm, seed, step)
     study = _study(
@@ -143,6 +144,15 @@ def judge_frame(
                 required="a value for every run: a run that diverged is an outcome, and to drop it chooses the data",
                 fix="a worst value in its place, or the seed left out of every arm and said so",
             )
+        for (name, number), value in values[metric].items():
+            try:
+                require_range(metric, value, study.metrics.range_of(metric))
+            except RangeError as fault:
+                raise EvidenceError(
+                    f"{name}, seed {number}: {fault}",
+                    required="values in the unit in which the claims and their margins are written",
+                    fix="divide the column by 100, or give it a name of your own, such as accuracy_percent",
+                ) from None
     findings = judge_hypotheses(study, values)
     withheld = _withheld(study, findings, set(rows.index))
     return JudgedFrame(judge_hypotheses(study, values, withheld=withheld) if withheld else findings, study)

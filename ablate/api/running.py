@@ -53,11 +53,9 @@ def run(
     """
     import sys
 
-    from ablate.api.mirroring import Mirror
     from ablate.runner.layout import choose_machine, records_of, require_steps
     from ablate.runner.local import run_study, study_lock
     from ablate.runner.progress import PlainWatcher
-    from ablate.trackers.mirrors import usable
     from prereg.documents.source import unknown_power
     from prereg.registry.history import repeated, require_unchanged
     from prereg.registry.ledger import Ledger
@@ -67,7 +65,6 @@ def run(
     name = context.study.study
     registered = load_registration(context.root, name)
     _require_options(context, options, context.study if registered is None else registered.study)
-    targets = [usable(word) for word in options.mirror]
     if options.part is not None:
         options = one_by_one(options, context.study)
         if registered is None:
@@ -107,8 +104,7 @@ def run(
         look = look_to_run_up_to(context, registration)
 
         def make(registration: Registration) -> Summary:
-            with Mirror(context, registration, targets, onlooker.note):
-                return run_study(context.root, registration, options, machine, now=now, watcher=onlooker, look=look)
+            return run_study(context.root, registration, options, machine, now=now, watcher=onlooker, look=look)
 
         registration = freeze_choice(context, registration, now, onlooker.note)
         _require_choice(context, registration, options.only)
@@ -212,12 +208,6 @@ def _require_choice(context: StudyContext, registration: Registration, only: Seq
 
 def one_by_one(options: RunOptions, study: Study) -> RunOptions:
     """Options of a part, which claims its runs one by one. Raises `RunError` where they name anything else."""
-    if options.mirror:
-        raise RunError(
-            f"--mirror {options.mirror[0]} with parts",
-            required="runs of one `ablate run` on this machine",
-            fix="leave it out; after the decision: ablate decide STUDY --mirror " + options.mirror[0],
-        )
     parse_part(str(options.part))
     if study.trainer == "command":
         return options
@@ -296,8 +286,8 @@ def import_runs(
     from ablate.records.imports import Terms, read_source
     from ablate.records.store import RunFolder
     from ablate.records.tables import LONG
+    from ablate.records.tracked import is_tracked, read_tracked
     from ablate.runner.local import study_lock
-    from ablate.trackers.reading import is_tracked, read_tracked
     from prereg.registry.ledger import Ledger
     from prereg.registry.plan import recipes_of
 

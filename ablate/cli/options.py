@@ -100,12 +100,6 @@ Timestamp = Annotated[
     typer.Option(metavar="ADDRESS", help="Have an RFC 3161 authority timestamp it; the address goes on record."),
 ]
 Ots = Annotated[bool, typer.Option("--ots", help="Hand its hash to the public OpenTimestamps calendars.")]
-Mirrors = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--mirror", metavar="TRACKER", help="Also to mlflow:URI, tensorboard:DIR or wandb[:PROJECT] (repeatable)."
-    ),
-]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 
 

@@ -193,7 +193,7 @@ def ledger(
 
     Ends with the state of the chain and its head hash. A damaged ledger is shown as far as it is sound, and ends
     with 4. --hypotheses counts every test this repository ever registered, decided or not, and gives the false
-    discovery rate over all of them (Benjamini-Hochberg, and LORD++ in the order of decisions); no verdict changes.
+    discovery rate over all of them (Benjamini-Hochberg); no verdict changes.
 
     Example:  ablate ledger --hypotheses
     """

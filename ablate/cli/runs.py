@@ -15,7 +15,6 @@ from ablate.cli.options import (
     Accept,
     AsJson,
     Exit,
-    Mirrors,
     Pilot,
     RootFolder,
     StudyFile,
@@ -88,7 +87,6 @@ def run(
         str,
         typer.Option(metavar="KIND", help="How grouped runs compute steps: auto (eager), eager, or compiled."),
     ] = "auto",
-    mirror: Mirrors = None,
 ) -> None:
     """Train every run that is not sealed yet.
 
@@ -109,7 +107,6 @@ def run(
         device=device,
         cohort=cohort,
         step=step,
-        mirror=tuple(mirror or ()),
     )
     if dry_run:
         from ablate.api.status import read_costs
@@ -236,7 +233,7 @@ def peek(
     put(f"ledger head {seen.entry.sha256}")
 
 
-def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False, mirror: Mirrors = None) -> None:
+def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
     """Apply the registered rule and write the report.
 
     Logs the decision, shows it, then writes verdict.json, report.md and report.html under reports/STUDY/.
@@ -261,12 +258,12 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False, m
         sys.stdout.flush()
         logged.extend([done] if done.verdict_path is not None else [])
 
-    note = partial(print, file=sys.stderr)
     try:
-        decided = api.decide(study, root=root, mirror=mirror or (), note=note, announce=announce)
+        decided = api.decide(study, root=root, announce=announce)
     except Exception:
         if logged:
-            note(f"the decision above is in the ledger; its report was not written. To retry:  ablate report {study}")
+            words = f"the decision above is in the ledger; its report was not written. To retry:  ablate report {study}"
+            print(words, file=sys.stderr)
         raise
     if not as_json:
         put("", f"Report: {decided.html_path}" if decided.html_path is not None else "No report was written.")

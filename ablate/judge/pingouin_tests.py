@@ -33,7 +33,6 @@ else:
         del sys.modules[_PLOTS]
     pingouin.__getattr__ = _with_plots
 
-bayesfactor_ttest = pingouin.bayesfactor_ttest
 multicomp = pingouin.multicomp
 ttest = pingouin.ttest
 wilcoxon = pingouin.wilcoxon

@@ -18,7 +18,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from math import exp, log, sqrt
 from typing import Any, Literal, get_args
 
 from prereg.frozen import FrozenModel
@@ -29,46 +28,6 @@ from prereg.registry.ledger_entry import Entry
 from prereg.registry.ledger_graph import places
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
-
-GAMMA_SCALE = 0.07720838
-"""As published (Javanmard and Montanari 2018, equation 31). Gamma then sums to 0.976, a little less than it may."""
-WEALTH_SHARE = 0.1
-"""w0 as a share of alpha, as onlineFDR has it: most of the level is kept for after the first discovery."""
-
-
-@dataclass(frozen=True)
-class OnlineTest:
-    """One test of a stream."""
-
-    level: float
-    """What its p value was compared with."""
-    found: bool
-    """Whether p was at most the level."""
-
-
-def gamma(j: int) -> float:
-    """How a level decays with the time since a discovery (Javanmard and Montanari 2018, equation 31), j from 1."""
-    assert j >= 1, j
-    return GAMMA_SCALE * log(max(j, 2)) / (j * exp(sqrt(log(j))))
-
-
-def lord(p: Sequence[float], *, alpha: float, w0: float | None = None) -> tuple[OnlineTest, ...]:
-    """LORD++ over p values in the order in which the tests were decided."""
-    w0 = WEALTH_SHARE * alpha if w0 is None else w0
-    assert 0.0 < alpha < 1.0 and 0.0 < w0 <= alpha, (alpha, w0)
-    assert all(0.0 < value <= 1.0 for value in p), p
-    discoveries: list[int] = []
-    done = []
-    for now, value in enumerate(p, start=1):
-        level = w0 * gamma(now)
-        for at, then in enumerate(discoveries):
-            # The first discovery pays w0 back; without that the levels before it would count twice.
-            level += (alpha - w0 if at == 0 else alpha) * gamma(now - then)
-        found = value <= level
-        if found:
-            discoveries.append(now)
-        done.append(OnlineTest(level, found))
-    return tuple(done)
 
 
 def benjamini_hochberg(p: Sequence[float]) -> tuple[float, ...]:
@@ -167,10 +126,6 @@ class Step(FrozenModel):
     """Adjusted by Benjamini-Hochberg over all steps."""
     bh_found: bool
     """Whether that is at most the level."""
-    lord_level: float
-    """What LORD++ compared p with."""
-    lord_found: bool
-    """Whether p was at most that."""
 
 
 class Programme(FrozenModel):
@@ -353,7 +308,6 @@ def _steps(stream: list[tuple[int, Entry, str, float | None]], level: float) -> 
     # Stable: within a decision, hypotheses stay in the order of their study.
     ordered = sorted(stream, key=lambda one: one[0])
     p = [1.0 if one[3] is None else one[3] for one in ordered]
-    adjusted, online = benjamini_hochberg(p), lord(p, alpha=level)
     return tuple(
         Step(
             number=number,
@@ -364,10 +318,8 @@ def _steps(stream: list[tuple[int, Entry, str, float | None]], level: float) -> 
             p=known,
             bh_adjusted=bh,
             bh_found=bh <= level,
-            lord_level=test.level,
-            lord_found=test.found,
         )
-        for number, ((_, entry, name, known), bh, test) in enumerate(
-            zip(ordered, adjusted, online, strict=True), start=1
+        for number, ((_, entry, name, known), bh) in enumerate(
+            zip(ordered, benjamini_hochberg(p), strict=True), start=1
         )
     )

@@ -16,6 +16,7 @@ import pandas as pd
 from pydantic import JsonValue, ValidationError
 
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
+from ablate.records.rows import RangeError, require_range
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from prereg.errors import EvidenceError, LedgerError
@@ -30,6 +31,7 @@ from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec, cell_of, recipes_of
 from prereg.registry.registration import Registration
 from prereg.seals.git import ledger_history
+from prereg.study.command import MetricsFile
 from prereg.study.training import Training
 
 if TYPE_CHECKING:
@@ -82,6 +84,9 @@ def gather(root: Root, registration: Registration) -> Evidence:
     ended = {run.cell for run in sealed}
     whole = all(cell in ended for cell in planned if cell[1] in seen)
     tables = _read_again(runs_of, sealed, kept=seen if whole else ())
+    for cell, rows in tables.items():
+        if isinstance(rows, _Rows) and (wrong := rows.out_of_range(registration.study.metrics)):
+            tables[cell] = f"{cell[0]}/{cell[1]}: {wrong}"
     forged = {cell: wrong for cell, wrong in tables.items() if isinstance(wrong, str)}
     broken += forged.values()
     unsealed += [cell for cell in forged if cell not in unsealed]
@@ -255,6 +260,18 @@ class _Rows:
     """Column -> its different texts."""
     alone: bool
     """Whether all rows are of one run, as in every file that we sealed."""
+
+    def out_of_range(self, layout: MetricsFile) -> str:
+        """What is wrong with the first value that its metric cannot have; empty where there is none."""
+        for place, metric in enumerate(self.texts["metric"]):
+            limits = layout.range_of(metric)
+            values = self.columns["value"][self.columns["metric"] == place] if limits is not None else ()
+            try:
+                for value in (min(values), max(values)) if len(values) else ():
+                    require_range(metric, float(value), limits)
+            except RangeError as fault:
+                return f"{fault} ({fault.fix})"
+        return ""
 
     @property
     def first(self) -> tuple[str, int]:

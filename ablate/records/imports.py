@@ -28,11 +28,13 @@ from ablate.records.parquet import TableError, open_bounded, rows_of_table
 from ablate.records.provenance import NOT_STATED, of_command
 from ablate.records.rows import (
     LineError,
+    RangeError,
     diverged_at,
     lacking,
     metric_of,
     read_bytes,
     require_keys,
+    require_range,
     step_of,
     until,
     value_of,
@@ -45,6 +47,7 @@ from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.plan import Cell, needed_metrics
 from prereg.registry.registration import Registration
+from prereg.study.command import MetricsFile
 from prereg.study.designs.path import tried_in_any_round
 from prereg.study.training import Training
 
@@ -166,7 +169,7 @@ def _from_folders(source: Path, terms: Terms, unfinished: list[str]) -> dict[Cel
                 required=f"sha256 {record.metrics_sha256}",
                 where=Where(file=folder.sealed_path),
             )
-        rows = _sealed_rows(folder.sealed_path, metrics, record)
+        rows = _sealed_rows(folder.sealed_path, metrics, record, terms.registration.study.metrics)
         items = _items(folder.items_path, record)
         if outcome_hash(rows, _scores(folder.items_path, items)) != record.outcome_sha256:
             raise EvidenceError(
@@ -340,10 +343,22 @@ def _wanted(terms: Terms, cell: Cell, place: Path) -> bool:
 def planned_rows(path: Path, terms: Terms) -> dict[Cell, list[Row]]:
     """The rows of those runs of a file that are requested."""
     table = read_table(path, terms.layout) if terms.tracked is None else terms.tracked
-    return {cell: rows for cell, rows in table.items() if _wanted(terms, cell, path)}
+    wanted = {cell: rows for cell, rows in table.items() if _wanted(terms, cell, path)}
+    for cell, rows in wanted.items():
+        for row in rows:
+            try:
+                require_range(row.metric, row.value, terms.registration.study.metrics.range_of(row.metric))
+            except RangeError as fault:
+                raise _out_of_range(f"{said(cell)}, step {row.step}: {fault}", fault, path) from None
+    return wanted
 
 
-def _sealed_rows(path: Path, data: bytes, record: RunRecord) -> list[Row]:
+def _out_of_range(found: str, fault: RangeError, place: Path) -> EvidenceError:
+    required = "values in the unit in which the claims and their margins are written"
+    return EvidenceError(found, required=required, fix=fault.fix, where=Where(file=place))
+
+
+def _sealed_rows(path: Path, data: bytes, record: RunRecord, layout: MetricsFile) -> list[Row]:
     """The rows of a sealed file, each of them the record's own and as strict as any."""
     own = {key: getattr(record, key) for key in ("study", "registration", "variant", "seed")}
     rows, seen = [], set()
@@ -357,6 +372,9 @@ def _sealed_rows(path: Path, data: bytes, record: RunRecord) -> list[Row]:
             row = Row(step_of(found["step"]), metric, value_of(found["value"], metric))
             if (row.step, row.metric) in seen or row.step > record.steps or row.value != row.value:
                 raise LineError(f"{row.metric} at step {row.step}: twice, not a number, or after the last step")
+            require_range(metric, row.value, layout.range_of(metric))
+        except RangeError as fault:
+            raise _out_of_range(f"row {number}: {fault}", fault, path) from None
         except LineError as fault:
             raise EvidenceError(f"row {number}: {fault}", where=Where(file=path)) from None
         seen.add((row.step, row.metric))

@@ -19,6 +19,7 @@ from pathlib import Path
 from ablate.records.store import Row
 from prereg.errors import EvidenceError, Where
 from prereg.escape import visible
+from prereg.metrics.catalogue import SHARE
 from prereg.study.command import MetricsFile
 
 CURVE = "train/loss"
@@ -26,6 +27,8 @@ CURVE = "train/loss"
 LONG = MetricsFile()
 MOST_BYTES = 256 * 2**20
 MOST_LINE = 4096
+ROUNDING = 1e-6
+"""Of the width of a range: a mean of shares in single precision can pass 1 by so much."""
 
 _METRIC = re.compile(r"[A-Za-z][^\s()\x00-\x1f\x7f-\x9f]{0,199}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -34,6 +37,37 @@ _LARGEST_STEP = 2**53 - 1
 
 class LineError(ValueError):
     """What is wrong with one line."""
+
+    fix = ""
+    """What to do about it, where that is known."""
+
+
+class RangeError(LineError):
+    """A value that its metric cannot have. It is not shown: a run that fails shows nothing of which arm is better."""
+
+    def __init__(self, metric: str, limits: tuple[float, float], *, above: bool) -> None:
+        which = f"above {limits[1]:g}, the largest" if above else f"below {limits[0]:g}, the smallest"
+        super().__init__(f"{metric} is {which} value that it can have")
+        self.fix = range_fix(metric, limits)
+
+
+def range_fix(metric: str, limits: tuple[float, float]) -> str:
+    """What to do about a value outside a range."""
+    if limits != SHARE:
+        return "record it in the unit that the study declares, or change its range under metrics: declare:"
+    return (
+        "divide by 100 where it is recorded, or declare its unit: metrics: {declare: "
+        f"{{{metric}: {{unit: percent, better: higher, range: [0, 100]}}}}}}"
+    )
+
+
+def require_range(metric: str, value: float, limits: tuple[float, float] | None) -> None:
+    """Raise `RangeError` for a value that its metric cannot have: a margin means nothing in another unit."""
+    if limits is None or not math.isfinite(value):
+        return
+    slack = ROUNDING * (limits[1] - limits[0])
+    if not limits[0] - slack <= value <= limits[1] + slack:
+        raise RangeError(metric, limits, above=value > limits[1])
 
 
 def read_rows(path: Path, layout: MetricsFile = LONG, *, torn: bool = False) -> list[Row]:
@@ -53,9 +87,10 @@ def read_rows(path: Path, layout: MetricsFile = LONG, *, torn: bool = False) -> 
                 first = seen.setdefault((row.step, row.metric), number)
                 if first != number:
                     raise LineError(f"{row.metric} at step {row.step} is already on line {first}")
+                require_range(row.metric, row.value, layout.range_of(row.metric))
                 rows.append(row)
     except LineError as fault:
-        raise _at(path, fault.line if isinstance(fault, AtLineError) else number, str(fault)) from None
+        raise _at(path, fault.line if isinstance(fault, AtLineError) else number, str(fault), fault.fix) from None
     return rows
 
 
@@ -253,12 +288,13 @@ def _shown(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _at(path: Path, line: int, found: str) -> EvidenceError:
+def _at(path: Path, line: int, found: str, fix: str) -> EvidenceError:
     return EvidenceError(
         f"line {line}: {found}",
         required="a header with a column for the step, then a line per step"
         if path.suffix == ".csv"
         else 'a line {"step": 10, "val/loss": 2.31} or {"step": 10, "metric": "val/loss", "value": 2.31}',
+        fix=fix,
         where=Where(file=path, line=line),
     )
 

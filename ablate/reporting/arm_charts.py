@@ -76,13 +76,15 @@ def curves(
     *,
     baseline: str,
     unit: str,
+    step_axis: str,
     floor: float | None,
     diverged: Sequence[int],
     domain: tuple[float, float],
 ) -> alt.LayerChart:
     """One arm by step: thin lines for seeds, their range as a band, a thick mean, the baseline's mean dashed, the floor
     dotted."""
-    x, y = _step_axes(traced, f"{traced.metric} ({unit})" if unit else traced.metric, domain, named=True)
+    y_title = f"{traced.metric} ({unit})" if unit else traced.metric
+    x, y = _step_axes(traced, (step_axis, y_title), domain, named=True)
     colour = BLUE if arm != baseline else INK
     layers = _lines_of(traced, arm, x, y, colour)
     ends: list[Named] = [(*line[-1], arm, colour) for line in [traced.means.get(arm, [])] if line]
@@ -111,11 +113,11 @@ def curves(
 
 
 def difference_curves(
-    traced: Curves, arm: str, *, unit: str, smallest: float | None, domain: tuple[float, float]
+    traced: Curves, arm: str, *, unit: str, step_axis: str, smallest: float | None, domain: tuple[float, float]
 ) -> alt.LayerChart:
     """An arm minus the baseline of the same seed, by step; the zone too small to matter is grey."""
     title = f"difference in {traced.metric}" + (f" ({unit})" if unit else "")
-    x, y = _step_axes(traced, title, domain, signed=True)
+    x, y = _step_axes(traced, (step_axis, title), domain, signed=True)
     layers: list[Any] = []
     if smallest:
         zone = inline([{"value": max(-smallest, domain[0]), "high": min(smallest, domain[1])}])
@@ -310,7 +312,7 @@ def _lines_of(traced: Curves, arm: str, x: Any, y: Any, colour: str) -> list[Any
 
 
 def _step_axes(
-    traced: Curves, title: str, domain: tuple[float, float], *, signed: bool = False, named: bool = False
+    traced: Curves, titles: tuple[str, str], domain: tuple[float, float], *, signed: bool = False, named: bool = False
 ) -> tuple[Any, Any]:
     last = max(line[-1][0] for line in traced.runs.values())
     room = last * (1 + NAME_SHARE) if named else last
@@ -318,12 +320,14 @@ def _step_axes(
         alt.X,
         "step",
         (0, room),
-        title="optimiser step",
+        title=titles[0],
         values=whole_ticks(last, 4),
         format="~s" if last > 9999 else "d",
     )
     labels = SIGNED if signed else PLAIN
-    return x, quantity(alt.Y, "value", domain, zero=False, title=title, tickCount=5, titleLimit=210, labelExpr=labels)
+    return x, quantity(
+        alt.Y, "value", domain, zero=False, title=titles[1], tickCount=5, titleLimit=210, labelExpr=labels
+    )
 
 
 def _points(line: Line) -> list[dict[str, Any]]:

@@ -34,8 +34,6 @@ class RunOptions:
     """auto, cpu, cuda or cuda:N."""
     cohort: str = "auto"
     """auto, on, off, or how many seeds at most are trained together."""
-    mirror: tuple[str, ...] = ()
-    """Trackers that get the health of the runs: `mlflow:URI`, `tensorboard:DIR`, `wandb`. Not for parts."""
     step: str = "auto"
     """How steps of runs trained together are computed: auto, eager or compiled."""
 

@@ -10,7 +10,6 @@ from prereg.documents.procedures import (
     SPENDING,
     TESTS,
     about_test,
-    bayes,
     can_be_refuted,
     counted_as,
     errors_held,
@@ -204,7 +203,6 @@ def test_in_brief(study: Study) -> str:
     """The tests by name."""
     also = listed(TESTS[one] for one in study.analysis.also)
     beside_it = f" Beside it, deciding nothing: {also}." if also else ""
-    beside_it += f" {bayes(study)}" if study.analysis.bayes is not None else ""
     name = test(study)
     on = counted_as(study, "on per-seed differences δ (first side minus second).")
     on = on if study.paired else "without pairs, of the difference of arm means δ (first side minus second)."
@@ -214,8 +212,7 @@ def test_in_brief(study: Study) -> str:
 def secondary_tests(study: Study) -> str:
     """Tests that are reported and decide nothing."""
     also = listed(f"the {TESTS[test]}" for test in study.analysis.also)
-    said = f"Reported beside the deciding test, and deciding nothing: {also}." if also else ""
-    return f"{said} {bayes(study)}".strip()
+    return f"Reported beside the deciding test, and deciding nothing: {also}." if also else ""
 
 
 def two_questions(study: Study) -> str:

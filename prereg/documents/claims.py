@@ -95,14 +95,14 @@ def value_read(study: Study, name: str) -> str:
     """What a claim reads of each run: the metric, and where on its curve."""
     hypothesis, metric = study.hypotheses[name], plain(study.claims[name].metric)
     if isinstance(hypothesis.read, AtStep):
-        return f"{metric} at step {hypothesis.read.step:,}"
+        return f"{metric} at {study.step_name} {hypothesis.read.step:,}"
     if isinstance(hypothesis.read, OverLast):
         return f"{metric} averaged over the last {hypothesis.read.last} evaluations"
     best = "lowest" if study.claims[name].better == "lower" else "highest"
     return {
         "final": metric,
         "best": f"{best} {metric} of any evaluation",
-        "area": f"{metric} averaged over the steps of training",
+        "area": f"{metric} averaged over the {study.step_name}s of training",
     }[hypothesis.read]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import Any
 
 from pydantic import JsonValue
@@ -190,11 +190,37 @@ def base_sentences(study: Study, corpus: CorpusPin | None) -> str:
     """What every run is made of, before an arm changes anything."""
     if not isinstance(study.base, Training):
         return _command_sentences(study)
-    model, data, optim, length, numerics = _base_parts(study.base, corpus)
-    return (
-        f"Each run trains a decoder-only transformer language model ({model}) on the {data}. Optimiser: {optim}. "
-        f"Length: {length}. Arithmetic: {numerics}."
-    )
+    return f"Each run trains a {_base_in_words(study.base, corpus, tokens=study.base.tokens)}"
+
+
+def training_sentences(study: Study, corpus: CorpusPin | None) -> str:
+    """What the judged runs were trained with: the base as far as an arm keeps it, then what each arm has in its place.
+
+    A value of the base that no arm keeps was trained nowhere, such as the learning rate where a pilot chose each arm's.
+    """
+    said = arms_in_brief(study)
+    base, configs = study.base, [_leaves(_plain(arm.config)) for arm in study.arms.values()]
+    unused = {path for path, value in _leaves(_plain(base)).items() if all(at.get(path) != value for at in configs)}
+    if not isinstance(base, Training):
+        return f"{_command_sentences(study, without=unused)} {said}"
+    tokens = {arm: study.training(arm).tokens for arm in study.arms}
+    same = next(iter(tokens.values())) if len(set(tokens.values())) == 1 else None
+    if same is None:
+        said += f" Tokens of a run: {'; '.join(f'{quoted(arm)} {n:,}' for arm, n in tokens.items())}."
+    changed = any(at != _leaves(_plain(base)) for at in configs)
+    opening = "But for what its arm changes, each run" if changed else "Each run"
+    return f"{opening} trains a {_base_in_words(base, corpus, without=unused, tokens=same)} {said}"
+
+
+def _base_in_words(
+    base: Training, corpus: CorpusPin | None, *, tokens: int | None, without: Set[str] = frozenset()
+) -> str:
+    model, data, optim, length, numerics = _base_parts(base, corpus, without)
+    length += [] if tokens is None else [f"{counted(tokens, 'token')} a run"]
+    said = {"Optimiser": optim, "Length": length, "Arithmetic": numerics}
+    about = f" ({', '.join(model)})" if model else ""
+    rest = "".join(f" {name}: {', '.join(parts)}." for name, parts in said.items() if parts)
+    return f"decoder-only transformer language model{about} on the {', '.join(data)}.{rest}"
 
 
 def base_in_brief(study: Study, corpus: CorpusPin | None) -> str:
@@ -222,20 +248,30 @@ def _is_described(path: str, at: Mapping[str, Any]) -> bool:
     return path not in _LATER or at.get(path, _LATER[path]) != _LATER[path] or in_play
 
 
-def _base_parts(base: Training, corpus: CorpusPin | None) -> tuple[str, str, str, str, str]:
+def _base_parts(base: Training, corpus: CorpusPin | None, without: Set[str]) -> tuple[list[str], ...]:
+    """Words of model, data, optimiser, length and arithmetic, but for the fields that are left out."""
     at = _leaves(base.model_dump(mode="json"))
 
-    def said(part: Mapping[str, Say], prefix: str) -> str:
+    def said(part: Mapping[str, Say], prefix: str) -> list[str]:
         later = [path for path in at if path.startswith(prefix) and path not in SAID]
         lines = [path for path in part if _is_described(path, at)]
-        return ", ".join([part[path](at[path]) for path in lines] + [_plainly(path, at[path]) for path in later])
+        return [part[path](at[path]) for path in lines if path not in without] + [
+            _plainly(path, at[path]) for path in later if path not in without
+        ]
 
-    data = said(_DATA, "data.")
+    elsewhere = bool(without & {"data.corpus", "data.mixture"})
+    without |= {"data.corpus"} if elsewhere else set()
+    data = [*["corpus of its arm"] * elsewhere, *said(_DATA, "data.")]
     if corpus is not None and corpus.name == base.data.corpus and base.data.mixture is None:
         name = quoted(corpus.name)
-        data = data.replace(name, f"{name} ({extent(corpus)})", 1)
-    length = f"{said(_LENGTH, 'budget.')}, {counted(base.tokens, 'token')} a run"
-    return said(_MODEL, "model."), data, said(_OPTIM, "optim."), length, said(_NUMERICS, "numerics.")
+        data[0] = data[0].replace(name, f"{name} ({extent(corpus)})", 1)
+    return (
+        said(_MODEL, "model."),
+        data,
+        said(_OPTIM, "optim."),
+        said(_LENGTH, "budget."),
+        said(_NUMERICS, "numerics."),
+    )
 
 
 def extent(corpus: CorpusPin) -> str:
@@ -243,9 +279,10 @@ def extent(corpus: CorpusPin) -> str:
     return counted(corpus.characters, "character") if corpus.tokens is None else counted(corpus.tokens, "token")
 
 
-def _command_sentences(study: Study) -> str:
+def _command_sentences(study: Study, *, without: Set[str] = frozenset()) -> str:
     assert not isinstance(study.base, Training), study.study
-    handed, words = "; ".join(_described(study.base)) or "empty", visible(shlex.join(study.command))
+    described = [_plainly(path, value) for path, value in _leaves(study.base).items() if path not in without]
+    handed, words = "; ".join(described) or "empty", visible(shlex.join(study.command))
     return (
         f"Each run is made by the researcher's own trainer, started without a shell as `{words}`. "
         f"The configuration handed to it, before an arm changes anything, is: {handed}. It leaves its metrics in the "
@@ -273,7 +310,7 @@ def arm_sentences(study: Study) -> list[str]:
 
 def arms_in_brief(study: Study) -> str:
     """All arms in one sentence."""
-    arms = f"{len(study.arms)} arms: {'; '.join(_arms_said(study, unchanged='the base, unchanged'))}."
+    arms = f"{counted(len(study.arms), 'arm')}: {'; '.join(_arms_said(study, unchanged='the base, unchanged'))}."
     return " ".join([arms, *_match_sentences(study)])
 
 
@@ -295,12 +332,28 @@ def _arms_said(study: Study, *, unchanged: str, reasons: Mapping[str, str] | Non
     said = []
     for name, arm in study.arms.items():
         changes = list(change_words(study, arm.overrides, arm.config))
+        frozen = {} if study.tune is None else study.tune.chosen.get(name, {})
+        changes += [f"{one} (chosen by the pilot)" for one in change_words(study, frozen, arm.config)]
+        changes += change_words(study, _follows(study, {**arm.overrides, **frozen}, arm.config), arm.config)
         if name in study.open_steps:
             changes = ["the parts that the pilot has taken by then"]
         notes = [*(["the baseline"] if name == study.baseline else []), *filter(None, [(reasons or {}).get(name)])]
         role = f" ({visible('; '.join(notes))})" if notes else ""
         said.append(f"{quoted(name)}{role}: {listed(changes) or unchanged}")
     return said
+
+
+def _follows(
+    study: Study, written: Mapping[str, JsonValue], config: Training | dict[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """What differs from the base and is not written, such as steps that follow from a budget in tokens."""
+    before = _leaves(_plain(study.base))
+    return {
+        path: value
+        for path, value in _leaves(_plain(config)).items()
+        if value != before.get(path)
+        and not any(path == one or path.startswith(f"{one}.") or one.startswith(f"{path}.") for one in written)
+    }
 
 
 def factor_sentences(study: Study) -> list[str]:
@@ -338,8 +391,9 @@ def _leaves(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _described(tree: Mapping[str, JsonValue]) -> list[str]:
-    return [_plainly(path, value) for path, value in _leaves(tree).items()]
+def _plain(config: Training | dict[str, JsonValue]) -> Mapping[str, JsonValue]:
+    """A configuration as a run is given it, and as its `run.json` holds it."""
+    return config.model_dump(mode="json") if isinstance(config, Training) else config
 
 
 def _plainly(path: str, value: JsonValue) -> str:

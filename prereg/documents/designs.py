@@ -172,8 +172,8 @@ def tuning(study: Study) -> str:
     return (
         f"Before any run that is judged, {arms(tuple(settings))} {'is' if len(settings) == 1 else 'are each'} trained "
         f"at {which} on pilot seeds {ranged(tune.seeds)} ({n_runs}). The setting with the {best} mean {tune.choose_by} "
-        "at the last step is frozen in the ledger; one with a diverged run comes last, and of equal ones the first "
-        "counts. No pilot run enters a test, and the verdict speaks of the arms at the frozen settings."
+        f"at the last {study.step_name} is frozen in the ledger; one with a diverged run comes last, and of equal ones "
+        "the first counts. No pilot run enters a test, and the verdict speaks of the arms at the frozen settings."
     )
 
 

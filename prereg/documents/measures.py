@@ -11,6 +11,8 @@ from prereg.study.measure import OwnMetric
 from prereg.study.spec import Study
 from prereg.text import compact, counted, listed
 
+AS_THE_TRAINER_DEFINES = "as the researcher's own trainer defines it"
+
 
 def measured(study: Study, *, brief: bool = False) -> str:
     """Every claimed metric: its name, its definition, its unit, and when it is read."""
@@ -22,14 +24,14 @@ def measured(study: Study, *, brief: bool = False) -> str:
         text = f"{capital(plain(metric)) if metric in PLAIN else metric}{own}"
         if known is not None:
             unit = f", in {per(known.unit)}" if known.unit not in ("", "share") else ""
-            text += f": {known.definition}{unit}"
+            text += f": {known.definition or AS_THE_TRAINER_DEFINES}{unit}"
             if any(study.hypotheses[name].family and one == metric for name, one in read.items()):
                 text += ", and of the items of each task"
             better = known.better
             if not brief and better != "neither":
                 text += f"; {better} is better"
         else:
-            text += ": as the researcher's own trainer defines it"
+            text += f": {AS_THE_TRAINER_DEFINES}"
         sentences.append(text + ".")
     tasks = tasks_sentence(study) if brief else ""
     return " ".join(part for part in (*sentences, tasks, when_read(study)) if part)
@@ -47,7 +49,7 @@ def when_read(study: Study) -> str:
         for name, hypothesis in study.hypotheses.items()
         if hypothesis.better is not None
     ]
-    most = "All values are read at the last step"
+    most = f"All values are read at the last {study.step_name}"
     if special:
         most += f", unless it says otherwise here: {'; '.join(special)}"
     return most + "." + (f" By the study file, {listed(stated)}." if stated else "")

@@ -305,15 +305,3 @@ def spike(study: Study) -> str:
         f"so many {last} that losses of stationary normal noise have such a step in {level(rule.false_alarms)} of "
         "studies of this size"
     )
-
-
-def bayes(study: Study) -> str:
-    """The prior of Bayes factors; empty where none is registered."""
-    prior = study.analysis.bayes
-    if prior is None:
-        return ""
-    return (
-        "Bayes factors of some effect against none describe and decide nothing: differences are normal, the mean "
-        f"difference in their SDs has a Cauchy prior of scale {compact(float(f'{prior.scale:.4g}'))} about 0, and the "
-        "variance a Jeffreys prior (Rouder et al. 2009)."
-    )

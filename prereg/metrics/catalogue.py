@@ -228,6 +228,10 @@ OF_TASKS: Final = r"harness/accuracy(?:_shots_(?:0|[1-9][0-9]{0,3}))?"
 _TASK: Final = re.compile(rf"({OF_TASKS})/([A-Za-z0-9][\w.-]*)")
 
 
+SHARE: Final = (0.0, 1.0)
+"""The range of a share."""
+
+
 @dataclass(frozen=True)
 class Metric:
     """The declaration of one metric."""
@@ -247,6 +251,12 @@ class Metric:
     def repeatable(self) -> bool:
         """Whether the same seed on the same machine gives the same bits (timings do not)."""
         return self.suite not in ("speed", "cost") or self.name == "cost/flops_per_token"
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """The smallest and largest value that it can have, where that is known. What is measured against a limit that
+        is itself measured (cost/mfu) can pass it."""
+        return SHARE if self.unit == "share" and self.suite != "cost" else None
 
     @property
     def raw_scale(self) -> bool:

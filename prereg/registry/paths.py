@@ -134,11 +134,6 @@ class Root:
     def run(self, name: str, registration: str, variant: str, seed: int) -> Path:
         return self.runs(name, registration) / variant / str(seed)
 
-    @property
-    def mirrors(self) -> Path:
-        """What mirroring to trackers keeps: the masks of runs, and what a tracker writes offline."""
-        return self.path / "data" / "runs" / ".mirrors"
-
     def trial(self, name: str) -> Path:
         """The runs of the last trial of a study, which are no evidence."""
         return self.path / "data" / "try" / name

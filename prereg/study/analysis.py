@@ -34,17 +34,10 @@ Alpha = Annotated[float, Field(gt=0.0, le=MOST_ALPHA)]
 """A larger chance of a false finding is no level that a reader would take a verdict from."""
 
 
-class Bayes(FrozenModel):
-    """A prior for Bayes factors, which describe and never decide."""
-
-    scale: Annotated[float, Field(gt=0.0, le=10.0)] = 0.7071067811865476
-    """Scale of the Cauchy prior about 0, of the mean difference in SDs of the differences (Rouder et al. 2009)."""
-
-
 class Analysis(GrownModel):
     """How evidence is judged."""
 
-    later_fields = ("zeros", "least_pairs", "most_lost_starts", "gate", "bayes")
+    later_fields = ("zeros", "least_pairs", "most_lost_starts", "gate")
 
     test: Test = "paired_t"
     """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims
@@ -77,9 +70,6 @@ class Analysis(GrownModel):
     gate: Gate | None = None
     """One alpha over the hypotheses of all roles: {order: [...]}, steps that are tested one after the other, or
     {weights: {...}, transitions: {...}}, a graph. Without it each role has an alpha of its own; not written then."""
-    bayes: Bayes | None = None
-    """Report Bayes factors and posteriors under this prior next to the findings: {} for the usual scale. They never
-    decide; not written where there is none."""
 
 
 class Looks(FrozenModel):

@@ -19,13 +19,15 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import JsonValue
+from pydantic import Field, JsonValue
 
 from prereg.errors import FieldPath, RegistrationError, SpecError, Where, field_error, nearest
 from prereg.frozen import FrozenModel, GrownModel
+from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
 from prereg.registry.canon import sha256_file, sha256_of
 
 if TYPE_CHECKING:
@@ -38,8 +40,21 @@ _FLAG = re.compile(r"\{([^{}\s][^{}]*) if ([^{}\s]+)\}")
 _MOST_FILES = 2000
 
 
+class Declared(FrozenModel):
+    """What a metric of your own trainer is."""
+
+    unit: Annotated[str, Field(max_length=30)]
+    """Its unit, such as percent; empty where it has none."""
+    better: Better = "neither"
+    """Which way it improves."""
+    range: tuple[float, float] | None = None
+    """The smallest and largest value that it can have, both included. A run that records another fails."""
+    definition: Annotated[str, Field(max_length=500)] = ""
+    """What it is, in a sentence for readers of the registration."""
+
+
 class MetricsFile(GrownModel):
-    """Where your own trainer writes its metrics."""
+    """Where your own trainer writes its metrics, and what they are."""
 
     later_fields = ("step", "columns")
 
@@ -52,6 +67,17 @@ class MetricsFile(GrownModel):
     columns: dict[str, str] = {}
     """Metric -> key or column of wide rows that holds it, for instance {val/loss: valid_loss}; other columns are left
     out then. Without it every column but the step is a metric of its own name."""
+    step_name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z -]*$", max_length=30)] = "step"
+    """What a step is, for axes and sentences: step, epoch, example."""
+    declare: dict[str, Declared] = {}
+    """Metric -> what it is, in place of what this tool takes a metric of that name to be."""
+
+    def range_of(self, metric: str) -> tuple[float, float] | None:
+        """The smallest and largest value of a metric: as declared, or as the catalogue has it; none where any is."""
+        if metric in self.declare:
+            return self.declare[metric].range
+        known = METRICS.get(metric) or TASK_METRICS.get(metric)
+        return None if known is None else known.range
 
 
 class ScriptPin(FrozenModel):
@@ -113,7 +139,12 @@ def check_command(study: Study) -> None:
             if given:
                 required = "trainer: command, or no command"
                 raise field_error((field,), f"{said} is given and trainer is 'gpt'", required, "trainer: command")
+        if study.metrics.declare or study.metrics.step_name != "step":
+            field = "declare" if study.metrics.declare else "step_name"
+            required = "a trainer of your own: what the built-in one records is in the catalogue"
+            raise field_error(("metrics", field), f"{field} and trainer is 'gpt'", required, f"leave {field} out")
         return
+    _check_declared(study.metrics)
     if not study.command or not study.command[0].strip():
         raise field_error(
             ("command",),
@@ -139,6 +170,21 @@ def check_command(study: Study) -> None:
         for at, path in enumerate(paths):
             if not is_inside(path):
                 raise _outside((field, at), path, "the root", f"{field}: {fix}")
+
+
+def _check_declared(metrics: MetricsFile) -> None:
+    for name, declared in metrics.declare.items():
+        if not re.fullmatch(r"[A-Za-z][^\s()]{0,199}", name):
+            required = "the name of a metric: a letter first, no blanks or brackets, at most 200 characters"
+            raise field_error(("metrics", "declare", name), f"{name!a:.60}", required, "test/accuracy: {unit: percent}")
+        low, high = declared.range or (0.0, 1.0)
+        if not (isfinite(low) and isfinite(high) and low < high):
+            raise field_error(
+                ("metrics", "declare", name, "range"),
+                f"from {low:g} to {high:g}",
+                "the smallest value that the metric can have, then a larger one",
+                "range: [0, 100]",
+            )
 
 
 def is_inside(path: str) -> bool:

@@ -106,7 +106,7 @@ class StudyFields(YamlModel):
     @field_validator("hypotheses", mode="before")
     @classmethod
     def _percentages_are_margins_on_the_logarithm(cls, value: Any, info: ValidationInfo) -> Any:
-        return percent.resolved(value, info.data.get("measure"))
+        return percent.resolved(value, info.data.get("measure"), info.data.get("metrics"))
 
     @field_validator("base", mode="wrap")
     @classmethod

@@ -236,8 +236,10 @@ def of_each_task(metric: str) -> str:
 
 def own_better(document: Mapping[str, Any]) -> dict[str, Better]:
     """Which way the study's own metrics improve, as far as plain data say it in a form that can be read."""
-    measure = document.get("measure")
+    measure, metrics = document.get("measure"), document.get("metrics")
     own = measure.get("own") if isinstance(measure, dict) else None
-    rows = [one for one in own if isinstance(one, dict)] if isinstance(own, list) else []
+    declare = metrics.get("declare") if isinstance(metrics, dict) else None
+    rows = [(one.get("name"), one) for one in own if isinstance(one, dict)] if isinstance(own, list) else []
+    rows += [(name, one) for name, one in declare.items() if isinstance(one, dict)] if isinstance(declare, dict) else []
     sides: tuple[Better, ...] = ("lower", "higher")
-    return {str(one.get("name")): side for one in rows for side in sides if one.get("better") == side}
+    return {str(name): side for name, one in rows for side in sides if one.get("better") == side}

@@ -280,12 +280,27 @@ class Study(StudyFields):
         for one in self.measure.own:
             if one.name == name:
                 return Metric(one.name, one.unit, one.better, "own", one.definition.rstrip("."))
+        declared = self.metrics.declare.get(name)
+        if declared is not None:
+            return Metric(name, declared.unit, declared.better, "own", declared.definition.rstrip("."))
         return METRICS.get(name)
 
     @property
     def own_units(self) -> dict[str, str]:
-        """Unit of each of the study's own metrics."""
-        return {one.name: one.unit for one in self.measure.own}
+        """Unit of each of the study's own metrics, and of those that it declares."""
+        return {one.name: one.unit for one in self.measure.own} | {
+            name: declared.unit for name, declared in self.metrics.declare.items()
+        }
+
+    @property
+    def step_name(self) -> str:
+        """What a step of training is called in sentences."""
+        return self.metrics.step_name
+
+    @property
+    def step_axis(self) -> str:
+        """What a step of training is called on axes."""
+        return "optimiser step" if self.trainer == "gpt" else self.metrics.step_name
 
     def training(self, arm: str) -> Training:
         """The configuration of an arm of a `trainer: gpt` study."""

@@ -112,7 +112,7 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "arm": "the arm",
         "seed": "the seed",
         "metric": "the metric: those of the claims and tie-breakers, and val/loss",
-        "step": "optimiser step",
+        "step": "step of training",
         "value": "the recorded value, on the metric's own scale; every evaluation",
     },
 }

@@ -27,16 +27,12 @@ from ablate.reporting.sections.methods import methods_section
 from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.summaries.study import arms_table
 from prereg import text as words
-from prereg.documents import analysis_plan, measures
+from prereg.documents import analysis_plan
 from prereg.documents.claims import value_read
-from prereg.documents.configuration import arms_in_brief, base_sentences
-from prereg.documents.designs import tuning
 from prereg.documents.procedures import margin
 from prereg.escape import latex
 from prereg.study.spec import Study
 
-IMPORTED = "every run was made here"
-"""The check of where runs were made; there where any was imported."""
 LINE_OF_PAGE = 455.0
 """Points of a line of `report.tex`."""
 
@@ -122,21 +118,9 @@ def results(context: ReportContext) -> Iterator[str]:
 
 def methods(context: ReportContext) -> Iterator[str]:
     """How runs were trained and by whom, what an arm changes, when it stopped, and how it was judged."""
-    study = context.study
-    yield f"{base_sentences(study, context.registration.corpus)} {arms_in_brief(study)} {_made(context)}".strip()
-    yield measures.measured(study)
-    yield " ".join(filter(None, [tuning(study), analysis_plan.starting(study), analysis_plan.stopping(study)]))
     for one in methods_section(context).blocks:
         if isinstance(one, Paragraph):
             yield one.text.replace("this report", "the report of the study")
-
-
-def _made(context: ReportContext) -> str:
-    """Who made the runs; of a user's own trainer the sentences of its command say it, unless runs were imported."""
-    imported = next((check for check in context.decision.checks if check.name == IMPORTED), None)
-    if imported is not None:
-        return f"{imported.found.rstrip('.')}."
-    return "The built-in trainer of ablate made the runs." if context.study.trainer == "gpt" else ""
 
 
 def tables(context: ReportContext) -> dict[str, Table]:

@@ -62,41 +62,45 @@ def _curves(context: ReportContext, traced: Curves) -> Figure:
             arm,
             baseline=baseline,
             unit=words.unit_of(metric, own=context.study.own_units),
+            step_axis=context.study.step_axis,
             floor=floor,
             diverged=diverged,
             domain=domain,
         )
         panels.append(
             Panel(
-                f"{_named(arm, baseline)}{_last(traced.means[arm], traced.n[arm])}",
+                f"{_named(arm, baseline)}{_last(context, traced.means[arm], traced.n[arm])}",
                 chart,
-                f"{metric} by step for {arm}: {words.counted(traced.n[arm], 'run')}, their range and their mean"
-                f"{_last(traced.means[arm], traced.n[arm])}.",
+                f"{metric} by {context.study.step_name} for {arm}: {words.counted(traced.n[arm], 'run')}, "
+                f"their range and their mean"
+                f"{_last(context, traced.means[arm], traced.n[arm])}.",
             )
         )
     caption = (
-        f"{metric} by optimiser step. Thin lines: single seeds; band: {RANGE}; thick line: their mean, at the steps "
-        f"that every run of the arm reached; dashed: the mean of {baseline}."
+        f"{metric} by {context.study.step_axis}. Thin lines: single seeds; band: {RANGE}; thick line: "
+        f"their mean, at the steps that every run of the arm reached; dashed: the mean of {baseline}."
     )
     if floor is not None:
         caption += f" Dotted: {words.compact(round(floor, 4))}, which no model can pass."
-    return Figure(f"{metric} by step", caption + _thinning(traced), tuple(panels))
+    return Figure(f"{metric} by {context.study.step_name}", caption + _thinning(traced), tuple(panels))
 
 
 def _named(arm: str, baseline: str) -> str:
     return f"{arm}{', the baseline' if arm == baseline else ''}"
 
 
-def _last(mean: Line, n: int) -> str:
+def _last(context: ReportContext, mean: Line, n: int) -> str:
     if not mean:
         return f", n = {n}"
     step, value = mean[-1]
-    return f": {estimates.significant(value, 4)} at step {step}, n = {n}"
+    return f": {estimates.significant(value, 4)} at {context.study.step_name} {step}, n = {n}"
 
 
 def _tested(context: ReportContext) -> str:
     everywhere = all(hypothesis.read == "final" for hypothesis in context.study.hypotheses.values())
-    return "Only the last step was tested" if everywhere else "Only what the claims read was tested"
+    return (
+        f"Only the last {context.study.step_name} was tested" if everywhere else "Only what the claims read was tested"
+    )
 
 
 def _difference_curves(context: ReportContext, gaps: Curves) -> Figure:
@@ -106,7 +110,15 @@ def _difference_curves(context: ReportContext, gaps: Curves) -> Figure:
     for arm in gaps.means:
         smallest = _smallest_of(context, arm, metric)
         unit = words.unit_of(metric, own=context.study.own_units)
-        chart = partial(arm_charts.difference_curves, gaps, arm, unit=unit, smallest=smallest, domain=domain)
+        chart = partial(
+            arm_charts.difference_curves,
+            gaps,
+            arm,
+            unit=unit,
+            step_axis=context.study.step_axis,
+            smallest=smallest,
+            domain=domain,
+        )
         ends = [line[-1][1] for (name, _), line in gaps.runs.items() if name == arm]
         found = (
             f"lower than {baseline} in {sum(end < 0 for end in ends)} of {words.counted(len(ends), 'pair')} at the end"
@@ -115,13 +127,13 @@ def _difference_curves(context: ReportContext, gaps: Curves) -> Figure:
             Panel(
                 f"{arm}: {found}",
                 chart,
-                f"{metric} of {arm} minus {baseline} of the same seed, by step: {found}.",
+                f"{metric} of {arm} minus {baseline} of the same seed, by {context.study.step_name}: {found}.",
             )
         )
     caption = (
-        f"{metric} minus {baseline} of the same seed, by step. Thin lines: single pairs; band: {RANGE}; thick line: "
-        f"their mean; grey, where a claim declares one: differences too small to matter. {_tested(context)}; the rest "
-        "is description."
+        f"{metric} minus {baseline} of the same seed, by {context.study.step_name}. Thin lines: single pairs; "
+        f"band: {RANGE}; thick line: their mean; grey, where a claim declares one: differences too small to matter. "
+        f"{_tested(context)}; the rest is description."
     )
     return Figure(f"{metric} minus {baseline}, seed by seed", caption + _thinning(gaps), tuple(panels))
 

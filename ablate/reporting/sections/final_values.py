@@ -53,7 +53,7 @@ def _blocks(context: ReportContext) -> Iterator[Block]:
     if first:
         caption = (
             "Final values of the metrics of hypotheses and tie-breakers: mean and standard deviation over seeds of the "
-            "value at the last step."
+            f"value at the last {context.study.step_name}."
         )
         yield Table(caption, _COLUMNS, first, note=EACH_BY_ITSELF, grouped=True)
     yield from _cost_and_quality(context, claimed)
@@ -95,9 +95,9 @@ def _cost_and_quality(context: ReportContext, claimed: Sequence[str]) -> Iterato
         )
         panels.append(Panel(said, chart, f"{metric} over the time of training. Means over seeds: {said}."))
     caption = (
-        f"{metric} at the last step over the seconds in training steps. Small marks: runs; large: means over seeds (n: "
-        f"{words.listed(f'{arm} {n[arm]}' for arm in found)}). What else the machine did at the time moves a run "
-        "sideways. No interval is drawn."
+        f"{metric} at the last {context.study.step_name} over the seconds in training steps. Small marks: runs; "
+        f"large: means over seeds (n: {words.listed(f'{arm} {n[arm]}' for arm in found)}). "
+        "What else the machine did at the time moves a run sideways. No interval is drawn."
     )
     yield Figure(f"Cost and {metric}", caption, tuple(panels))
 

@@ -27,7 +27,6 @@ from ablate.reporting.forest import (
     test_of,
 )
 from ablate.reporting.headline import clause_of
-from ablate.reporting.sections.described import bayes_table, stopped_table
 from ablate.reporting.sections.final_values import tie_breakers_table
 from ablate.reporting.sections.seed_values import seed_figures
 from ablate.reporting.tasks import summary_of_family, task_tables
@@ -48,6 +47,10 @@ WITHHELD = (
     "Nothing that separates the arms is shown while planned runs are missing or broken: no contrast, no curve, no "
     "final value. Seeing outcomes before the last run has ended would let the outcome choose when to stop, and the "
     "error rate promised above would no longer hold."
+)
+STOPPED_EARLY = (
+    "The study stopped before its last look. After an early stop a mean difference errs towards what stopped it; the "
+    "intervals hold whenever a study stops."
 )
 EFFECT_NAMES = {name: name for name in ("d_z", "g_z", "g_av")} | {
     "hedges_g": "Hedges' g (at equal variances)",
@@ -80,7 +83,8 @@ def findings_section(context: ReportContext) -> Section:
     blocks += [_details(findings), _effects(findings)]
     if any(finding.also or finding.beside for finding in findings):
         blocks.append(_also(findings))
-    blocks += [table for table in (bayes_table(context), stopped_table(context)) if table is not None]
+    if context.decision.look is not None and not context.decision.look.last:
+        blocks.append(Paragraph(STOPPED_EARLY, "aside"))
     if context.decision.tie_breakers:
         blocks.append(tie_breakers_table(context))
     return Section("findings", "What was found", tuple(blocks))

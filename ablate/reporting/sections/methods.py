@@ -8,7 +8,9 @@ from ablate.reporting.blocks import Facts, Paragraph, Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.registration import units_of
 from prereg import text as words
-from prereg.documents.designs import pairing, sample
+from prereg.documents import analysis_plan, measures
+from prereg.documents.configuration import training_sentences
+from prereg.documents.designs import pairing, sample, tuning
 from prereg.documents.procedures import (
     ABOUT_CORRECTIONS,
     SPENDING,
@@ -50,14 +52,30 @@ MATCHING = (
 """Checks that compare what the runs of one seed share."""
 
 
+IMPORTED = "every run was made here"
+"""The check of where runs were made; there where any was imported."""
+
+
 def methods_section(context: ReportContext) -> Section:
-    """Each procedure by name, and which error rate is controlled."""
+    """How runs were trained and by whom, when the study stopped, each procedure by name, and which error rate is
+    controlled."""
     study = context.study
+    trained = f"{training_sentences(study, context.registration.corpus)} {_made(context)}".strip()
+    stopping = " ".join(filter(None, [tuning(study), analysis_plan.starting(study), analysis_plan.stopping(study)]))
     looked = [] if context.decision.look is None else [_looks(context, context.decision.look)]
-    paragraphs = [_pairs(context), _tests(study), *looked, _rate(study), _verdict(context)]
+    paragraphs = [trained, measures.measured(study), stopping]
+    paragraphs += [_pairs(context), _tests(study), *looked, _rate(study), _verdict(context)]
     if context.decision.findings:
         paragraphs.append(recompute(study, context.decision.findings, context.decision.look).summary)
     return Section("methods", "Methods", tuple(Paragraph(text) for text in paragraphs))
+
+
+def _made(context: ReportContext) -> str:
+    """Who made the runs; of a user's own trainer the sentences of its command say it, unless runs were imported."""
+    imported = next((check for check in context.decision.checks if check.name == IMPORTED), None)
+    if imported is not None:
+        return f"{imported.found.rstrip('.')}."
+    return "The built-in trainer of ablate made the runs." if context.study.trainer == "gpt" else ""
 
 
 def _pairs(context: ReportContext) -> str:
@@ -93,7 +111,7 @@ def _shared(context: ReportContext) -> str:
             "The trainer was given the same seed for every arm; whether runs of one seed share their initial values, "
             "the order of their batches or any other random number was not checked."
         )
-    made = checks.get("every run was made here")
+    made = checks.get(IMPORTED)
     if made is not None and not made.passed:
         parts.append("Of imported runs all of this is as the records that came with them state it.")
     return " ".join(parts)
@@ -107,8 +125,8 @@ def _read_at(study: Study) -> str:
     """Where the claims read their metrics."""
     elsewhere = [name for name, hypothesis in study.hypotheses.items() if hypothesis.read != "final"]
     if not elsewhere:
-        return "at the last step"
-    return f"at the last step unless its sentence says otherwise (so {words.listed(elsewhere)})"
+        return f"at the last {study.step_name}"
+    return f"at the last {study.step_name} unless its sentence says otherwise (so {words.listed(elsewhere)})"
 
 
 def _looks(context: ReportContext, look: Look) -> str:

@@ -66,7 +66,7 @@ def pilot_table(context: ReportContext, choices: tuple[Choice, ...]) -> Table:
     unit = words.unit_of(given.choose_by, own=study.own_units)
     metric = estimates.with_unit(given.choose_by, unit)
     return Table(
-        f"{metric} at the last step of the pilot's runs. n: pilot seeds with a value.",
+        f"{metric} at the last {study.step_name} of the pilot's runs. n: pilot seeds with a value.",
         columns("Arm" if tuned else "Step", "Setting" if tuned else "Part", "Mean:", "SD:", "n:", ""),
         tuple(rows),
         marked=frozenset(at for at, row in enumerate(rows) if row[-1]),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.judge.programme import ENDINGS, WEALTH_SHARE, Programme
+from ablate.judge.programme import ENDINGS, Programme
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.estimates import NONE
@@ -317,17 +317,14 @@ def _rates(found: Programme) -> list[Block]:
             "p:": lambda step: estimates.p_cell(step.p),
             "BH:": lambda step: estimates.p_cell(step.bh_adjusted),
             "BH finds": lambda step: finds[step.bh_found],
-            "Level:": lambda step: f"{step.lord_level:.2g}",
-            "LORD++ finds": lambda step: finds[step.lord_found],
         },
     )
-    bh, lord = sum(step.bh_found for step in found.steps), sum(step.lord_found for step in found.steps)
     unknown = sum(step.p is None for step in found.steps)
     blocks: list[Block] = [
         steps,
         Paragraph(
             f"Over {words.counted(len(found.steps), 'decided test')} at a false discovery rate of {level}: "
-            f"Benjamini-Hochberg finds {bh}, LORD++ {lord}. This changes no verdict.",
+            f"Benjamini-Hochberg finds {sum(step.bh_found for step in found.steps)}. This changes no verdict.",
             "lead",
         ),
     ]
@@ -335,9 +332,7 @@ def _rates(found: Programme) -> list[Block]:
         text = f"A p that cannot be known ({unknown} of them) counts as 1: it takes its place and finds nothing."
         blocks.append(Paragraph(text))
     explained = (
-        "BH: p adjusted over all of these at once (Benjamini and Hochberg 1995); a later study can change it. Level: "
-        f"what LORD++ compares p with, in the order of decisions, initial wealth {words.compact(WEALTH_SHARE)} x "
-        f"{level} (Ramdas and others 2017); it is never taken back. Both want independent p values, and hypotheses of "
-        "one study share runs: read them as a scale, not as a guarantee."
+        "BH: p adjusted over all of these at once (Benjamini and Hochberg 1995); a later study can change it. It wants "
+        "independent p values, and hypotheses of one study share runs: read it as a scale, not as a guarantee."
     )
     return [*blocks, Paragraph(explained, "aside")]

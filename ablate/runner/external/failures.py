@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ablate.records.rows import readable_rows
+from ablate.records.rows import range_fix, readable_rows
 from ablate.records.store import Row, RunFolder
 from prereg.errors import EvidenceError, nearest
 from prereg.escape import visible
@@ -116,6 +116,11 @@ def _csv(found: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path)
     return 'a line {"step": 10, "val/loss": 2.31} per step'
 
 
+def _range(found: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
+    limits = spec.metrics.range_of(found[1])
+    return "" if limits is None else range_fix(found[1], limits)
+
+
 _KNOWN: tuple[tuple[str, Callable[[re.Match[str], CommandSpec, RunFolder, Path], str]], ...] = (
     (r"No module named '([\w.]+)'", _module),
     (r"argument (--[\w-]+)(?:/-\w+)?: ignored explicit argument", _value_after_flag),
@@ -128,6 +133,7 @@ _KNOWN: tuple[tuple[str, Callable[[re.Match[str], CommandSpec, RunFolder, Path],
     (r"line \d+: not JSON", _csv),
     (r"it is empty", lambda *_: "write at least the claimed metrics at the last step"),
     (r"(\S+) is (nan|inf|-inf), which is not finite", lambda *_: "leave such a value out, or record it as train/loss"),
+    (r"(\S+) is (?:above|below) \S+, the (?:largest|smallest) value that it can have", _range),
     (r"no column '([^']+)'; there are (.+)", lambda *_: "metrics: {step: COLUMN, columns: {METRIC: COLUMN}}"),
 )
 

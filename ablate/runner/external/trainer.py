@@ -91,6 +91,26 @@ class Server:
             os._exit(3)
 
 
+def tracker_names(spec: CommandSpec, given: Mapping[str, str]) -> dict[str, str]:
+    """How W&B and MLflow name a run whose script names none, in the variables that their libraries read."""
+    name = f"{spec.variant}/seed{spec.seed}"
+    tags = {
+        "mlflow.runName": name,
+        "variant": spec.variant,
+        "seed": str(spec.seed),
+        "ablate.registration": spec.registration,
+    }
+    found = {
+        "WANDB_RUN_GROUP": f"{spec.study}-{spec.registration[:8]}",
+        "WANDB_NAME": name,
+        "MLFLOW_RUN_CONTEXT": json.dumps(tags),
+    }
+    # MLflow refuses a name and an id that lead to two experiments.
+    if not {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"} & given.keys():
+        found["MLFLOW_EXPERIMENT_NAME"] = spec.study
+    return found
+
+
 class CommandRun:
     """One run: start the command, watch it, read what it left, seal."""
 
@@ -217,6 +237,7 @@ class CommandRun:
         words = tuple(self.code.word(word) for word in filled(spec.command, own, spec.config) if word is not None)
         environment = {
             **self.code.environment(os.environ),
+            **tracker_names(spec, os.environ),
             "ABLATE_SEED": str(spec.seed),
             "ABLATE_VARIANT": spec.variant,
             "ABLATE_CONFIG": str(config),

@@ -19,6 +19,7 @@ from typing import Any
 from prereg.errors import ClaimError, FieldPath, field_error
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
 from prereg.study.claim import log_margin, parse_claim, percent_of
+from prereg.study.command import MetricsFile
 from prereg.study.measure import Measure
 from prereg.text import compact
 
@@ -26,7 +27,7 @@ _AGREE = 1e-9
 """Logarithms of two machines may differ in their last digit."""
 
 
-def resolved(hypotheses: Any, measure: Measure | None) -> Any:
+def resolved(hypotheses: Any, measure: Measure | None, metrics: MetricsFile | None = None) -> Any:
     """The hypotheses as written, with percentages turned into margins on `scale: log`. Raises `StudyError`.
 
     What is no mapping, or has no percentage, is left to the models of the fields.
@@ -34,6 +35,7 @@ def resolved(hypotheses: Any, measure: Measure | None) -> Any:
     if not isinstance(hypotheses, Mapping):
         return hypotheses
     own: dict[str, Better] = {one.name: one.better for one in measure.own} if measure is not None else {}
+    own |= {one: declared.better for one, declared in metrics.declare.items()} if metrics is not None else {}
     return {
         name: _resolved(str(name), dict(one), own) if isinstance(one, Mapping) else one
         for name, one in hypotheses.items()

@@ -102,13 +102,6 @@ def check_unpaired(study: Study) -> None:
             "test: paired_t, for which the levels of looks are computed, or a fixed number of runs",
             "stopping: fixed",
         )
-    if analysis.bayes is not None:
-        raise field_error(
-            ("analysis", "bayes"),
-            f"Bayes factors, and test is '{analysis.test}'",
-            "a test over pairs: these Bayes factors are of differences by seed",
-            "leave bayes out",
-        )
     for name, claim in study.claims.items():
         if claim.constant is not None:
             raise field_error(

@@ -7,23 +7,28 @@ left out is named, with the reason.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ablate.records.rows import LineError, diverged_at, lacking, metric_of, step_of, value_of
 from ablate.records.store import Row
 from ablate.records.tables import MOST_ROWS, TableLayout, said
-from ablate.trackers.mirrors import client_of
-from ablate.trackers.target import KINDS, OWN, Target, parse_target
-from prereg.errors import EvidenceError
+from prereg.errors import EvidenceError, RunError
 from prereg.registry.plan import Cell, needed_metrics
 from prereg.study.spec import Study
 
+if TYPE_CHECKING:
+    from mlflow.tracking import MlflowClient
+
+KINDS = ("mlflow", "tensorboard", "wandb")
 RUN_PATTERN = "{variant}/seed{seed}"
-"""Of folders of event files: how a mirror names them."""
+"""Of folders of event files, and of the names that a run finds in its environment (WANDB_NAME, MLFLOW_RUN_CONTEXT)."""
 Curves = Mapping[str, Iterable[tuple[int, float]]]
 """Metric -> steps and values."""
 
@@ -60,15 +65,16 @@ def read_tracked(source: str, study: Study, layout: TableLayout, run_pattern: st
 
     Raises `EvidenceError` where the tracker cannot be read or a value is none.
     """
-    target = parse_target(source)
-    if target.kind == "wandb":
+    kind, _, place = source.partition(":")
+    if kind == "wandb":
         raise EvidenceError(
             f"the source '{source}'",
             required="a table: W&B has no stable way to read its own files",
             fix="export CSV on its site or by run.history(), then: --column METRIC=COLUMN --step-column _step",
         )
-    pattern = _pattern(run_pattern or RUN_PATTERN) if run_pattern or target.kind == "tensorboard" else None
-    held = _mlflow(target) if target.kind == "mlflow" else _tensorboard(target)
+    _require_installed(kind, source)
+    pattern = _pattern(run_pattern or RUN_PATTERN) if run_pattern or kind == "tensorboard" else None
+    held = _mlflow(source, place) if kind == "mlflow" else _tensorboard(source, place)
     rows: dict[Cell, list[Row]] = {}
     left_out: list[str] = []
     for run in held:
@@ -125,7 +131,7 @@ def _cell(run: Held, pattern: re.Pattern[str] | None, layout: TableLayout) -> Ce
 
 def _rows(curves: Curves, layout: TableLayout) -> list[Row]:
     """Rows by metric and step; a point that was sent twice counts once."""
-    columns = layout.metrics or {name: name for name in curves if not name.startswith(OWN)}
+    columns = layout.metrics or {name: name for name in curves}
     found: dict[tuple[str, int], float] = {}
     for metric, column in columns.items():
         for step, number in curves.get(column, ()):
@@ -137,14 +143,39 @@ def _rows(curves: Curves, layout: TableLayout) -> list[Row]:
     return [Row(step, metric, value) for (metric, step), value in found.items()]
 
 
-def _mlflow(target: Target) -> Iterator[Held]:
+def _require_installed(kind: str, source: str) -> None:
+    found = find_spec(kind)
+    # A folder of that name where the command was typed is no package.
+    if found is None or found.origin is None:
+        raise RunError(
+            f"'{source}', and {kind} is not installed",
+            required=f"the extra {kind}",
+            fix=f"pip install 'ablate-prereg[{kind}]'",
+        )
+
+
+def _client(source: str, uri: str) -> MlflowClient:
+    """A client of a server or store. Raises `RunError` where this installation cannot use it."""
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 
-    uri, _, name = target.place.rpartition("#")
+    try:
+        return MlflowClient(tracking_uri=uri)
+    except MlflowException as error:
+        raise RunError(
+            f"'{source}': {str(error).splitlines()[0]}",
+            required="a tracking server, or a store that the installed MLflow can open",
+            fix="mlflow:http://HOST:PORT#EXPERIMENT   (sqlite:///FILE needs the whole of it: pip install mlflow)",
+        ) from None
+
+
+def _mlflow(source: str, place: str) -> Iterator[Held]:
+    uri, _, name = place.rpartition("#")
     if not uri or not name:
-        raise EvidenceError(f"the source '{target}'", required="mlflow:URI#EXPERIMENT")
-    client: MlflowClient = client_of(Target("mlflow", uri))
+        raise EvidenceError(f"the source '{source}'", required="mlflow:URI#EXPERIMENT")
+    client = _client(source, uri)
+    from mlflow.exceptions import MlflowException
 
     def curves(run: str, names: Iterable[str]) -> Curves:
         return {one: [(m.step, m.value) for m in client.get_metric_history(run, one)] for one in names}
@@ -152,7 +183,7 @@ def _mlflow(target: Target) -> Iterator[Held]:
     try:
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
-            raise EvidenceError(f"{target}: no experiment {name!r}", required="the name of one that is there")
+            raise EvidenceError(f"{source}: no experiment {name!r}", required="the name of one that is there")
         token: str | None = ""
         while token is not None:
             page = client.search_runs([experiment.experiment_id], page_token=token or None)
@@ -160,7 +191,7 @@ def _mlflow(target: Target) -> Iterator[Held]:
             for run in page:
                 info, data = run.info, run.data
                 state = str(info.status).lower()
-                names = sorted(one for one in data.metrics if not one.startswith(OWN))
+                names = sorted(data.metrics)
                 yield Held(
                     str(info.run_name),
                     {**data.tags, **data.params},
@@ -169,16 +200,16 @@ def _mlflow(target: Target) -> Iterator[Held]:
                 )
     except MlflowException as error:
         said_by = str(error).splitlines()[0][:300]
-        raise EvidenceError(f"{target}: {said_by}", required="a tracking server or store that answers") from None
+        raise EvidenceError(f"{source}: {said_by}", required="a tracking server or store that answers") from None
 
 
-def _tensorboard(target: Target) -> Iterator[Held]:
+def _tensorboard(source: str, place: str) -> Iterator[Held]:
     from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
     from tensorboard.util.tensor_util import make_ndarray
 
-    base = Path(target.place).expanduser()
+    base = Path(place).expanduser()
     if not base.is_dir():
-        raise EvidenceError(f"{target}: no such folder", required="a folder with a folder of event files for each run")
+        raise EvidenceError(f"{source}: no such folder", required="a folder with a folder of event files for each run")
 
     def curves(folder: Path) -> Curves:
         events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
