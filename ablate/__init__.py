@@ -1,9 +1,10 @@
 """ablate: pre-registered, paired, honestly judged ablation studies.
 
 What a notebook needs: `Study` (`from_yaml`, `to_yaml`), `load`, `design`, `register`, `run` (with `RunOptions`),
-`status`, `peek`, `decide`, `results` (the last decision again), `report`, `StudyError`, and `judge_frame` for a table
-of results. A study is the path of its file, a `Study`, or a mapping. What a training script needs: `config`, `log`,
-`must_match`, `seed`. Importing this package loads none of the heavy libraries; each function imports what it needs.
+`status`, `early_results` (a look, logged first), `decide`, `results` (the last decision again), `report`, `StudyError`,
+and `judge_frame` for a table of results. A study is the path of its file, a `Study`, or a mapping. What a training
+script needs: `config`, `log`, `must_match`, `seed`. Importing this package loads none of the heavy libraries; each
+function imports what it needs.
 """
 
 from importlib import import_module
@@ -13,7 +14,7 @@ from ablate.client import config, log, must_match, seed
 from prereg.errors import StudyError
 
 if TYPE_CHECKING:
-    from ablate.api import RunOptions, decide, design, judge_frame, load, peek, register, report, results, run
+    from ablate.api import RunOptions, decide, design, early_results, judge_frame, load, register, report, results, run
     from ablate.api.status import status
     from prereg.study.spec import Study
 
@@ -24,11 +25,11 @@ __all__ = [
     "config",
     "decide",
     "design",
+    "early_results",
     "judge_frame",
     "load",
     "log",
     "must_match",
-    "peek",
     "register",
     "report",
     "results",

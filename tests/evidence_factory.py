@@ -197,6 +197,8 @@ def chain(
     entries: list[Entry] = []
     for index, (event, body) in enumerate(events):
         fields = {
+            "format": 1,
+            "joins": [],
             "index": index,
             "at": f"2026-05-04T13:{20 + index // 60:02d}:{index % 60:02d}+00:00",
             "event": event,

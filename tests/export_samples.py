@@ -162,6 +162,8 @@ def registered(option: str, *, design: dict[str, Any] | None = None, amended: bo
 
 def _entry(index: int, event: Any, registration: str, body: dict[str, Any]) -> Entry:
     return Entry(
+        format=1,
+        joins=(),
         index=index,
         at="2026-01-02T03:04:05+00:00",
         event=event,

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import yaml
+from conftest import House
 from test_cli import ablate
 
 from ablate import api
@@ -55,19 +56,23 @@ def test_check_of_several_valid_studies_answers_each_in_json(
 
 
 def test_published_figures_are_checked_with_their_study(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`studies/*.yaml` of a shell names them too, and pre-commit passes them where they change."""
-    study = ROOT / "studies" / "embnorm-again.yaml"
-    assert ablate(monkeypatch, "check", study, study.with_name("embnorm-again.published.yaml")) == 0
-    assert capsys.readouterr().out.startswith("embnorm-again: ")
+    (tmp_path / "studies").mkdir()
+    study = Path(shutil.copy(ROOT / "studies" / "embnorm.yaml", tmp_path / "studies"))
+    published = study.with_name("embnorm.published.yaml")
+    block = re.search(r"```yaml\n(.*?)```", (ROOT / "docs" / "published.md").read_text(encoding="utf-8"), re.DOTALL)
+    assert block is not None
+    published.write_text(block[1], encoding="utf-8")
+    assert ablate(monkeypatch, "check", study, published) == 0
+    assert capsys.readouterr().out.startswith("embnorm: ")
 
 
 @pytest.fixture
-def repository(tmp_path: Path) -> Path:
+def repository(decided: House, tmp_path: Path) -> Path:
     """A git repository with a decided study, its committed evidence aside, and two that are not registered."""
-    folder = tmp_path / "repository"
-    shutil.copytree(ROOT / "tests" / "written" / "gpt", folder)
+    folder = decided.copy(tmp_path / "repository").path
     for name in ("first", "second"):
         api.new(name, "target", root=folder)
     git(folder, "init", "--quiet")
@@ -97,7 +102,7 @@ def spoil(repository: Path, what: str) -> None:
         path = repository / "studies" / "second.yaml"
         path.write_text(path.read_text().replace("title:", "titel:"))
     else:
-        path = repository / "reports" / "gpt" / "verdict.json"
+        path = repository / "reports" / "tiny" / "verdict.json"
         path.write_bytes(path.read_bytes() + b"\n")
     git(repository, "add", ".")
 
@@ -116,7 +121,7 @@ def test_the_hooks_run_over_the_files_that_they_name(
         done = subprocess.run(words, cwd=repository, env=environment(tmp_path), capture_output=True, check=False)
         assert done.returncode == code, (words, done.stdout, done.stderr)
     assert {file for file in files if re.search(HOOKS["ablate-check"]["files"], file)} == {
-        f"studies/{name}.yaml" for name in ("gpt", "first", "second")
+        f"studies/{name}.yaml" for name in ("tiny", "first", "second")
     }
 
 

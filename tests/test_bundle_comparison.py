@@ -15,8 +15,8 @@ from ablate.judge.verdict import Decision, Finding
 from ablate.verification.comparison import compare_pages, compare_verdicts
 
 ROOT = Path(__file__).resolve().parents[1]
-WRITTEN = sorted([*ROOT.glob("reports/*/verdict.json"), *ROOT.glob("tests/written/*/reports/*/verdict.json")])
-TUNED = (ROOT / "reports" / "tuned-optimizer" / "verdict.json").read_bytes()
+WRITTEN = sorted(ROOT.glob("archive/0.1/reports/*/verdict.json"))
+TUNED = (ROOT / "archive" / "0.1" / "reports" / "tuned-optimizer" / "verdict.json").read_bytes()
 
 VERDICT: dict[str, Any] = {
     "verdict": "adopt",

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
-import pytest
 from evidence_factory import make_evidence, one_claim, small_study, with_amendments
 from test_admissible import test_a_broken_promise_is_caught as broken
-from typer.testing import CliRunner
 
-from ablate.cli import app
 from ablate.judge.audit.audit import MEANS, OF_EVIDENCE, OF_FINDINGS, audit, declarations, rows, why
 from ablate.judge.audit.checks import DECLARED, AuditContext
 from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Check
 from docs.generator.checks import checks_page
-from prereg.errors import SpecError
 from prereg.registry.amendments import AMENDMENT_EFFECTS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,27 +68,3 @@ def test_a_check_of_another_version_has_no_reason_here() -> None:
 def test_the_page_of_checks_has_every_check_and_every_effect_of_an_amendment() -> None:
     page = checks_page()
     assert page.count("\n| ") == len(rows()) + len(AMENDMENT_EFFECTS) + 4
-
-
-@pytest.mark.parametrize("topic", ["checks", "amendments"])
-def test_the_tables_are_printed_in_80_columns(topic: str) -> None:
-    done = CliRunner().invoke(app, ["explain", topic], env={"COLUMNS": "80"})
-    assert done.exit_code == 0, done.output
-    flat = " ".join(done.output.split())
-    wanted = [row[0] for row in rows()] if topic == "checks" else [row.said for row in AMENDMENT_EFFECTS]
-    assert all(" ".join(text.split()) in flat for text in wanted)
-    assert max(map(len, done.output.splitlines())) <= 80
-
-
-def test_one_check_or_metric_is_explained_by_its_name_and_json_says_the_same() -> None:
-    check = rows()[0][0]
-    for name in (check, "val/bits_per_byte", "calibration/bin_share_N"):
-        done = CliRunner().invoke(app, ["explain", name, "--json"])
-        (found,) = json.loads(done.output)
-        assert found["name"] == name and all(found.values())
-    assert len(json.loads(CliRunner().invoke(app, ["explain", "metrics", "--json"]).output)) > 90
-
-
-def test_a_name_that_nothing_has_is_refused_with_the_nearest() -> None:
-    done = CliRunner().invoke(app, ["explain", "val/los"])
-    assert isinstance(done.exception, SpecError) and "val/loss" in str(done.exception.fix)

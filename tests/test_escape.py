@@ -165,17 +165,17 @@ def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return run
 
 
-VERBS = ("check", "status", "verify", "ledger", "decide", "report", "peek", "register", "run")
+VERBS = ("check", "status", "verify", "ledger", "decide", "report", "register", "run")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("colours", [False, True], ids=["plain", "terminal"])
 def test_no_verb_hands_a_control_on(hostile: OwnHouse, say: Callable[..., str], colours: bool) -> None:
     for verb in VERBS:
-        more = ["--reason", EVIL] if verb == "peek" else []
-        said = say(verb, study_of(hostile), *more, colours=colours)
+        said = say(verb, study_of(hostile), colours=colours)
         assert is_clean(said), (verb, said)
         assert verb not in ("check", "ledger") or "\\x1b[2J" in said, (verb, said)
+    assert is_clean(say("status", study_of(hostile), "--results", "--reason", EVIL, colours=colours))
     for verb in ("verify", "ledger", "status", "decide"):
         said = say(verb, study_of(hostile), "--json", colours=colours)
         assert is_clean(said) and json.loads(said), (verb, said)
@@ -203,7 +203,7 @@ def test_a_reason_of_an_amendment_or_a_look_does_nothing(
     house = OwnHouse(tmp_path / "house")
     house.register()
     api.import_runs(study_of(house), rows_of(house, 2), note="ours", exploratory=True)
-    assert is_clean(say("peek", study_of(house), "--reason", EVIL))
+    assert is_clean(say("status", study_of(house), "--results", "--reason", EVIL))
     house.write(own_document(title="Another", assume={"seconds_per_run": 1}))
     assert is_clean(say("amend", study_of(house), "--reason", EVIL, "--yes"))
     for verb in ("ledger", "verify", "status"):

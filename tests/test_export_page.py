@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from conftest import House, tiny_document
-from export_samples import OPTIONS, ROOT, registered
+from export_samples import OPTIONS, registered
 from test_export import DESIGN
 from typer.testing import CliRunner
 
@@ -155,16 +155,6 @@ def test_the_same_words_version_gives_the_same_bytes() -> None:
         "the words of pages have changed: pages written before would look edited to `ablate verify`. Raise WORDING in "
         f"prereg/documents/page.py and add {now} here (or replace the last one, if no release has written such pages)"
     )
-
-
-def test_the_page_of_embnorm_is_what_its_lock_gives() -> None:
-    assert item(verify_study(ROOT / "studies" / "embnorm.yaml")).note == "as the lock says"
-
-
-def test_the_exports_of_embnorm_are_what_the_verb_gives() -> None:
-    for form in ("aspredicted", "osf"):
-        text = api.export(ROOT / "studies" / "embnorm.yaml", form=form).text  # type: ignore[arg-type]
-        assert (ROOT / "reports" / "embnorm" / f"{form}.md").read_text(encoding="utf-8") == text, form
 
 
 def say(*words: object) -> tuple[int, str]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from conftest import House
 from evidence_factory import make_evidence, one_claim, small_study, with_run
 from report_samples import told
 from test_hypotheses import around, judged
@@ -28,7 +28,6 @@ from prereg.registry.paths import Root
 from prereg.rule.condition import deciding_term, parse_condition
 from prereg.study.spec import Study
 
-WRITTEN = Path(__file__).resolve().parent / "written"
 CLAIMS = ("lowers val/loss", "lowers val/loss by at least 0.02", "does_not_worsen val/loss", "does_not_change val/loss")
 
 
@@ -203,10 +202,10 @@ def judged_in_logs(study: Study, gaps: np.ndarray) -> Finding:
 class Judged:
     """A decided study with its records, in a folder of its own."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = Path(shutil.copytree(WRITTEN / "fixed", folder / "fixed"))
-        self.study = self.path / "studies" / "fixed.yaml"
-        self.reports = self.path / "reports" / "fixed"
+    def __init__(self, house: House, folder: Path) -> None:
+        self.path = house.copy(folder / "house").path
+        self.study = self.path / "studies" / "tiny.yaml"
+        self.reports = self.path / "reports" / "tiny"
 
     def events(self) -> list[str]:
         return [entry.event for entry in Ledger(Root(self.path).ledger).entries()]
@@ -218,11 +217,20 @@ class Judged:
         return int(ended.value.code or 0)
 
 
+@pytest.fixture
+def one(decided: House, tmp_path: Path) -> Judged:
+    return Judged(decided, tmp_path)
+
+
 @pytest.mark.parametrize(("error", "code"), [(ValueError("no such mark"), 1), (OSError(28, "No space left"), 2)])
 def test_a_report_that_cannot_be_drawn_loses_no_decision(
-    error: Exception, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception,
+    code: int,
+    one: Judged,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    house = Judged(tmp_path)
+    house = one
     for page in ("report.md", "report.html", "verdict.json"):
         (house.reports / page).unlink()
     before = house.events().count("reported")
@@ -234,12 +242,12 @@ def test_a_report_that_cannot_be_drawn_loses_no_decision(
     monkeypatch.setattr(deciding, "pages", fails)
     assert house.ask(monkeypatch, "decide") == code
     out, err = capsys.readouterr()
-    assert "DECIDED: take it" in out and "new improves validation loss by 0.098" in out and "Report:" not in out
+    assert "DECIDED: keep none" in out and "layernorm" in out and "Report:" not in out
     assert (
         f"the decision above is in the ledger; its report was not written. To retry:  ablate report {house.study}"
         in err
     )
-    assert json.loads((house.reports / "verdict.json").read_bytes())["verdict"] == "take it"
+    assert json.loads((house.reports / "verdict.json").read_bytes())["verdict"] == "keep none"
     assert house.events().count("decided") == 1 and house.events().count("reported") == before
     monkeypatch.setattr(deciding, "pages", drawn)
     assert house.ask(monkeypatch, "report") == 0
@@ -247,9 +255,9 @@ def test_a_report_that_cannot_be_drawn_loses_no_decision(
 
 
 def test_a_decision_that_an_earlier_version_worded_otherwise_is_reported_and_another_one_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    one: Judged, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    house = Judged(tmp_path)
+    house = one
     judged_now = deciding._judge
 
     def reworded(*given: object) -> object:
@@ -260,7 +268,7 @@ def test_a_decision_that_an_earlier_version_worded_otherwise_is_reported_and_ano
     monkeypatch.setattr(deciding, "_judge", reworded)
     assert house.ask(monkeypatch, "report") == 0
     monkeypatch.setattr(
-        deciding, "_judge", lambda *given: (judged_now(*given)[0].model_copy(update={"line": 2}), judged_now(*given)[1])
+        deciding, "_judge", lambda *given: (judged_now(*given)[0].model_copy(update={"line": 1}), judged_now(*given)[1])
     )
     assert house.ask(monkeypatch, "report") == 2
     assert "does not give the decision in the ledger" in capsys.readouterr().err

@@ -40,7 +40,6 @@ ROOMS: dict[str, set[str]] = {
     },
     # Sealing opens a study as the API does.
     "ablate.verification.seal": {"prereg", "ablate.api"},
-    "ablate.scale": {"ablate.scale", "prereg"},
     "ablate.data": {"ablate.data", "ablate.training.streams", "prereg", "torch", "numpy", "tokenizers"},
     "ablate.training": {"ablate.training", "ablate.data", "prereg", "torch", "numpy", "safetensors"},
     "ablate.evaluation": {"ablate.evaluation", "ablate.training", "ablate.data", "prereg", "torch", "numpy"},
@@ -95,7 +94,6 @@ ROOMS: dict[str, set[str]] = {
         "pandas",
         "numpy",
         "ablate.verification",
-        "ablate.scale",
     },
 }
 

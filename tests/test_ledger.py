@@ -431,6 +431,8 @@ def long_ledger(path: Path, n_entries: int) -> list[bytes]:
     rows, previous = [], FIRST
     for index in range(n_entries):
         content: dict[str, object] = {
+            "format": 1,
+            "joins": [],
             "index": index,
             "at": AT,
             "event": "sealed",
@@ -584,7 +586,7 @@ def test_a_line_longer_than_an_append_looks_back_is_chained_on(ledger: Ledger) -
 def test_a_line_that_is_not_canonical_is_damage_however_its_hash_was_made(ledger: Ledger, written: bytes) -> None:
     # The hash is that of the line as it stands, so the bytes alone can give it away.
     line = (
-        b'{"at":"%s","body":%s,"event":"started","index":0,"previous":"%s","registration":"%s","study":"s"}'
+        b'{"at":"%s","body":%s,"event":"started","format":1,"index":0,"joins":[],"previous":"%s","registration":"%s","study":"s"}'
         % (AT.encode(), written, FIRST.encode(), HASH.encode())
     )  # fmt: skip
     before, study = line[: -len(b'"study":"s"}')], b'"study":"s"}'

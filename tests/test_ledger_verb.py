@@ -45,6 +45,8 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
 
 def entry(event: Event, **body: object) -> Entry:
     return Entry(
+        format=1,
+        joins=(),
         index=0,
         at=day(1),
         event=event,

@@ -261,7 +261,7 @@ def test_a_study_in_memory_without_a_file_is_refused_with_the_line_that_writes_o
         ablate.decide,
         ablate.report,
         ablate.results,
-        lambda one: ablate.peek(one, reason="why"),
+        lambda one: ablate.early_results(one, reason="why"),
     ):
         for given in (study, tiny_document()):
             with pytest.raises(StudyError, match="'tiny' is in memory alone") as refused:

@@ -210,7 +210,7 @@ def looped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 ODD_PATHS = ("studies/loop.yaml", "a", "a/study.yaml", "file/study.yaml", "x" * 300, f"studies/{'x' * 300}.yaml")
 ODD_COMMANDS = (
     *((verb, "PATH") for verb in ("verify", "decide", "check", "design", "register", "run", "report", "bundle")),
-    *((verb, "PATH") for verb in ("status", "ledger", "plan", "try", "seal", "watch")),
+    *((verb, "PATH") for verb in ("status", "ledger", "plan", "try", "seal")),
     ("amend", "PATH", "--reason", "because"),
     ("reproduce", "PATH", "--run", "one/1"),
     ("import", "PATH", "rows.csv"),

@@ -40,6 +40,8 @@ def with_ledger(
         entries.append(
             Entry.model_validate(
                 {
+                    "format": 1,
+                    "joins": (),
                     "index": index,
                     "at": AT,
                     "event": name,

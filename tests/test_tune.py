@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,7 +25,7 @@ from ablate.records.evidence import Evidence
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_study
-from prereg.errors import RunError, SpecError
+from prereg.errors import EvidenceError, RunError, SpecError
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.plan import plan
@@ -141,6 +140,22 @@ def test_a_single_run_that_is_judged_waits_for_the_choice(house: OwnHouse) -> No
     done = api.run(study_path(house), RunOptions(only=("sgd.lr-0.1/101",)), watcher=QUIET)
     assert (done.summary.sealed, done.summary.planned) == (1, 1)
     assert api.run(study_path(house), RunOptions(), watcher=QUIET).summary.complete
+
+
+@pytest.mark.slow
+def test_runs_of_another_house_are_imported_after_their_pilot(house: OwnHouse, tmp_path: Path) -> None:
+    house.register(**document())
+    api.run(study_path(house), RunOptions(), watcher=QUIET)
+    other = OwnHouse(tmp_path / "other")
+    other.script(TRAINER)
+    other.register(**document())
+    path, runs = study_path(other), house.path / "data" / "runs"
+    pilot = [f"{arm}.lr-{rate}/{seed}" for arm in ("sgd", "adamw") for rate in RATES for seed in (101, 102)]
+    with pytest.raises(EvidenceError, match="no choice of the pilot yet"):
+        api.import_runs(path, runs, note="another machine", only=[*pilot, "sgd_untuned/1"])
+    assert api.import_runs(path, runs, note="another machine", only=pilot).missing == 16
+    assert api.import_runs(path, runs, note="another machine").missing == 0
+    assert api.decide(path).decision.verdict == "use AdamW"
 
 
 @pytest.mark.slow
@@ -415,14 +430,10 @@ def test_the_design_states_what_the_simulation_finds() -> None:
 # --- what goes with a run ---------------------------------------------------------------------------------------------
 
 
-def test_the_plan_names_the_pilot_and_a_plan_at_scale_counts_its_runs(tmp_path: Path) -> None:
-    studies = tmp_path / "studies"
-    studies.mkdir()
-    path = Path(shutil.copy(Path(__file__).resolve().parents[1] / "studies" / "tuned-optimizer.yaml", studies))
-    planned = api.plan_runs(path)
-    assert len(planned.cells) == 20 and "20 runs" in planned.about[0]
-    scaled = api.plan_at_scale(path, "on 1 H100", mfu=0.4)
-    assert scaled.value("runs") == 40
+def test_the_plan_names_the_pilot_and_counts_its_runs(house: OwnHouse) -> None:
+    planned = api.plan_runs(house.write(document()))
+    assert len(planned.cells) == 16 and "16 runs" in planned.about[0]
+    assert sum(arm.runs for arm in planned.arms) == 32
 
 
 @pytest.mark.slow

@@ -12,6 +12,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from conftest import House
+
+from ablate import api
 
 ROOT = Path(__file__).resolve().parents[1]
 LACKING = """
@@ -44,21 +47,22 @@ WORKS = (
     "new other --template target",
     "check studies/other.yaml",
     "design studies/other.yaml",
-    "check studies/gpt.yaml",
+    "check studies/tiny.yaml",
     "verify",
-    "verify gpt.ablate.zip",
-    "report gpt.ablate.zip",
-    "export studies/gpt.yaml --as osf",
+    "verify tiny.ablate.zip",
+    "report tiny.ablate.zip",
+    "export studies/tiny.yaml --as osf",
     "ledger --hypotheses",
 )
-REFUSED = tuple(f"{verb} studies/gpt.yaml" for verb in ("status", "run", "try", "decide", "report"))
+REFUSED = tuple(f"{verb} studies/tiny.yaml" for verb in ("status", "run", "try", "decide", "report"))
 REFUSED += ("register studies/quickstart.yaml",)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_what_only_reads_works(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(ROOT / "tests" / "written" / "gpt", tmp_path / "gpt"))
+def test_what_only_reads_works(decided: House, tmp_path: Path) -> None:
+    folder = decided.copy(tmp_path / "tiny").path
+    api.bundle(folder / "studies" / "tiny.yaml", out=folder / "tiny.ablate.zip")
     commands = [line.split() for line in WORKS]
     for words, (code, said) in zip(WORKS, without_posix(folder, commands), strict=True):
         assert code == 0, (words, said)
@@ -66,8 +70,8 @@ def test_what_only_reads_works(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_what_adds_to_the_ledger_is_refused_and_changes_nothing(tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(ROOT / "tests" / "written" / "gpt", tmp_path / "gpt"))
+def test_what_adds_to_the_ledger_is_refused_and_changes_nothing(decided: House, tmp_path: Path) -> None:
+    folder = decided.copy(tmp_path / "tiny").path
     shutil.copy(ROOT / "studies" / "quickstart.yaml", folder / "studies")
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     commands = [line.split() for line in REFUSED]

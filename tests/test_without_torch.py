@@ -8,7 +8,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from conftest import House
 from wheel_check import build, check_installed, linked, own_trainer
+
+from ablate import api
 
 ROOT = Path(__file__).resolve().parents[1]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -39,14 +42,15 @@ def test_a_study_with_an_own_trainer_goes_from_its_template_to_a_bundle(python: 
     own_trainer(python.with_name("ablate"), tmp_path)
 
 
-def test_records_of_the_built_in_trainer_are_judged_and_verified(python: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(ROOT / "tests" / "written" / "gpt", tmp_path / "gpt"))
-    before = (folder / "reports" / "gpt" / "verdict.json").read_bytes()
-    bundle = ablate(python, folder, "verify", "gpt.ablate.zip")
+def test_records_of_the_built_in_trainer_are_judged_and_verified(python: Path, decided: House, tmp_path: Path) -> None:
+    folder = decided.copy(tmp_path / "tiny").path
+    before = (folder / "reports" / "tiny" / "verdict.json").read_bytes()
+    api.bundle(folder / "studies" / "tiny.yaml", out=folder / "tiny.ablate.zip")
+    bundle = ablate(python, folder, "verify", "tiny.ablate.zip")
     assert bundle.returncode == 0, bundle
-    decided = ablate(python, folder, "decide", "studies/gpt.yaml")
+    decided = ablate(python, folder, "decide", "studies/tiny.yaml")
     assert decided.returncode in (0, 3), decided
-    assert (folder / "reports" / "gpt" / "verdict.json").read_bytes() == before
+    assert (folder / "reports" / "tiny" / "verdict.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("verb", ["register", "run"])

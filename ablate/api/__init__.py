@@ -25,14 +25,13 @@ if TYPE_CHECKING:
     from ablate.api.deciding import decide as decide
     from ablate.api.deciding import report as report
     from ablate.api.deciding import results as results
+    from ablate.api.early_looks import early_results as early_results
+    from ablate.api.early_looks import record_look as record_look
     from ablate.api.exporting import export_model as export_model
     from ablate.api.exporting import report_index as report_index
     from ablate.api.judging import judge_frame as judge_frame
-    from ablate.api.peeking import peek as peek
-    from ablate.api.peeking import record_look as record_look
-    from ablate.api.planning import find_vocabulary as find_vocabulary
-    from ablate.api.planning import plan_at_scale as plan_at_scale
     from ablate.api.planning import plan_runs as plan_runs
+    from ablate.api.planning import planned as planned
     from ablate.api.proof import bundle as bundle
     from ablate.api.proof import check_bundle as check_bundle
     from ablate.api.proof import report_bundle as report_bundle
@@ -58,10 +57,10 @@ _NAMES = {
     "pin_code published_beside require_pinned require_registered utc_now",
     "ablate.api.creating": "new templates",
     "ablate.api.deciding": "decide report results",
+    "ablate.api.early_looks": "early_results record_look",
     "ablate.api.exporting": "export_model report_index",
     "ablate.api.judging": "judge_frame",
-    "ablate.api.peeking": "peek record_look",
-    "ablate.api.planning": "find_vocabulary plan_at_scale plan_runs",
+    "ablate.api.planning": "plan_runs planned",
     "ablate.api.proof": "bundle check_bundle report_bundle reproduce",
     "ablate.api.registering": "amend design export preview_amendment register registrations save",
     "ablate.api.running": "Imported import_runs mapping_template run write_manifest",

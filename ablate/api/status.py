@@ -6,8 +6,7 @@ whether it falls. A thousand runs must be read in well under a second, so nothin
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from itertools import pairwise
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -20,9 +19,6 @@ from prereg.frozen import FrozenModel
 if TYPE_CHECKING:
     from ablate.records.run_record import RunRecord
     from prereg.registry.plan import CommandSpec, RunSpec
-
-
-_PARTS = 60
 
 
 class RunHealth(FrozenModel):
@@ -79,16 +75,20 @@ class StudyHealth(FrozenModel):
     """Every planned run."""
     next_look: str | None = None
     """The first look not taken yet; none for a fixed number of seeds, and after the look that ended the study."""
-    later: int = 0
-    """Runs of later rounds of a path, whose configurations are not known yet."""
     peeked: int = 0
-    """Looks at unfinished outcomes (`ablate peek`) that the ledger holds."""
+    """Looks at unfinished outcomes (`ablate status --results`) that the ledger holds."""
     overruled: bool = False
     """Whether an early look was recorded after the decision, so that by the registered rules there is no verdict."""
 
     def count(self, state: str) -> int:
         """Runs in a state."""
         return sum(run.state == state for run in self.runs)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all runs are sealed, or those that are not have failed and no process is at work."""
+        left = [run.state for run in self.runs if run.state not in ("done", "diverged")]
+        return not left or (set(left) == {"failed"} and not self.active)
 
 
 def status(study: StudySource, *, root: str | Path | None = None) -> StudyHealth:
@@ -109,8 +109,7 @@ def read_status(context: StudyContext) -> StudyHealth:
     registration = load_registration(context.root, study.study)
     if registration is None:
         waiting = tuple(_waiting(arm, seed, _steps(context, arm)) for arm, seed in study.cells)
-        later = study.n_runs - len(study.cells)
-        return StudyHealth(study=study.study, title=study.title, runs=waiting, later=later)
+        return StudyHealth(study=study.study, title=study.title, runs=waiting)
     study = registration.study
     runs = context.root.runs(study.study, registration.runs_sha256)
     there, job = at_work(runs), newest_job(runs)
@@ -142,52 +141,9 @@ def read_status(context: StudyContext) -> StudyHealth:
             for arm, seed in (() if study.settings_known else study.judged)
             if arm in context.study.arms
         ),
-        later=study.n_runs - len(study.cells),
         next_look=None if look is None else look.words,
         overruled=bool(decided) and any(look.index > decided[-1].index for look in recorded_afterwards(mine)),
         peeked=sum(entry.event == "peeked" for entry in mine),
-    )
-
-
-class Watched(FrozenModel):
-    """One look at a study at work: how far it is, how fast, and the training loss of all its runs together."""
-
-    health: StudyHealth
-    """Every run."""
-    steps_per_s: dict[str, float]
-    """ARM/SEED -> steps a second since the look before; of runs at work."""
-    pooled: tuple[float, ...]
-    """Mean training loss of the runs at work, in equal parts of the steps that all of them have taken; none while runs
-    of one arm alone are at work."""
-
-
-def watch_study(context: StudyContext, before: Watched | None, seconds: float) -> Watched:
-    """How far a study has come, `seconds` after the look before."""
-    health = read_status(context)
-    earlier = {} if before is None else {f"{run.variant}/{run.seed}": run.step for run in before.health.runs}
-    at_work = {f"{run.variant}/{run.seed}": run for run in health.runs if run.state == "running"}
-    speeds = {
-        name: (run.step - earlier[name]) / seconds
-        for name, run in at_work.items()
-        if name in earlier and seconds > 0 and run.step >= earlier[name]
-    }
-    curves: dict[str, list[list[float]]] = {}
-    for run in at_work.values() if health.registered else ():
-        folder = working_folder(context.root.runs(health.study, str(health.runs_of)), run.variant, run.seed)
-        if curve := [row.value for row in folder.rows() if row.metric == "train/loss"]:
-            curves.setdefault(run.variant, []).append(curve)
-    several = [curve for arm in curves.values() for curve in arm] if len(curves) > 1 else []
-    return Watched(health=health, steps_per_s=speeds, pooled=pooled(several))
-
-
-def pooled(curves: Sequence[Sequence[float]]) -> tuple[float, ...]:
-    """Means over runs in at most so many parts of the steps that every run has; none where some run has none."""
-    shared = min(map(len, curves), default=0)
-    parts = min(_PARTS, shared)
-    bounds = [shared * part // parts for part in range(parts + 1)] if parts else []
-    return tuple(
-        sum(sum(curve[start:stop]) for curve in curves) / (len(curves) * (stop - start))
-        for start, stop in pairwise(bounds)
     )
 
 
@@ -206,8 +162,6 @@ class RunCosts(FrozenModel):
     """Mean of a run; none where nothing says."""
     timed: str
     """What says so."""
-    later: int = 0
-    """Runs of later rounds of a path, which it would make too."""
     seconds: float | None
     """In all, with these slots."""
     bytes_per_run: int | None
@@ -235,7 +189,6 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
     walls = [one.wall_s for one in done.values() if one.wall_s]
     each = sum(walls) / len(walls) if walls else study.assume.seconds_per_run
     timed = f"mean of {len(walls)} sealed runs" if walls else "assume.seconds_per_run" if each else "unknown"
-    later = 0 if options.only else study.n_runs - len(study.cells)
     sizes = [_size(context.root.run(study.study, one.registration, one.variant, one.seed)) for one in done.values()]
     return RunCosts(
         study=study.study,
@@ -244,8 +197,7 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
         slots=slots,
         seconds_per_run=each,
         timed=timed,
-        later=later,
-        seconds=None if each is None else each * -(-(len(left) + later) // slots),
+        seconds=None if each is None else each * -(-len(left) // slots),
         bytes_per_run=sum(sizes) // len(sizes) if sizes else None,
         free_bytes=shutil.disk_usage(context.root.path).free,
     )

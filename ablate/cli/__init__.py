@@ -42,10 +42,9 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         studies.plan,
         registering.export,
         studies.schema,
-        studies.explain,
     ),
     "Proof": (proof.verify, proof.reproduce, proof.bundle, registering.seal),
-    "Records": (runs.watch, runs.peek, proof.ledger, records.import_records, records.export_model),
+    "Records": (proof.ledger, records.import_records, records.export_model),
 }
 NAMES = {studies.try_out: "try", records.import_records: "import"}
 """Commands whose name is a keyword of Python."""

@@ -140,7 +140,7 @@ def amend(
 
     Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run" --dry-run
     """
-    from ablate.reporting.summaries.explain import amendment_section
+    from ablate.reporting.summaries.study import amendment_section
     from prereg.registry.amendments import affected, amendments_of
 
     preview, changed = api.preview_amendment(study, root=root), api.open_study(study, root).study

@@ -31,6 +31,7 @@ from prereg.text import counted
 
 if TYPE_CHECKING:
     from ablate.api.clusters import Submitted
+    from ablate.api.status import StudyHealth
     from ablate.notebook.results import Decided, Ran
     from ablate.runner.progress import Watcher
 
@@ -135,102 +136,101 @@ def run(
     return None
 
 
-def status(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
-    """Show how far a study has come.
-
-    Progress only; results stay hidden.
-
-    Example:  ablate status studies/embnorm.yaml
-    """
-    from ablate.api.status import read_status
-    from ablate.reporting.summaries.run import status_section
-
-    found = read_status(api.open_study(study, root))
-    show_or_json(found, status_section, as_json=as_json)
-
-
-def watch(
+def status(
     study: StudyFile,
     root: RootFolder = None,
-    every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="Look this often.")] = 2.0,
-    as_json: AsJson = False,
-) -> None:
-    """Watch a study at work until no process is.
-
-    Progress, speed, and the training loss of several arms together; nothing that separates them. Ctrl-C ends the
-    watching and leaves the study at work. With --json a line per look.
-
-    Example:  ablate watch studies/embnorm.yaml
-    """
-    import time
-    from contextlib import nullcontext
-
-    from rich.live import Live
-
-    from ablate.api.status import watch_study
-    from ablate.reporting import terminal
-    from ablate.reporting.summaries.run import watch_section
-
-    context, screen = api.open_study(study, root), console()
-    seen, looked = watch_study(context, None, 0.0), time.monotonic()
-    shown = screen.is_terminal and not as_json
-    live = Live(console=screen, auto_refresh=False, transient=True) if shown else nullcontext()
-    with live:
-        while seen.health.active and not getattr(sys.stdout, "left", False):
-            if as_json:
-                put_json(seen.model_dump_json())
-            if isinstance(live, Live):
-                live.update(terminal.drawn(screen, watch_section(seen)), refresh=True)
-            time.sleep(every)
-            now = time.monotonic()
-            seen, looked = watch_study(context, seen, now - looked), now
-    if as_json:
-        return put_json(seen.model_dump_json())
-    return show(watch_section(seen))
-
-
-def peek(
-    study: StudyFile,
-    reason: Annotated[str, typer.Option(help="Why the numbers are needed now; kept in the ledger.")],
-    root: RootFolder = None,
-    as_json: AsJson = False,
+    *,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until all runs are sealed.")] = False,
+    every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="With --watch: this often.")] = 2.0,
+    results: Annotated[bool, typer.Option("--results", help="The numbers of an unfinished study, on record.")] = False,
+    reason: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Why they are needed now; kept in the ledger.")
+    ] = None,
     past: Annotated[
         str | None,
         typer.Option(metavar="TIME", help="Record a look that somebody took at TIME, by whatever means; show nothing."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Look at an unfinished study's numbers, on record.
+    """Show how far a study has come.
 
-    The look goes into the ledger before anything is shown, and counts: every report names it, and a study that was
-    looked at before its last run ended gives no confirmatory verdict. For its progress alone, use `ablate status`.
-    A look at the files of a run with other tools leaves no entry: record it with --past, at any time.
+    Progress only; results stay hidden. With --watch and --json a line each time; Ctrl-C ends the watching and leaves
+    the study at work.
+    A look by --results goes into the ledger before anything is shown, and counts: every report names it, and a study
+    that was looked at before its last run ended gives no confirmatory verdict. A look at the files of a run with other
+    tools leaves no entry: record it with --past, at any time.
 
-    Example:  ablate peek studies/embnorm.yaml --reason "the loss of one arm looks broken"
+    Example:  ablate status studies/embnorm.yaml
     """
+    if sum((watch, results, past is not None)) > 1 or (reason is not None and not results and past is None):
+        raise RunError(
+            "--reason without a look" if not (results or past) else "several of --watch, --results and --past",
+            required="progress, or one look with its reason",
+            fix=f'ablate status {study} --results --reason "..."',
+        )
+    if past is not None:
+        return _record_look(study, root, reason or "", past, as_json=as_json)
+    if results:
+        return _show_results(study, root, reason or "", as_json=as_json)
+    from ablate.api.status import read_status
+    from ablate.reporting.summaries.run import status_section
+
+    context = api.open_study(study, root)
+    if not watch:
+        return show_or_json(read_status(context), status_section, as_json=as_json)
+    last = _watch(context, every, as_json=as_json)
+    return put_json(last.model_dump_json()) if as_json else show(status_section(last))
+
+
+def _watch(context: api.StudyContext, every: float, *, as_json: bool) -> StudyHealth:
+    """Redraw a study's progress until its runs have ended, or Ctrl-C; the last state, which is still to be shown."""
+    import time
+    from contextlib import nullcontext, suppress
+
+    from rich.live import Live
+
+    from ablate.api.status import read_status
+    from ablate.reporting import terminal
+    from ablate.reporting.summaries.run import status_section
+
+    screen, found = console(), read_status(context)
+    shown = screen.is_terminal and not as_json
+    live = Live(console=screen, auto_refresh=False, transient=True) if shown else nullcontext()
+    with live, suppress(KeyboardInterrupt):
+        while not found.ended and not getattr(sys.stdout, "left", False):
+            if as_json:
+                put_json(found.model_dump_json())
+            if isinstance(live, Live):
+                live.update(terminal.drawn(screen, status_section(found)), refresh=True)
+            time.sleep(every)
+            found = read_status(context)
+    return found
+
+
+def _show_results(study: Path, root: Path | None, reason: str, *, as_json: bool) -> None:
+    """Log an early look, then show it."""
     from ablate.reporting.summaries.run import early_look_section
 
-    if past is not None:
-        entry = api.record_look(study, reason=reason, took_place=past, root=root)
-        if as_json:
-            put_json(json.dumps({**entry.body, "entry": entry.index, "head": entry.sha256}))
-            return
-        put(f"recorded: an early look, when {entry.body['ended']} of {entry.body['planned']} planned runs had ended")
-        put("by the registered rules this study gives no verdict")
-        put(f"this look is entry {entry.index} of the ledger")
-        put(f"ledger head {entry.sha256}")
-        put(f"next:  ablate decide {study}   (ablate report {study} where its sealed records are gone)")
-        return
-    seen = api.peek(study, reason=reason, root=root)
+    seen = api.early_results(study, reason=reason, root=root)
     if as_json:
-        put_json(
-            json.dumps(
-                {**seen.early_look.model_dump(mode="json"), "entry": seen.entry.index, "head": seen.entry.sha256}
-            )
-        )
-        return
+        facts = seen.early_look.model_dump(mode="json")
+        return put_json(json.dumps({**facts, "entry": seen.entry.index, "head": seen.entry.sha256}))
     show(early_look_section(seen.early_look))
-    put(f"this look is entry {seen.entry.index} of the ledger")
-    put(f"ledger head {seen.entry.sha256}")
+    return put(f"this look is entry {seen.entry.index} of the ledger", f"ledger head {seen.entry.sha256}")
+
+
+def _record_look(study: Path, root: Path | None, reason: str, past: str, *, as_json: bool) -> None:
+    """Log an early look that took place before, and show nothing of it."""
+    entry = api.record_look(study, reason=reason, took_place=past, root=root)
+    if as_json:
+        return put_json(json.dumps({**entry.body, "entry": entry.index, "head": entry.sha256}))
+    return put(
+        f"recorded: an early look, when {entry.body['ended']} of {entry.body['planned']} planned runs had ended",
+        "by the registered rules this study gives no verdict",
+        f"this look is entry {entry.index} of the ledger",
+        f"ledger head {entry.sha256}",
+        f"next:  ablate decide {study}   (ablate report {study} where its sealed records are gone)",
+    )
 
 
 def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
@@ -262,8 +262,9 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
         decided = api.decide(study, root=root, announce=announce)
     except Exception:
         if logged:
-            words = f"the decision above is in the ledger; its report was not written. To retry:  ablate report {study}"
-            print(words, file=sys.stderr)
+            put_note(
+                f"the decision above is in the ledger; its report was not written. To retry:  ablate report {study}"
+            )
         raise
     if not as_json:
         put("", f"Report: {decided.html_path}" if decided.html_path is not None else "No report was written.")

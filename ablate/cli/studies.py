@@ -1,4 +1,4 @@
-"""Commands for a study that is being written: new, check, design, try, plan; its schema, and explanations."""
+"""Commands for a study that is being written: new, check, design, try, plan; its schema."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check(
     root: RootFolder = None,
     as_json: AsJson = False,
 ) -> None:
-    """Validate a study and show its decision table.
+    """Validate a study and show its decision table and what it costs.
 
     Reads the file, checks every field, claim and rule, and writes nothing. Nothing that a study brings is executed.
     Its published figures (docs/published.md) are checked with it. Of several files, all are checked, one line each, and
@@ -62,7 +62,7 @@ def check(
             n_wrong += 1
             put_error(error)
             continue
-        found.append(study_summary.study_json(context.study, notes, warnings))
+        found.append(study_summary.study_json(context.study, api.planned(context), notes, warnings))
         if not as_json:
             put(f"ok  {path}", *(f"    {note}" for note in notes))
             show_warnings(warnings)
@@ -99,11 +99,9 @@ def _check_one(study: Path, root: Path | None, *, as_json: bool) -> None:
 
     context, published, (scripts, data), notes, warnings = _checked(study, root)
     if as_json:
-        return put_json(study_summary.study_json(context.study, notes, warnings))
-    sections = [study_summary.study_section(context.study, scripts, data)]
-    if context.study.trainer == "gpt":
-        sections += study_summary.sizes_sections(context.study, api.find_vocabulary(context))
-    show(*sections)
+        return put_json(study_summary.study_json(context.study, api.planned(context), notes, warnings))
+    costs = study_summary.costs_section(api.planned(context))
+    show(study_summary.study_section(context.study, scripts, data), costs)
     put(*notes, *([] if published is None else [published.words]))
     put(*filter(None, [unnamed_metrics_file(context.study, context.root, scripts)]))
     show_warnings(warnings)
@@ -143,29 +141,6 @@ def new(
     put(*(f"wrote {path}{ignored if path.name == '.gitignore' else ''}" for path in made.files))
     put(*(f"{'next:' if not number else '     '}  {command}" for number, command in enumerate(made.next)))
     return None
-
-
-def explain(
-    topic: Annotated[
-        str, typer.Argument(metavar="TOPIC", help="checks, amendments, metrics, or the name of one check or metric.")
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """Explain a check, a metric, or what an amendment affects.
-
-    checks: what each check of the evidence looks at, what its failure means, and why. amendments: what a change of
-    each field affects when it is made after evidence. metrics: every metric with unit, direction and formula.
-
-    Example:  ablate explain val/bits_per_byte
-    """
-    from ablate.reporting.blocks import Facts, Section
-    from ablate.reporting.summaries.explain import explained
-
-    rows = explained(topic)
-    if as_json:
-        put_json(json.dumps([{"name": name, **dict(facts)} for name, facts in rows], indent=2, ensure_ascii=False))
-    else:
-        show(*(Section(name, name, (Facts(facts),)) for name, facts in rows))
 
 
 def schema(
@@ -244,68 +219,17 @@ def try_out(
         raise typer.Exit(Exit.MISTAKE)
 
 
-def plan(
-    study: StudyFile,
-    root: RootFolder = None,
-    *,
-    scale: Annotated[
-        str | None,
-        typer.Option(metavar="TEXT", help='Such as "1.3B x 50B tokens x 5 seeds on 64 H100", or "on 1 cpu".'),
-    ] = None,
-    mfu: Annotated[
-        float | None, typer.Option(min=0.001, max=1.0, help="Assume this share of the device's peak FLOP/s.")
-    ] = None,
-    devices_per_run: Annotated[
-        int | None, typer.Option(min=1, help="Devices of one run (default: those with which all runs end soonest).")
-    ] = None,
-    shard: Annotated[
-        str | None, typer.Option(metavar="ddp|fsdp", help="Whole weights on each of them, or cut over them.")
-    ] = None,
-    micro_batch: Annotated[int | None, typer.Option(min=1, help="Sequences computed at once on a device.")] = None,
-    dtype: Annotated[
-        str | None, typer.Option(metavar="float32|bfloat16", help="Arithmetic, instead of the study's.")
-    ] = None,
-    recompute: Annotated[
-        str | None, typer.Option(metavar="none|blocks", help="Recomputation, instead of the study's.")
-    ] = None,
-    vocabulary: Annotated[int | None, typer.Option(min=2, help="Entries of the vocabulary.")] = None,
-    peak_tflops: Annotated[float | None, typer.Option(min=0.001, help="Peak of a device that is not known.")] = None,
-    memory_gb: Annotated[float | None, typer.Option(min=0.1, help="Memory of a device, in 10^9 bytes.")] = None,
-    price: Annotated[float | None, typer.Option(min=0.0, help="Price of a device-hour.")] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show a study's runs, and what they cost at scale.
+def plan(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
+    """Show a study's runs, and what they cost.
 
-    With --scale: parameters, memory of a device, FLOPs, hours and device-hours over arms and seeds, each with its
-    formula. Time follows from recorded runs of the same kind of device, or from --mfu, which is marked as an
-    assumption. Nothing is written.
+    Of each arm its runs, parameters, tokens, FLOPs (6 N D) and device-hours, where they are known. Nothing is written.
 
-    Example:  ablate plan studies/embnorm.yaml --scale "1.3B x 50B tokens x 5 seeds on 64 H100" --mfu 0.4
+    Example:  ablate plan studies/embnorm.yaml
     """
-    from ablate.reporting.summaries import study as study_summary
+    from ablate.reporting.summaries.study import runs_section
 
-    if scale is None:
-        runs = api.plan_runs(study, root=root)
-        if as_json:
-            put_json(json.dumps(asdict(runs), indent=2))
-        else:
-            show(study_summary.runs_section(runs))
-        return
-    found = api.plan_at_scale(
-        study,
-        scale,
-        root=root,
-        numerics={"dtype": dtype, "recompute": recompute},
-        vocabulary=vocabulary,
-        mfu=mfu,
-        peak_tflops=peak_tflops,
-        memory_gb=memory_gb,
-        devices_per_run=devices_per_run,
-        shard=shard,
-        micro_batch=micro_batch,
-        price=price,
-    )
+    runs = api.plan_runs(study, root=root)
     if as_json:
-        put_json(study_summary.scale_json(found))
+        put_json(json.dumps(asdict(runs), indent=2))
     else:
-        show(*study_summary.scale_sections(found))
+        show(runs_section(runs))

@@ -338,7 +338,6 @@ def _finding(
         percent=hypothesis.percent,
         samples=stated(pairs.samples),
         shared=shared,
-        part=study.part_of(name),
         step=step,
     )
 

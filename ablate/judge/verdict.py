@@ -189,7 +189,7 @@ class GateLevel(FrozenModel):
 class Finding(GrownModel):
     """What became of one hypothesis."""
 
-    later_fields = ("amended", "beside", "margin", "gate", "percent", "samples", "shared", "part", "step")
+    later_fields = ("amended", "beside", "margin", "gate", "percent", "samples", "shared", "step")
 
     hypothesis: str
     """Its name."""
@@ -256,18 +256,14 @@ class Finding(GrownModel):
     """The runs by arm, of a test without pairs: `pairs` is empty then."""
     shared: SharedSeeds | None = None
     """What pairing would have given, of such a test over shared seeds."""
-    part: str = ""
-    """Of a step of a path: the part that it takes; empty, and not written, otherwise."""
     step: Interval | None = None
     """The interval at the level of the step of the correction that decided, where those of its role do not show the
     outcome; none, and not written, otherwise."""
 
     @property
     def label(self) -> str:
-        """Its name in every table, with the part that it is about on a path, and marked where an amendment made it
-        exploratory."""
-        name = f"{self.hypothesis} ({self.part})" if self.part else self.hypothesis
-        return f"{name} (exploratory)" if self.amended else name
+        """Its name in every table, marked where an amendment made it exploratory."""
+        return f"{self.hypothesis} (exploratory)" if self.amended else self.hypothesis
 
     @property
     def p_shown(self) -> float | None:

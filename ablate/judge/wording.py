@@ -31,7 +31,6 @@ from ablate.judge.verdict import (
     correction_of,
     shown_zone,
 )
-from prereg.documents.designs import alias_note, part_note
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.spec import Study
@@ -105,9 +104,7 @@ def sentence(
         ending = f"{ratio(study, name, estimate, bounds)}; smallest that matters {compact(claim.percent)}%"
     if margin is not None:
         ending += f"; zone: {zone_in_words(claim.verb, claim.better, shown_zone(outcome, margin))}"
-    aliased = alias_note(study, name)
-    taken = part_note(study, name)
-    ending += f"{f'; in this fraction {aliased}' if aliased else ''}{f'; {taken}' if taken else ''}.{same}"
+    ending += f".{same}"
     flip = outcome == "supported" and claim.verb in ("lowers", "lowers_below")
     said = [] if bounds is None else [_bounds(study, name, bounds, estimate, flip=flip, one_sided=one_sided)]
     evidence = ", ".join(

@@ -89,7 +89,7 @@ class Evidence:
             raise EvidenceError(
                 f"values of {metric} while {len(self.missing)} of {len(self.planned)} planned runs are missing",
                 required="a finished study, or a look that the ledger holds",
-                fix='ablate peek STUDY --reason "..."',
+                fix='ablate status STUDY --results --reason "..."',
             )
         return self._stretches.of(metric)
 

@@ -189,7 +189,7 @@ def open_tables(root: Root, evidence: Evidence, *, look: Entry) -> Evidence:
         raise EvidenceError(
             "an early look that the ledger does not hold",
             required="the `peeked` entry of this evidence",
-            fix='ablate peek STUDY --reason "..."',
+            fix='ablate status STUDY --results --reason "..."',
         )
     ended = [run for run in evidence.runs if run.status in ("done", "diverged")]
     sealed = [run for run in ended if run.cell not in evidence.unsealed]

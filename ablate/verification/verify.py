@@ -59,7 +59,7 @@ def verify_project(
 ) -> Verification:
     """Check every registered study of a root."""
     root = Root.around(Path(), given)
-    named = {entry.study for entry in _entries(root)}
+    named = {entry.study for entry in _entries(root) if entry.event != "continued"}
     named |= {one.entry.study for one in ledger_history(root).taken_back}
     names = tuple(sorted(_locked(root) | named))
     return _verify(root, names, Trust.of(root, signers=signers, roots=roots), judge=True)
@@ -120,11 +120,20 @@ def check_ledger(root: Root) -> Item:
     """The chain of all studies."""
     ledger = Ledger(root.ledger)
     faults, entries = tuple(ledger.faults()), ledger.readable()
+    faults += tuple(fault for entry in entries if entry.event == "continued" for fault in _another_ledger(root, entry))
     note = f"{len(entries)} entries"
     n_joins = sum(len(entry.joins) for entry in entries)
     note += f" of branches that were merged ({n_joins} joined)" if is_merged(entries) else ""
     not_compared = ledger_history(root).not_compared
     return item("ledger", "chain", *faults, note=note + (f"; {NOT_COMPARED}: {not_compared}" if not_compared else ""))
+
+
+def _another_ledger(root: Root, entry: Entry) -> list[str]:
+    """What is wrong with the file of the ledger that this one continues, where it lies here."""
+    path = root.path / str(entry.body.get("ledger"))
+    if not path.is_file() or sha256_file(path) == entry.body.get("ledger_sha256"):
+        return []
+    return [f"{root.relative(path)} is not the ledger that entry {entry.index} continues"]
 
 
 def _entries(root: Root) -> tuple[Entry, ...]:

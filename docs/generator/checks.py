@@ -10,15 +10,14 @@ _PAGE = """# Checks of the evidence
 
 {note}
 
-Every check of the evidence, and what its failure means. `ablate explain checks` prints this table; the report takes
-consequence and reason from it.
+Every check of the evidence, and what its failure means; the report takes consequence and reason from here.
 
 {checks}
 ## Amendments
 
 The ledger keeps the reason, the differences field by field, what was known by then, and the registration that is
 replaced. After evidence (runs started, or outcomes read), what the change touched is exploratory in every later
-table, and stays so. `ablate explain amendments` prints this table:
+table, and stays so:
 
 {fields}
 Any other field touches everything and the verdict. Under Holm, an untouched hypothesis is touched too if its

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isclose
 
-from prereg.documents.designs import alias_note, arms, group_text
+from prereg.documents.designs import arms, group_text
 from prereg.escape import quoted
 from prereg.metrics.catalogue import TASK_METRICS
 from prereg.study.analysis import AtStep, OverLast
@@ -116,9 +116,7 @@ def reading(study: Study, name: str) -> str:
 
 def statement(study: Study, name: str) -> str:
     """The claim as one sentence."""
-    aliased = alias_note(study, name)
-    said = _statement(study, name, _left(study, name))
-    return f"{said} In this fraction {aliased}." if aliased else said
+    return _statement(study, name, _left(study, name))
 
 
 def statements(study: Study, *, mark: str = "") -> list[str]:

@@ -115,10 +115,7 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
     AmendmentEffect(
         fields=(
             "base",
-            "match",
             "tune",
-            "components.seeds",
-            "components.choose_by",
             "corpus",
             "data",
             "seeds",

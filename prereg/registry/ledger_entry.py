@@ -7,16 +7,16 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
-from prereg.frozen import GrownModel
+from prereg.frozen import FrozenModel
 from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
 
 Event = Literal[
     "registered", "amended", "started", "breached", "sealed", "failed", "finished", "looked", "decided", "peeked",
-    "imported", "attested", "reported", "reworded", "tuned",
+    "imported", "attested", "reported", "reworded", "tuned", "continued",
 ]  # fmt: skip
 
 _RUN = {"variant": "its arm", "seed": "its seed"}
@@ -39,6 +39,15 @@ _PROMISE = {
 }
 _LOOK = {"evidence": "sha256 over the sealed records that were read"}
 EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
+    "continued": (
+        "this ledger begins where one of another format ended; of no study",
+        {
+            "ledger": "the file of that ledger, from the root",
+            "ledger_sha256": "sha256 of its bytes",
+            "entries": "how many it has",
+            "head": "sha256 of its last entry",
+        },
+    ),
     "registered": ("the study was registered for the first time", _PROMISE),
     "amended": (
         "the registration was replaced by a changed one",
@@ -120,7 +129,7 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
     "tuned": (
         "a pilot's choice was frozen",
         {
-            "chosen": "arm -> the setting or part chosen",
+            "chosen": "arm -> the setting chosen",
             "by": "the metric that chose",
             "means": "run of the pilot -> mean of that metric",
             "pilot_runs": "runs that the choice rests on",
@@ -196,11 +205,11 @@ FIRST = "0" * 64
 """What the first entry names as the hash of the one before."""
 
 
-class Entry(GrownModel):
+class Entry(FrozenModel):
     """One line of the ledger."""
 
-    later_fields: ClassVar[tuple[str, ...]] = ("joins",)
-
+    format: Literal[1]
+    """The version of the format."""
     index: int
     """How many entries lead to it, of several branches on the longest. Until a merge, its position from 0."""
     at: str
@@ -215,8 +224,8 @@ class Entry(GrownModel):
     """What else is known of it."""
     previous: str
     """sha256 of the entry before."""
-    joins: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Where it is the first one after a merge: sha256 of the last entries of the other branches."""
+    joins: Annotated[tuple[str, ...], Field(strict=False)]
+    """Where it is the first one after a merge: sha256 of the last entries of the other branches; else empty."""
     sha256: str
     """sha256 of the canonical bytes of all other fields."""
 
@@ -226,16 +235,14 @@ class Entry(GrownModel):
         return {key: value for key, value in self.body.items() if key not in REPAIRS}
 
 
-class Withheld(GrownModel):
+class Withheld(FrozenModel):
     """What a slice shows of an entry that it does not show: its link in the chain, and nothing that can be checked."""
-
-    later_fields: ClassVar[tuple[str, ...]] = ("joins",)
 
     index: int
     """Its index."""
     previous: str
     """sha256 of the entry before."""
-    joins: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    joins: Annotated[tuple[str, ...], Field(strict=False)]
     """sha256 of the last entries of other branches, where it is the first one after a merge."""
     sha256: str
     """sha256 of the entry, as the slice states it."""
@@ -316,6 +323,7 @@ def line_of(
 ) -> tuple[Entry, bytes]:
     """The entry of that index, which follows another and joins several, and its line without the end of line."""
     content: dict[str, JsonValue] = {
+        "format": 1,
         "index": index,
         "at": at,
         "event": event,
@@ -323,7 +331,7 @@ def line_of(
         "registration": registration,
         "body": dict(body),
         "previous": previous,
-        **({"joins": list(joins)} if joins else {}),
+        "joins": list(joins),
     }
     content["sha256"] = sha256_of(content)
     line = canonical_bytes(content)
@@ -356,7 +364,7 @@ def parsed(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]:
             return None, "is a mark that git leaves in a conflict: keep the lines of both sides, and delete the marks"
         return None, "is not JSON"
     try:
-        if sliced and isinstance(content, dict) and content.keys() | {"joins"} == Withheld.model_fields.keys():
+        if sliced and isinstance(content, dict) and content.keys() == Withheld.model_fields.keys():
             return Withheld.model_validate(content), ""
         entry = Entry.model_validate(content)
     except ValidationError:

@@ -87,7 +87,7 @@ def _late_amendments(context: AuditContext, evidence: str, severity: Severity) -
     "inadmissible",
     "deviation",
     "note",
-    looks_at="`amended` entries after a decision, a look or a peek",
+    looks_at="`amended` entries after a decision or a look, early ones too",
     why="no verdict if it changed the rule or what is admissible; otherwise what it touched is exploratory; a remark "
     "if it touched nothing",
     required="amendments before any outcome is read",

@@ -201,7 +201,7 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         alpha=study.analysis.alpha,
         correct="gate" if study.stages else study.analysis.correct,
         n_seeds=n,
-        n_runs=study.n_runs,
+        n_runs=len(study.cells),
         cost_s=_cost(study, each, n),
         hypotheses=hypotheses,
         scenarios=tuple(scenarios),

@@ -354,8 +354,7 @@ def _found(failed: list[Check], total: int) -> Table:
             "Consequence": lambda check: MEANS[check.severity],
             "Why": lambda check: why(check) or NONE,
         },
-        note=f"Consequences: {words.listed(MEANS.values(), last='or')}. The whole table of checks: ablate explain "
-        "checks.",
+        note=f"Consequences: {words.listed(MEANS.values(), last='or')}. The whole table of checks: docs/checks.md.",
         marked=frozenset(at for at, check in enumerate(failed) if check.severity != "note"),
     )
 

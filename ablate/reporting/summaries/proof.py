@@ -233,7 +233,7 @@ _DESCRIPTIONS: dict[str, Callable[[Body], str]] = {
     "peeked": _peeked,
     "reported": _reported,
     "tuned": lambda body: (
-        f"settings or parts chosen by {body.get('by')} over {body.get('pilot_runs')} pilot runs: "
+        f"settings chosen by {body.get('by')} over {body.get('pilot_runs')} pilot runs: "
         + json.dumps(body.get("chosen"), ensure_ascii=False)
     ),
     "reworded": lambda body: f"other words, runs and verdict kept; because: {body.get('reason')}",

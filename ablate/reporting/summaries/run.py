@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING
 
@@ -16,51 +16,18 @@ from ablate.reporting.estimates import NONE
 from prereg import text as words
 
 if TYPE_CHECKING:
-    from ablate.api.status import RunCosts, StudyHealth, Watched
+    from ablate.api.status import RunCosts, StudyHealth
     from ablate.judge.interim import ClaimSoFar, EarlyLook
     from ablate.records.comparison import MetricCompared, Reproduction
     from ablate.runner.trial import Trial
 
 _FALLING = {True: "falling", False: "NOT FALLING", None: ""}
 _MOST_METRICS = 12
-_HEIGHTS = "▁▂▃▄▅▆▇█"
 
 
 def status_section(health: StudyHealth) -> Section:
     """How far the runs have come: progress only, nothing that separates arms."""
     return Section("status", f"{health.study}: {health.title}", tuple(_status(health)))
-
-
-def watch_section(seen: Watched) -> Section:
-    """A study at work: a row per run that is at work or failed, and the training loss of several arms together."""
-    health = seen.health
-    tally = ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in health.runs).items())
-    rows = []
-    for run in health.runs:
-        if run.state in ("running", "stopped", "failed"):
-            speed = seen.steps_per_s.get(f"{run.variant}/{run.seed}")
-            left = "" if not speed or not run.steps else words.duration((run.steps - run.step) / speed)
-            of = f" of {run.steps:,}" if run.steps else ""
-            rate = NONE if speed is None else f"{speed:.1f}"
-            rows.append(
-                (f"{run.variant}, seed {run.seed}", run.state, f"{run.step:,}{of}", rate, left, _FALLING[run.falling])
-            )
-    blocks: list[Block] = [Paragraph(f"{words.counted(len(health.runs), 'run')}: {tally}.")]
-    if rows:
-        heads = columns("Run", "State", "Step:", "Steps/s:", "Left:", "Training loss")
-        blocks.append(Table("", heads, tuple(rows)))
-    if len(seen.pooled) > 1:
-        first, last = (words.compact(round(value, 3)) for value in (seen.pooled[0], seen.pooled[-1]))
-        blocks.append(
-            Paragraph(f"Training loss, mean of the runs at work: {_sparkline(seen.pooled)} {first} to {last}")
-        )
-    return Section("watch", f"{health.study}: {health.title}", tuple(blocks))
-
-
-def _sparkline(values: Sequence[float]) -> str:
-    """Eight heights between the lowest and the highest value."""
-    low, high = min(values), max(values)
-    return "".join(_HEIGHTS[int(7.999 * (value - low) / (high - low)) if high > low else 0] for value in values)
 
 
 def _status(health: StudyHealth) -> Iterator[Block]:
@@ -70,9 +37,6 @@ def _status(health: StudyHealth) -> Iterator[Block]:
     tally = ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in health.runs).items())
     active = " A process is at work." if health.active and not health.processes else ""
     yield Paragraph(f"{words.counted(len(health.runs), 'run')}: {tally}.{active}")
-    if health.later:
-        runs = words.counted(health.later, "run")
-        yield Paragraph(f"{runs} more: later rounds of the path, whose parts the rounds before them choose.")
     if health.job is not None:
         states = ", ".join(f"{count} {state.lower()}" for state, count in health.queued.items())
         tasks = words.counted(health.job.tasks, "task")
@@ -203,14 +167,13 @@ def _result(found: Reproduction) -> str:
 def costs_section(costs: RunCosts) -> Section:
     """What a call of `ablate run` would make."""
     new = "" if costs.registered else ", after registering the study"
-    later = f", and {costs.later} of later rounds of the path" if costs.later else ""
-    title = f"{costs.study}: {words.counted(len(costs.runs), 'run')} to make{later}, {costs.slots} side by side{new}."
+    title = f"{costs.study}: {words.counted(len(costs.runs), 'run')} to make, {costs.slots} side by side{new}."
     time = "about how long is unknown (ablate try says)"
     if costs.seconds is not None and costs.seconds_per_run is not None:
         time = f"about {words.duration(costs.seconds)}, at {words.duration(costs.seconds_per_run)} per run"
     disk = "unknown before a run is sealed (ablate try says)"
     if costs.bytes_per_run is not None:
-        disk = f"about {costs.bytes_per_run * (len(costs.runs) + costs.later) / 2**20:,.1f} MiB"
+        disk = f"about {costs.bytes_per_run * len(costs.runs) / 2**20:,.1f} MiB"
     free = f"{costs.free_bytes / 2**30:,.1f} GiB are free"
     facts = (("Time", f"{time} ({costs.timed})"), ("Disk", f"{disk}; {free}"))
     listed = ", ".join(costs.runs[:_MOST_METRICS]) + (", ..." if len(costs.runs) > _MOST_METRICS else "")

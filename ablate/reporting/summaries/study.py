@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.estimates import NONE
 from prereg import text as words
-from prereg.documents.designs import ALIASES_LEFT_OUT, alias_rows, design_sentences, runs_of_arms, tuning
+from prereg.documents.designs import design_sentences, runs_of_arms, tuning
 from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings
+from prereg.registry.amendments import Amendment, affected, keeps_runs
+from prereg.registry.register import words_alone
 from prereg.rule.bound import absences_of_the_tie
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
@@ -20,17 +22,13 @@ from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import by_family, of_any_task, said_once, tasks_of
 from prereg.study.designs.sides import weights_in_words
 from prereg.study.measure import is_folder
-from prereg.study.sizes import WIDTH, Count, Match, count, fit, mismatch, other_file, vocabulary_of
 from prereg.study.spec import Study
 
 if TYPE_CHECKING:
     from ablate.api.planning import PlannedRuns
     from ablate.judge.design.characteristics import Design
     from ablate.judge.design.warnings import DesignWarning
-    from ablate.scale.plan import Line, ScalePlan
-
-
-_COUNTS: tuple[tuple[Count, str], ...] = (("parameters", "Parameters"), ("flops", "Training FLOPs per token"))
+    from prereg.registry.ledger_entry import Entry
 
 
 def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequence[ScriptPin] = ()) -> Section:
@@ -55,7 +53,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         blocks += _command(study, scripts, data)
     blocks += _components(study)
     blocks += [replace(arms_table(study), caption="")]
-    blocks += [Paragraph(tuning(study))] if study.piloting is not None else []
+    blocks += [Paragraph(tuning(study))] if study.tune is not None else []
     blocks += [replace(hypotheses_table(study), caption="")]
     for label, name in said_once(study).items():
         supported, refuted = (of_any_task(study, label, said) for said in meanings(study, name))
@@ -94,16 +92,16 @@ def warnings_section(warnings: Sequence[DesignWarning]) -> Section:
     return Section("warnings", "", tuple(blocks))
 
 
-def study_json(study: Study, notes: Sequence[str], warnings: Sequence[DesignWarning]) -> str:
-    """A study with its defaults written out, its number of runs, its rule line by line, and warnings."""
+def study_json(study: Study, costs: PlannedRuns, notes: Sequence[str], warnings: Sequence[DesignWarning]) -> str:
+    """A study with its defaults written out, its number of runs, what arms cost, its rule by line, and warnings."""
     from ablate.judge.design.warnings import as_json
 
     rule = [
         {"line": row.line, "when": row.when, "verdict": row.verdict, "decides": row.settles, "of": row.of}
         for row in study.rule.table()
     ]
-    n_runs = study.n_runs
-    whole = {"study": study.model_dump(mode="json"), "runs": n_runs, "decision": rule, "notes": list(notes)}
+    whole = {"study": study.model_dump(mode="json"), "runs": len(study.cells), "decision": rule, "notes": list(notes)}
+    whole["costs"] = {"arms": [asdict(arm) for arm in costs.arms], "device_hours_from": costs.timed}
     whole["warnings"] = as_json(warnings)
     return json.dumps(whole, indent=2, ensure_ascii=False)
 
@@ -115,8 +113,6 @@ def arms_table(study: Study) -> Table:
         moved = "; ".join(
             [*(f"{field} = {json.dumps(value)}" for field, value in arm.overrides.items()), *_tuned(study, arm.name)]
         )
-        if arm.name in study.open_steps:
-            moved = "the parts that the pilot has taken by then"
         rows.append((arm.name, moved or "the base, unchanged", "baseline" if arm.name == study.baseline else ""))
     return Table(
         "Arms and what each changes in the base configuration.",
@@ -168,14 +164,11 @@ def hypotheses_table(study: Study) -> Table:
 
 
 def _components(study: Study) -> Iterator[Block]:
-    """The design of a component ablation, the reason of each arm, and what is aliased in a fraction."""
+    """The design of a component ablation, and the reason of each arm."""
     if study.components is None:
         return
     yield Paragraph(design_sentences(study))
     yield Table("", columns("Arm", "Reason"), tuple(study.components.reasons().items()))
-    aliases = tuple(alias_rows(study.components))
-    if aliases:
-        yield Table("", columns("Effect", "Its contrast estimates"), aliases, note=ALIASES_LEFT_OUT)
 
 
 def _command(study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPin]) -> Iterator[Block]:
@@ -214,47 +207,6 @@ def _own_code(study: Study) -> Iterator[str]:
         when = "at the last step" if metric.at_end else "at every evaluation"
         limit = f"within {words.compact(metric.limit_s)} s, or the run fails"
         yield f"Own metric {metric.name}: {metric.entry_point}, executed by run {when}, {limit}."
-
-
-def sizes_sections(study: Study, vocabulary: int | None) -> list[Section]:
-    """Every arm's size and cost against the baseline's, and the feed-forward width that would match; empty if equal.
-
-    An arm that is larger, or costs more, may win by that alone; `match:` in a study prevents it. `vocabulary`: tokens
-    of a text at hand.
-    """
-    base = study.training(study.baseline)
-    configs = {arm: study.training(arm) for arm in study.arms if arm not in study.open_steps}
-    if not any(mismatch(config, base, kind, vocabulary=1) for config in configs.values() for kind, _ in _COUNTS):
-        return []
-    given = study.match.vocabulary if isinstance(study.match, Match) else None
-    known = vocabulary_of(base.data) or vocabulary or given
-    rows, offers = [], []
-    for arm, config in configs.items():
-        cells, widths = [arm], []
-        here = None if other_file(config.data, base.data) else known
-        tokens = vocabulary_of(config.data) or here
-        for kind, _ in _COUNTS:
-            share = mismatch(config, base, kind, vocabulary=here)
-            cells.append("?" if tokens is None else f"{count(config.model, kind).at(tokens):,}")
-            cells.append("?" if share is None else _percent(share))
-            found = fit(config, base, kind, vocabulary=here)
-            if found is not None and found.feed_width != config.model.inner_width:
-                widths.append(f"{WIDTH}: {found.feed_width} for the baseline's {kind} ({_percent(found.remaining)})")
-        rows.append(tuple(cells))
-        offers += [f"To match, {arm} would take " + "; ".join(widths)] if widths else []
-    heads = columns("Arm", *(head for _, name in _COUNTS for head in (f"{name}:", "Against:")))
-    note = "?: the number of tokens comes with the corpus, which is not here."
-    if known is not None:
-        note = f"With {words.counted(known, 'token')} in the vocabulary."
-    table = Table("", heads, tuple(rows))
-    return [Section("sizes", "", (table, *map(Paragraph, (note, *offers))))]
-
-
-def _percent(share: float) -> str:
-    return "equal" if share == 0.0 else f"{share:+.2%}".replace("-", words.MINUS)
-
-
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
 def design_section(design: Design) -> Section:
@@ -333,7 +285,7 @@ def power_section(design: Design) -> Section:
 
 
 def runs_section(runs: PlannedRuns) -> Section:
-    """The runs of a study, arm by arm; of a user's own trainer size and cost are not known."""
+    """The runs of a study, and what they cost, arm by arm."""
     n_seeds = len(runs.seeds)
     extent = f"{words.counted(len(runs.arms), 'arm')} x {words.counted(n_seeds, 'seed')}"
     n_runs = words.counted(len(runs.cells), "run")
@@ -341,51 +293,67 @@ def runs_section(runs: PlannedRuns) -> Section:
         each = [f"{sum(name == arm.arm for name, _ in runs.cells)} of {arm.arm}" for arm in runs.arms]
         extent = words.listed(each)
     title = f"{runs.study}: {n_runs}: {extent}, all arms of the first seed first"
-    said = tuple(map(Paragraph, runs.about))
-    if all(arm.parameters is None for arm in runs.arms):
-        names = (Paragraph(f"Arms: {words.listed(arm.arm for arm in runs.arms)}."),) if said else ()
-        unknown = Paragraph("Of a trainer of the study's own, size and cost are not known.")
-        return Section("runs", title, (*said, *names, unknown))
+    return Section("runs", title, (*map(Paragraph, runs.about), *costs_section(runs).blocks))
+
+
+def costs_section(runs: PlannedRuns) -> Section:
+    """Size, FLOPs and device-hours of every arm; ? is not known."""
+
+    def cell(value: float | None, form: str = ",") -> str:
+        return "?" if value is None else format(value, form)
+
     rows = tuple(
-        (arm.arm, "?", "?", "?")
-        if arm.parameters is None
-        else (arm.arm, f"{arm.parameters:,}", f"{arm.tokens:,}", f"{arm.flops:.3e}")
+        (
+            arm.arm,
+            str(arm.runs),
+            cell(arm.parameters),
+            cell(arm.tokens),
+            cell(arm.flops, ".3e"),
+            cell(arm.device_hours, ".3g"),
+        )
         for arm in runs.arms
     )
-    heads = columns("Arm", "Parameters:", "Tokens per run:", "FLOPs per run:")
-    hint = 'Memory, time and cost:  ablate plan STUDY --scale "on 1 H100" --mfu 0.4'
-    return Section("runs", title, (*said, Table("", heads, rows), Paragraph(hint)))
+    heads = columns("Arm", "Runs:", "Parameters:", "Tokens a run:", "FLOPs a run:", "Device-hours:")
+    notes = ["FLOPs: 6 N D (N parameters, D tokens)."] if any(arm.flops is not None for arm in runs.arms) else []
+    hours = [arm.device_hours for arm in runs.arms if arm.device_hours is not None]
+    if hours:
+        notes.append(f"Device-hours: {sum(hours):.3g} in all, from {runs.timed}.")
+    else:
+        notes.append("Device-hours: unknown; ablate try measures a run, and assume.seconds_per_run states it.")
+    return Section("costs", "", (Table("", heads, rows), Paragraph(" ".join(notes))))
 
 
-def scale_sections(plan: ScalePlan) -> list[Section]:
-    """Memory, time and cost at scale, each number with how it comes about."""
-    sections = [
-        Section(
-            "scale",
-            part.title,
-            (Table("", columns("", ":", ""), tuple((x.name, quantity(x), x.how) for x in part.lines)),),
-        )
-        for part in plan.sections
-    ]
-    notes = Section("notes", "", (Facts(tuple(("", note) for note in plan.notes)),))
-    return [Section("title", f"Plan at scale: {plan.title}", ()), *sections, notes]
+KEPT = "its runs are kept, with every look, failure and lost start: nothing that they depend on is changed"
+MADE_ANEW = (
+    "all runs are made anew; one that is made again with the same configuration, code, data and seed must have the "
+    "outcome that was sealed, or there is no verdict"
+)
 
 
-def scale_json(plan: ScalePlan) -> str:
-    """Every number by its key, in bytes, FLOPs, hours and plain shares."""
-    numbers = {line.key: {"value": line.value, "how": line.how} for section in plan.sections for line in section.lines}
-    return json.dumps({"plan": plan.title, "numbers": numbers, "notes": list(plan.notes)}, indent=2, ensure_ascii=False)
-
-
-def quantity(line: Line) -> str:
-    """A number with its unit, as a person reads it."""
-    if line.value is None:
-        return "not known"
-    if line.unit == "%":
-        return f"{line.value:.1%}"
-    if line.unit:
-        size, prefix = next(((step, name) for step, name in _PREFIXES if line.value >= step), (1.0, ""))
-        return f"{line.value / size:,.4g} {prefix}{line.unit}"
-    if line.value >= 1e15:
-        return f"{line.value:.3e}"
-    return f"{line.value:,.0f}" if line.value == round(line.value) or line.value >= 1000 else f"{line.value:,.4g}"
+def amendment_section(study: Study, registered: Sequence[Entry], amendment: Amendment) -> Section:
+    """What an amendment changes or would change, what was known by then, and what it makes exploratory."""
+    found = affected(study, [amendment])
+    lines = []
+    if found.hypotheses:
+        lines.append(f"exploratory from now on: {words.listed(found.hypotheses)}; no verdict rests on them")
+    if found.arms:
+        lines.append(f"no verdict rests on {words.listed(f'stable({arm})' for arm in found.arms)} either")
+    if found.verdict:
+        lines.append("no verdict will be given: a rule chosen after evidence decides nothing")
+    if lines:
+        lines.append("to decide all the same: copy the study under another name, with seeds nobody has seen")
+    if amendment.failed_runs:
+        lines.append(f"{words.counted(amendment.failed_runs, 'run')} failed by then and left no contrast: no evidence")
+    if words_alone(amendment.differences):
+        lines.append("words alone: runs and verdict are kept, and the report names the change")
+    else:
+        if amendment.after_evidence:
+            lines.append(KEPT if keeps_runs(amendment.differences) else MADE_ANEW)
+        chain = "registrations: " + " -> ".join(one.registration[:8] for one in registered)
+        lines.append(chain if amendment.registration else "nothing is written yet")
+    value = estimates.value
+    changes = tuple(("", f"{one.field}: {value(one.registered)} -> {value(one.now)}") for one in amendment.differences)
+    done = f"amended {study.study}: {amendment.previous[:8]} is now {amendment.registration[:8]}"
+    what = done if amendment.registration else f"an amendment of {study.study}, {amendment.previous[:8]}"
+    title = f"{what}; evidence by {'then' if amendment.registration else 'now'}: {amendment.evidence}"
+    return Section("amendment", title, (Facts(changes), *map(Paragraph, lines)))

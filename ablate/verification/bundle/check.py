@@ -148,11 +148,11 @@ def _outside(entries: tuple[Entry, ...]) -> list[str]:
     """Entries that name a place outside the bundle: nothing on this machine may be read because a stranger says so."""
     found = []
     for entry in entries:
-        places = [place for key in ("file", "variant") if (place := entry.body.get(key)) is not None]
+        places = [place for key in ("file", "ledger", "variant") if (place := entry.body.get(key)) is not None]
         seed = entry.body.get("seed", 0)
         if (
             not all(isinstance(place, str) and is_safe(place) for place in places)
-            or not _HASH.fullmatch(entry.registration)
+            or not (entry.event == "continued" or _HASH.fullmatch(entry.registration))
             or not isinstance(seed, int)
         ):
             found.append(f"entry {entry.index} names a place that no study has")

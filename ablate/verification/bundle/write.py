@@ -185,7 +185,7 @@ def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, wei
     root, study = found.root, registration.study.study
     records = sorted(root.all_runs(study).glob("*/*/*/run.json"))
     if records and is_unfinished(registration, mine):
-        why = "planned runs are missing: reading the records is an early look (ablate peek logs such a look)"
+        why = "planned runs are missing: reading the records is an early look (ablate status --results logs it)"
         found.skip(f"the records of {counted(len(records), 'run')}", why)
         return
     taken: set[Path] = set()

@@ -1,1 +1,0 @@
-"""What a study costs where it is to be run: memory, time and device-hours by formula. Pure arithmetic, no torch."""
