@@ -172,7 +172,7 @@ def uneven_spread(samples: Sequence[Sample]) -> str:
     times = f"{spread[most] / spread[least]:.3g} times" if spread[least] > 0.0 else "infinitely many times"
     return (
         f"the SD of {most} ({sds[most].size} runs) is {times} that of {least} ({sds[least].size}): with few runs of "
-        "the arm that varies more the level is only near alpha, and a permutation test's is not held"
+        "the arm that varies more the level is only near alpha"
     )
 
 

@@ -66,7 +66,7 @@ class Estimate(GrownModel):
     later_fields = ("ranked", "items", "sizes")
 
     method: str
-    """paired_t, bootstrap_t, sign_flip, wilcoxon, items, welch, permutation; e_process where a study adds seeds until
+    """paired_t, bootstrap_t, sign_flip, wilcoxon, items, welch; e_process where a study adds seeds until
     decided."""
     difference: float | None
     """The effect: left side of the claim minus right side, on the registered scale. The mean; under
@@ -189,7 +189,7 @@ class GateLevel(FrozenModel):
 class Finding(GrownModel):
     """What became of one hypothesis."""
 
-    later_fields = ("amended", "beside", "margin", "gate", "percent", "samples", "shared", "step")
+    later_fields = ("amended", "margin", "gate", "percent", "samples", "shared", "step")
 
     hypothesis: str
     """Its name."""
@@ -234,8 +234,6 @@ class Finding(GrownModel):
     """Standardised effects."""
     also: tuple[Estimate, ...] = ()
     """Tests registered as description; they decide nothing."""
-    beside: tuple[Interval, ...] = ()
-    """Intervals that only describe: the pigeonhole bootstrap next to a test over seeds and new items."""
     pairs: tuple[Pair, ...] = ()
     """The evidence, seed by seed."""
     arms: tuple[ArmSummary, ...] = ()

@@ -210,7 +210,7 @@ def finding_decimals(finding: Finding) -> int:
     other += [estimate.interval for estimate in finding.also]
     most = max(MOST_DECIMALS, decimals_for(size, size)) if size > 0 else MOST_DECIMALS
     deciding = apart(min(most, wanted), [shown_interval(finding)], finding.smallest)
-    all_of_them = apart(deciding, [*other, *finding.beside], finding.smallest)
+    all_of_them = apart(deciding, other, finding.smallest)
     # An interval that decides nothing may end next to zero, and is no reason to print every number in ten digits.
     return all_of_them if all_of_them <= deciding + 3 else deciding
 

@@ -31,11 +31,8 @@ SHORT_TESTS = {
     "sign_flip": "sign-flip",
     "wilcoxon": "Wilcoxon",
     "e_process": "e-process",
-    "percentile": "percentile bootstrap",
-    "bca": "BCa bootstrap",
     "items": "seeds x items",
     "welch": "Welch's t",
-    "permutation": "permutation",
 }
 
 

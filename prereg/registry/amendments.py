@@ -378,7 +378,7 @@ def _hypotheses_reached(study: Study, difference: Difference) -> set[str]:
             return set(study.hypotheses)  # it was removed since, and nothing here says what its role was
         moved += [study.hypotheses[name].role for name in own]
     joint = [of[name] for name in own] if study.analysis.correct == "max_t" else []
-    if study.stages and moved:
+    if study.gate_steps and moved:
         return own | set(study.hypotheses)
     return own | {name for name, family in of.items() if family in (*moved, *joint)}
 

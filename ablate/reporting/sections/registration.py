@@ -163,7 +163,7 @@ def _terms_and_texts(context: ReportContext) -> Iterator[tuple[str, str | None]]
     each += " or of one claim per task" * bool(study.task_families)
     if analysis.correct == "none":
         each = "each test, no correction"
-    if study.stages:
+    if study.gate_steps:
         each = f"all supports together, by {CORRECTIONS['gate']}"
         each += f"; and for the refutations of each role, by {CORRECTIONS['holm']}"
         yield "Gate", in_words(study)

@@ -44,10 +44,10 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     extent = (
         f"{runs}; "
         f"baseline {study.baseline}; {study.analysis.test}, alpha {words.compact(study.analysis.alpha)}, "
-        f"correction {'gate' if study.stages else study.analysis.correct}"
+        f"correction {'gate' if study.gate_steps else study.analysis.correct}"
     )
     blocks: list[Block] = [Paragraph(extent)]
-    if study.stages:
+    if study.gate_steps:
         blocks.append(Paragraph(f"gate: {in_words(study)}"))
     if study.trainer == "command":
         blocks += _command(study, scripts, data)
