@@ -29,7 +29,6 @@ TESTS: dict[Test, str] = {
 CORRECTIONS = {
     "gate": "gatekeeping (Bretz et al. 2009)",
     "holm": "Holm (1979)",
-    "max_t": "max-T over shared seeds",
     "none": "none",
 }
 PSEUDOMEDIAN = "pseudomedian (Hodges-Lehmann)"
@@ -60,7 +59,6 @@ ABOUT_CORRECTIONS = {
     "another",
     "gate": "by a sequentially rejective graph (Bretz, Maurer, Brannath and Posch 2009), which needs no assumption on "
     "how the tests depend on one another",
-    "max_t": "by the joint distribution of the largest statistic over shared seeds (Westfall and Young 1993)",
     "none": "",
 }
 """Within each family, p values are corrected ..."""
