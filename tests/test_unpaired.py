@@ -13,6 +13,7 @@ from evidence_factory import make_evidence, one_claim, small_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
+from statsmodels.stats.multitest import multipletests
 
 from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design
@@ -545,3 +546,38 @@ def test_a_design_draws_unequal_arms_and_only_what_is_planned() -> None:
     )
     values = drawn.differences["h"].reshape(50, 2, 8)
     assert np.isnan(values).sum(axis=(0, 2)).tolist() == [0, 250] and drawn.kept is None
+
+
+# R, data set `recovery` of multcomp: minutes to recover under blankets b0 to b3 (Westfall et al. 1999, p. 66).
+RECOVERY: dict[str, tuple[int, ...]] = {
+    "b0": (15, 13, 12, 16, 16, 17, 13, 13, 16, 17, 17, 19, 17, 15, 13, 12, 16, 10, 17, 12),
+    "b1": (13, 16, 9),
+    "b2": (5, 8, 9),
+    "b3": (14, 16, 16, 12, 7, 12, 13, 13, 9, 16, 13, 18, 13, 12, 13),
+}
+
+
+def test_holm_over_welch_next_to_a_published_dunnett() -> None:
+    """Dunnett's test is not offered (docs/decisions.md). Three runs of an arm are where it gains most."""
+    seeds = {arm: list(range(100 * at, 100 * at + len(found))) for at, (arm, found) in enumerate(RECOVERY.items(), 1)}
+    study = small_study(
+        variants={arm: {"optim.lr": 0.1 + at} for at, arm in enumerate(RECOVERY)},
+        baseline="b0",
+        seeds=seeds,
+        hypotheses={arm: {"claim": f"{arm} changes val/loss", "smallest": 1.0} for arm in ("b1", "b2", "b3")},
+        decision=[{"verdict": "b2", "when": "supported(b2)"}, {"verdict": "inconclusive"}],
+        analysis={"test": "welch"},
+        tie_breakers=[],
+        assume={},
+    )
+    values = {(arm, seed): float(x) for arm in seeds for seed, x in zip(seeds[arm], RECOVERY[arm], strict=True)}
+    ours = judge_hypotheses(study, {"val/loss": values})
+    # R, summary(glht(lm(minutes ~ blanket), mcp(blanket = "Dunnett"))), two-sided; of simulated integrals, 3 digits.
+    published = (0.4559, 0.000124, 0.1819)
+    dunnett = stats.dunnett(*(RECOVERY[arm] for arm in ("b1", "b2", "b3")), control=RECOVERY["b0"])
+    assert dunnett.pvalue == pytest.approx(published, abs=2e-3)
+    assert [one.outcome == "supported" for one in ours] == [p <= 0.05 for p in published] == [False, True, False]
+    holm_welch = [one.p_support_adjusted for one in ours]
+    assert holm_welch == pytest.approx([0.4043, 0.0373, 0.1446], abs=5e-5)
+    raw = [stats.ttest_ind(RECOVERY[arm], RECOVERY["b0"], equal_var=False).pvalue for arm in ("b1", "b2", "b3")]
+    assert holm_welch == pytest.approx(multipletests(raw, method="holm")[1])

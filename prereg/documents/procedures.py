@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from prereg.metrics.catalogue import Better
-from prereg.rule.bound import bound_in_words, tie_errors, verdict_bound
+from prereg.rule.bound import tie_errors
 from prereg.rule.divergence import least_pairs, said_least
 from prereg.study.analysis import Ceiling, EProcess, Looks, Test
 from prereg.study.claim import Claim, Verb
@@ -27,7 +27,7 @@ TESTS: dict[Test, str] = {
     "welch": "Welch's t test",
 }
 CORRECTIONS = {
-    "gate": "gatekeeping (Bretz et al. 2009)",
+    "gate": "gatekeeping in a fixed order (Westfall and Krishen 2001)",
     "holm": "Holm (1979)",
     "none": "none",
 }
@@ -57,8 +57,8 @@ ABOUT_E_PROCESS = (
 ABOUT_CORRECTIONS = {
     "holm": "by Holm's step-down procedure (Holm 1979), which needs no assumption on how the tests depend on one "
     "another",
-    "gate": "by a sequentially rejective graph (Bretz, Maurer, Brannath and Posch 2009), which needs no assumption on "
-    "how the tests depend on one another",
+    "gate": "step by step, each by Holm's procedure (Westfall and Krishen 2001), which needs no assumption on how the "
+    "tests depend on one another",
     "none": "",
 }
 """Within each family, p values are corrected ..."""
@@ -80,7 +80,7 @@ _BARE: dict[Verb, str] = {
 def meaning(claim: Claim, outcome: str, smallest: float, *, unit: str = "", baseline: str = "") -> str:
     """What an outcome says of a claim, in plain words: of a refuted `a does_not_worsen M` that `a worsens M`."""
     left, right, verb = claim.left_side, claim.right_side, _BARE[claim.verb]
-    than = "" if right == baseline or not claim.is_paired else f" compared with {right}"
+    than = "" if right == claim.labels.arm(baseline) or not claim.is_paired else f" compared with {right}"
     metric = claim.compared
     amount = f" by {margin(claim, smallest, unit)}" if smallest > 0.0 else ""
     absence = claim.verb.startswith("does_not")
@@ -181,8 +181,12 @@ def errors_held(study: Study) -> dict[str, str]:
     tied = {"For a verdict by a tie-breaker": by_tie} if by_tie else {}
     alpha, either = compact(study.analysis.alpha), compact(min(1.0, 2 * study.analysis.alpha))
     said = listed(f"{family} ({counted(len(names), 'claim')})" for family, names in study.families.items())
-    if study.stages:
-        bound = verdict_bound(study)
+    ends = "the gate" if study.gate_steps else "a role"
+    verdict = (
+        f"not held by any correction, which ends at {ends}; ablate design simulates how often the rule gives a wrong "
+        "verdict, under the assumptions it states"
+    )
+    if study.gate_steps:
         n = len(study.corrected_together["gate"])
         return {
             "Per claim": f"a false 'supported' at most {alpha}, a false 'refuted' at most {alpha}, where the test's "
@@ -190,9 +194,7 @@ def errors_held(study: Study) -> dict[str, str]:
             "Over the gate": f"over {counted(n, 'claim')} together, any false 'supported' at most {alpha}",
             "Per role": f"in each of {said}, any false 'refuted' at most {alpha}",
             **tied,
-            "For the verdict": "not counted, because no verdict adopts anything on the support of a claim"
-            if bound is None
-            else bound_in_words(bound),
+            "For the verdict": verdict,
         }
     family = (
         f"in each of {said}, any false 'supported' at most {alpha}, any false 'refuted' at most {alpha}, either at "
@@ -205,8 +207,7 @@ def errors_held(study: Study) -> dict[str, str]:
         "assumptions hold",
         "Per role": family,
         **tied,
-        "For the verdict": "not held by any correction, which ends at a role; ablate design simulates how often the "
-        "rule gives a wrong verdict, under the assumptions it states",
+        "For the verdict": verdict,
     }
 
 

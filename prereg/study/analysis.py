@@ -64,8 +64,8 @@ class Analysis(GrownModel):
     or removed with their folder. By default one may, and only those count that may have recorded a value of a claimed
     metric and need not give the same bits; not written where it is the default."""
     gate: Gate | None = None
-    """One alpha over the hypotheses of all roles: {order: [...]}, steps that are tested one after the other, or
-    {weights: {...}, transitions: {...}}, a graph. Without it each role has an alpha of its own; not written then."""
+    """One alpha over the hypotheses of all roles, in steps that are tested one after the other. Without it each role
+    has an alpha of its own; not written then."""
 
 
 class Looks(FrozenModel):

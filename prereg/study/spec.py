@@ -23,7 +23,7 @@ from prereg.rule.condition import contradictions
 from prereg.rule.rule import Rule
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim, with_groups
-from prereg.study.designs.gate import Stage, stages_of
+from prereg.study.designs.gate import Step, steps_of
 from prereg.study.designs.resolve_components import check_components, components_write_the_rest, placed, with_components
 from prereg.study.designs.sides import with_weights
 from prereg.study.designs.ties import TieBreakers, check_ties, with_ties
@@ -135,6 +135,7 @@ class Study(StudyFields):
                 claim,
                 better=self.hypotheses[name].better or self._better(claim.metric),
                 percent=self.hypotheses[name].percent,
+                labels=self.labels,
             )
             for name, claim in parsed.items()
         }
@@ -173,17 +174,17 @@ class Study(StudyFields):
         return {name: task for name, task in tasks.items() if task is not None}
 
     @cached_property
-    def stages(self) -> tuple[Stage, ...]:
-        """The graphs of the gate in the order in which they are tested; none without a gate."""
-        return stages_of(self)
+    def gate_steps(self) -> tuple[Step, ...]:
+        """The steps of the gate in the order in which they are tested; none without a gate."""
+        return steps_of(self)
 
     @cached_property
     def corrected_together(self) -> dict[str, tuple[str, ...]]:
         """What is corrected together for support: the families; under a gate "gate" -> all that it holds, in order."""
-        if not self.stages:
+        if not self.gate_steps:
             return dict(self.families.items())
         apart = {key: names for key, names in self.families.items() if self._is_exploratory(names[0])}
-        return {"gate": tuple(name for stage in self.stages for name in stage.names)} | apart
+        return {"gate": tuple(name for step in self.gate_steps for name in step)} | apart
 
     def corrected_with(self, name: str) -> tuple[str, ...]:
         """The hypotheses that one is corrected with for support, itself among them."""

@@ -2,7 +2,7 @@
 
 Holm's correction holds an error rate per role. What a decision list makes of several roles has no such bound: a rule
 that adopts on "supported(gain) and not refuted(harm)" adopts almost always when the gain is large and the harm lies at
-its margin. A gate bounds some rules (`prereg.rule.bound`), and this one as little. So the worst case is searched for:
+its margin. A gate holds that no better. So the worst case is searched for:
 
     effects       every hypothesis at no effect, at its margin, far beyond it and far the other way, in all combinations
                   that means of arms can give

@@ -141,7 +141,7 @@ def support_floor(study: Study, name: str, n: int) -> float:
     if not is_gated(study, together):
         return floor_of(study, len(together), n, sides[name])
     floors = [p_floor(study.analysis.test, n, sides[one]) for one in together]
-    return adjusted(study.stages, floors)[together.index(name)]
+    return adjusted(study.gate_steps, floors)[together.index(name)]
 
 
 def floor_of(study: Study, family: int, n: int, side: Side) -> float:

@@ -166,7 +166,7 @@ def _exact_power(study: Study, name: str) -> Power | None:
 
     sd = contrast_sd(claim, belief.sd * sqrt(1.0 - belief.correlation), belief.sd * sqrt(max(0.0, belief.correlation)))
     kind, size, together = KIND[claim.verb], distance(study, name) / sd, len(study.corrected_with(name))
-    alone = together == 1 or (analysis.correct == "none" and not study.stages)
+    alone = together == 1 or (analysis.correct == "none" and not study.gate_steps)
     # A change that is shown to be too small to matter is refuted; that also depends on the correction.
     refutable = alone and claim.by is None and not claim.verb.startswith("does_not")
     below = study.hypotheses[name].smallest / sd if refutable else None
@@ -175,9 +175,9 @@ def _exact_power(study: Study, name: str) -> Power | None:
     seeds = t_power.seeds_for(kind, size, level, 0.8, refuted_below=below) or 0
     if alone:
         return power, "by the noncentral t", seeds
-    correction = "the gate" if study.stages else f"{analysis.correct} over {together}"
+    correction = "the gate" if study.gate_steps else f"{analysis.correct} over {together}"
     # A level alone does not say how many seeds open a gate, nor how many refute an effect short of the margin.
-    known = not study.stages and not _short(study, name)
+    known = not study.gate_steps and not _short(study, name)
     return power, f"by the noncentral t before {correction}, which lowers it", seeds if known else 0
 
 

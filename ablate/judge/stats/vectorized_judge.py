@@ -153,7 +153,7 @@ def code_rows(study: Study, names: list[str], support: Floats, refute: Floats) -
         places = [names.index(name) for name in together]
         p = support[:, places]
         if is_gated(study, together):
-            supported[:, places] = rejected_rows(study.stages, p, study.analysis.alpha)
+            supported[:, places] = rejected_rows(study.gate_steps, p, study.analysis.alpha)
         else:
             supported[:, places] = (p if uncorrected else holm_rows(p)) <= study.analysis.alpha
     for family in dict.fromkeys(study.family_of(name) for name in names):

@@ -150,7 +150,7 @@ def _numbers(findings: Sequence[Finding]) -> Table:
 
 def _gate(context: ReportContext) -> Table:
     by_name = {finding.hypothesis: finding for finding in context.decision.findings}
-    ordered = [by_name[name] for stage in context.study.stages for name in stage.names]
+    ordered = [by_name[name] for step in context.study.gate_steps for name in step]
     levels = [(f, f.gate) for f in ordered if f.gate is not None]
 
     def passed(finding: Finding, level: float) -> str:
@@ -216,7 +216,7 @@ def runs_table(findings: Iterable[Finding]) -> Table:
         decimals = estimates.finding_decimals(finding)
         for sample in finding.samples:
             rows += [
-                (finding.label, sample.arm, str(seed), words.number(value, decimals), finding.unit)
+                (finding.label, finding.labels.arm(sample.arm), str(seed), words.number(value, decimals), finding.unit)
                 for seed, value in zip(sample.seeds, sample.values, strict=True)
             ]
     return Table(

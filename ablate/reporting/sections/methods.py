@@ -216,7 +216,7 @@ def _rate(study: Study) -> str:
     sizes = words.listed(
         f"{role} ({words.counted(len(names), 'hypothesis', 'hypotheses')})" for role, names in study.families.items()
     )
-    if study.stages:
+    if study.gate_steps:
         return (
             f"{gatekeeping(study)} The simultaneous intervals are Bonferroni's by the share of alpha that a hypothesis "
             "starts with; one that starts with none has none, and the interval shown for it is that of its test alone."
@@ -245,7 +245,7 @@ def _verdict(context: ReportContext) -> str:
     return (
         f"The verdict is the first line of the registered decision list that holds, of {len(study.decision)}. A run "
         f"that diverged: {divergence(study)}. Each claim's error rate is the registered one, where its test's "
-        "assumptions hold; the verdict's is bounded only where a gate or the registered design says so. It is "
+        "assumptions hold. The verdict's is "
         f"{errors_held(study)['For the verdict']}. Before any inference the evidence is compared with the "
         f"registration, by the {words.counted(len(checks), 'check')} that this report lists with what each found "
         f"({held} held); what no check names was not checked. Where a check fails that forbids a verdict there is "
