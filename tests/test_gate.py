@@ -31,8 +31,8 @@ from ablate.judge.design.scenarios import TrueEffects, draw
 from ablate.judge.design.simulate import Scenario, simulate
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.recompute import recompute
-from ablate.judge.stats.gatekeeping import adjusted, adjusted_rows, levels_tested, rejected_rows
-from ablate.judge.stats.null_hypotheses import Nulls, holm, judge_families, levels_of
+from ablate.judge.stats.multiplicity import adjusted, adjusted_rows, holm, levels_tested, rejected_rows
+from ablate.judge.stats.null_hypotheses import Nulls, judge_families, levels_of
 from ablate.judge.stats.vectorized_judge import OUTCOME, code_rows, judge_rows
 from ablate.judge.verdict import Finding, verdict_bytes
 from ablate.reporting import markdown

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from statsmodels.stats.multitest import multipletests
 
-from ablate.judge.stats.null_hypotheses import holm
+from ablate.judge.stats.multiplicity import holm
 
 
 def test_holm_gives_the_published_example() -> None:

@@ -21,7 +21,7 @@ from ablate import api
 from ablate.judge.decide import decide
 from ablate.judge.recompute import recompute
 from ablate.judge.stats.crossed_items import Crossed, TwoWay, spread_within
-from ablate.judge.stats.null_hypotheses import holm
+from ablate.judge.stats.multiplicity import holm
 from ablate.judge.stats.paired_t import NoTestError
 from ablate.judge.verdict import Decision, Finding
 from ablate.records.evidence import Evidence

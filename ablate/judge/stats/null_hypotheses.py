@@ -35,7 +35,7 @@ little.
 When both hold: an improvement that is real but smaller than what matters refutes `lowers`, `raises` and `changes`;
 a worsening that is real but smaller than what matters supports `does_not_worsen` and `does_not_change`.
 
-Under a `gate` one alpha holds over the supports of all roles, by the steps of `ablate.judge.stats.gatekeeping`:
+Under a `gate` one alpha holds over the supports of all roles, by the steps of `ablate.judge.stats.multiplicity`:
 any false "supported" has at most alpha, where the test's assumptions hold. Refutations are corrected by role, as
 without one. What opens a gate is the rejected null of support, also where the finding is then refuted for being too
 small to matter.
@@ -49,10 +49,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
-from ablate.judge.stats import gatekeeping
-from ablate.judge.stats.paired_t import Floats, Procedure, Side
+from ablate.judge.stats.multiplicity import adjusted, holm, levels_tested
+from ablate.judge.stats.paired_t import Procedure, Side
 from ablate.judge.verdict import Estimate, Finding, GateLevel, Interval, MarginTest, Outcome, Zone
 from prereg.errors import UnsupportedError
 from prereg.metrics.catalogue import Better
@@ -284,22 +282,6 @@ def found_nulls(findings: Iterable[Finding]) -> dict[str, Nulls | None]:
     return {one.hypothesis: None if one.p_support is None else Nulls(one.p_support, one.p_refute) for one in findings}
 
 
-def holm(p: Sequence[float]) -> tuple[float, ...]:
-    """Adjusted p values in the order given: monotone in p, never above 1."""
-    assert all(0.0 < value <= 1.0 for value in p), p
-    return tuple(holm_rows(np.array([p]))[0].tolist())
-
-
-def holm_rows(p: Floats) -> Floats:
-    """The same of many studies, one a row."""
-    order = np.argsort(p, axis=1, kind="stable")
-    steps = np.minimum(1.0, np.arange(p.shape[1], 0, -1) * np.take_along_axis(p, order, axis=1))
-    adjusted = np.empty_like(p)
-    # The running maximum is what makes it monotone: leaving it out is the classical mistake.
-    np.put_along_axis(adjusted, order, np.maximum.accumulate(steps, axis=1), axis=1)
-    return adjusted
-
-
 def judge_families(study: Study, nulls: Mapping[str, Nulls | None]) -> dict[str, Judged]:
     """Correct within each role, or support over the gate, and give every hypothesis its outcome."""
     alpha = study.analysis.alpha
@@ -310,7 +292,7 @@ def judge_families(study: Study, nulls: Mapping[str, Nulls | None]) -> dict[str,
     for names in study.corrected_together.values():
         found = [nulls[name] for name in names]
         if is_gated(study, names):
-            support |= zip(names, gatekeeping.adjusted(study.gate_steps, _p(found, 0)), strict=True)
+            support |= zip(names, adjusted(study.gate_steps, _p(found, 0)), strict=True)
             gates = _gate_levels(study, [support[name] <= alpha for name in names])
             notes |= {name: _about_gate(study, gate) for name, gate in gates.items()}
         else:
@@ -352,7 +334,7 @@ def is_gated(study: Study, names: Sequence[str]) -> bool:
 def _gate_levels(study: Study, passed: Sequence[bool]) -> dict[str, GateLevel]:
     steps = study.gate_steps
     names = [name for step in steps for name in step]
-    levels = gatekeeping.levels_tested(steps, passed, study.analysis.alpha)
+    levels = levels_tested(steps, passed, study.analysis.alpha)
     return {
         name: GateLevel(weight=1.0 / len(steps[0]) if name in steps[0] else 0.0, level=level)
         for name, level in zip(names, levels, strict=True)

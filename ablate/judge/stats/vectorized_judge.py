@@ -18,8 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.stats.gatekeeping import rejected_rows
-from ablate.judge.stats.null_hypotheses import Null, holm_rows, is_gated, levels_of, nulls_of
+from ablate.judge.stats.multiplicity import holm_rows, rejected_rows
+from ablate.judge.stats.null_hypotheses import Null, is_gated, levels_of, nulls_of
 from ablate.judge.stats.paired_t import TINY, Floats
 from ablate.judge.stats.resample import FAST_ENUMERATED_PAIRS, RESAMPLES, multisets
 from ablate.judge.stats.vectorized_tests import (

@@ -1,6 +1,6 @@
-"""Steps that are tested one after the other, with one alpha over the hypotheses of all of them.
+"""Corrections for several hypotheses: Holm's (1979) step-down procedure, and a gate of steps in order.
 
-Each step is tested by Holm's procedure at the full alpha, and only once every hypothesis of all earlier steps is
+Under a gate one alpha holds over the hypotheses of all steps. Each step is tested by Holm's procedure at the full alpha, and only once every hypothesis of all earlier steps is
 rejected: a fixed sequence where each step is one hypothesis (Maurer, Hothorn and Lehmacher 1995), serial gatekeeping
 where a step is several (Westfall and Krishen 2001).
 
@@ -16,9 +16,24 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.stats.multiplicity import holm_rows
 from ablate.judge.stats.paired_t import Floats
 from prereg.study.designs.gate import Step
+
+
+def holm(p: Sequence[float]) -> tuple[float, ...]:
+    """Adjusted p values in the order given: monotone in p, never above 1."""
+    assert all(0.0 < value <= 1.0 for value in p), p
+    return tuple(holm_rows(np.array([p]))[0].tolist())
+
+
+def holm_rows(p: Floats) -> Floats:
+    """The same of many studies, one a row."""
+    order = np.argsort(p, axis=1, kind="stable")
+    steps = np.minimum(1.0, np.arange(p.shape[1], 0, -1) * np.take_along_axis(p, order, axis=1))
+    adjusted = np.empty_like(p)
+    # The running maximum is what makes it monotone: leaving it out is the classical mistake.
+    np.put_along_axis(adjusted, order, np.maximum.accumulate(steps, axis=1), axis=1)
+    return adjusted
 
 
 def adjusted_rows(steps: Sequence[Step], p: Floats) -> Floats:
