@@ -46,7 +46,8 @@ from statsmodels.stats.tests.test_tost import clinic
 from ablate.judge.stats import t_power
 from ablate.judge.stats.effects import cliff_delta, effect_sizes, hedges_j, noncentral_interval
 from ablate.judge.stats.estimate import prepare
-from ablate.judge.stats.null_hypotheses import holm, weigh
+from ablate.judge.stats.multiplicity import holm
+from ablate.judge.stats.null_hypotheses import weigh
 
 # Darwin (1876), maize, crossed minus self-fertilised, in eighths of an inch: Fisher (1935), The Design of Experiments,
 # chapter III; also the example of scipy's page on `wilcoxon`.

@@ -1,8 +1,8 @@
 """Corrections for several hypotheses: Holm's (1979) step-down procedure, and a gate of steps in order.
 
-Under a gate one alpha holds over the hypotheses of all steps. Each step is tested by Holm's procedure at the full alpha, and only once every hypothesis of all earlier steps is
-rejected: a fixed sequence where each step is one hypothesis (Maurer, Hothorn and Lehmacher 1995), serial gatekeeping
-where a step is several (Westfall and Krishen 2001).
+Under a gate one alpha holds over the hypotheses of all steps. Each step is tested by Holm's procedure at the full
+alpha, and only once every hypothesis of all earlier steps is rejected: a fixed sequence where each step is one
+hypothesis (Maurer, Hothorn and Lehmacher 1995), serial gatekeeping where a step is several (Westfall and Krishen 2001).
 
 It is the closed test whose test of an intersection J is Bonferroni's over those hypotheses of J that are in the first
 step which J meets. Every such test has level alpha whatever the dependence of the p values, so the chance of any false
