@@ -27,17 +27,17 @@ from prereg.registry.disk import NO_ROOM
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Everyday commands": (
+        studies.new,
         studies.check,
+        studies.try_out,
         studies.design,
+        registering.register,
         runs.run,
         runs.status,
         runs.decide,
         reports.report,
     ),
     "Design": (
-        studies.new,
-        studies.try_out,
-        registering.register,
         registering.amend,
         studies.plan,
         registering.export,

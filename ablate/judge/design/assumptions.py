@@ -235,6 +235,17 @@ def _of_one_arm(study: Study, group: Group, table: Floats, raw: Floats, pilot: s
     )
 
 
+LIMIT = 0.8
+"""Confidence of each end of a range of SDs. A plan with the upper end has the power that it states, or more, in so many
+of all pilots (Browne 1995, "On the use of a pilot sample for sample size determination")."""
+
+
+def sd_range(variance: float, df: int) -> tuple[float, float]:
+    """Lower and upper limit of an SD, each at `LIMIT`, from a sample variance: df s^2 / sigma^2 is chi-square."""
+    low, high = (sqrt(variance * df / float(stats.chi2.ppf(q, df))) for q in (LIMIT, 1.0 - LIMIT))
+    return low, high
+
+
 def variances(table: Floats) -> tuple[float, float]:
     """Mean square of the seed-by-arm interaction, and the variance of one arm over seeds."""
     seeds, arms = table.shape

@@ -122,7 +122,7 @@ class Design(GrownModel):
     curve: tuple[PowerAt, ...] = ()
     """Power by number of seeds."""
     seeds_80: int | None = None
-    """Seeds with which every hypothesis that the decision asks to be supported has power .80 at its `smallest`."""
+    """Seeds with which every hypothesis that the decision asks to be supported has power .80 at its `effect`."""
     seeds_90: int | None = None
     """The same for power .90."""
     adoption_80: int | None = None
