@@ -127,7 +127,7 @@ def test_every_suite_is_recorded_when_it_was_promised(house: House) -> None:
         "ece": {"claim": "layernorm lowers calibration/ece", "smallest": 0.01},
         "steps": {"claim": "layernorm lowers val/steps_to_level", "smallest": 1.0},
         "late": {"claim": "layernorm lowers val/loss", "smallest": 0.05, "read": {"last": 2}},
-        "move": {"claim": "layernorm raises update/ratio_0", "smallest": 0.0},
+        "move": {"claim": "layernorm raises adam/second_moment_0", "smallest": 0.0},
     }
     rope = {"layers": 1, "width": 16, "heads": 2, "context": 16, "positions": "rope"}
     document = tiny_document(

@@ -34,10 +34,7 @@ SUITES: Final[dict[str, SuiteDeclaration]] = {
     "activations": SuiteDeclaration(
         "what flows inside", "one forward pass over the first 16 validation windows, with everything between kept"
     ),
-    "gradients": SuiteDeclaration(
-        "how the weights move",
-        "one gradient norm per block per step, and a copy of the weights in the step before an evaluation",
-    ),
+    "gradients": SuiteDeclaration("how large gradients are", "one gradient norm per block per step"),
     "speed": SuiteDeclaration("how long training and measuring take", "nothing: clocks are read anyway"),
     "length": SuiteDeclaration(
         "what happens beyond the context length that was trained",
@@ -73,7 +70,6 @@ _OVER = "over the positions of the first 16 validation windows"
 _COSINE = "mean cosine of two different positions of a window, mean over the first 16 validation windows"
 _BEFORE = "what the embedding norm is given (the same where there is none)"
 _MOMENT = "root of the mean of Adam's bias-corrected second moments"
-_CHANGE = "change of the step before the evaluation, as L2 norm, over the L2 norm of the weights before it"
 _BY_CHARACTERS = "the same with every log-likelihood divided by the number of characters of its choice"
 
 # name | unit | better | reference (none where the definition is plain arithmetic) | definition. A line that is indented
@@ -138,17 +134,15 @@ adam/second_moment | | neither | Kingma and Ba 2015 | {_MOMENT}, over all parame
     outside the blocks' matrices; none with SGD)
 adam/largest_second_moment | | neither | Kingma and Ba 2015 | root of the largest of Adam's bias-corrected second
     moments
-update/ratio | | neither | | of all weights: {_CHANGE}
 grad/layer_N | | neither | | L2 norm of the gradient of block N (from 0) before clipping, mean over the steps since the
     last evaluation
 adam/second_moment_N | | neither | Kingma and Ba 2015 | {_MOMENT}, over block N (from 0)
-update/ratio_N | | neither | | of block N (from 0): {_CHANGE}
 suite speed
 speed/tokens_per_s | tokens/s | higher | | training tokens consumed / seconds in training steps, evaluation left out
 speed/eval_s | s | lower | | seconds spent in evaluation so far
 speed/measure_SUITE_s | s | lower | | seconds of the suite SUITE in this evaluation
-speed/measure_gradients_s | s | lower | | seconds of the suite gradients in this evaluation and the step before it; the
-    norms taken in every step are part of the step
+speed/measure_gradients_s | s | lower | | seconds of the suite gradients in this evaluation; the norms taken in every
+    step are part of the step
 speed/measure_own_s | s | lower | | seconds of the study's own metrics in this evaluation
 suite length
 length/loss_beyond | nats/token | lower | Press et al. 2022 | mean cross-entropy over the positions from the context
