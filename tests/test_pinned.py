@@ -313,11 +313,9 @@ def test_earlier_promises_are_rebuilt_over_changes_of_data(reading: OwnHouse, mo
     assert read == [None, ["data/number.txt"], ["data"], ["data/other.txt"], None, None]
 
 
-def test_a_study_without_data_keeps_its_bytes_and_data_of_the_built_in_trainer_is_refused(house: OwnHouse) -> None:
+def test_data_of_the_built_in_trainer_is_refused(house: OwnHouse) -> None:
     registration = house.register()
     assert registration.data_files == ()
-    assert "data" not in registration.study.model_dump(mode="json")
-    assert "data_files" not in json.loads(Root(house.path).lock("own").read_text())
     with pytest.raises(SpecError, match="data is given and trainer is 'gpt'"):
         study_from_document(tiny_document(data=["x"]))
     with pytest.raises(SpecError, match=r"'\.\./x'"):

@@ -331,8 +331,7 @@ def test_the_limit_in_force_is_found_and_used() -> None:
     found = {one.variant: one for one in judge_stability(study, with_losses(evidence, ("rmsnorm", 4), {50: 9.0}))}
     assert found["none"].above == limit == found["rmsnorm"].above and not found["rmsnorm"].stable
     old = small_study(stable={"loss_spike": {"above": 6.0, "window": 20}})
-    assert all(one.above is None and "above" not in one.model_dump() for one in judge_stability(old, evidence))
-    assert "above" not in Stability(variant="a", stable=True, runs=1).model_dump()
+    assert all(one.above is None for one in judge_stability(old, evidence))
 
 
 def test_a_real_spike_is_found() -> None:
@@ -438,7 +437,6 @@ def test_a_run_that_does_not_reach_the_registered_level_is_unstable() -> None:
     study = small_study(stable={"reached": {"val/loss": 2.5, "by": 40}})
     _, evidence = make_evidence(study)
     assert all(one.stable and not one.not_reached for one in judge_stability(study, evidence))
-    assert "not_reached" not in judge_stability(study, evidence)[0].model_dump()
     found = {one.variant: one for one in judge_stability(study, levels(evidence, ("rmsnorm", 4), 3.2))}
     assert found["none"].stable and not found["rmsnorm"].stable
     assert found["rmsnorm"].not_reached == {4: {"val/loss": 3.2}}
@@ -474,7 +472,6 @@ def test_a_level_decides_through_the_rule_and_is_in_words() -> None:
     decision = decide(registration, stays)
     assert not decision.stability[0].stable and decision.stability[0].not_reached
     assert "no val/loss at or below 2.5 by step 40" in instability(small_study(**changes))
-    assert "reached" not in small_study().model_dump(mode="json")["stable"]
     assert small_study(**changes).model_dump(mode="json")["stable"]["reached"] == {"val/loss": 2.5, "by": 40.0}
 
 

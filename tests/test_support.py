@@ -124,9 +124,7 @@ def test_max_t_with_a_t_is_refused_for_new_studies_and_judged_as_registered(test
         require_supported(small_study(analysis={"test": exact, "correct": "max_t"}))
 
 
-def test_a_choice_of_zeros_is_written_only_where_it_is_one_and_asks_for_ranks() -> None:
-    default = one_claim(analysis={"test": "wilcoxon"})
-    assert "zeros" not in default.model_dump_json()
+def test_a_choice_of_zeros_is_written_and_asks_for_ranks() -> None:
     chosen = one_claim(analysis={"test": "wilcoxon", "zeros": "wilcox"})
     assert study_from_document(json.loads(chosen.model_dump_json())) == chosen
     assert chosen.analysis.zeros == "wilcox" and '"zeros":"wilcox"' in chosen.model_dump_json()
