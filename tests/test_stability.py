@@ -279,7 +279,7 @@ def test_the_former_default_called_one_run_in_twenty_of_pure_noise_unstable() ->
 
 def test_a_study_that_says_nothing_registers_one_false_alarm_in_a_hundred_studies() -> None:
     study = study_of()
-    assert study.stable.model_dump()["loss_spike"] == {"window": 20, "false_alarms": 0.01}
+    assert study.stable.model_dump()["loss_spike"] == {"window": 20, "false_alarms": 0.01, "first_steps": False}
     rates = [false_alarm_rate(study, arm) for arm in study.arms]
     assert 1 - np.prod([(1 - rate) ** 5 for rate in rates]) == pytest.approx(0.01, rel=0.01)
     assert spike_limit(study) == 10.76  # 15 runs of 280 judged steps
@@ -345,7 +345,7 @@ def test_a_real_spike_is_found() -> None:
 
 def test_a_registered_limit_keeps_its_bytes_and_its_words() -> None:
     study = load_study(STUDIES / "embnorm.yaml").study.model_dump(mode="json")
-    assert study["stable"]["loss_spike"] == {"above": 6.0, "window": 20}
+    assert study["stable"]["loss_spike"] == {"above": 6.0, "window": 20, "first_steps": False}
     assert "more than 6 robust standard deviations above the median of the last 20 steps" in instability(
         study_of(above=6.0)
     )
@@ -394,7 +394,9 @@ def test_a_spike_in_the_first_steps_is_found(at: int) -> None:
     evidence = with_losses(evidence, ("none", 2), {step + 1: float(losses[step]) for step in range(60)})
     assert judge_stability(studies[0], evidence)[0].stable
     assert judge_stability(studies[1], evidence)[0].spikes == {2: (at + 1,)}
-    assert [study.model_dump(mode="json")["stable"]["loss_spike"] for study in studies] == rules
+    assert [study.model_dump(mode="json")["stable"]["loss_spike"] for study in studies] == [
+        {"first_steps": False} | rule for rule in rules
+    ]
 
 
 def test_the_early_blow_up_of_a_run_is_found() -> None:
