@@ -310,7 +310,7 @@ def test_earlier_promises_are_rebuilt_over_changes_of_data(reading: OwnHouse, mo
     made = past_registrations(root, "own", Ledger(root.ledger).entries())
     assert len(made) == 6 and all(promise.proven for promise in made), [promise.unknown for promise in made]
     read = [promise.document.get("data") for promise in made if promise.document is not None]
-    assert read == [None, ["data/number.txt"], ["data"], ["data/other.txt"], None, None]
+    assert read == [[], ["data/number.txt"], ["data"], ["data/other.txt"], [], []]
 
 
 def test_data_of_the_built_in_trainer_is_refused(house: OwnHouse) -> None:
