@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import __doc__ as purpose
-from benchmarks.answers import measure_design, measure_items, measure_verbs
+from benchmarks.answers import measure_design, measure_verbs
 from benchmarks.growth import measure_growth
 from benchmarks.studies import HERE, compare_study, machine, measure_cohorts
 from benchmarks.tables import page
 
-ALL = ("P1", "P2", "P4", "P5", "P6", "P7", "growth")
+ALL = ("P1", "P2", "P4", "P5", "P7", "growth")
 
 
 def cuda() -> bool:
@@ -48,8 +48,6 @@ def main() -> None:
         results["P4"] = measure_cohorts(given.study, given.seeds, given.steps)
     if "P5" in given.only:
         results["P5"] = measure_design(given.study)
-    if "P6" in given.only:
-        results["P6"] = measure_items()
     if "P7" in given.only:
         results["P7"] = measure_verbs()
     if "growth" in given.only:

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -116,42 +115,4 @@ def measure_design(path: Path) -> dict[str, Any]:
         "studies": DESIGN_STUDIES,
         "hypotheses": len(study.hypotheses),
         "seeds": len(study.seeds),
-    }
-
-
-def measure_items() -> dict[str, Any]:
-    """Seeds x items by the judge, and scipy's BCa bootstrap of the same differences with as many resamples."""
-    import numpy as np
-    from scipy import stats
-
-    from ablate.judge.stats.crossed_items import Crossed, TwoWay
-    from ablate.judge.stats.effects import pigeonhole, pigeonhole_interval
-    from ablate.judge.stats.resample import RESAMPLES
-
-    values = np.random.default_rng(0).integers(-1, 2, size=(5, 10_000)).astype(float)
-    table = Crossed(values, seeds=(1, 2, 3, 4, 5), clusters=np.arange(10_000))
-
-    def median_s(work: Callable[[], object], repeats: int) -> float:
-        each = []
-        for _ in range(repeats):
-            started = time.perf_counter()
-            work()
-            each.append(time.perf_counter() - started)
-        return statistics.median(each)
-
-    def bca(data: Any) -> object:  # in batches: with batch=None it takes gigabytes
-        options = {"n_resamples": RESAMPLES, "batch": 50, "method": "BCa", "rng": np.random.default_rng(0)}
-        return stats.bootstrap((data,), np.mean, **options)
-
-    found = {
-        "two_way_s": median_s(lambda: TwoWay(table).bounds(0.05), 7),
-        "pigeonhole_s": median_s(lambda: pigeonhole_interval(pigeonhole(table, np.random.default_rng(0)), 0.05), 7),
-        "bca_item_means_s": median_s(lambda: bca(values.mean(axis=0)), 3),
-        "bca_all_s": median_s(lambda: bca(values.ravel()), 1),
-    }
-    ratio = found["bca_all_s"] / found["pigeonhole_s"]
-    return {name: round(value, 4) for name, value in found.items()} | {
-        "ratio": round(ratio, 1),
-        "resamples": RESAMPLES,
-        "items": "5 seeds x 10,000 items, differences of accuracy (-1, 0, 1)",
     }

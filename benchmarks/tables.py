@@ -44,14 +44,6 @@ def table(results: dict[str, Any]) -> str:
             f"{found['studies']:,} studies of {found['hypotheses']} hypotheses and {found['seeds']} seeds; median of "
             f"{len(found['design_s_each'])} |"
         )
-    if "P6" in results:
-        found = results["P6"]
-        lines.append(
-            f"| P6: seeds x items | {found['ratio']}x | {found['items']}, {found['resamples']:,} resamples: pigeonhole "
-            f"bootstrap {found['pigeonhole_s']} s (median of 7), scipy BCa over all differences {found['bca_all_s']} s "
-            f"(once), over the items' means alone {found['bca_item_means_s']} s (median of 3), which leaves the seeds "
-            f"out; two-way t, which needs no resample, {found['two_way_s']} s (median of 7) |"
-        )
     if "P7" in results:
         found = results["P7"]
         lines += [

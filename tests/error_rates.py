@@ -29,7 +29,6 @@ from math import sqrt
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -573,9 +572,7 @@ def _decided(
     if over_items(cell):
         registration, evidence = make_evidence(study, diverged=diverged)
         evidence = _with_tables(cell, registration, evidence, luck[0], differences)
-        # The bootstrap that is shown with a test over items decides nothing, and is most of the time.
-        with patch("ablate.judge.findings.pigeonhole", lambda *_: np.zeros(99)):
-            return decide(registration, evidence).verdict
+        return decide(registration, evidence).verdict
     finals: dict[str, dict[tuple[str, int], float]] = {metric: {} for metric in metrics}
     for metric, name in metrics.items():
         up = 1 if study.claims[name].better == "higher" else -1

@@ -1,4 +1,4 @@
-"""Effects of factorials and fractions against published examples, and the error rates of component ablations."""
+"""Effects of factorials against published examples, and the error rates of component ablations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.scenarios import TrueEffects
 from ablate.judge.design.simulate import Scenario, simulate
 from ablate.judge.verdict import Finding
-from prereg.study.designs.fractions import Fraction, read_generators, smallest_fraction
 from prereg.study.spec import Study, study_from_document
 
 OVERRIDES: tuple[dict[str, Any], ...] = (
@@ -80,16 +79,6 @@ PILOT = {
     "(1)": (61, 59), "t": (74, 70), "c": (50, 58), "tc": (69, 67),
     "k": (50, 54), "tk": (81, 85), "ck": (46, 44), "tck": (79, 81),
 }  # fmt: skip
-# Montgomery, example 8.1: filtration rate, the half fraction D = ABC of example 6.2. One value each.
-FILTRATION = {"(1)": 45, "ad": 100, "bd": 45, "ab": 65, "cd": 75, "ac": 60, "bc": 80, "abcd": 96}
-# Montgomery, example 8.7: eye focus time, 2^(7-4) with D = AB, E = AC, F = BC, G = ABC. One value each.
-FOCUS = {"def": 85.5, "afg": 75.1, "beg": 93.2, "abd": 145.4, "cdg": 83.7, "ace": 77.6, "bcf": 95.0, "abcdefg": 141.8}
-
-
-def replicated(values: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """One value as the mean of two seeds, which lie apart in the first arm so that there is some spread."""
-    first = next(iter(values))
-    return {name: (value + (name == first), value - (name == first)) for name, value in values.items()}
 
 
 @pytest.mark.parametrize(
@@ -123,82 +112,10 @@ def test_a_factorial_has_the_published_effects_and_the_paired_t_of_their_contras
         assert [pair.difference for pair in finding.pairs] == pytest.approx(slopes)
 
 
-def test_a_half_fraction_has_the_published_effects_and_alias_chains() -> None:
-    study = lettered("ABCD", "fractional", generators={"D": "A*B*C"}, interactions="all")
-    assert study.components is not None and study.components.fraction is not None
-    assert study.components.fraction.text() == "2^(4-1), resolution IV"
-    findings = found(study, "ABCD", replicated(FILTRATION))
-    published = {"A": 19.0, "B": 1.5, "C": 14.0, "D": 16.5, "A_x_B": -1.0, "A_x_C": -18.5, "A_x_D": 19.0}
-    assert {name: difference(one) for name, one in findings.items()} == pytest.approx(published)
-    aliases = {name: list(study.components.aliases(effect)) for name, effect in study.components.effects().items()}
-    assert aliases["A"] == [("B", "C", "D")] and aliases["D"] == [("A", "B", "C")]
-    assert aliases["A_x_C"] == [("B", "D")] and aliases["A_x_D"] == [("B", "C")]
-    assert "the contrast estimates A*C + B*D" in findings["A_x_C"].sentence
-
-
-def test_a_sixteenth_fraction_has_the_published_effects_and_alias_chains() -> None:
-    generators = {"D": "A*B", "E": "A*C", "F": "B*C", "G": "A*B*C"}
-    study = lettered("ABCDEFG", "fractional", generators=generators)
-    assert study.components is not None
-    findings = found(study, "ABCDEFG", replicated(FOCUS))
-    published = {"A": 20.63, "B": 38.38, "C": -0.28, "D": 28.88, "E": -0.28, "F": -0.63, "G": -2.43}
-    assert {name: difference(one) for name, one in findings.items()} == pytest.approx(published, abs=0.006)
-    # Montgomery, example 8.7: A = BD = CE = FG, B = AD = CF = EG, and so on, higher orders left out.
-    chains = {"A": "BD CE FG", "B": "AD CF EG", "C": "AE BF DG", "D": "AB CG EF", "E": "AC BG DF", "F": "AG BC DE"}
-    for part, chain in chains.items():
-        assert ["".join(other) for other in study.components.aliases((part,))] == chain.split()
-
-
-@pytest.mark.parametrize(
-    ("parts", "resolution", "generators"),
-    [
-        # Montgomery, table 8.14, up to the order of the letters: fractions of the highest resolution.
-        ("ABCD", 4, {"D": "ABC"}),
-        ("ABCDE", 3, {"D": "AB", "E": "AC"}),
-        ("ABCDE", 5, {"E": "ABCD"}),
-        ("ABCDEFG", 3, {"D": "AB", "E": "AC", "F": "BC", "G": "ABC"}),
-        ("ABCDEFG", 4, {"E": "ABC", "F": "ABD", "G": "ACD"}),
-    ],
-)
-def test_the_smallest_fraction_of_a_resolution_is_the_one_in_tables(
-    parts: str, resolution: int, generators: dict[str, str]
-) -> None:
-    fraction = smallest_fraction(tuple(parts), resolution)
-    assert fraction is not None and fraction.resolution == resolution
-    assert {part: "".join(product) for part, product, _ in fraction.generators} == generators
-
-
-def test_a_quarter_fraction_has_the_published_words() -> None:
-    # Box, Hunter and Hunter (2005), section 6: 2^(5-2) with D = AB, E = AC has I = ABD = ACE = BCDE.
-    fraction = read_generators("ABCDE", {"D": "A*B", "E": "A*C"})
-    assert {"".join(sorted(word)) for word in fraction.words()} == {"ABD", "ACE", "BCDE"}
-    assert fraction.aliases(("A",)) == {("B", "D"): 1, ("C", "E"): 1, ("A", "B", "C", "D", "E"): 1}
-    turned = read_generators("ABC", {"C": "-A*B"})
-    assert turned.aliases(("A",)) == {("B", "C"): -1}
-    assert set(turned.runs()).isdisjoint(read_generators("ABC", {"C": "A*B"}).runs())
-
-
-@pytest.mark.parametrize("resolution", [3, 4, 5])
-@pytest.mark.parametrize("n_parts", [5, 6, 8])
-def test_contrasts_of_a_fraction_are_orthogonal_but_for_aliases(n_parts: int, resolution: int) -> None:
-    parts = tuple("ABCDEFGH"[:n_parts])
-    fraction = smallest_fraction(parts, resolution)
-    assert fraction is not None and (fraction.resolution or 0) >= resolution
-    runs = list(fraction.runs())
-    assert len(set(runs)) == len(runs) == 2 ** len(fraction.free)
-    signs = np.array([[1 if part in run else -1 for part in parts] for run in runs])
-    assert (signs.T @ signs == len(runs) * np.eye(n_parts)).all()
-    for effect, sign in ((other, s) for part in parts for other, s in fraction.aliases((part,)).items()):
-        product = np.prod(signs[:, [parts.index(one) for one in effect]], axis=1)
-        assert any((product == sign * signs[:, at]).all() for at in range(n_parts)), effect
-    assert list(Fraction(parts).runs()) != runs
-
-
 DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
     "leave_one_out": ("ABCD", {"claim": "worsens val/loss by at least 1.0"}),
     "add_one_in": ("ABCD", {"claim": "improves val/loss"}),
     "factorial": ("ABC", {"claim": "improves val/loss", "interactions": "all"}),
-    "fractional": ("ABCD", {"claim": "improves val/loss", "generators": {"D": "A*B*C"}}),
 }
 
 

@@ -151,12 +151,6 @@ def test_a_written_rule_has_no_line_that_no_data_can_reach() -> None:
     assert made("add_one_in", claim="raises val/loss", smallest=0.1).decision[0].verdict == "every claim is supported"
 
 
-def test_arms_that_are_written_are_matched_in_size() -> None:
-    study = made(over={"match": {"by": "parameters", "within": 0.05, "vocabulary": 65}})
-    assert study.arms["no_rotary"].overrides["model.feed_width"] < study.training("full").model.inner_width
-    assert "model.feed_width" not in study.variants["no_rotary"]
-
-
 def test_a_claim_about_a_group_of_arms_is_plain_yaml(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     written = json.dumps(document("factorial") | {"hypotheses": {"h": "CLAIM"}})
@@ -165,14 +159,10 @@ def test_a_claim_about_a_group_of_arms_is_plain_yaml(tmp_path: Path) -> None:
     assert load_study(path).study.claims["h"].weights == load_study(path).study.claims["rotary"].weights
 
 
-FRACTION = {"parts": PARTS | {"bias": {"without": {"model.bias": False}}}}
-
-
 @pytest.mark.parametrize(
     ("change", "place", "found"),
     [
         ({"parts": {"rotary": PARTS["rotary"]}}, "components.parts", "1 part"),
-        ({"design": "fractional", "parts": dict(list(PARTS.items())[:2])}, "components.parts", "2 parts"),
         ({"parts": PARTS | {"idle": {}}}, "components.parts.idle", "changes nothing"),
         (
             {"parts": PARTS | {"again": {"without": {"model.positions": "none"}}}},
@@ -189,29 +179,11 @@ FRACTION = {"parts": PARTS | {"bias": {"without": {"model.bias": False}}}}
         ({"claim": "worsens val/loss by at least 0.1", "smallest": 0.2}, "components.smallest", "one number"),
         ({"interactions": "all"}, "components.interactions", "with design: leave_one_out"),
         ({"design": "factorial", "interactions": ["rotary*norm"]}, "components.interactions[0]", "rotary*norm"),
-        ({"design": "factorial", "resolution": 3}, "components.resolution", "with design: factorial"),
-        ({"design": "fractional"} | FRACTION, "components.generators", "without generators"),
-        ({"design": "fractional", "resolution": 5} | FRACTION, "components.resolution", "has resolution V"),
+        ({"design": "fractional"}, "components.design", '"fractional"'),
         (
-            {"design": "fractional", "resolution": 4, "generators": {"bias": "rotary*swiglu"}} | FRACTION,
-            "components.generators",
-            "have resolution III",
-        ),
-        (
-            {"design": "fractional", "generators": {"bias": "rotary*biass"}} | FRACTION,
-            "components.generators",
-            "'biass' is not a part",
-        ),
-        (
-            {"design": "fractional", "generators": {"bias": "rotary*swiglu"}, "interactions": ["rotary*swiglu"]}
-            | FRACTION,
-            "components.interactions[0]",
-            "the main effect of bias",
-        ),
-        (
-            {"design": "fractional", "resolution": 4, "interactions": ["rotary*swiglu", "bias*qk_norm"]} | FRACTION,
+            {"design": "factorial", "interactions": ["rotary*swiglu", "swiglu*rotary"]},
             "components.interactions[1]",
-            "are one contrast",
+            "each pair once",
         ),
         (
             {"design": "factorial", "parts": {f"p{n}": {"with": {f"x.p{n}": 1}} for n in range(10)}},
@@ -254,11 +226,10 @@ def test_the_schema_asks_for_components_or_for_what_they_write() -> None:
 
 
 def test_a_study_without_components_is_written_as_before_and_one_with_them_holds_both() -> None:
-    study = made("fractional", resolution=4, **FRACTION)
+    study = made("factorial")
     whole = study.model_dump(mode="json")
-    assert whole["components"]["generators"] == {"bias": "rotary*swiglu*qk_norm"}
     assert whole["components"]["parts"]["swiglu"] == {"without": {}, "with": {"model.activation": "swiglu"}, "why": ""}
-    assert len(whole["variants"]) == 8 and set(whole["hypotheses"]) == {*PARTS, "bias"}
+    assert len(whole["variants"]) == 8 and set(whole["hypotheses"]) == {*PARTS}
     assert Study.model_validate_json(json.dumps(whole)) == study == study_from_document(whole)
     plain = {name: value for name, value in whole.items() if name != "components"}
     assert "components" not in made(over={}).model_copy(update={"components": None}).model_dump(mode="json")
@@ -304,20 +275,18 @@ def test_an_amended_design_touches_every_claim() -> None:
     assert all(names == set(study.hypotheses) for names, _, _ in changed.values()) and changed
 
 
-def test_the_documents_name_the_design_the_arms_and_what_cannot_be_told_apart() -> None:
-    source = Source(made("fractional", resolution=4, **FRACTION))
+def test_the_documents_name_the_design_and_the_arms() -> None:
+    source = Source(made("factorial"))
     page = sections(source)
-    title = "fractional factorial 2^(4-1), resolution IV, of 4 parts"
-    assert title in page["Arms"] and "| rotary | rotary + swiglu\\*qk_norm\\*bias |" in page["Arms"]
-    assert "with rotary and bias, without swiglu and qk_norm" in page["Arms"]
+    title = "full factorial 2^3 of 3 parts"
+    assert title in page["Arms"]
+    assert "with rotary and qk_norm, without swiglu" in page["Arms"]
     assert "the mean of the arms with rotary" in page["Hypotheses"]
     form = {field.key: field.text for field in osf(source).fields}
-    assert title in form["design"] and '"with_rotary-bias"' in form["manipulated"]
+    assert title in form["design"] and '"with_rotary-swiglu"' in form["manipulated"]
     brief = {field.key: field.text for field in aspredicted(source).fields}
     assert title in brief["conditions"]
-    assert (
-        brief["hypothesis"].count("validation loss") == 1 and "rotary, swiglu, qk_norm and bias" in brief["hypothesis"]
-    )
+    assert brief["hypothesis"].count("validation loss") == 1 and "rotary, swiglu and qk_norm" in brief["hypothesis"]
 
 
 def judged(study: Study, effects: dict[str, float]) -> tuple[Decision, ReportContext]:

@@ -124,9 +124,7 @@ def test_the_same_evidence_gives_the_same_bytes() -> None:
     assert first == decide(registration, again).model_dump_json() == decide(registration, shuffled).model_dump_json()
 
 
-@pytest.mark.parametrize(
-    ("test", "n"), [("bootstrap_t", 7), ("bootstrap_t", 14), ("sign_flip", 44), ("permutation", 20)]
-)
+@pytest.mark.parametrize(("test", "n"), [("bootstrap_t", 7), ("bootstrap_t", 14), ("sign_flip", 44)])
 def test_no_p_follows_from_the_hash_of_the_registration(test: str, n: int) -> None:
     """A title that is written twelve ways would otherwise be twelve draws of a p near alpha."""
     found = []

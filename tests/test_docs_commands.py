@@ -113,7 +113,7 @@ def check_yaml(given: dict[str, Any], folder: Path) -> None:
             (house.path / "tasks" / "mine").mkdir(parents=True, exist_ok=True)
             (house.path / "tasks" / "mine" / f"{task}.jsonl").write_text("")
     study = load_study(house.write(document)).study
-    stated = study.components.of_one_part() if study.components else given.get("hypotheses", ["gain"])
+    stated = tuple(study.components.parts) if study.components else given.get("hypotheses", ["gain"])
     assert set(stated) <= set(said_once(study)), given
 
 

@@ -1,16 +1,11 @@
-"""Claims about gates: the grammar, adjusted p values against their definitions, what a verdict's bound says, a study.
-
-Bretz et al. 2009: Bretz, Maurer, Brannath and Posch, A graphical approach to sequentially rejective multiple test
-procedures, Statistics in Medicine 28:586-604. Maurer et al. 2011: Maurer, Glimm and Bretz, Multiple and repeated
-testing of primary, coprimary and secondary hypotheses, Statistics in Biopharmaceutical Research 3:336-352.
-"""
+"""Claims about gates: the grammar, adjusted p values against their definitions, error rates, a study."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from functools import partial
-from itertools import combinations, product
+from itertools import combinations, pairwise, product
 from typing import Any
 
 import numpy as np
@@ -35,7 +30,7 @@ from ablate.judge.design.scenarios import TrueEffects, draw
 from ablate.judge.design.simulate import Scenario, simulate
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.recompute import recompute
-from ablate.judge.stats.gatekeeping import adjusted, adjusted_rows, rejected_rows, shares, shares_tested
+from ablate.judge.stats.gatekeeping import adjusted, adjusted_rows, levels_tested, rejected_rows
 from ablate.judge.stats.multiplicity import holm
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families, levels_of
 from ablate.judge.stats.vectorized_judge import OUTCOME, code_rows, judge_rows
@@ -45,52 +40,31 @@ from ablate.reporting.context import ReportContext
 from ablate.runner.options import RunOptions
 from prereg.errors import SpecError
 from prereg.registry.amendments import Affected
-from prereg.rule.bound import verdict_bound
-from prereg.study.designs.gate import Stage, holm_stage
 from prereg.study.measure import Assume
 from prereg.study.spec import Study, study_from_document
 
 ROLES = {"order": ["primary", "guardrail"]}
 ADOPT = [{"verdict": "adopt", "when": "supported(gain_ln) and supported(harm_ln)"}, {"verdict": "inconclusive"}]
-NOT_REFUTED = [
-    {"verdict": "adopt", "when": "supported(gain_ln) and not refuted(harm_ln)"},
-    {"verdict": "inconclusive"},
-]
-# Two doses, H1 and H2, and a second endpoint of each, H3 and H4 (Maurer et al. 2011).
-SUCCESSIVE = Stage(
-    ("H1", "H2", "H3", "H4"), (0.5, 0.5, 0.0, 0.0), ((0, 0.5, 0.5, 0), (0.5, 0, 0, 0.5), (0, 1, 0, 0), (1, 0, 0, 0))
-)
 
 
 def gated(gate: Any, **changes: Any) -> Study:
     return small_study(**({"analysis": {"gate": gate}} | changes))
 
 
-def fixed(*names: str) -> tuple[Stage, ...]:
-    return tuple(holm_stage((name,)) for name in names)
-
-
-def closed(stages: Sequence[Stage], p: Sequence[float]) -> list[float]:
-    """Adjusted p by the closed test, each weight by the sum over paths through those that have left (no recursion of
-    the graph, no linear system): the definition, for graphs without endless walks."""
-    names = [name for stage in stages for name in stage.names]
-    found = [0.0] * len(names)
-    for size in range(1, len(names) + 1):
-        for left in combinations(range(len(names)), size):
+def closed(steps: Sequence[Sequence[str]], p: Sequence[float]) -> list[float]:
+    """Adjusted p by the definition, the closed test: of every intersection Bonferroni's over those of its hypotheses
+    that are in the first step which it meets; a hypothesis has the largest p of all intersections that it is in."""
+    n = sum(map(len, steps))
+    found = [0.0] * n
+    for size in range(1, n + 1):
+        for left in combinations(range(n), size):
             start = 0
-            for stage in stages:
-                mine = [at - start for at in left if 0 <= at - start < len(stage.names)]
+            for step in steps:
+                mine = [at for at in left if start <= at < start + len(step)]
                 if mine:
                     break
-                start += len(stage.names)
-            at_node, ended = np.array(stage.weights), np.zeros(len(stage.names))
-            for _ in range(2_000):
-                ended[mine] += at_node[mine]
-                at_node[mine] = 0.0
-                at_node = at_node @ np.array(stage.transitions)
-                if at_node.sum() < 1e-17:
-                    break
-            least = min([1.0, *(p[start + at] / ended[at] for at in mine if ended[at] > 0.0)])
+                start += len(step)
+            least = min(1.0, len(mine) * min(p[at] for at in mine))
             for at in left:
                 found[at] = max(found[at], least)
     return found
@@ -99,23 +73,22 @@ def closed(stages: Sequence[Stage], p: Sequence[float]) -> list[float]:
 # Adjusted p values.
 
 
-@pytest.mark.slow
-def test_holm_is_the_complete_graph() -> None:
+def test_one_step_is_holm() -> None:
     # Every order and every tie, against statsmodels.
-    stage = holm_stage(("a", "b", "c", "d"))
-    for p in product((0.004, 0.012, 0.02, 0.3), repeat=4):
-        assert adjusted([stage], p) == pytest.approx(tuple(multipletests(p, method="holm")[1]), rel=1e-12)
+    step = ("a", "b", "c", "d")
+    for p in product((0.004, 0.012, 0.3), repeat=4):
+        assert adjusted([step], p) == pytest.approx(tuple(multipletests(p, method="holm")[1]), rel=1e-12)
     # R: p.adjust(c(.01, .04, .03, .005), "holm")
-    assert adjusted([stage], (0.01, 0.04, 0.03, 0.005)) == pytest.approx((0.03, 0.06, 0.06, 0.02))
+    assert adjusted([step], (0.01, 0.04, 0.03, 0.005)) == pytest.approx((0.03, 0.06, 0.06, 0.02))
+    # R package gMCP, help page of gMCP(): BonferroniHolm(5), with the output on the reference pages of gMCPLite.
+    published = adjusted([("h1", "h2", "h3", "h4", "h5")], (0.01, 0.02, 0.04, 0.04, 0.7))
+    assert published == pytest.approx((0.05, 0.08, 0.12, 0.12, 0.70))
 
 
 @pytest.mark.parametrize("p", [(0.01, 0.02, 0.03), (0.03, 0.01, 0.04), (0.04, 0.001, 0.06), (0.2, 0.001, 0.001)])
 def test_a_fixed_sequence_adjusts_by_the_largest_p_so_far(p: tuple[float, ...]) -> None:
     # Its definition: the k-th is rejected at alpha if and only if it and all before it are at most alpha.
-    expected = tuple(np.maximum.accumulate(p))
-    assert adjusted(fixed("a", "b", "c"), p) == pytest.approx(expected)
-    chain = Stage(("a", "b", "c"), (1.0, 0.0, 0.0), ((0, 1, 0), (0, 0, 1), (0, 0, 0)))
-    assert adjusted([chain], p) == pytest.approx(expected)
+    assert adjusted([("a",), ("b",), ("c",)], p) == tuple(np.maximum.accumulate(p))
 
 
 @pytest.mark.parametrize("p", [(0.01, 0.02, 0.03, 0.001), (0.03, 0.02, 0.001, 0.001), (0.02, 0.024, 0.02, 0.9)])
@@ -123,95 +96,38 @@ def test_serial_gatekeeping_is_holm_behind_holm(p: tuple[float, ...]) -> None:
     # Its definition: a family is tested by Holm's procedure once every hypothesis of the one before is rejected.
     first = holm(p[:2])
     second = [max(*first, one) for one in holm(p[2:])]
-    found = adjusted([holm_stage(("a", "b")), holm_stage(("c", "d"))], p)
-    assert found == pytest.approx((*first, *second))
+    assert adjusted([("a", "b"), ("c", "d")], p) == pytest.approx((*first, *second))
 
 
-@pytest.mark.parametrize("alpha", [0.02, 0.05, 0.1])
-def test_the_fallback_procedure_is_a_chain_with_weights(alpha: float) -> None:
-    # Wiens 2003: each is tested at its own share, and at that of the one before it besides if that was rejected.
-    chain, weights = ((0, 1, 0), (0, 0, 1), (0, 0, 0)), (0.5, 0.3, 0.2)
-    for p in product((0.004, 0.012, 0.024, 0.045, 0.09), repeat=3):
-        level, rejected = 0.0, []
-        for share, one in zip(weights, p, strict=True):
-            level += alpha * share
-            rejected.append(one <= level)
-            level = level if one <= level else 0.0
-        assert [one <= alpha for one in adjusted([Stage(("a", "b", "c"), weights, chain)], p)] == rejected, p
-
-
-@pytest.mark.parametrize(
-    ("p", "expected"),
-    [
-        # H1 passes at .01/.5; H3 has .25 and p .005/.25; H2 has all then; H4 has all then.
-        ((0.01, 0.02, 0.005, 0.5), (0.02, 0.02, 0.02, 0.5)),
-        # H2 first at .005/.5; H1 has .75; then H3 and H4 have .5 each; at last each has all.
-        ((0.01, 0.005, 0.015, 0.022), (0.01 / 0.75, 0.01, 0.03, 0.03)),
-        # Neither dose passes: nothing reaches the second endpoints.
-        ((0.03, 0.04, 0.0001, 0.0001), (0.06, 0.06, 0.06, 0.06)),
-    ],
-)
-def test_two_doses_and_their_second_endpoints(p: tuple[float, ...], expected: tuple[float, ...]) -> None:
-    # The graph of Maurer et al. 2011; by hand in the comments, and by the closed test.
-    assert adjusted([SUCCESSIVE], p) == pytest.approx(expected)
-    assert closed([SUCCESSIVE], p) == pytest.approx(expected)
-
-
-def test_the_update_of_a_graph_by_hand() -> None:
-    # Algorithm 1 of Bretz et al. 2009 on the same graph without H1: w2 = .5 + .5 * .5, w3 = .5 * .5;
-    # g23 = (0 + .5 * .5) / (1 - .5 * .5) = 1/3, so that without H2 too w3 = .25 + .75/3 and w4 = .75 * 2/3.
-    assert shares(SUCCESSIVE, 0b0001).tolist() == pytest.approx([0.0, 0.75, 0.25, 0.0])
-    assert shares(SUCCESSIVE, 0b0011).tolist() == pytest.approx([0.0, 0.0, 0.5, 0.5])
-
-
-def random_stages(rng: np.random.Generator, m: int) -> tuple[Stage, ...]:
-    """One graph, or two in series: weights of 0, rows that keep some, and rows that pass all of it."""
-
-    def stage(names: tuple[str, ...]) -> Stage:
-        n = len(names)
-        weights = rng.dirichlet(np.ones(n)) * rng.choice([1.0, 0.8])
-        weights[rng.random(n) < 0.25] = 0.0
-        moves = rng.dirichlet(np.ones(n), n) * rng.choice([1.0, 0.6], (n, 1))
-        moves[rng.random((n, n)) < 0.3] = 0.0
-        np.fill_diagonal(moves, 0.0)
-        return Stage(names, tuple(weights.tolist()), tuple(map(tuple, moves.tolist())))
-
+def random_steps(rng: np.random.Generator, m: int) -> tuple[tuple[str, ...], ...]:
     names = tuple(f"h{at}" for at in range(m))
-    cut = int(rng.integers(1, m)) if rng.random() < 0.3 else m
-    return tuple(stage(part) for part in (names[:cut], names[cut:]) if part)
+    cuts = [0, *sorted({int(at) for at in rng.integers(1, m, 2)}), m]
+    return tuple(names[start:end] for start, end in pairwise(cuts))
 
 
-def compare_with_the_closed_test(seed: int, graphs: int) -> None:
-    rng, seen = np.random.default_rng(seed), 0
-    for _ in range(graphs):
-        m = int(rng.integers(2, 5))
-        stages, p = random_stages(rng, m), rng.random(m) ** 3
+def test_steps_are_their_closed_test() -> None:
+    rng, seen = np.random.default_rng(0), 0
+    for _ in range(300):
+        m = int(rng.integers(2, 6))
+        steps, p = random_steps(rng, m), rng.random(m) ** 3
         p[rng.random(m) < 0.2] = p[0]
-        found = adjusted(stages, p.tolist())
-        assert found == pytest.approx(closed(stages, p.tolist()), rel=1e-9), (stages, p)
+        found = adjusted(steps, p.tolist())
+        assert found == pytest.approx(closed(steps, p.tolist()), rel=1e-12), (steps, p)
         rejected = [one <= 0.2 for one in found]
-        levels = 0.2 * np.array(shares_tested(stages, rejected))
-        assert (p <= levels).tolist() == rejected  # the level shown is the one that decides
+        assert (
+            p <= np.array(levels_tested(steps, rejected, 0.2))
+        ).tolist() == rejected  # the level that is shown decides
         seen += any(rejected) and not all(rejected)
-    assert seen > graphs / 10
-
-
-def test_the_graph_is_the_closed_test() -> None:
-    compare_with_the_closed_test(0, 200)
-
-
-@pytest.mark.simulation
-def test_ten_thousand_graphs_are_their_closed_tests() -> None:
-    compare_with_the_closed_test(1, 10_000)
+    assert seen > 30
 
 
 def test_a_larger_p_never_lowers_an_adjusted_one() -> None:
     rng = np.random.default_rng(2)
     for _ in range(50):
-        stages, p = random_stages(rng, 4), rng.random((40, 4)) ** 3
+        steps, p = random_steps(rng, 4), rng.random((40, 4)) ** 3
         more = np.minimum(1.0, p * rng.choice([1.0, 1.5], p.shape))
-        assert (adjusted_rows(stages, more) >= adjusted_rows(stages, p) - 1e-12).all()
-        assert (rejected_rows(stages, p, 0.2) == (adjusted_rows(stages, p) <= 0.2)).all()
+        assert (adjusted_rows(steps, more) >= adjusted_rows(steps, p)).all()
+        assert (rejected_rows(steps, p, 0.2) == (adjusted_rows(steps, p) <= 0.2)).all()
 
 
 # The grammar.
@@ -225,21 +141,7 @@ def test_a_larger_p_never_lowers_an_adjusted_one() -> None:
         ({"gate": {"order": ["primary", "guardrails"]}}, "analysis.gate.order", "'guardrails' is neither"),
         ({"gate": {"order": ["primary", "guardrail", "noise"]}}, "analysis.gate.order", "'noise' is exploratory"),
         ({"gate": {"order": ["primary", "guardrail", []]}}, "analysis.gate.order", "an empty step"),
-        ({"gate": {"weights": {"gain_ln": 0.7, "gain_rms": 0.5}}}, "analysis.gate.weights", "sum to 1.2"),
-        ({"gate": {"weights": {"gain": 1.0}}}, "analysis.gate", "'gain' is not a hypothesis"),
-        ({"gate": {"weights": {"noise": 1.0}}}, "analysis.gate", "'noise' is exploratory"),
-        (
-            {"gate": {"weights": {"gain_ln": 1.0}, "transitions": {"gain_ln": {"gain_ln": 1.0}}}},
-            "analysis.gate.transitions.gain_ln",
-            "to itself",
-        ),
-        (
-            {"gate": {"weights": {"gain_ln": 1.0}, "transitions": {"gain_ln": {"gain_rms": 0.6, "harm_ln": 0.6}}}},
-            "analysis.gate.transitions.gain_ln",
-            "sum to 1.2",
-        ),
-        ({"gate": {"weights": {"gain_ln": 1.0}}}, "analysis.gate", "can never be tested"),
-        ({"gate": {"weights": {"gain_ln": 1.5}}}, "analysis.gate.weights.gain_ln", "1.5"),
+        ({"gate": {"weights": {"gain_ln": 1.0}}}, "analysis.gate.weights", "unknown"),
         ({"gate": ROLES, "correct": "none"}, "analysis.correct", "correct is 'none' and a gate is given"),
         ({"gate": ROLES, "correct": "max_t", "test": "sign_flip"}, "analysis.correct", "correct is 'max_t'"),
     ],
@@ -278,7 +180,7 @@ def test_a_study_without_a_gate_writes_nothing_of_it() -> None:
     registration, evidence = make_evidence(study)
     assert b"gate" not in verdict_bytes(decide(registration, evidence))
     unscaled = study.model_copy(update={"assume": Assume()})  # nothing is simulated
-    assert not {"gate", "bound"} & set(json.loads(design(unscaled).model_dump_json()))
+    assert "gate" not in set(json.loads(design(unscaled).model_dump_json()))
 
 
 # The judge.
@@ -314,15 +216,6 @@ def test_what_is_real_but_too_small_opens_the_gate_and_is_refuted() -> None:
 GATES: tuple[dict[str, Any], ...] = (
     ROLES,
     {"order": ["gain_rms", ["gain_ln", "harm_rms"], "harm_ln"]},
-    {
-        "weights": {"gain_ln": 0.5, "gain_rms": 0.4},
-        "transitions": {
-            "gain_ln": {"harm_ln": 0.5, "gain_rms": 0.5},
-            "gain_rms": {"harm_rms": 1.0},
-            "harm_ln": {"gain_rms": 1.0},
-            "harm_rms": {"gain_ln": 0.9},
-        },
-    },
 )
 
 
@@ -420,68 +313,10 @@ def test_the_smallest_p_behind_a_gate_is_that_of_the_way_to_it() -> None:
     assert all(levels_of(study, name) == (0.05, 0.025) for name in study.hypotheses)
 
 
-# What the verdict's bound says, and what the search finds.
+# What the search finds of a rule behind a gate.
 
 
-@pytest.mark.parametrize(
-    ("decision", "at_most", "absences"),
-    [
-        (ADOPT, 0.05, ()),
-        (NOT_REFUTED, None, ("line 1 ('adopt') rests on harm_ln not being refuted",)),
-        # The same rule, said by an earlier line.
-        (
-            [
-                {"verdict": "drop", "when": "refuted(harm_ln)"},
-                {"verdict": "adopt", "when": "supported(gain_ln)"},
-                {"verdict": "inconclusive"},
-            ],
-            None,
-            ("line 2 ('adopt') rests on harm_ln not being refuted",),
-        ),
-        (
-            [
-                {"verdict": "adopt", "when": "supported(gain_ln) and inconclusive(harm_ln)"},
-                {"verdict": "inconclusive"},
-            ],
-            None,
-            (
-                "line 1 ('adopt') rests on harm_ln not being refuted",
-                "line 1 ('adopt') rests on harm_ln not being supported",
-            ),
-        ),
-        # A refuted rival: a false refutation of a gain makes the verdict too.
-        (
-            [
-                {"verdict": "adopt", "when": "supported(gain_ln) and supported(harm_ln) and refuted(gain_rms)"},
-                {"verdict": "inconclusive"},
-            ],
-            0.1,
-            (),
-        ),
-        # No correction is made for an arm that is called unstable.
-        (
-            [
-                {"verdict": "adopt", "when": "supported(gain_ln) and supported(harm_ln) and not stable(none)"},
-                {"verdict": "inconclusive"},
-            ],
-            None,
-            (),
-        ),
-    ],
-)
-def test_the_bound_of_a_rule(decision: list[dict[str, str]], at_most: float | None, absences: tuple[str, ...]) -> None:
-    found = verdict_bound(gated(ROLES, decision=decision))
-    assert found is not None
-    assert (found.at_most, found.absences) == (None if at_most is None else pytest.approx(at_most), absences)
-
-
-def test_a_rule_that_adopts_nothing_has_no_bound_and_neither_has_a_study_without_a_gate() -> None:
-    nothing = [{"verdict": "drop", "when": "refuted(gain_ln)"}, {"verdict": "inconclusive"}]
-    assert verdict_bound(gated(ROLES, decision=nothing)) is None
-    assert verdict_bound(small_study(decision=ADOPT)) is None
-
-
-def test_the_design_shows_the_bound_next_to_what_the_search_found() -> None:
+def test_a_rule_that_needs_support_errs_in_alpha_and_one_that_misses_a_harm_as_often_as_the_harm_is_missed() -> None:
     two = {
         "gain": {"claim": "layernorm lowers val/loss", "smallest": 0.02},
         "harm": {"claim": "layernorm does_not_worsen val/accuracy", "smallest": 0.005, "role": "guardrail"},
@@ -493,25 +328,16 @@ def test_the_design_shows_the_bound_next_to_what_the_search_found() -> None:
         study = gated({"order": ["gain", "harm"]}, hypotheses=two, decision=decision)
         found[asked] = design(study, n_sims=2_000)
     kept, missed = found["supported"], found["not refuted"]
-    assert kept.bound is not None and missed.bound is not None and kept.correct == "gate"
+    assert kept.correct == "gate"
     assert kept.false_adoption is not None and missed.false_adoption is not None
-    assert kept.bound.at_most == 0.05 and kept.false_adoption.share <= 0.05 + 3 * kept.false_adoption.error
+    assert kept.false_adoption.share <= 0.05 + 3 * kept.false_adoption.error
     # With the harm at its margin and a gain that is never missed: the chance that a two-sided t test misses the harm,
     # or finds it and, in error, that it is within the margin. Drawn here by scipy alone; the SD of differences is .003.
     drawn = stats.norm.rvs(-0.005, 0.003, (50_000, 5), random_state=0)
     worse = stats.ttest_1samp(drawn, 0.0, axis=1)
     within = stats.ttest_1samp(drawn, -0.005, axis=1, alternative="greater").pvalue <= 0.05
     chance = 1.0 - ((worse.pvalue <= 0.05) & (worse.statistic < 0.0) & ~within).mean()
-    assert missed.bound.at_most is None and missed.bound.absences
     assert missed.false_adoption.share == pytest.approx(chance, abs=4 * missed.false_adoption.error)
-    facts = repr(markdown_of(missed))
-    assert "not bounded by the gate" in facts and "rests on harm not being refuted" in facts
-
-
-def markdown_of(found: Any) -> list[tuple[str, str]]:
-    from ablate.reporting.sections.design import facts_of
-
-    return list(facts_of(found))
 
 
 @given(st.lists(st.floats(1e-6, 1.0), min_size=8, max_size=8))
@@ -537,15 +363,6 @@ ERROR_GATES: dict[str, dict[str, Any] | None] = {
     "none": None,
     "roles": {"order": ["primary", "guardrail", "secondary"]},
     "sequence": {"order": ["gain", "no_harm", "rival", "same"]},
-    "graph": {
-        "weights": {"gain": 0.4, "rival": 0.4, "no_harm": 0.2},
-        "transitions": {
-            "gain": {"no_harm": 0.5, "same": 0.5},
-            "rival": {"same": 1.0},
-            "no_harm": {"gain": 0.5, "rival": 0.5},
-            "same": {"gain": 0.5, "rival": 0.25, "no_harm": 0.25},
-        },
-    },
 }
 PARTIAL = ((), ("gain",), ("rival",), ("gain", "rival"), ("gain", "rival", "no_harm"), ("gain", "no_harm", "rival"))
 """Claims that are true while the rest lie at their borders."""
@@ -612,7 +429,7 @@ def wrong_verdicts(gate: dict[str, Any] | None, n_sims: int) -> Scenario:
 
 @pytest.mark.simulation
 def test_a_rule_over_several_roles_errs_at_most_alpha_behind_a_gate() -> None:
-    without, behind = (wrong_verdicts(ERROR_GATES[name], 40_000) for name in ("none", "graph"))
+    without, behind = (wrong_verdicts(ERROR_GATES[name], 40_000) for name in ("none", "sequence"))
     assert without.false_adopting is not None and behind.false_adopting is not None
     # Two ways to adopt, each with a guardrail of its own at its margin.
     assert without.false_adopting.share > 0.08
@@ -651,7 +468,7 @@ def test_a_gated_study_from_its_file_to_its_verdict(tmp_path: Any, monkeypatch: 
     assert [one.outcome for one in (gain, no_harm)] == ["supported", "supported"]
     assert last.gate is not None and (last.gate.weight, last.gate.level) == (0.0, 0.05)
     said = (house.path / "studies" / "own.registration.md").read_text(encoding="utf-8")
-    assert "gain, then no_harm, then last" in said and "at most 0.05 by the gate" in said
+    assert "gain, then no_harm, then last" in said and "which ends at the gate" in said
     lock = json.loads((house.path / "studies" / "own.lock.json").read_text(encoding="utf-8"))
     assert "gate" in json.dumps(lock)
     assert CliRunner().invoke(app, ["verify", str(path)]).exit_code == 0

@@ -153,7 +153,7 @@ def test_the_baseline_is_the_arm_of_the_first_row_in_any_order_of_steps(frame: p
         ({"claims": "dropot lowers valid_loss"}, "did you mean 'dropout'"),
         ({"claims": "dropout lowers valid_los"}, "did you mean 'valid_loss'"),
         ({"smallest": None}, "'smallest' is missing"),
-        ({"test": "percentile"}, "never decides"),
+        ({"test": "percentile"}, "found .percentile"),
         ({"alpha": 0.11}, "at most 0.1"),
         ({"baseline": "none"}, "baseline 'none' is not a variant"),
     ],

@@ -23,7 +23,7 @@ from ablate.reporting.estimates import decimals_for, decimals_of
 from prereg.study.spec import Study
 from prereg.text import MINUS, number
 
-TESTS = ("paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "welch", "permutation")
+TESTS = ("paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "welch")
 MAGNITUDES = (1e-300, 1e-150, 1e-12, 1e12, 1e150, 1e300)
 
 

@@ -21,7 +21,6 @@ from ablate import api
 from ablate.judge.decide import decide
 from ablate.judge.recompute import recompute
 from ablate.judge.stats.crossed_items import Crossed, TwoWay, spread_within
-from ablate.judge.stats.effects import pigeonhole
 from ablate.judge.stats.multiplicity import holm
 from ablate.judge.stats.paired_t import NoTestError
 from ablate.judge.verdict import Decision, Finding
@@ -295,12 +294,6 @@ def test_the_variance_within_tasks_is_the_sum_of_the_two_way_variances_of_each()
         spread_within(values, np.array([0] * 13 + [1]))
 
 
-def test_the_pigeonhole_draws_items_within_their_tasks() -> None:
-    # Items of a task are alike and tasks far apart: only the seeds' part is left, which is none here.
-    values = np.array([[0.0, 0.0, 1.0, 1.0, 1.0]] * 3)
-    assert pigeonhole(strata(values, [0, 0, 1, 1, 1]), np.random.default_rng(0), resamples=50) == pytest.approx(0.5)
-
-
 def test_a_macro_claim_over_new_items_has_its_own_interval_within_the_tasks() -> None:
     made = study(analysis=NEW_ITEMS)
     decision = decide(*case(made, GAIN))
@@ -309,7 +302,6 @@ def test_a_macro_claim_over_new_items_has_its_own_interval_within_the_tasks() ->
     assert macro.estimate is not None and macro.estimate.items is not None and macro.estimate.interval is not None
     assert (macro.estimate.items.strata, macro.estimate.items.n_items) == (3, sum(SIZES.values()))
     assert "132 items within 3 tasks" in macro.sentence and "new items of these tasks" in macro.sentence
-    assert macro.beside and macro.beside[0].method.startswith("pigeonhole")
     one = by_name(decision)["no_harm.b"]
     assert one.estimate is not None and one.estimate.items is not None
     assert (one.estimate.items.n_items, one.estimate.items.strata) == (40, None)

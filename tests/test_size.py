@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.training.model import GPT, count_parameters
-from prereg.study.sizes import count, flops_per_token, parameters, vocabulary_of
-from prereg.study.training import Bpe, Data, Model
+from prereg.study.sizes import flops_per_token, parameters
+from prereg.study.training import Model
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "layers": (1, 2, 3),
@@ -86,11 +86,3 @@ def test_gpt_2_is_as_large_as_its_paper_says_and_the_appendix_counts() -> None:
     # biases and norms.
     matrices = 12 * 12 * 768 * 768 + 50257 * 768
     assert flops_per_token(model, 50257) == 6 * matrices + 12 * 12 * 12 * 64 * 1024
-
-
-def test_a_vocabulary_is_known_where_the_configuration_says_it() -> None:
-    assert vocabulary_of(Data()) is None
-    assert vocabulary_of(Data(tokenizer=Bpe(bpe=512))) == 512
-    tied, untied = Model(), Model(tie_embeddings=False)
-    assert count(untied, "parameters").by_vocabulary == 2 * count(tied, "parameters").by_vocabulary
-    assert count(untied, "flops") == count(tied, "flops")

@@ -25,7 +25,7 @@ from ablate.records.evidence import Evidence
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_study
-from prereg.errors import RunError, SpecError
+from prereg.errors import EvidenceError, RunError, SpecError
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.plan import plan
@@ -110,6 +110,13 @@ def test_an_untuned_contrast_has_the_wrong_sign_and_the_tuned_one_the_right_one(
     assert found["untuned"].estimate.difference == pytest.approx(0.45, abs=0.03)
     page = (house.path / "reports" / "own" / "report.md").read_text()
     assert "How the settings were chosen" in page and "16 runs of the pilot" in page
+    methods = page[page.index("## Methods") :].replace("\\", "")
+    for arm, rate in (("sgd", 0.3), ("adamw", 0.01)):  # of each arm that which its judged runs were given
+        (given,) = {
+            json.loads(path.read_text())["config"]["lr"]
+            for path in house.path.glob(f"data/runs/own/*/{arm}/*/run.json")
+        }
+        assert given == rate and f"lr set to {rate} (chosen by the pilot)" in methods
     tuned = [entry for entry in Ledger(Root(house.path).ledger).entries() if entry.event == "tuned"]
     assert [entry.body["chosen"] for entry in tuned] == [{"sgd": {"lr": 0.3}, "adamw": {"lr": 0.01}}]
     assert verify_study(study_path(house)).intact
@@ -140,6 +147,22 @@ def test_a_single_run_that_is_judged_waits_for_the_choice(house: OwnHouse) -> No
     done = api.run(study_path(house), RunOptions(only=("sgd.lr-0.1/101",)), watcher=QUIET)
     assert (done.summary.sealed, done.summary.planned) == (1, 1)
     assert api.run(study_path(house), RunOptions(), watcher=QUIET).summary.complete
+
+
+@pytest.mark.slow
+def test_runs_of_another_house_are_imported_after_their_pilot(house: OwnHouse, tmp_path: Path) -> None:
+    house.register(**document())
+    api.run(study_path(house), RunOptions(), watcher=QUIET)
+    other = OwnHouse(tmp_path / "other")
+    other.script(TRAINER)
+    other.register(**document())
+    path, runs = study_path(other), house.path / "data" / "runs"
+    pilot = [f"{arm}.lr-{rate}/{seed}" for arm in ("sgd", "adamw") for rate in RATES for seed in (101, 102)]
+    with pytest.raises(EvidenceError, match="no choice of the pilot yet"):
+        api.import_runs(path, runs, note="another machine", only=[*pilot, "sgd_untuned/1"])
+    assert api.import_runs(path, runs, note="another machine", only=pilot).missing == 16
+    assert api.import_runs(path, runs, note="another machine").missing == 0
+    assert api.decide(path).decision.verdict == "use AdamW"
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from own_trainer import OwnHouse
 from typer.testing import CliRunner
 
 from ablate.cli import app
-from prereg.errors import SpecError, UndecidableDesignError
+from prereg.errors import SpecError
 from prereg.registry.registration import read_lock
 
 SEEDS = {"slow": [1, 2, 3, 4, 5], "fast": [11, 12, 13]}
@@ -26,7 +26,7 @@ def ablate(house: OwnHouse, *words: str) -> Any:
 @pytest.mark.slow
 def test_a_study_with_unequal_arms_is_run_decided_and_verified(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path)
-    study = str(house.write(seeds=SEEDS, analysis={"test": "welch", "also": ["permutation"]}))
+    study = str(house.write(seeds=SEEDS, analysis={"test": "welch"}))
     assert ablate(house, "run", study).exit_code == 0
     runs = {(path.parent.name, path.name) for path in house.path.glob("data/runs/own/*/*/*") if path.is_dir()}
     assert {(arm, seed) for arm, seed in runs if not arm.startswith(".")} == {
@@ -37,7 +37,7 @@ def test_a_study_with_unequal_arms_is_run_decided_and_verified(tmp_path: Path) -
     (finding,) = verdict["findings"]
     assert verdict["verdict"] == "take fast" and finding["estimate"]["sizes"] == [3, 5]
     assert finding["pairs"] == [] and [one["seeds"] for one in finding["samples"]] == [[11, 12, 13], [1, 2, 3, 4, 5]]
-    assert "shared" not in finding and [one["method"] for one in finding["also"]] == ["permutation"]
+    assert "shared" not in finding and finding["also"] == []
     page = (house.path / "reports/own/report.md").read_text()
     assert "Matched pairs" not in page and "Every pair, seed by seed" not in page and "3 + 5" in page
     assert ablate(house, "verify", study).exit_code == 0
@@ -70,15 +70,6 @@ def test_runs_of_somebody_else_enter_one_arm(tmp_path: Path) -> None:
     assert ablate(house, "decide", study).exit_code != 2
     verdict = json.loads((house.path / "reports/own/verdict.json").read_text())
     assert verdict["verdict"] is None and verdict["findings"][0]["estimate"]["sizes"] == [3, 5]
-
-
-def test_a_permutation_test_of_three_and_three_runs_is_not_registered(tmp_path: Path) -> None:
-    house = OwnHouse(tmp_path)
-    study = house.write(seeds={"slow": [1, 2, 3], "fast": [4, 5, 6]}, analysis={"test": "permutation"})
-    before = house.snapshot()
-    refused = ablate(house, "register", str(study))
-    assert isinstance(refused.exception, UndecidableDesignError) and "can never be supported" in str(refused.exception)
-    assert "give 4 seeds" in str(refused.exception) and house.snapshot() == before
 
 
 @pytest.mark.parametrize("analysis", [{}, {"test": "sign_flip"}])

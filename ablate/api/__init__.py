@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ablate.api.exporting import export_model as export_model
     from ablate.api.exporting import report_index as report_index
     from ablate.api.judging import judge_frame as judge_frame
-    from ablate.api.planning import find_vocabulary as find_vocabulary
     from ablate.api.planning import plan_runs as plan_runs
     from ablate.api.planning import planned as planned
     from ablate.api.proof import bundle as bundle
@@ -61,7 +60,7 @@ _NAMES = {
     "ablate.api.early_looks": "early_results record_look",
     "ablate.api.exporting": "export_model report_index",
     "ablate.api.judging": "judge_frame",
-    "ablate.api.planning": "find_vocabulary plan_runs planned",
+    "ablate.api.planning": "plan_runs planned",
     "ablate.api.proof": "bundle check_bundle report_bundle reproduce",
     "ablate.api.registering": "amend design export preview_amendment register registrations save",
     "ablate.api.running": "Imported import_runs mapping_template run write_manifest",

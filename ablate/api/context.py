@@ -220,11 +220,9 @@ def pin_data(
 
     `data` stays empty where all arms read one text, character by character: its corpus says all.
     """
-    from ablate.api.support import require_no_bytes, require_vocabulary
+    from ablate.api.support import require_no_bytes
     from ablate.data.tokenizers import BpeTokenizer
     from prereg.registry.registration import CorpusPin, DataPins
-    from prereg.study.sizes import other_file
-    from prereg.study.training import Bpe
     from prereg.study.validate_measures import require_one_tokenizer
 
     corpora: dict[str, CorpusPin] = {}
@@ -233,9 +231,6 @@ def pin_data(
     for arm, reading in readings.items():
         config = context.study.training(arm)
         tokenizers[arm] = reading.tokenizer.sha256
-        stated = isinstance(config.data.tokenizer, Bpe)
-        if arm == context.study.baseline or (other_file(config.data, baseline) and not stated):
-            placed(context, partial(require_vocabulary, context.study, reading.tokenizer.size))
         plain = plain and config.data.tokenizer == "char" and config.data.mixture is None
         for name, found in reading.corpora.items():
             shards = found.manifest.shards

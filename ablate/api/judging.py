@@ -277,14 +277,13 @@ def _study(
 ) -> Study:
     """A study of these arms, seeds and claims, which trains nothing."""
     from ablate.api.support import require_supported
-    from prereg.study.analysis import UNPAIRED_TESTS
     from prereg.study.spec import study_from_document
 
     by_arm: dict[str, list[int]] = {}
     for name, number in rows.index:
         by_arm.setdefault(name, []).append(int(number))
     union = sorted({number for numbers in by_arm.values() for number in numbers})
-    unpaired = analysis["test"] in UNPAIRED_TESTS
+    unpaired = analysis["test"] == "welch"
     first, *_ = by_arm
     document = {
         "study": _NAME,

@@ -13,7 +13,7 @@ from prereg.errors import CorpusError
 class PlannedArm:
     """What the runs of an arm are made of; none where nobody knows.
 
-    The size is known of the built-in trainer alone, with its corpus here, and not of a step of a path before its pilot.
+    The size is known of the built-in trainer alone, with its corpus here.
     """
 
     arm: str
@@ -58,8 +58,7 @@ def planned(context: StudyContext) -> PlannedRuns:
     arms = []
     for arm in study.arms:
         n_runs = study.pilot_runs.get(arm, 0) + len(study.seeds_of(arm))
-        sized = study.trainer == "gpt" and arm not in study.open_steps
-        n_parameters, tokens = _size(context, arm) if sized else (None, None)
+        n_parameters, tokens = _size(context, arm) if study.trainer == "gpt" else (None, None)
         flops = None if n_parameters is None or tokens is None else 6 * n_parameters * tokens
         each = seconds.get(arm)
         hours = None if each is None else each * n_runs / 3600
@@ -121,21 +120,3 @@ def _vocabulary(context: StudyContext, arm: str) -> int:
         return read(library, data).tokenizer.size
     texts = (library.find(name) for name in data.sources)
     return len(set().union(*({*found.text, *(found.held_out or "")} for found in texts)))
-
-
-def find_vocabulary(context: StudyContext) -> int | None:
-    """Number of tokens of a corpus that is here and read by its characters, or of a tokenizer file; else none."""
-    from ablate.data.corpora import Library
-    from ablate.data.tokenizers import CharTokenizer
-    from prereg.study.tokenizer_file import read_tokenizer
-    from prereg.study.training import TokenizerFile
-
-    data = context.study.training(context.study.baseline).data
-    if isinstance(data.tokenizer, TokenizerFile):
-        return read_tokenizer(context.root.path, data.tokenizer.file).size
-    if data.tokenizer != "char" or data.mixture is not None:
-        return None
-    try:
-        return CharTokenizer.of(Library.of(context.root.corpora).find(data.corpus).text).size
-    except CorpusError:
-        return None

@@ -106,8 +106,7 @@ def run(
         registration = freeze_choice(context, registration, now, onlooker.note)
         _require_choice(context, registration, options.only)
         summary = make(registration)
-        # Once where settings are tuned, and after every round of a path.
-        while (chosen := freeze_choice(context, registration, now, onlooker.note)) is not registration:
+        if (chosen := freeze_choice(context, registration, now, onlooker.note)) is not registration:
             registration, summary = chosen, summary if options.only else make(chosen)
     return Ran(registration, entry is not None, summary, look)
 
@@ -136,58 +135,49 @@ def _require_options(context: StudyContext, options: RunOptions, planned: Study)
 def freeze_choice(
     context: StudyContext, registration: Registration, now: Clock, note: Callable[[str], None]
 ) -> Registration:
-    """The registration with what its pilot chose, settings or the next step of a path, which the ledger then holds.
+    """The registration at the settings that its pilot chose, which the ledger then holds.
 
     Returns it as it is where nothing is left to choose, or runs of the pilot are missing. Raises `RunError` where every
-    setting of an arm, or every part that a step may take, has a run without a value: there is nothing to choose from.
+    setting of an arm has a run without a value: there is nothing to choose from.
     """
-    if registration.study.settings_known:
+    study, tune = registration.study, registration.study.tune
+    if tune is None or tune.chosen:
         return registration
     from ablate.records.gather import gather
     from prereg.registry.ledger import Ledger
     from prereg.registry.registration import load_registration
-    from prereg.study.designs.path import chosen_by
     from prereg.study.designs.tune import choose
 
-    study, given = registration.study, registration.study.piloting
     newest = load_registration(context.root, study.study)
-    assert newest is not None and newest.study.piloting is not None and given is not None, study.study
-    if newest.study.piloting.chosen != given.chosen:
+    assert newest is not None and newest.study.tune is not None, study.study
+    if newest.study.tune.chosen:
         return newest  # another part of the study was quicker
     evidence = gather(context.root, registration)
     if evidence.withheld:
         return registration
-    choices = choose(study, evidence.final(given.choose_by))
+    choices = choose(study, evidence.final(tune.choose_by))
     without = sorted({pilot.of for pilot in study.pilots.values()} - {choice.arm for choice in choices})
     if without:
-        tuned = study.tune is not None
-        what = f"setting of {without[0]}" if tuned else f"part tried for {without[0]}"
-        required = (
-            f"a {'setting of each tuned arm' if tuned else 'part for each step'} none of whose pilot runs diverges"
-        )
-        fix = "smaller values in tune.grid" if tuned else "parts that can be trained without the others"
         raise RunError(
-            f"no {what} ended every run of the pilot with a {given.choose_by}",
-            required=required,
-            fix=f"{fix}, then: ablate amend {context.path} --reason TEXT",
+            f"no setting of {without[0]} ended every run of the pilot with a {tune.choose_by}",
+            required="a setting of each tuned arm none of whose pilot runs diverges",
+            fix=f"smaller values in tune.grid, then: ablate amend {context.path} --reason TEXT",
         )
-    chosen = chosen_by(study, choices)
-    new = [choice for choice in choices if choice.arm not in given.chosen]
+    chosen = {choice.arm: choice.setting for choice in choices}
     body: dict[str, JsonValue] = {
         "chosen": {**chosen},
-        "by": given.choose_by,
-        "means": {name: mean for choice in new for name, mean in choice.means.items()},
-        "pilot_runs": sum(len(choice.means) for choice in choices) * len(given.seeds),
+        "by": tune.choose_by,
+        "means": {name: mean for choice in choices for name, mean in choice.means.items()},
+        "pilot_runs": sum(len(choice.means) for choice in choices) * len(tune.seeds),
     }
     ledger = Ledger(context.root.ledger)
     ledger.append("tuned", study=study.study, registration=registration.sha256, body=body, at=now())
     for arm, setting in chosen.items():
-        if arm not in given.chosen:
-            said = ", ".join(f"{k} {json.dumps(v)}" for k, v in setting.items())
-            note(f"the pilot chose for {arm}: {said}" if study.tune else f"path: {arm} takes {setting['part']}")
+        said = ", ".join(f"{k} {json.dumps(v)}" for k, v in setting.items())
+        note(f"the pilot chose for {arm}: {said}")
     found = load_registration(context.root, study.study)
-    assert found is not None and found.study.piloting is not None, study.study
-    assert chosen.items() <= found.study.piloting.chosen.items(), (study.study, chosen)
+    assert found is not None and found.study.tune is not None, study.study
+    assert found.study.tune.chosen == chosen, (study.study, chosen)
     return found
 
 
@@ -197,7 +187,7 @@ def _require_choice(context: StudyContext, registration: Registration, only: Seq
     early = [name for name in only if name.rpartition("/")[0] in study.arms]
     if early and not study.settings_known:
         raise RunError(
-            f"--only {early[0]}, and the pilot has not chosen {'its setting' if study.tune else 'the path'} yet",
+            f"--only {early[0]}, and the pilot has not chosen its setting yet",
             required=f"the {sum(study.pilot_runs.values())} runs of the pilot first",
             fix=f"ablate run {context.path}",
         )

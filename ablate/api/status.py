@@ -75,8 +75,6 @@ class StudyHealth(FrozenModel):
     """Every planned run."""
     next_look: str | None = None
     """The first look not taken yet; none for a fixed number of seeds, and after the look that ended the study."""
-    later: int = 0
-    """Runs of later rounds of a path, whose configurations are not known yet."""
     peeked: int = 0
     """Looks at unfinished outcomes (`ablate status --results`) that the ledger holds."""
     overruled: bool = False
@@ -111,8 +109,7 @@ def read_status(context: StudyContext) -> StudyHealth:
     registration = load_registration(context.root, study.study)
     if registration is None:
         waiting = tuple(_waiting(arm, seed, _steps(context, arm)) for arm, seed in study.cells)
-        later = study.n_runs - len(study.cells)
-        return StudyHealth(study=study.study, title=study.title, runs=waiting, later=later)
+        return StudyHealth(study=study.study, title=study.title, runs=waiting)
     study = registration.study
     runs = context.root.runs(study.study, registration.runs_sha256)
     there, job = at_work(runs), newest_job(runs)
@@ -144,7 +141,6 @@ def read_status(context: StudyContext) -> StudyHealth:
             for arm, seed in (() if study.settings_known else study.judged)
             if arm in context.study.arms
         ),
-        later=study.n_runs - len(study.cells),
         next_look=None if look is None else look.words,
         overruled=bool(decided) and any(look.index > decided[-1].index for look in recorded_afterwards(mine)),
         peeked=sum(entry.event == "peeked" for entry in mine),
@@ -166,8 +162,6 @@ class RunCosts(FrozenModel):
     """Mean of a run; none where nothing says."""
     timed: str
     """What says so."""
-    later: int = 0
-    """Runs of later rounds of a path, which it would make too."""
     seconds: float | None
     """In all, with these slots."""
     bytes_per_run: int | None
@@ -195,7 +189,6 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
     walls = [one.wall_s for one in done.values() if one.wall_s]
     each = sum(walls) / len(walls) if walls else study.assume.seconds_per_run
     timed = f"mean of {len(walls)} sealed runs" if walls else "assume.seconds_per_run" if each else "unknown"
-    later = 0 if options.only else study.n_runs - len(study.cells)
     sizes = [_size(context.root.run(study.study, one.registration, one.variant, one.seed)) for one in done.values()]
     return RunCosts(
         study=study.study,
@@ -204,8 +197,7 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
         slots=slots,
         seconds_per_run=each,
         timed=timed,
-        later=later,
-        seconds=None if each is None else each * -(-(len(left) + later) // slots),
+        seconds=None if each is None else each * -(-len(left) // slots),
         bytes_per_run=sum(sizes) // len(sizes) if sizes else None,
         free_bytes=shutil.disk_usage(context.root.path).free,
     )

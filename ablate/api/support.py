@@ -14,7 +14,6 @@ from prereg.errors import CorpusError, FieldPath, RunError, SpecError, StudyErro
 from prereg.registry.paths import Root, is_device
 from prereg.study.analysis import Ceiling
 from prereg.study.command import ScriptPin
-from prereg.study.sizes import Match
 from prereg.study.spec import Study
 from prereg.study.tokenizer_file import TokenizerJson, read_tokenizer
 from prereg.study.training import TokenizerFile
@@ -169,8 +168,7 @@ def require_supported(study: Study) -> None:
 
 
 def require_tokenizer_files(study: Study, root: Path) -> None:
-    """Raise `CorpusError` for a tokenizer file that is not there or cannot do what the study claims, `SpecError` where
-    sizes were matched for another number of tokens."""
+    """Raise `CorpusError` for a tokenizer file that is not there or cannot do what the study claims."""
     found: dict[str, TokenizerJson] = {}
     for arm in study.arms if study.trainer == "gpt" else ():
         chosen = study.training(arm).data.tokenizer
@@ -183,7 +181,6 @@ def require_tokenizer_files(study: Study, root: Path) -> None:
             raise error.at(field=(*own, ("base", "data", "tokenizer"))[0]) from None
         if not found[chosen.file].exact:
             require_no_bytes(study, arm)
-        require_vocabulary(study, found[chosen.file].size, f"'{chosen.file}'")
 
 
 def require_no_bytes(study: Study, arm: str) -> None:
@@ -205,17 +202,6 @@ def require_no_bytes(study: Study, arm: str) -> None:
                 or "a tokenizer over bytes that leaves the text as it is; or val/loss",
                 where=Where(field=field),
             )
-
-
-def require_vocabulary(study: Study, found: int, whose: str = "the corpus") -> None:
-    """Sizes that were matched for so many tokens are those of this tokenizer."""
-    if isinstance(study.match, Match) and study.match.vocabulary not in (None, found):
-        raise SpecError(
-            f"match.vocabulary is {study.match.vocabulary:,}, and {whose} has {found:,} tokens",
-            required="the number of tokens that the models have",
-            fix=f"vocabulary: {found}",
-            where=Where(field=("match", "vocabulary")),
-        )
 
 
 def require_names_of_files(study: Study) -> None:

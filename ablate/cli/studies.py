@@ -100,11 +100,8 @@ def _check_one(study: Path, root: Path | None, *, as_json: bool) -> None:
     context, published, (scripts, data), notes, warnings = _checked(study, root)
     if as_json:
         return put_json(study_summary.study_json(context.study, api.planned(context), notes, warnings))
-    sections = [study_summary.study_section(context.study, scripts, data)]
-    if context.study.trainer == "gpt":
-        sections += study_summary.sizes_sections(context.study, api.find_vocabulary(context))
-    sections.append(study_summary.costs_section(api.planned(context)))
-    show(*sections)
+    costs = study_summary.costs_section(api.planned(context))
+    show(study_summary.study_section(context.study, scripts, data), costs)
     put(*notes, *([] if published is None else [published.words]))
     put(*filter(None, [unnamed_metrics_file(context.study, context.root, scripts)]))
     show_warnings(warnings)

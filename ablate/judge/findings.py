@@ -3,7 +3,7 @@
 The rules (which null, which side, which level, what is promised) stand in `ablate.judge.stats.null_hypotheses`. Here
 values are put on the registered scale, paired over seeds by the claim's weights, tested and described. A seed enters
 only when every arm of the claim has a value for it, and a seed left out is named in the notes. Effect sizes, tests
-under `also`, the pigeonhole interval next to a test over new items and simultaneous intervals are description: no
+under `also` and simultaneous intervals are description: no
 outcome depends on them. Under `test: items` a claim whose items cannot be paired is inconclusive and says why.
 """
 
@@ -19,7 +19,7 @@ import pandas as pd
 
 from ablate.judge.readings import notes_on_seeds, reading_of, samples_of, scaled, shared_seeds, slope, stated, unusable
 from ablate.judge.stats.crossed_items import TwoWay, cross
-from ablate.judge.stats.effects import effect_sizes, independent_effects, pigeonhole, pigeonhole_interval
+from ablate.judge.stats.effects import effect_sizes, independent_effects
 from ablate.judge.stats.estimate import NoTestError, prepare, summarise, undecided, words
 from ablate.judge.stats.multiplicity import Null
 from ablate.judge.stats.null_hypotheses import (
@@ -38,7 +38,7 @@ from ablate.judge.stats.null_hypotheses import (
 )
 from ablate.judge.stats.paired_t import EQUAL, Floats, Procedure, exponent_of, one_sample
 from ablate.judge.stats.sequential import EProcessT, RepeatedT, prepare_at
-from ablate.judge.stats.unpaired import Sample, prepare_unpaired
+from ablate.judge.stats.unpaired import Sample, Welch
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
 from ablate.judge.wording import same_in_every_pair, sentence
 from prereg.registry.looks import Look, require_registered_look
@@ -201,7 +201,7 @@ def _tested(
         elif look is not None:
             test = prepare_at(pairs.differences, study.stopping, look)
         elif pairs.samples:
-            test = prepare_unpaired(pairs.samples, analysis.test, np.random.default_rng(rng_seed))
+            test = Welch(pairs.samples)
         elif (reason := undecided(analysis.test, len(pairs.seeds))) is not None:
             return NoTestError(reason)
         else:
@@ -252,7 +252,6 @@ def _finding(
     interval: Interval | None = None
     margin: MarginTest | None = None
     step: Interval | None = None
-    pigeonholed: tuple[Interval, ...] = ()
     if isinstance(nulls, NoTestError):
         notes.append(str(nulls))
     else:
@@ -280,9 +279,6 @@ def _finding(
         shown = deciding_interval(kind, outcome, deciding, simultaneous=interval, margin=margin)
         null = rejected_null(*kind, outcome) if shown is None and family > 1 else None
         step = _step(test, null, level_of_step, gated=judged.gate is not None)
-        if isinstance(test, TwoWay) and test.fixed is None:
-            resampled = pigeonhole(test.crossed, np.random.default_rng(rng_seed))
-            pigeonholed = (pigeonhole_interval(resampled, analysis.alpha),)
     whole = bool(pairs.sized.all())
     if not whole:
         notes.append("no standardised effect: a diverged run has no number")
@@ -328,7 +324,6 @@ def _finding(
         p_refute_adjusted=judged.refute,
         effects=effects,
         also=also,
-        beside=pigeonholed,
         pairs=_pairs(pairs),
         arms=arm_summaries(claim, pairs.values, study.seeds),
         correlation=_correlation(pairs) if claim.is_paired else None,
@@ -338,7 +333,6 @@ def _finding(
         percent=hypothesis.percent,
         samples=stated(pairs.samples),
         shared=shared,
-        part=study.part_of(name),
         step=step,
     )
 
@@ -375,12 +369,8 @@ def _description(
 ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
     """The tests registered under `also`; they decide nothing."""
     found, unable, claim = [], [], study.claims[name]
-    for method in study.analysis.also if pairs.seeds or pairs.samples else ():
+    for method in study.analysis.also if pairs.seeds else ():
         try:
-            if pairs.samples:
-                unpaired = prepare_unpaired(pairs.samples, method, np.random.default_rng(rng_seed))
-                found.append(summarise(unpaired, study.analysis.alpha))
-                continue
             if method == TwoWay.name:
                 crossed = _crossed(study, name, pairs, items, "new_seeds_and_items")
                 found.append(summarise(crossed, study.analysis.alpha))

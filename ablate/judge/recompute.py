@@ -1,7 +1,6 @@
 """The deciding numbers once more, by other people's code: pingouin and scipy, from the pairs that a finding lists.
 
-Nothing here shares code with the tests in `ablate.judge.stats` but the table of nulls (`nulls_of`). No library has the
-graphs of a gate: their adjusted p values are computed again by the closed test, with shares by another formula.
+Nothing here shares code with the tests in `ablate.judge.stats` but the table of nulls (`nulls_of`).
 `decide` gives no verdict whose numbers differ, for then one of the two is wrong. What no library computes (bootstrap t,
 items, looks, e-process, ranked diverged runs, ties under a rank test) is counted as not covered.
 """
@@ -13,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import combinations_with_replacement, product
-from math import comb, isclose, sqrt
+from math import isclose, sqrt
 
 import numpy as np
 
@@ -23,17 +22,12 @@ from ablate.judge.stats.null_hypotheses import is_gated, nulls_of
 from ablate.judge.stats.paired_t import Floats, Side
 from ablate.judge.verdict import Finding
 from prereg.registry.looks import Look
-from prereg.study.designs.gate import Stage
 from prereg.study.spec import Study
 
 RELATIVE, ABSOLUTE = 1e-9, 1e-12
 _SIDES = {"two": "two-sided", "less": "less", "greater": "greater"}
-_MOST_CLOSED = 12
-"""Hypotheses of a gate up to which all their intersections are tested."""
 _MOST_FLIPPED = 12
 """Pairs up to which all sign flips are enumerated a second time."""
-_MOST_ASSIGNED = 13_000
-"""Assignments of runs to two arms up to which all of them are enumerated a second time."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +54,6 @@ class Recomputed:
     numbers: tuple[Number, ...]
     not_covered: tuple[str, ...]
     """Hypotheses whose test no library computes."""
-    gated: bool = False
-    """Whether p values are adjusted by a gate."""
 
     @property
     def libraries(self) -> str:
@@ -76,8 +68,7 @@ class Recomputed:
         apart = max(abs(one.ours - one.theirs) / (abs(one.theirs) or 1.0) for one in self.numbers)
         left_out = f" Not covered: {', '.join(self.not_covered)}." if self.not_covered else ""
         close = f"largest relative difference {apart:.0e}" if apart else "no difference"
-        gate = ", and the gate by its closed test" if self.gated else ""
-        return f"{len(self.numbers)} numbers were recomputed by {self.libraries}{gate}: {close}.{left_out}"
+        return f"{len(self.numbers)} numbers were recomputed by {self.libraries}: {close}.{left_out}"
 
 
 @check(
@@ -111,11 +102,8 @@ def recompute(study: Study, findings: Sequence[Finding], look: Look | None = Non
                 not_covered.append(finding.hypothesis)
         if study.analysis.correct == "holm":
             numbers += _holm(study, findings)
-            by_closed_test = list(_gate(study, findings))
-            numbers += by_closed_test
-            if study.stages and not by_closed_test:
-                not_covered.append("the gate")
-    return Recomputed(tuple(numbers), tuple(not_covered), gated=bool(study.stages))
+            numbers += _gate(study, findings)
+    return Recomputed(tuple(numbers), tuple(not_covered))
 
 
 def _differences(finding: Finding) -> Floats:
@@ -280,18 +268,12 @@ def _two_arms(finding: Finding) -> bool:
     size = max(float(np.abs(one).max()) for one in values)
     if not 1e-70 < size < 1e70:  # the degrees of freedom hold fourth powers
         return False
-    if finding.estimate.method == "welch":
-        # Runs that are equal up to rounding have their own rule.
-        return all(bool(np.ptp(one) > 1e-6 * size) for one in values)
-    return comb(finding.n, values[0].size) <= _MOST_ASSIGNED and _distinct(np.concatenate(values))
-
-
-def _distinct(values: Floats) -> bool:
-    return bool((np.diff(np.sort(values)) > 1e-9 * np.abs(values).max()).all())
+    # Runs that are equal up to rounding have their own rule.
+    return all(bool(np.ptp(one) > 1e-6 * size) for one in values)
 
 
 def _unpaired(study: Study, finding: Finding) -> Iterator[Number]:
-    """p values of two independent samples; for Welch's t also its standard error, df and intervals."""
+    """p values, degrees of freedom and intervals of Welch's t."""
     from scipy import stats
 
     estimate = finding.estimate
@@ -302,34 +284,21 @@ def _unpaired(study: Study, finding: Finding) -> Iterator[Number]:
     )
     size = float(max(np.abs(first).max(), np.abs(second).max()))
 
-    def p(null: float, side: Side) -> float | None:
-        if estimate.method == "welch":
-            return float(stats.ttest_ind(first - null, second, equal_var=False, alternative=_SIDES[side]).pvalue)
-        found = stats.permutation_test(
-            (first - null, second),
-            lambda a, b, axis: np.mean(a, axis=axis) - np.mean(b, axis=axis),
-            vectorized=True,
-            n_resamples=np.inf,
-            alternative=_SIDES[side],
-        )
-        # Of means that tie but for rounding scipy counts some and not others: only the observed assignment may be near.
-        ties = np.abs(found.null_distribution - found.statistic) <= 1e-9 * size
-        return None if ties.sum() > 1 else float(found.pvalue)
+    def p(null: float, side: Side) -> float:
+        return float(stats.ttest_ind(first - null, second, equal_var=False, alternative=_SIDES[side]).pvalue)
 
     yield from _number(finding, "p", estimate.p, p(0.0, "two"))
     yield from _number(finding, "difference", estimate.difference, first.mean() - second.mean(), size)
     for label, ours, null in _nulls(study, finding):
         tails: list[tuple[float, Side]] = [(0.0, "less"), (0.0, "greater")] if null.towards else []
         points = [*null.points, *tails]
-        theirs = [one for point, side in points if (one := p(point, side)) is not None]
-        if len(theirs) == len(points):
-            away = null.towards and np.sign(theirs[-2] - theirs[-1]) != null.towards
-            yield from _number(finding, label, ours, 1.0 if away else max(theirs[: len(null.points)]))
+        theirs = [p(point, side) for point, side in points]
+        away = null.towards and np.sign(theirs[-2] - theirs[-1]) != null.towards
+        yield from _number(finding, label, ours, 1.0 if away else max(theirs[: len(null.points)]))
     yield from _cliff_delta(finding, first, second)
-    if estimate.method == "welch":
-        found = stats.ttest_ind(first, second, equal_var=False)
-        yield from _number(finding, "degrees of freedom", estimate.df, found.df)
-        yield from _intervals(finding, found.confidence_interval, size)
+    found = stats.ttest_ind(first, second, equal_var=False)
+    yield from _number(finding, "degrees of freedom", estimate.df, found.df)
+    yield from _intervals(finding, found.confidence_interval, size)
 
 
 def _holm(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
@@ -348,39 +317,16 @@ def _holm(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
 
 
 def _gate(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
-    """Adjusted p values of support under a gate, by the closed test itself: the largest p of a weighted Bonferroni test
-    over all intersections that a hypothesis is in."""
+    """Adjusted p values of support under a gate: of each step by Holm's procedure, and never below one before it."""
+    from ablate.judge.pingouin_tests import multicomp
+
     by_name = {finding.hypothesis: finding for finding in findings}
-    names = [name for stage in study.stages for name in stage.names]
-    if not names or len(names) > _MOST_CLOSED:
-        return
-    p = {name: 1.0 if (value := by_name[name].p_support) is None else value for name in names}
-    largest = dict.fromkeys(names, 0.0)
-    for bits in range(1, 1 << len(names)):
-        left = {name for at, name in enumerate(names) if bits >> at & 1}
-        stage = next(stage for stage in study.stages if left & set(stage.names))
-        shares = _absorbed(stage, left)
-        found = min([1.0, *(p[name] / share for name, share in shares.items() if share > 0.0)])
-        for name in left:
-            largest[name] = max(largest[name], found)
-    for name in names:
-        ours = by_name[name].p_support_adjusted
-        if ours is not None:
-            yield Number(name, "p_support, adjusted", ours, largest[name])
-
-
-def _absorbed(stage: Stage, left: set[str]) -> dict[str, float]:
-    """Shares of alpha once only some hypotheses are left, as a walk over the graph: it starts by the weights, goes on
-    by the transitions from those that were rejected, and ends at one that was not."""
-    inside = [at for at, name in enumerate(stage.names) if name in left]
-    moves, weights = np.array(stage.transitions).reshape(len(stage.names), -1), np.array(stage.weights)
-    reaching = set(inside)
-    for _ in stage.names:
-        reaching |= {at for at in range(len(stage.names)) if moves[at, sorted(reaching)].any()}
-    gone = sorted(reaching - set(inside))  # a walk that cannot reach one that is left never ends
-    ended = weights[inside]
-    if gone:
-        ended = ended + weights[gone] @ np.linalg.solve(
-            np.eye(len(gone)) - moves[np.ix_(gone, gone)], moves[np.ix_(gone, inside)]
-        )
-    return {stage.names[at]: float(share) for at, share in zip(inside, ended, strict=True)}
+    before = 0.0
+    for step in study.gate_steps:
+        p = [1.0 if (value := by_name[name].p_support) is None else value for name in step]
+        adjusted = [max(before, float(one)) for one in (multicomp(p, method="holm")[1] if len(p) > 1 else p)]
+        for name, theirs in zip(step, adjusted, strict=True):
+            ours = by_name[name].p_support_adjusted
+            if ours is not None:
+                yield Number(name, "p_support, adjusted", ours, theirs)
+        before = max(adjusted)

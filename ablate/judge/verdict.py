@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, PrivateAttr
 
 from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.catalogue import Better
 from prereg.registry.looks import Look
 from prereg.study.analysis import Role, Scale
+from prereg.study.labels import NO_LABELS, Labels
 from prereg.text import counted
 
 Outcome = Literal["supported", "refuted", "inconclusive"]
@@ -66,7 +67,7 @@ class Estimate(GrownModel):
     later_fields = ("ranked", "items", "sizes")
 
     method: str
-    """paired_t, bootstrap_t, sign_flip, wilcoxon, items, welch, permutation; e_process where a study adds seeds until
+    """paired_t, bootstrap_t, sign_flip, wilcoxon, items, welch; e_process where a study adds seeds until
     decided."""
     difference: float | None
     """The effect: left side of the claim minus right side, on the registered scale. The mean; under
@@ -189,7 +190,7 @@ class GateLevel(FrozenModel):
 class Finding(GrownModel):
     """What became of one hypothesis."""
 
-    later_fields = ("amended", "beside", "margin", "gate", "percent", "samples", "shared", "part", "step")
+    later_fields = ("amended", "margin", "gate", "percent", "samples", "shared", "step")
 
     hypothesis: str
     """Its name."""
@@ -234,8 +235,6 @@ class Finding(GrownModel):
     """Standardised effects."""
     also: tuple[Estimate, ...] = ()
     """Tests registered as description; they decide nothing."""
-    beside: tuple[Interval, ...] = ()
-    """Intervals that only describe: the pigeonhole bootstrap next to a test over seeds and new items."""
     pairs: tuple[Pair, ...] = ()
     """The evidence, seed by seed."""
     arms: tuple[ArmSummary, ...] = ()
@@ -256,18 +255,37 @@ class Finding(GrownModel):
     """The runs by arm, of a test without pairs: `pairs` is empty then."""
     shared: SharedSeeds | None = None
     """What pairing would have given, of such a test over shared seeds."""
-    part: str = ""
-    """Of a step of a path: the part that it takes; empty, and not written, otherwise."""
     step: Interval | None = None
     """The interval at the level of the step of the correction that decided, where those of its role do not show the
     outcome; none, and not written, otherwise."""
+    _labels: Labels = PrivateAttr(default=NO_LABELS)
 
     @property
     def label(self) -> str:
-        """Its name in every table, with the part that it is about on a path, and marked where an amendment made it
-        exploratory."""
-        name = f"{self.hypothesis} ({self.part})" if self.part else self.hypothesis
+        """Its name in every table, marked where an amendment made it exploratory."""
+        name = self._labels.claim(self.hypothesis)
         return f"{name} (exploratory)" if self.amended else name
+
+    @property
+    def claim_shown(self) -> str:
+        """The claim as people read it."""
+        return self._labels.in_claim(self.claim)
+
+    @property
+    def metric_shown(self) -> str:
+        """The metric as people read it."""
+        return self._labels.metric(self.metric)
+
+    @property
+    def labels(self) -> Labels:
+        """What people read in place of ids."""
+        return self._labels
+
+    def labelled(self, labels: Labels) -> Finding:
+        """The same for a reader: labels are of the registration, and never written with a finding."""
+        copy = self.model_copy()
+        copy._labels = labels
+        return copy
 
     @property
     def p_shown(self) -> float | None:
@@ -347,6 +365,10 @@ class Decision(GrownModel):
     """sha256 over the sealed records that were read."""
     look: Look | None = None
     """The look of a sequential study; not written for a fixed number of seeds."""
+
+    def labelled(self, labels: Labels) -> Decision:
+        """The same for a reader: every finding speaks of arms, claims and metrics by their labels."""
+        return self.model_copy(update={"findings": tuple(one.labelled(labels) for one in self.findings)})
 
     @property
     def gives_verdict(self) -> bool:

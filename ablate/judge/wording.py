@@ -31,9 +31,9 @@ from ablate.judge.verdict import (
     correction_of,
     shown_zone,
 )
-from prereg.documents.designs import alias_note, part_note
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
+from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.spec import Study
 from prereg.text import compact, counted, crosses, level, listed, p_value
 
@@ -91,7 +91,7 @@ def sentence(
     """
     hypothesis, claim = study.hypotheses[name], study.claims[name]
     unit = study.unit(name)
-    claim = replace(claim, metric=reading_of(study, name))
+    claim = replace(claim, metric=reading_of(study, name, shown=True))
     same = f" Note: {same}." if same else ""
     if estimate is None:
         undecided = meaning(claim, "inconclusive", hypothesis.smallest, unit=unit, baseline=study.baseline)
@@ -105,9 +105,7 @@ def sentence(
         ending = f"{ratio(study, name, estimate, bounds)}; smallest that matters {compact(claim.percent)}%"
     if margin is not None:
         ending += f"; zone: {zone_in_words(claim.verb, claim.better, shown_zone(outcome, margin))}"
-    aliased = alias_note(study, name)
-    taken = part_note(study, name)
-    ending += f"{f'; in this fraction {aliased}' if aliased else ''}{f'; {taken}' if taken else ''}.{same}"
+    ending += f".{same}"
     flip = outcome == "supported" and claim.verb in ("lowers", "lowers_below")
     said = [] if bounds is None else [_bounds(study, name, bounds, estimate, flip=flip, one_sided=one_sided)]
     evidence = ", ".join(
@@ -185,17 +183,17 @@ def is_ratio(study: Study, name: str, estimate: Estimate) -> bool:
     return not is_pseudomedian(estimate) and all(isclose(sum(side_.values()), 1.0) for side_ in sides)
 
 
-def stability_in_words(arm: Stability) -> str:
+def stability_in_words(arm: Stability, labels: Labels = NO_LABELS) -> str:
     """`fast is stable: of 5 runs none diverged or had a loss spike; the rate may still be up to 45% (95% bound)`."""
     runs = counted(arm.runs, "run")
     bound = f"{share_of_bound(arm)} (95% bound)"
     if arm.stable:
-        found = f"{arm.variant} is stable: of {runs} none diverged or had a loss spike"
+        found = f"{labels.arm(arm.variant)} is stable: of {runs} none diverged or had a loss spike"
         return f"{found}; the rate may still be up to {bound}"
     spiked = sum(bool(steps) for steps in arm.spikes.values())
     why = [f"{len(arm.diverged)} diverged"] * bool(arm.diverged) + [f"{spiked} had loss spikes"] * bool(spiked)
     why += [f"{len(arm.not_reached)} did not reach the registered level"] * bool(arm.not_reached)
-    return f"{arm.variant} is unstable: of {runs} {listed(why)}; the rate may be up to {bound}"
+    return f"{labels.arm(arm.variant)} is unstable: of {runs} {listed(why)}; the rate may be up to {bound}"
 
 
 def unstable_runs(arm: Stability) -> int:

@@ -48,7 +48,6 @@ from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.plan import Cell, needed_metrics
 from prereg.registry.registration import Registration
 from prereg.study.command import MetricsFile
-from prereg.study.designs.path import tried_in_any_round
 from prereg.study.training import Training
 
 CLOCKS_APART = timedelta(minutes=10)
@@ -326,10 +325,9 @@ def _wanted(terms: Terms, cell: Cell, place: Path) -> bool:
     study = terms.registration.study
     if terms.only and cell not in terms.only:
         return False
-    if cell[0] not in study.trained or cell[0] in study.open_steps:
-        later = cell[0] in (*study.open_steps, *tried_in_any_round(study))
-        found = f"{json.dumps(cell[0])[:80]} is no variant of '{study.study}'{' in this round of its path' * later}"
-        fix = "--only, for the runs of one round after another" if later else nearest(cell[0], study.trained)
+    if cell[0] not in study.trained:
+        found = f"{json.dumps(cell[0])[:80]} is no variant of '{study.study}'"
+        fix = nearest(cell[0], study.trained)
         raise EvidenceError(found, required="one of " + ", ".join(study.trained), fix=fix, where=Where(file=place))
     if cell[1] not in study.seeds_of(cell[0]):
         raise EvidenceError(

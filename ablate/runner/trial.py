@@ -27,7 +27,7 @@ from prereg.frozen import FrozenModel
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec, plan
 from prereg.registry.registration import Registration
-from prereg.study.designs.tune import Setting, with_choice
+from prereg.study.designs.tune import with_choice
 
 Values = list[tuple[int, str, float]]
 """Step, metric and value of every row of a run."""
@@ -100,18 +100,11 @@ class Trial(FrozenModel):
 
 
 def at_first_setting(registration: Registration) -> Registration:
-    """A study whose pilot has not chosen yet, each arm at the first of its settings, and a path in the order of the
-    file; any other as it is."""
+    """A study whose pilot has not chosen yet, each arm at the first of its settings; any other as it is."""
     study = registration.study
-    if study.settings_known:
+    if study.tune is None or study.tune.chosen:
         return registration
-    first: dict[str, Setting] = {}
-    if study.tune is not None:
-        first = {arm: settings[0] for arm, settings in study.tune.of(tuple(study.arms)).items()}
-    elif study.components is not None:
-        first = {
-            step: {"part": part} for step, part in zip(study.components.steps, study.components.parts, strict=True)
-        }
+    first = {arm: settings[0] for arm, settings in study.tune.of(tuple(study.arms)).items()}
     return registration.model_copy(update={"study": with_choice(study, [{"chosen": {**first}}])})
 
 

@@ -267,7 +267,7 @@ def families(study: Study) -> str:
     by_tie = held.get("For a verdict by a tie-breaker")
     tied = "" if by_tie is None else f" A verdict by a tie-breaker: {by_tie}."
     verdict = f"The chance of a wrong verdict is {held['For the verdict']}.{tied}"
-    if study.stages:
+    if study.gate_steps:
         return f"{gatekeeping(study)} {verdict}"
     if study.analysis.correct == "none":
         return (
@@ -288,7 +288,7 @@ def families_in_brief(study: Study) -> str:
     alpha = compact(study.analysis.alpha)
     if study.analysis.correct == "none":
         return f"Alpha is {alpha} for each test, uncorrected."
-    if study.stages:
+    if study.gate_steps:
         return (
             f"Alpha {alpha} over all supports by {CORRECTIONS['gate']}: {in_words(study)}. Refutations: Holm within "
             "each role."

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isclose
 
-from prereg.documents.designs import alias_note, arms, group_text
+from prereg.documents.designs import arms, group_text
 from prereg.escape import quoted
 from prereg.metrics.catalogue import TASK_METRICS
 from prereg.study.analysis import AtStep, OverLast
@@ -94,6 +94,7 @@ def _per(study: Study, name: str) -> str:
 def value_read(study: Study, name: str) -> str:
     """What a claim reads of each run: the metric, and where on its curve."""
     hypothesis, metric = study.hypotheses[name], plain(study.claims[name].metric)
+    metric = study.labels.metrics.get(study.claims[name].metric, metric)
     if isinstance(hypothesis.read, AtStep):
         return f"{metric} at {study.step_name} {hypothesis.read.step:,}"
     if isinstance(hypothesis.read, OverLast):
@@ -116,9 +117,7 @@ def reading(study: Study, name: str) -> str:
 
 def statement(study: Study, name: str) -> str:
     """The claim as one sentence."""
-    aliased = alias_note(study, name)
-    said = _statement(study, name, _left(study, name))
-    return f"{said} In this fraction {aliased}." if aliased else said
+    return _statement(study, name, _left(study, name))
 
 
 def statements(study: Study, *, mark: str = "") -> list[str]:
@@ -269,7 +268,8 @@ def _sides(claim: Claim, *, any_part: bool = False) -> tuple[str, str]:
     """Left and right side of a claim; a group of arms by what its arms have in common."""
     written, weights = (claim.left_as_written, claim.right_as_written), (claim.left, claim.right)
     left, right = (
-        group_text(text, any_part=any_part) or _side(side) for text, side in zip(written, weights, strict=True)
+        group_text(text, any_part=any_part) or _side({claim.labels.arm(name): weight for name, weight in side.items()})
+        for text, side in zip(written, weights, strict=True)
     )
     return left, right
 

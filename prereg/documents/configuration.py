@@ -15,7 +15,6 @@ from pydantic import JsonValue
 
 from prereg.escape import quoted, visible
 from prereg.registry.registration import CorpusPin
-from prereg.study.sizes import Match
 from prereg.study.spec import Study
 from prereg.study.training import Training
 from prereg.text import compact, counted, listed
@@ -304,28 +303,12 @@ def arm_sentences(study: Study) -> list[str]:
     """One sentence an arm: what it changes in the base."""
     reasons = {} if study.components is None else study.components.reasons()
     unchanged = "the base configuration, unchanged"
-    said = [f"Arm {said}." for said in _arms_said(study, unchanged=unchanged, reasons=reasons)]
-    return [*said, *_match_sentences(study)]
+    return [f"Arm {said}." for said in _arms_said(study, unchanged=unchanged, reasons=reasons)]
 
 
 def arms_in_brief(study: Study) -> str:
     """All arms in one sentence."""
-    arms = f"{counted(len(study.arms), 'arm')}: {'; '.join(_arms_said(study, unchanged='the base, unchanged'))}."
-    return " ".join([arms, *_match_sentences(study)])
-
-
-def _match_sentences(study: Study) -> list[str]:
-    """How arms were made as large as the baseline; nothing where they were not."""
-    match = study.match
-    if not isinstance(match, Match):
-        return []
-    what = {"parameters": "trainable parameters", "flops": "FLOPs of training on a token"}[match.by]
-    which = f"Arms {listed(map(quoted, match.arms))} have" if len(match.arms) > 1 else "Every other arm has"
-    which = f"Arm {quoted(match.arms[0])} has" if len(match.arms) == 1 else which
-    return [
-        f"{which} as many {what} as the baseline, within {compact(100 * match.within)}%, by the width of the "
-        "feed-forward layers."
-    ]
+    return f"{counted(len(study.arms), 'arm')}: {'; '.join(_arms_said(study, unchanged='the base, unchanged'))}."
 
 
 def _arms_said(study: Study, *, unchanged: str, reasons: Mapping[str, str] | None = None) -> list[str]:
@@ -335,11 +318,11 @@ def _arms_said(study: Study, *, unchanged: str, reasons: Mapping[str, str] | Non
         frozen = {} if study.tune is None else study.tune.chosen.get(name, {})
         changes += [f"{one} (chosen by the pilot)" for one in change_words(study, frozen, arm.config)]
         changes += change_words(study, _follows(study, {**arm.overrides, **frozen}, arm.config), arm.config)
-        if name in study.open_steps:
-            changes = ["the parts that the pilot has taken by then"]
-        notes = [*(["the baseline"] if name == study.baseline else []), *filter(None, [(reasons or {}).get(name)])]
+        # A registration names ids, which its rule and the ledger use, where a paper has labels alone.
+        notes = [name] * (reasons is not None and name in study.labels.arms)
+        notes += [*(["the baseline"] if name == study.baseline else []), *filter(None, [(reasons or {}).get(name)])]
         role = f" ({visible('; '.join(notes))})" if notes else ""
-        said.append(f"{quoted(name)}{role}: {listed(changes) or unchanged}")
+        said.append(f"{quoted(study.labels.arm(name))}{role}: {listed(changes) or unchanged}")
     return said
 
 

@@ -1,4 +1,4 @@
-"""The design in words: whether runs of one seed are pairs, what a pilot chooses, component ablations and aliases."""
+"""The design in words: whether runs of one seed are pairs, what a pilot chooses, component ablations."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from collections.abc import Sequence
 from prereg.documents.procedures import counted_as
 from prereg.escape import quoted
 from prereg.rule.divergence import said_least
-from prereg.study.designs.components import Components
-from prereg.study.designs.fractions import Effect
 from prereg.study.designs.tune import better
 from prereg.study.spec import Study
-from prereg.text import MINUS, counted, listed, ranged
+from prereg.text import counted, listed, ranged
 
 _GROUPS = {
     "with": "the mean of the arms with {}",
@@ -24,8 +22,6 @@ _OF_A_PART = {
     "leave_one_out": "Each part is left out of the whole system, one at a time, and the rest is kept: a claim is about "
     "a part given all the others.",
     "add_one_in": "Each part is added to the plain system, one at a time: a claim is about a part without the others.",
-    "path": "Each step adds one part to those of the steps before it: the claim about a step is about its part given "
-    "those, and total is about all parts together.",
 }
 
 
@@ -50,69 +46,23 @@ def design_sentences(study: Study) -> str:
     if components is None:
         return ""
     said = f"Component ablation, {components.title()}."
-    if components.fraction is None:
-        said += f" {_OF_A_PART[components.design]}"
-        return (
-            f"{said} The path: {', then '.join(components.path)}." if study.settings_known and components.path else said
-        )
+    if components.design != "factorial":
+        return f"{said} {_OF_A_PART[components.design]}"
     said += (
         " The effect of a part is the mean of the arms with it minus the mean of the arms without it: an average over "
         "the other parts."
     )
     if components.interactions != "none":
         said += " An interaction is half the difference between the effect of a part with the other and without it."
-    if components.design == "fractional":
-        said += (
-            " Not every combination is run, so one contrast estimates the sum of several effects: a claim about a part "
-            "is about that sum, and about the part alone only where the others are nothing."
-        )
     return said
-
-
-def part_note(study: Study, name: str) -> str:
-    """Which part a step of a path takes, where it is known; else nothing."""
-    part = study.part_of(name)
-    return f"this step takes {part}" if part else ""
-
-
-def effect_text(effect: Effect) -> str:
-    """`rotary`, or `rotary*swiglu`."""
-    return "*".join(effect)
-
-
-def estimated(components: Components, effect: Effect) -> str:
-    """All that the contrast of an effect estimates, up to the order that is shown: `rotary + swiglu*norm`."""
-    others = (f" {'+' if sign > 0 else MINUS} {effect_text(one)}" for one, sign in components.aliases(effect).items())
-    return effect_text(effect) + "".join(others)
-
-
-def alias_note(study: Study, name: str) -> str:
-    """What the contrast of a hypothesis estimates, where that is more than its own effect; else nothing."""
-    components = study.components
-    if components is None or name not in components.effects():
-        return ""
-    effect = components.effects()[name]
-    return f"the contrast estimates {estimated(components, effect)}" if components.aliases(effect) else ""
-
-
-def alias_rows(components: Components) -> list[tuple[str, str]]:
-    """(effect, what its contrast estimates) of every part, and of pairs that no part is aliased with."""
-    if components.design != "fractional":
-        return []
-    every = components.model_copy(update={"interactions": "all"}).effects()
-    return [(effect_text(effect), estimated(components, effect)) for effect in every.values()]
-
-
-ALIASES_LEFT_OUT = (
-    "Interactions of three parts are shown where none of two is aliased with the effect; those of higher order are "
-    "left out."
-)
 
 
 def runs_of_arms(study: Study) -> str:
     """`5 of none (seeds 1 to 5) and 3 of fast (seeds 11, 12, 13)`."""
     return listed(
-        f"{len(seeds)} of {arm} (seeds {ranged(seeds)})" for arm in study.arms for seeds in [study.seeds_of(arm)]
+        f"{len(seeds)} of {study.labels.arm(arm)} (seeds {ranged(seeds)})"
+        for arm in study.arms
+        for seeds in [study.seeds_of(arm)]
     )
 
 
@@ -156,8 +106,6 @@ def lost_runs(study: Study) -> str:
 
 def tuning(study: Study) -> str:
     """What a pilot chooses before the runs that are judged, and how; empty where there is none."""
-    if isinstance(study.piloting, Components):
-        return _path(study, study.piloting)
     tune = study.tune
     if tune is None:
         return ""
@@ -167,31 +115,18 @@ def tuning(study: Study) -> str:
         for one in next(iter(settings.values()))
     ]
     which = f"the same {len(tried)} settings ({'; '.join(tried)})" if tune.grid else f"{len(tried)} settings of its own"
-    best = "highest" if better(study) == "higher" else "lowest"
+    best = "highest" if better(study, tune) == "higher" else "lowest"
+    tuned = [study.labels.arm(name) for name in settings]
     n_runs = counted(len(study.pilots) * len(tune.seeds), "run")
     return (
-        f"Before any run that is judged, {arms(tuple(settings))} {'is' if len(settings) == 1 else 'are each'} trained "
-        f"at {which} on pilot seeds {ranged(tune.seeds)} ({n_runs}). The setting with the {best} mean {tune.choose_by} "
+        f"Before any run that is judged, {arms(tuned)} {'is' if len(settings) == 1 else 'are each'} trained "
+        f"at {which} on pilot seeds {ranged(tune.seeds)} ({n_runs}). The setting with the {best} mean "
+        f"{study.labels.metric(tune.choose_by)} "
         f"at the last {study.step_name} is frozen in the ledger; one with a diverged run comes last, and of equal ones "
         "the first counts. No pilot run enters a test, and the verdict speaks of the arms at the frozen settings."
     )
 
 
-def _path(study: Study, components: Components) -> str:
-    best = "highest" if better(study) == "higher" else "lowest"
-    sizes = [str(len(components.steps) - at) for at in range(len(components.steps) - 1)]
-    seeds = f"seed{'s' * (len(components.seeds) > 1)} {ranged(components.seeds)}"
-    runs = counted(sum(study.pilot_runs.values()), "run")
-    return (
-        f"Before any run that is judged, a pilot on {seeds} chooses the part of each step: in "
-        f"{counted(len(sizes), 'round')} of {listed(sizes)} candidates ({runs}) each part that is left is added to "
-        f"those taken so far, and the one with the {best} mean {components.choose_by} at the last step of training is "
-        "taken; one with a diverged run comes last, and of equal ones the first in the list of parts counts. The last "
-        "step takes the part that is left. Each round is frozen in the ledger before the next, and the whole path "
-        "before any run that is judged. No pilot run enters a test."
-    )
-
-
 def and_tuning(study: Study) -> str:
     """The same after another sentence; empty where nothing is chosen by a pilot."""
-    return f" {tuning(study)}" if study.piloting is not None else ""
+    return f" {tuning(study)}" if study.tune is not None else ""

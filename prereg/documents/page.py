@@ -18,7 +18,7 @@ from typing import Literal
 from prereg.documents import analysis_plan, measures
 from prereg.documents.claims import refutation, statements, support
 from prereg.documents.configuration import arm_sentences, base_sentences, factor_sentences
-from prereg.documents.designs import ALIASES_LEFT_OUT, alias_rows, design_sentences, pairing
+from prereg.documents.designs import design_sentences, pairing
 from prereg.documents.procedures import at_level, power_test
 from prereg.documents.source import (
     Source,
@@ -138,9 +138,7 @@ def wording_of(page: bytes) -> int | None:
 def _arms(study: Study) -> list[Block]:
     arms = Bullets(arm_sentences(study))
     if study.components is not None:
-        aliases = alias_rows(study.components)
-        table: list[Block] = [Table(("Effect", "Its contrast estimates"), aliases), ALIASES_LEFT_OUT] if aliases else []
-        return [design_sentences(study), f"There are {len(study.arms)} arms:", arms, *table]
+        return [design_sentences(study), f"There are {len(study.arms)} arms:", arms]
     if not study.factors:
         return [f"Claims compare with the baseline unless they say otherwise. There are {len(study.arms)} arms:", arms]
     named = f"The {len(study.arms)} arms are all combinations, named by their levels in the order of the factors:"

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from prereg.metrics.catalogue import Better
-from prereg.rule.bound import bound_in_words, tie_errors, verdict_bound
+from prereg.rule.bound import tie_errors
 from prereg.rule.divergence import least_pairs, said_least
 from prereg.study.analysis import Ceiling, EProcess, Looks, Test
 from prereg.study.claim import Claim, Verb
@@ -24,13 +24,10 @@ TESTS: dict[Test, str] = {
     "sign_flip": "exact sign-flip test",
     "wilcoxon": "exact Wilcoxon signed-rank test",
     "items": "two-way test over seeds and items",
-    "percentile": "percentile bootstrap (description)",
-    "bca": "BCa bootstrap (description)",
     "welch": "Welch's t test",
-    "permutation": "permutation test",
 }
 CORRECTIONS = {
-    "gate": "gatekeeping (Bretz et al. 2009)",
+    "gate": "gatekeeping in a fixed order (Westfall and Krishen 2001)",
     "holm": "Holm (1979)",
     "max_t": "max-T over shared seeds",
     "none": "none",
@@ -49,14 +46,9 @@ ABOUT_TESTS: dict[Test, str] = {
     "wilcoxon": "The deciding test is the exact Wilcoxon signed-rank test (Wilcoxon 1945). It assumes that, under the "
     f"null, differences are symmetric about zero. The difference shown, and its interval, are of the {PSEUDOMEDIAN}.",
     "items": "The deciding test is over seeds and items, paired by seed and by the item's task, name and text.",
-    "percentile": "The deciding test is the percentile bootstrap of the mean (Efron 1979).",
-    "bca": "The deciding test is the BCa bootstrap of the mean (Efron 1987).",
     "welch": "The deciding test is Welch's t test of arm means, without pairs (Welch 1947), with the degrees of "
     "freedom of Satterthwaite (1946). Arms may differ in variance. It holds its error rate when values are close to "
     "normal; with fewer than five runs in an arm, unequal numbers of runs, or strong skew, the rate is only near it.",
-    "permutation": "The deciding test is the permutation test of the difference of two arm means, without pairs "
-    "(Fisher 1935). It is exact where the values of two arms differ in location alone: a margin is tested by shifting "
-    "one arm by it. Where their spread differs as well, and with it their number of runs, it can err far more often.",
 }
 """The deciding test, in a sentence or two."""
 ABOUT_E_PROCESS = (
@@ -66,8 +58,8 @@ ABOUT_E_PROCESS = (
 ABOUT_CORRECTIONS = {
     "holm": "by Holm's step-down procedure (Holm 1979), which needs no assumption on how the tests depend on one "
     "another",
-    "gate": "by a sequentially rejective graph (Bretz, Maurer, Brannath and Posch 2009), which needs no assumption on "
-    "how the tests depend on one another",
+    "gate": "step by step, each by Holm's procedure (Westfall and Krishen 2001), which needs no assumption on how the "
+    "tests depend on one another",
     "max_t": "by the joint distribution of the largest statistic over shared seeds (Westfall and Young 1993)",
     "none": "",
 }
@@ -90,7 +82,7 @@ _BARE: dict[Verb, str] = {
 def meaning(claim: Claim, outcome: str, smallest: float, *, unit: str = "", baseline: str = "") -> str:
     """What an outcome says of a claim, in plain words: of a refuted `a does_not_worsen M` that `a worsens M`."""
     left, right, verb = claim.left_side, claim.right_side, _BARE[claim.verb]
-    than = "" if right == baseline or not claim.is_paired else f" compared with {right}"
+    than = "" if right == claim.labels.arm(baseline) or not claim.is_paired else f" compared with {right}"
     metric = claim.compared
     amount = f" by {margin(claim, smallest, unit)}" if smallest > 0.0 else ""
     absence = claim.verb.startswith("does_not")
@@ -191,8 +183,12 @@ def errors_held(study: Study) -> dict[str, str]:
     tied = {"For a verdict by a tie-breaker": by_tie} if by_tie else {}
     alpha, either = compact(study.analysis.alpha), compact(min(1.0, 2 * study.analysis.alpha))
     said = listed(f"{family} ({counted(len(names), 'claim')})" for family, names in study.families.items())
-    if study.stages:
-        bound = verdict_bound(study)
+    ends = "the gate" if study.gate_steps else "a role"
+    verdict = (
+        f"not held by any correction, which ends at {ends}; ablate design simulates how often the rule gives a wrong "
+        "verdict, under the assumptions it states"
+    )
+    if study.gate_steps:
         n = len(study.corrected_together["gate"])
         return {
             "Per claim": f"a false 'supported' at most {alpha}, a false 'refuted' at most {alpha}, where the test's "
@@ -200,9 +196,7 @@ def errors_held(study: Study) -> dict[str, str]:
             "Over the gate": f"over {counted(n, 'claim')} together, any false 'supported' at most {alpha}",
             "Per role": f"in each of {said}, any false 'refuted' at most {alpha}",
             **tied,
-            "For the verdict": "not counted, because no verdict adopts anything on the support of a claim"
-            if bound is None
-            else bound_in_words(bound),
+            "For the verdict": verdict,
         }
     family = (
         f"in each of {said}, any false 'supported' at most {alpha}, any false 'refuted' at most {alpha}, either at "
@@ -215,8 +209,7 @@ def errors_held(study: Study) -> dict[str, str]:
         "assumptions hold",
         "Per role": family,
         **tied,
-        "For the verdict": "not held by any correction, which ends at a role; ablate design simulates how often the "
-        "rule gives a wrong verdict, under the assumptions it states",
+        "For the verdict": verdict,
     }
 
 

@@ -129,7 +129,7 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
     "tuned": (
         "a pilot's choice was frozen",
         {
-            "chosen": "arm -> the setting or part chosen",
+            "chosen": "arm -> the setting chosen",
             "by": "the metric that chose",
             "means": "run of the pilot -> mean of that metric",
             "pilot_runs": "runs that the choice rests on",
@@ -176,16 +176,14 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
         },
     ),
     "attested": (
-        "a seal of the lock was made or requested",
+        "a seal of the lock was made",
         {
-            "kind": "`ssh`, `rfc3161`, `ots` or `git`",
-            "state": "`made`, or `owed` where it is pending",
+            "kind": "`ssh`, `rfc3161` or `git`",
             "lock_sha256": _PROMISE["lock_sha256"],
-            "by": "fingerprint of the key, address of the authority or calendars, or hash of the commit",
+            "by": "fingerprint of the key, `openssl ts` of a timestamp, or hash of the commit",
             "file": "the seal's file, from the root",
             "sha256": "sha256 of that file",
             "time": "the time that the seal states",
-            "why": "why a pending one could not be had",
             "git": "of a commit: the state of the repository around the lock",
         },
     ),

@@ -123,7 +123,7 @@ class CommandSpec(Planned):
 def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
     """Every planned run: all variants of the first seed, then of the second, and so on.
 
-    Runs of a pilot come first, of a path round by round, and until the ledger has the whole choice there are no others.
+    Runs of a pilot come first, and until the ledger has their choice there are no others.
     """
     study = registration.study
     make = _built_in if study.trainer == "gpt" else _command
@@ -216,7 +216,7 @@ def _command(registration: Registration, variant: str, seed: int) -> CommandSpec
 
 def needed_metrics(study: Study) -> dict[str, tuple[int, ...]]:
     """Metric -> steps at which some claim reads it, next to the last."""
-    found: dict[str, set[int]] = {} if study.piloting is None else {study.piloting.choose_by: set()}
+    found: dict[str, set[int]] = {} if study.tune is None else {study.tune.choose_by: set()}
     for name, claim in study.claims.items():
         read = study.hypotheses[name].read
         found.setdefault(claim.metric, set()).update([read.step] if isinstance(read, AtStep) else [])

@@ -1,43 +1,17 @@
-"""What a gate's two error rates bound of the verdict, from the decision list alone.
+"""On which findings an adopting verdict rests, from the decision list alone.
 
-Under a gate any false "supported" has a chance of at most alpha, and any false "refuted" of a role one of at most
-alpha, whatever the true effects. An adopting verdict (one whose line asks `supported(H)`) errs if it rests on a false
-finding, or if an arm that it adopts is in truth beyond the margin of a claim that it does no harm. All combinations of
-outcomes are tried:
-
-    at most alpha       where every claim of no harm about an adopted arm is supported wherever the verdict is given, so
-                        that harm takes a false "supported"
-    and alpha more      for each role whose "refuted" it needs: without it the verdict would be another
-    nothing             where the verdict is given although such a claim was not supported, as under `not
-                        refuted(harm)`: that a harm is not found is the likeliest end of a small study of it. Nor where
-                        the verdict is given because an arm was called unstable, which is no test at level alpha
-
-Lines that rest on the absence of a finding are listed, also where no claim of no harm is concerned.
+A verdict adopts where one of its lines asks `supported(H)`. It errs if it rests on a false finding, or if an arm that
+it adopts is in truth beyond the margin of a claim that it does no harm (`ablate.judge.design.simulate`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from itertools import combinations, product
 
-from prereg.frozen import FrozenModel
-from prereg.rule.condition import OUTCOMES, All, AnyOf, Condition, Not, Outcome, Question, State, holds
+from prereg.rule.condition import All, AnyOf, Condition, Not, Question, State
 from prereg.study.designs.ties import ROLE, TieBreakers, line_of_the_tie
 from prereg.study.spec import Study
 from prereg.text import compact, listed
-
-_MOST_CASES = 3**8
-
-
-class VerdictBound(FrozenModel):
-    """The chance of a false adoption that the gate bounds, whatever the true effects are."""
-
-    at_most: float | None
-    """The bound, where the tests' assumptions hold; none where nothing bounds it."""
-    why: str
-    """What it rests on, or why there is none."""
-    absences: tuple[str, ...] = ()
-    """Lines with an adopting verdict that rest on the absence of a finding, in words."""
 
 
 def needed_support(study: Study) -> dict[str, set[str]]:
@@ -80,113 +54,6 @@ def _supports(condition: Condition, wanted: bool = True) -> set[str]:
             return set().union(*(_supports(part, wanted) for part in parts))
 
 
-def verdict_bound(study: Study) -> VerdictBound | None:
-    """What the gate bounds of the verdict; none without a gate, or where no verdict adopts anything."""
-    needed = {verdict: names for verdict, names in needed_support(study).items() if names}
-    if not study.stages or not needed:
-        return None
-    read = list(dict.fromkeys(one.name for one in study.rule.questions if one.state != "stable"))
-    arms = study.rule.arms_read
-    if 3 ** len(read) * 2 ** len(arms) > _MOST_CASES:
-        return VerdictBound(at_most=None, why="the rule has too many cases to try them all")
-    harms = {verdict: _harm_claims(study, names) for verdict, names in needed.items()}
-    unguarded: dict[str, set[str]] = {}
-    by_refutation: set[str] = set()
-    by_instability = False
-    absences: dict[str, None] = {}
-    for ends, answers in product(product(OUTCOMES, repeat=len(read)), product((True, False), repeat=len(arms))):
-        outcomes: dict[str, Outcome] = dict(zip(read, ends, strict=True))
-        stable = dict(zip(arms, answers, strict=True))
-        verdict = _verdict(study, outcomes, stable)
-        if verdict not in needed:
-            continue
-        line = study.rule.decide(outcomes, stable).line
-        unguarded.setdefault(verdict, set()).update(one for one in harms[verdict] if outcomes.get(one) != "supported")
-        by_refutation |= _roles_refuted(study, outcomes, stable, verdict)
-        by_instability |= _verdict(study, outcomes, dict.fromkeys(arms, True)) != verdict
-        for name, end in product((one for one in read if outcomes[one] == "inconclusive"), OUTCOMES[:2]):
-            other = outcomes | {name: end}
-            # A support that only lets an earlier line hold is no absence that this line asks for.
-            own = study.rule.conditions[line - 1]
-            earlier = end == "supported" and (own is None or holds(own, other, stable))
-            if not earlier and _verdict(study, other, stable) not in (verdict, None):
-                absences[f"line {line} ('{verdict}') rests on {name} not being {end}"] = None
-    lines = tuple(sorted(absences))
-    missed = {verdict: names for verdict, names in unguarded.items() if names}
-    if missed:
-        said = "; ".join(
-            f"'{verdict}' is given also where {listed((one for one in study.hypotheses if one in names), last='or')} "
-            "was not supported"
-            for verdict, names in missed.items()
-        )
-        why = f"{said}, and no correction bounds how often a harm is missed"
-        return VerdictBound(at_most=None, why=why, absences=lines)
-    if by_instability:
-        why = "an adopting verdict may be given because an arm was called unstable, which is no test at level alpha"
-        return VerdictBound(at_most=None, why=why, absences=lines)
-    alpha = study.analysis.alpha
-    if by_refutation:
-        roles = listed(family for family in study.families if family in by_refutation)
-        why = f"any false 'supported' at most {compact(alpha)}, and any false 'refuted', on which it can rest, likewise"
-        at_most = min(1.0, (1.0 + len(by_refutation)) * alpha)
-        return VerdictBound(at_most=at_most, why=f"{why} for each role: {roles}", absences=lines)
-    why = f"any false 'supported' at most {compact(alpha)} over all hypotheses, and it takes one to err"
-    return VerdictBound(at_most=alpha, why=why, absences=lines)
-
-
-def _verdict(study: Study, outcomes: dict[str, Outcome], stable: dict[str, bool]) -> str | None:
-    """None where outcomes exclude each other."""
-    return None if study.rule.excludes(outcomes) else study.rule.decide(outcomes, stable).verdict
-
-
-def bound_in_words(bound: VerdictBound) -> str:
-    """The bound in a sentence's part, with the lines that rest on the absence of a finding."""
-    said = f"not bounded by the gate: {bound.why}"
-    if bound.at_most is not None:
-        said = f"at most {compact(bound.at_most)} by the gate for an adopting verdict that rests on a false finding or "
-        said += "adopts an arm beyond the margin of its own claim of no harm, where the tests' assumptions hold "
-        said += f"({bound.why})"
-    return said + (f"; {'; '.join(bound.absences)}" if bound.absences else "")
-
-
-def _harm_claims(study: Study, names: set[str]) -> set[str]:
-    """Claims of no harm about the arms that are adopted where the support of some hypotheses is needed."""
-    adopted = {
-        arm for name in adopting_claims(study, names) for arm in study.claims[name].left if arm != study.baseline
-    }
-    return {
-        name
-        for name, hypothesis in study.hypotheses.items()
-        if hypothesis.role != "exploratory" and study.claims[name].verb.startswith("does_not")
-        if adopted & set(study.claims[name].left) and not _ruled_out_by_a_gain(study, name, names)
-    }
-
-
-def _ruled_out_by_a_gain(study: Study, name: str, names: set[str]) -> bool:
-    """Whether a claim of no change can be broken towards worse only where a gain that the verdict needs is false: both
-    read the same difference."""
-    claim = study.claims[name]
-    verb = {"lower": "lowers", "higher": "raises", "neither": ""}[claim.better]
-    gains = [study.claims[one] for one in names if study.claims[one].plain_verb == verb]
-    return claim.verb == "does_not_change" and any(
-        (gain.metric, gain.weights) == (claim.metric, claim.weights) for gain in gains
-    )
-
-
-def _roles_refuted(study: Study, outcomes: dict[str, Outcome], stable: dict[str, bool], verdict: str) -> set[str]:
-    """Roles whose false refutations can bring the verdict about: of every smallest set of hypotheses without whose
-    "refuted" it would be another, the role of one, because all of the set must then be false."""
-    refuted = [name for name, end in outcomes.items() if end == "refuted"]
-    smallest: list[set[str]] = []
-    for count in range(1, len(refuted) + 1):
-        for chosen in combinations(refuted, count):
-            if any(one <= set(chosen) for one in smallest):
-                continue
-            if _verdict(study, outcomes | dict.fromkeys(chosen, "inconclusive"), stable) != verdict:
-                smallest.append(set(chosen))
-    return {study.hypotheses[min(one)].family or study.hypotheses[min(one)].role for one in smallest}
-
-
 def tie_errors(study: Study) -> str:
     """What bounds a verdict by a tie-breaker, in a sentence's part; nothing where tie-breakers do not decide.
 
@@ -200,7 +67,7 @@ def tie_errors(study: Study) -> str:
         return ""
     alpha, n = study.analysis.alpha, len(study.families[ROLE])
     condition, absent = _tie(study), absences_of_the_tie(study)
-    if study.analysis.correct == "none" and not study.stages:
+    if study.analysis.correct == "none" and not study.gate_steps:
         return f"not held: no correction is registered, and the errors of {n} tie-breaking claims add up"
     if absent:
         return (

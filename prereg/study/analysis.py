@@ -22,10 +22,7 @@ from prereg.study.designs.gate import Gate
 from prereg.study.training import Budget
 from prereg.text import compact
 
-Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items", "percentile", "bca", "welch", "permutation"]
-PERMUTATION: Test = "permutation"
-UNPAIRED_TESTS: tuple[Test, ...] = ("welch", PERMUTATION)
-"""Tests of a difference of arm means, in which a run belongs to no pair."""
+Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items", "welch"]
 LEAST_RUNS = 3
 """Of an arm in a test without pairs: at a nominal .05, Welch's t with 12 and 2 runs errs in .107 (docs/designs.md)."""
 Zeros = Literal["pratt", "wilcox"]
@@ -41,11 +38,10 @@ class Analysis(GrownModel):
 
     test: Test = "paired_t"
     """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims
-    about metrics that are means over items, and for `estimand`). percentile and bca are for `also`: as `test` they
-    are refused, because they err too often, and so is bootstrap_t with fewer than four seeds: it uses all n^n
-    resamples of up to ten pairs, and of more 199,999, the same for every study (in `design`: all of up to eight, then
-    9,999). welch and permutation compare arm means without pairs; with them arms may have seeds of their own, and
-    different numbers of them."""
+    about metrics that are means over items, and for `estimand`). bootstrap_t is refused with fewer than four seeds: it
+    uses all n^n resamples of up to ten pairs, and of more 199,999, the same for every study (in `design`: all of up to
+    eight, then 9,999). welch compares arm means without pairs; with it arms may have seeds of their own, and different
+    numbers of them."""
     alpha: Alpha = 0.05
     """Chance of any false finding of one kind within the hypotheses of one role, or of one line
     `per: task`, which is corrected apart; at most 0.1."""
@@ -62,14 +58,14 @@ class Analysis(GrownModel):
     least_pairs: Annotated[int, Field(ge=2)] | None = None
     """Under `on_divergence: exclude_pair`: a hypothesis that lost pairs is inconclusive with fewer left. By default
     half the seeds, rounded up, and three where there are as many; not written where it is the default. Without pairs
-    (welch, permutation) the same holds for the runs of each arm."""
+    (welch) the same holds for the runs of each arm."""
     most_lost_starts: Annotated[int, Field(ge=0)] | None = None
     """No verdict where more starts of runs than this have no seal and were not resumed: killed and begun again, failed,
     or removed with their folder. By default one may, and only those count that may have recorded a value of a claimed
     metric and need not give the same bits; not written where it is the default."""
     gate: Gate | None = None
-    """One alpha over the hypotheses of all roles: {order: [...]}, steps that are tested one after the other, or
-    {weights: {...}, transitions: {...}}, a graph. Without it each role has an alpha of its own; not written then."""
+    """One alpha over the hypotheses of all roles, in steps that are tested one after the other. Without it each role
+    has an alpha of its own; not written then."""
 
 
 class Looks(FrozenModel):

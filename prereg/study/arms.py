@@ -40,18 +40,16 @@ def resolve_arms(
     base: Config,
     variants: Mapping[str, Mapping[str, JsonValue]],
     factors: Mapping[str, Mapping[str, Mapping[str, JsonValue]]],
-    matched: Mapping[str, Mapping[str, JsonValue]] | None = None,
     tuned: Collection[str] = (),
 ) -> dict[str, Arm]:
     """All arms in the order of the file; factor arms are named by their levels, joined by hyphens.
 
-    `matched` holds overrides by arm that `match:` adds to what the file says. An arm that is `tuned` may have the
-    configuration of one that is not, where the pilot starts from it.
+    An arm that is `tuned` may have the configuration of one that is not, where the pilot starts from it.
     """
     _check_size(variants, factors)
     arms: dict[str, Arm] = {}
     seen: dict[tuple[bytes, bool], str] = {}
-    for name, written, paths in _cells(variants, factors):
+    for name, overrides, paths in _cells(variants, factors):
         field: FieldPath = ("variants", name) if variants else ("factors",)
         if name in arms or len(name) > _LONGEST_NAME:
             found = (
@@ -64,9 +62,7 @@ def resolve_arms(
                 found,
                 f"level names that stay distinct when joined by hyphens, and at most {_LONGEST_NAME} characters in all",
             )
-        added = dict((matched or {}).get(name, {}))
-        overrides = written | added
-        config = apply_overrides(base, overrides, paths | dict.fromkeys(added, ("match",)))
+        config = apply_overrides(base, overrides, paths)
         # Compared as canonical bytes: to Python, true equals 1.
         dumped = config.model_dump(mode="json") if isinstance(config, Training) else config
         content = canonical_bytes(dumped), name in tuned

@@ -18,8 +18,8 @@ from prereg.study.designs import percent
 from prereg.study.designs.components import Components
 from prereg.study.designs.ties import TieBreakers
 from prereg.study.designs.tune import Tune
+from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.measure import Assume, Measure, Name, OwnCheck, Seed
-from prereg.study.sizes import Count, Match
 from prereg.study.training import Training
 from prereg.yaml_model import YamlModel
 
@@ -32,7 +32,7 @@ _MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 class StudyFields(YamlModel):
     """What a study file can say, each field with its default."""
 
-    later_fields = ("arm_seeds", "checks", "code", "components", "data", "match", "reuses", "tune", "working_directory")
+    later_fields = ("arm_seeds", "checks", "code", "components", "data", "reuses", "tune", "working_directory")
 
     study: Name
     """The study's id; equals the file's name without its ending."""
@@ -59,14 +59,14 @@ class StudyFields(YamlModel):
     each run."""
     metrics: MetricsFile = MetricsFile()
     """Where your own trainer writes."""
+    labels: Labels = NO_LABELS
+    """What people read in place of the ids of arms, claims and metrics, in reports and figures."""
     variants: dict[Name, Overrides] = Field(default_factory=dict)
     """Arms by name, each a set of dotted overrides of the base."""
     factors: dict[Name, dict[Name, Overrides]] = Field(default_factory=dict)
     """Factors and their levels; arms are all combinations, named by their levels in the order of the factors."""
     components: Components | None = None
     """Parts of a system, from which arms, claims, baseline and decision are written when the study is read."""
-    match: Match | Count | None = None
-    """Make arms as large as the baseline by the width of their feed-forward layers, set when the study is read."""
     baseline: Name
     """The arm that claims compare with unless they say otherwise."""
     seeds: tuple[Seed, ...]

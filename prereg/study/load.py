@@ -121,8 +121,7 @@ def _with_fresh_seeds(document: dict[str, JsonValue], path: Path) -> dict[str, J
         try:
             promise = json.loads(read_regular(lock, _LARGEST_LOCK))
             seeds: list[JsonValue] = [int(seed) for seed in promise["study"]["seeds"]]
-            piloting = [promise["study"].get(block) or {} for block in ("tune", "components")]
-            pilot = [int(seed) for block in piloting for seed in block.get("seeds", ())]
+            pilot = [int(seed) for seed in (promise["study"].get("tune") or {}).get("seeds", ())]
         except (OSError, ValueError, TypeError, KeyError, RecursionError):
             found, needed = f"the seeds in {lock.name} cannot be read", "a lock file as it was written"
             fix = f"restore {lock.name} from version control, or list the seeds"

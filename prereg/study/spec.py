@@ -9,6 +9,7 @@ carry a study out in `ablate.api.support`.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -20,21 +21,17 @@ from prereg.errors import SpecError
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better, Metric, task_of
 from prereg.rule.condition import contradictions
 from prereg.rule.rule import Rule
-from prereg.study.analysis import UNPAIRED_TESTS
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim, with_groups
-from prereg.study.designs.components import Components
-from prereg.study.designs.gate import Stage, stages_of
-from prereg.study.designs.path import candidates_of, pilot_sizes, steps_of
+from prereg.study.designs.gate import Step, steps_of
 from prereg.study.designs.resolve_components import check_components, components_write_the_rest, placed, with_components
 from prereg.study.designs.sides import with_weights
 from prereg.study.designs.ties import TieBreakers, check_ties, with_ties
 from prereg.study.designs.ties import placed as placed_in_ties
-from prereg.study.designs.tune import Pilot, Tune, pilots_of
+from prereg.study.designs.tune import Pilot, pilots_of
 from prereg.study.designs.unpaired import with_arm_seeds
 from prereg.study.faults import spec_error
-from prereg.study.fields import Overrides, StudyFields
-from prereg.study.sizes import WIDTH, Match, resolved
+from prereg.study.fields import StudyFields
 from prereg.study.training import Training
 from prereg.study.validate import check_promises
 from prereg.text import unit_of
@@ -47,9 +44,6 @@ class Study(StudyFields):
 
     @model_validator(mode="after")
     def _promises_fit_together(self) -> Self:
-        if isinstance(self.match, str):
-            # The value is frozen for everyone else; here it is still being made.
-            object.__setattr__(self, "match", Match(by=self.match))
         try:
             check_components(self)
             check_ties(self)
@@ -57,14 +51,13 @@ class Study(StudyFields):
         except SpecError as error:
             error = placed_in_ties(error, self.tie_breakers, self.decision)
             raise error if self.components is None else placed(error, self.components) from None
-        object.__setattr__(self, "match", self._matched(self._as_written))
         return self
 
     @cached_property
     def arms(self) -> dict[str, Arm]:
         """Every arm with its configuration, in the order of the file; of a pilot what the ledger froze."""
         if self.tune is None or not self.tune.chosen:
-            return self.untuned | steps_of(self)
+            return self.untuned
         return self.untuned | {
             pilot.of: Arm(pilot.of, self.untuned[pilot.of].overrides, pilot.config)
             for pilot in self.pilots.values()
@@ -74,16 +67,13 @@ class Study(StudyFields):
     @cached_property
     def untuned(self) -> dict[str, Arm]:
         """Every arm as it is written, in the order of the file."""
-        match = self._matched(self._as_written)
-        if match is None:
-            return self._as_written
-        matched: dict[str, Overrides] = {arm: {WIDTH: width} for arm, width in match.feed_width.items()}
-        return resolve_arms(self.base, self.variants, self.factors, matched)
+        tuned = () if self.tune is None else (*self.tune.arms, *self.tune.settings)
+        return resolve_arms(self.base, self.variants, self.factors, tuned=tuned)
 
     @cached_property
     def pilots(self) -> dict[str, Pilot]:
-        """The arms of the pilot by name: all that are tuned, or of a path those of the rounds whose start is known."""
-        return pilots_of(self) or candidates_of(self)
+        """The arms of the pilot by name: every setting of every tuned arm; none where nothing is tuned."""
+        return pilots_of(self)
 
     @cached_property
     def trained(self) -> dict[str, Arm]:
@@ -91,36 +81,23 @@ class Study(StudyFields):
         return {**self.pilots, **self.arms}
 
     @property
-    def piloting(self) -> Tune | Components | None:
-        """What is chosen by a pilot before the runs that are judged: settings, or a path; none where nothing is."""
-        on_path = self.components is not None and self.components.design == "path"
-        return self.tune or (self.components if on_path else None)
-
-    @property
     def settings_known(self) -> bool:
-        """Whether the configurations of all arms are known: nothing is chosen by a pilot, or the ledger has it all."""
-        if isinstance(self.piloting, Components):
-            return len(self.piloting.path) == len(self.piloting.parts)
+        """Whether the configurations of all arms are known: nothing is chosen by a pilot, or the ledger has it."""
         return self.tune is None or bool(self.tune.chosen)
 
     @property
     def pilot_seeds(self) -> tuple[int, ...]:
         """The seeds of the pilot; none where nothing is chosen by one."""
-        return () if self.piloting is None else self.piloting.seeds
+        return () if self.tune is None else self.tune.seeds
 
     @cached_property
     def pilot_runs(self) -> dict[str, int]:
-        """Arm -> how many runs of the pilot choose for it, those of later rounds of a path included."""
-        return {arm: size * len(self.pilot_seeds) for arm, size in pilot_sizes(self).items()}
-
-    @property
-    def n_runs(self) -> int:
-        """Every run that will be made: more than `cells` while later rounds of a path are not known."""
-        return sum(self.pilot_runs.values()) + len(self.judged)
+        """Tuned arm -> how many runs of the pilot choose for it."""
+        return {arm: n * len(self.pilot_seeds) for arm, n in Counter(one.of for one in self.pilots.values()).items()}
 
     @cached_property
     def cells(self) -> tuple[tuple[str, int], ...]:
-        """Every planned run: those of the pilot, of a path as far as it is known, then those that are judged."""
+        """Every planned run: those of the pilot, then those that are judged."""
         return (*((arm, seed) for seed in self.pilot_seeds for arm in self.pilots), *self.judged)
 
     @cached_property
@@ -144,19 +121,7 @@ class Study(StudyFields):
     @property
     def paired(self) -> bool:
         """Whether the deciding test is over pairs of runs of one seed."""
-        return self.analysis.test not in UNPAIRED_TESTS
-
-    @cached_property
-    def _as_written(self) -> dict[str, Arm]:
-        """The arms before any of them is made as large as the baseline."""
-        tuned = () if self.tune is None else (*self.tune.arms, *self.tune.settings)
-        return resolve_arms(self.base, self.variants, self.factors, tuned=tuned)
-
-    def _matched(self, arms: Mapping[str, Arm]) -> Match | None:
-        """`match` with its widths; none where there is none, or where it has no baseline to match to."""
-        if not isinstance(self.match, Match) or self.baseline not in arms or self.trainer != "gpt":
-            return None
-        return resolved(self.match, arms, self.baseline)
+        return self.analysis.test != "welch"
 
     @cached_property
     def claims(self) -> dict[str, Claim]:
@@ -170,6 +135,7 @@ class Study(StudyFields):
                 claim,
                 better=self.hypotheses[name].better or self._better(claim.metric),
                 percent=self.hypotheses[name].percent,
+                labels=self.labels,
             )
             for name, claim in parsed.items()
         }
@@ -178,15 +144,6 @@ class Study(StudyFields):
     def arm_groups(self) -> dict[str, tuple[str, ...]]:
         """Groups of arms that a claim can name: those of a factorial of `components`."""
         return {} if self.components is None else self.components.groups()
-
-    @property
-    def open_steps(self) -> tuple[str, ...]:
-        """Arms of a path whose parts its pilot has still to choose; until then their configuration is not theirs."""
-        return () if self.components is None else self.components.open_steps
-
-    def part_of(self, hypothesis: str) -> str:
-        """The part that a step of a path takes, by its hypothesis; empty where it is not known, and elsewhere."""
-        return "" if self.components is None else self.components.part_of(hypothesis)
 
     @cached_property
     def compares_sides(self) -> bool:
@@ -217,17 +174,17 @@ class Study(StudyFields):
         return {name: task for name, task in tasks.items() if task is not None}
 
     @cached_property
-    def stages(self) -> tuple[Stage, ...]:
-        """The graphs of the gate in the order in which they are tested; none without a gate."""
-        return stages_of(self)
+    def gate_steps(self) -> tuple[Step, ...]:
+        """The steps of the gate in the order in which they are tested; none without a gate."""
+        return steps_of(self)
 
     @cached_property
     def corrected_together(self) -> dict[str, tuple[str, ...]]:
         """What is corrected together for support: the families; under a gate "gate" -> all that it holds, in order."""
-        if not self.stages:
+        if not self.gate_steps:
             return dict(self.families.items())
         apart = {key: names for key, names in self.families.items() if self._is_exploratory(names[0])}
-        return {"gate": tuple(name for stage in self.stages for name in stage.names)} | apart
+        return {"gate": tuple(name for step in self.gate_steps for name in step)} | apart
 
     def corrected_with(self, name: str) -> tuple[str, ...]:
         """The hypotheses that one is corrected with for support, itself among them."""

@@ -17,10 +17,10 @@ from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.study.analysis import Ceiling
 from prereg.study.command import check_command
 from prereg.study.designs.gate import check_gate
-from prereg.study.designs.path import check_path
 from prereg.study.designs.per_task import check_per_task
 from prereg.study.designs.tune import check_tune
 from prereg.study.designs.unpaired import check_seeds_of_arms, check_unpaired
+from prereg.study.labels import check_labels
 from prereg.study.measure import OWN_TASKS, is_folder, of_each_task
 from prereg.study.validate_measures import check_claims, check_known, check_levels, check_measure, check_readings
 
@@ -89,13 +89,6 @@ def _check_arms(study: Study) -> None:
             f"baseline '{study.baseline}' is not a variant",
             "one of " + ", ".join(study.arms),
             nearest(study.baseline, study.arms),
-        )
-    if study.match is not None and study.trainer != "gpt":
-        raise field_error(
-            ("match",),
-            "match: with a trainer whose configuration is not known here",
-            "the built-in trainer, whose sizes can be counted",
-            "leave it out, and write the sizes into the variants",
         )
 
 
@@ -367,8 +360,8 @@ def _first_repeated(values: Iterable[T]) -> T | None:
 
 
 _CHECKS: tuple[tuple[Callable[[Study], None], ...], ...] = (
-    (_check_arms, check_tune, check_path, check_command, _check_seeds, check_seeds_of_arms, check_measure),
-    (check_claims, check_per_task, check_unpaired, _check_analysis, _check_names, _check_rule),
+    (_check_arms, check_tune, check_command, _check_seeds, check_seeds_of_arms, check_measure),
+    (check_claims, check_labels, check_per_task, check_unpaired, _check_analysis, _check_names, _check_rule),
     (
         _check_assumptions,
         _check_items,

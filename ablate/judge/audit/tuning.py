@@ -1,5 +1,4 @@
-"""Were settings, or the path of a component ablation, chosen by the registered rule, and frozen before any run that is
-judged?"""
+"""Were settings chosen by the registered rule, and frozen before any run that is judged?"""
 
 from __future__ import annotations
 
@@ -7,8 +6,6 @@ from functools import partial
 
 from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
 from prereg.registry.plan import cell_of
-from prereg.study.designs.components import Components
-from prereg.study.designs.path import chosen_by, follows
 from prereg.study.designs.tune import Choice, choose
 
 
@@ -16,20 +13,15 @@ def _is_tuned(context: AuditContext) -> bool:
     return context.study.tune is not None
 
 
-def _is_path(context: AuditContext) -> bool:
-    return isinstance(context.study.piloting, Components)
-
-
 _check = partial(check, applies=_is_tuned)
-_check_path = partial(check, applies=_is_path)
 
 
 def choices_of(context: AuditContext) -> tuple[Choice, ...]:
     """What the pilot's sealed values choose, derived again; nothing while they are not to be read."""
-    given = context.study.piloting
-    if given is None or context.evidence.withheld:
+    tune = context.study.tune
+    if tune is None or context.evidence.withheld:
         return ()
-    return choose(context.study, context.evidence.final(given.choose_by))
+    return choose(context.study, context.evidence.final(tune.choose_by))
 
 
 _NOT_YET = "the pilot has not ended, and its choice is not made yet"
@@ -53,7 +45,14 @@ def _chosen(context: AuditContext) -> Found:
     return Result(wrong, f"{len(derived)} arms tuned by {len(context.study.pilots)} pilot arms")
 
 
-def _not_frozen_before(context: AuditContext) -> Found:
+@_check(
+    "the settings were frozen before the runs that are judged",
+    "inadmissible",
+    looks_at="the order of seals, starts and imports around the first `tuned` entry of a tuned study",
+    why="a choice made after a judged run may rest on its outcome",
+    required="every pilot run sealed before the choice, and every other run started after it",
+)
+def _frozen_before(context: AuditContext) -> Found:
     """Pilot runs sealed after the choice that rests on them, and judged runs begun before the last choice."""
     study = context.study
     made: dict[str, int] = {}
@@ -75,15 +74,6 @@ def _not_frozen_before(context: AuditContext) -> Found:
     return [*late, *(f"{named(cell)} was begun before it" for cell in sorted(early) if cell[0] in study.arms)]
 
 
-_check(
-    "the settings were frozen before the runs that are judged",
-    "inadmissible",
-    looks_at="the order of seals, starts and imports around the first `tuned` entry of a tuned study",
-    why="a choice made after a judged run may rest on its outcome",
-    required="every pilot run sealed before the choice, and every other run started after it",
-)(_not_frozen_before)
-
-
 @_check(
     "no chosen setting lies at the edge of those tried",
     "note",
@@ -96,36 +86,3 @@ def _inside(context: AuditContext) -> Found:
         for choice in choices_of(context)
         for field in choice.at_edge
     ]
-
-
-@_check_path(
-    "the path is the one that the pilot's runs give",
-    "inadmissible",
-    looks_at="`tuned` entries of a path against the steps that follow from the pilot's sealed values, round by round",
-    why="another part was taken by somebody, perhaps by its outcome",
-    required="one path in the ledger, whole, and the one that the registered rule gives",
-)
-def _path(context: AuditContext) -> Found:
-    logged = [entry.body.get("chosen") for entry in context.of("tuned")]
-    if not logged or not context.study.settings_known:
-        return Result(found=_NOT_YET) if context.evidence.missing else ["no entry holds a whole path"]
-    if context.evidence.withheld:
-        return Result(passed=True, found="not derived while planned runs are missing")
-    derived = chosen_by(context.study, choices_of(context))
-    wrong = [
-        f"the ledger has {one}, the pilot's values give {derived}"
-        for one in logged
-        if not isinstance(one, dict) or not follows(one, derived)
-    ]
-    wrong += [] if derived in logged else ["no entry holds the whole path"]
-    taken = ", ".join(str(setting.get("part")) for setting in derived.values())
-    return Result(wrong, f"{taken}; by {len(context.study.pilots)} pilot arms")
-
-
-_check_path(
-    "the path was frozen before the runs that are judged",
-    "inadmissible",
-    looks_at="the order of seals, starts and imports around the `tuned` entries of a path",
-    why="a path that was chosen after a judged run may rest on its outcome",
-    required="every pilot run sealed before its step was chosen, and every other run started after the last choice",
-)(_not_frozen_before)

@@ -29,7 +29,6 @@ from ablate.judge.stats.null_hypotheses import require_known_methods
 from ablate.judge.stats.resample import COUNTED_PAIRS, LISTED_PAIRS
 from prereg.documents.procedures import counted_as
 from prereg.frozen import FrozenModel, GrownModel
-from prereg.rule.bound import VerdictBound, verdict_bound
 from prereg.rule.divergence import said_losses
 from prereg.study.analysis import Test
 from prereg.study.designs.gate import in_words
@@ -78,7 +77,7 @@ class PowerAt(FrozenModel):
 class Design(GrownModel):
     """The operating characteristics of a study."""
 
-    later_fields = ("gate", "bound", "not_searched")
+    later_fields = ("gate", "not_searched")
 
     study: str
     """The study's id."""
@@ -137,9 +136,7 @@ class Design(GrownModel):
     cost_90_s: float | None = None
     """Seconds for all runs with `seeds_90` seeds."""
     gate: str = ""
-    """The gate in words; empty, and not written, without one, as is the next."""
-    bound: VerdictBound | None = None
-    """What the gate bounds of `false_adoption`, whatever the true effects are."""
+    """The gate in words; empty, and not written, without one."""
     not_searched: str = ""
     """Why the worst case was not searched for, so that `false_adoption` is the largest of the printed scenarios and a
     lower bound; empty, and not written, where it was."""
@@ -199,9 +196,9 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         study=study.study,
         test=registered,
         alpha=study.analysis.alpha,
-        correct="gate" if study.stages else study.analysis.correct,
+        correct="gate" if study.gate_steps else study.analysis.correct,
         n_seeds=n,
-        n_runs=study.n_runs,
+        n_runs=len(study.cells),
         cost_s=_cost(study, each, n),
         hypotheses=hypotheses,
         scenarios=tuple(scenarios),
@@ -224,7 +221,6 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         cost_80_s=_cost(study, each, seeds_80),
         cost_90_s=_cost(study, each, seeds_90),
         gate=in_words(study),
-        bound=verdict_bound(study),
         not_searched=unsearched(study) if worst else "",
     )
 

@@ -6,7 +6,6 @@ from math import hypot, sqrt
 from typing import TYPE_CHECKING
 
 from prereg.study.claim import Claim, Verb
-from prereg.study.designs.components import TOTAL
 from prereg.study.spec import Study
 
 if TYPE_CHECKING:
@@ -25,20 +24,12 @@ KIND: dict[Verb, Kind] = {
 }
 
 
-def is_sum_of_steps(study: Study, name: str) -> bool:
-    """Whether a claim is about a whole path, whose effect is the sum of those of its steps."""
-    return study.components is not None and study.components.design == "path" and name == TOTAL
-
-
 def effect_when_true(study: Study, name: str) -> float:
     """The effect at which a claim's power is stated: the one that `assume` expects; else `smallest`, or twice that for
-    a claim of at least `smallest`, which is at its border there; 0 for a claim of no change; for a whole path the sum
-    of its steps."""
+    a claim of at least `smallest`, which is at its border there; 0 for a claim of no change."""
     verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
     if verb.startswith("does_not"):
         return 0.0
-    if is_sum_of_steps(study, name) and name not in study.assume.effects and study.components is not None:
-        return sum(effect_when_true(study, step) for step in study.components.of_one_part())
     sign = study.claims[name].direction or 1
     return sign * study.assume.effects.get(name, 2.0 * smallest if verb.endswith("_by") else smallest)
 

@@ -2,7 +2,7 @@
 
 Holm's correction holds an error rate per role. What a decision list makes of several roles has no such bound: a rule
 that adopts on "supported(gain) and not refuted(harm)" adopts almost always when the gain is large and the harm lies at
-its margin. A gate bounds some rules (`prereg.rule.bound`), and this one as little. So the worst case is searched for:
+its margin. A gate holds that no better. So the worst case is searched for:
 
     effects       every hypothesis at no effect, at its margin, far beyond it and far the other way, in all combinations
                   that means of arms can give
@@ -39,10 +39,9 @@ from ablate.judge.design.simulate import Scenario, adopting_verdicts, affordable
 from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, batchable, code_rows, weigh_rows
-from prereg.study.designs.components import Components
 from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
-from prereg.text import compact, counted, listed
+from prereg.text import compact, counted
 
 CORRELATIONS = (0.0, 0.5, 1.0)
 _FAR = 40.0
@@ -349,8 +348,6 @@ GAPS = (0.5, 1.0, 1.5, 2.0, 3.0)
 
 def notes_on_choice(study: Study, believed: Beliefs, *, n_sims: int, seed: int) -> list[str]:
     """What a pilot does to the claims that are tested after it; none where nothing is chosen by one."""
-    if isinstance(study.piloting, Components):
-        return [_note_on_path(study, study.piloting, believed, n_sims=n_sims, seed=seed)]
     if study.tune is None:
         return []
     settings = study.tune.of(tuple(study.arms))
@@ -377,34 +374,6 @@ def notes_on_choice(study: Study, believed: Beliefs, *, n_sims: int, seed: int) 
             f"{n_sims:,} simulated studies, the worst of gaps from {compact(GAPS[0])} to {compact(GAPS[-1])} SD)"
         )
     return notes
-
-
-def _note_on_path(study: Study, components: Components, believed: Beliefs, *, n_sims: int, seed: int) -> str:
-    said = (
-        "error rates and power are those of the steps of the path that the pilot freezes, whichever parts they take; "
-        "no pilot run enters a test, so the tests keep their level whatever the pilot chose"
-    )
-    belief = believed.of(components.choose_by, "raw")
-    if belief is None:
-        return said
-    shares = [
-        f"{100 * taken_first(components, gap, belief.correlation, n_sims=n_sims, seed=seed):.0f}% at {compact(gap)} SD"
-        for gap in (0.5, 1.0, 2.0)
-    ]
-    return (
-        f"{said}. Where one part is better than every other by so many SDs of a run, the pilot takes the best part "
-        f"first in {listed(shares)} (first round, {counted(len(components.parts), 'candidate')}, "
-        f"n = {counted(len(components.seeds), 'pilot seed')}, {n_sims:,} simulated rounds)"
-    )
-
-
-def taken_first(components: Components, gap: float, correlation: float, *, n_sims: int, seed: int) -> float:
-    """The chance that the first round of a path takes the part that is better than every other by `gap` SDs of a run,
-    the last of the file, which loses ties."""
-    shape = (n_sims, len(components.parts), len(components.seeds))
-    means = _noise(np.random.default_rng([seed, round(1_000 * gap)]), shape, correlation).mean(axis=2)
-    means[:, -1] -= gap
-    return float((means.argmin(axis=1) == shape[1] - 1).mean())
 
 
 def worst_choice(

@@ -109,7 +109,7 @@ class Planning:
             return attainable(self.study, name, n) and self.at(n).power[name] >= target
 
         n = min(max(start, 2), most)
-        if over_new_items(self.study) or self.study.stages:
+        if over_new_items(self.study) or self.study.gate_steps:
             # Items keep their share of the error whatever the seeds, and a gate may stay closed: many seeds more than a
             # t needs, or none enough.
             if not enough(most):
@@ -181,8 +181,8 @@ def _possible_with(study: Study, name: str) -> list[str]:
     """The claims that are true where one is: that one alone; under a gate also those of the gate that can be true with
     it, in its order, because a gate that never opens would tell nothing of what is behind it."""
     chosen = [name]
-    for stage in study.stages:
-        for one in stage.names:
+    for step in study.gate_steps:
+        for one in step:
             if one != name and _together(study, [*chosen, one]) is not None:
                 chosen.append(one)
     return chosen

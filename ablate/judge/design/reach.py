@@ -24,7 +24,7 @@ from ablate.judge.stats.multiplicity import Null, p_floor_of
 from ablate.judge.stats.null_hypotheses import is_gated, nulls_in, support_levels
 from ablate.judge.stats.paired_t import Side
 from ablate.judge.stats.sequential import EProcessT
-from ablate.judge.stats.unpaired import Permutation, permutation_floor, proportional, welch_df
+from ablate.judge.stats.unpaired import proportional, welch_df
 from prereg.errors import UndecidableDesignError, Where
 from prereg.frozen import FrozenModel
 from prereg.rule.condition import Outcome
@@ -115,7 +115,7 @@ def floors_at(study: Study, name: str, n: int) -> tuple[float, float | None]:
     family = len(study.family_of(name))
     return (
         support_floor(study, name, n),
-        None if refuting is None else floor_of(study, name, family, n, _side(refuting)),
+        None if refuting is None else floor_of(study, family, n, _side(refuting)),
     )
 
 
@@ -140,23 +140,13 @@ def support_floor(study: Study, name: str, n: int) -> float:
     together = study.corrected_with(name)
     sides = {one: _side(nulls_in(study, one)[0]) for one in together}
     if not is_gated(study, together):
-        return floor_of(study, name, len(together), n, sides[name])
-    floors = [_floor_alone(study, one, n, sides[one]) for one in together]
-    return adjusted(study.stages, floors)[together.index(name)]
+        return floor_of(study, len(together), n, sides[name])
+    floors = [p_floor(study.analysis.test, n, sides[one]) for one in together]
+    return adjusted(study.gate_steps, floors)[together.index(name)]
 
 
-def _floor_alone(study: Study, name: str, n: int, side: Side) -> float:
-    """Smallest p before any correction."""
-    if study.analysis.test == Permutation.name:
-        sizes = planned_sizes(study, n)
-        return permutation_floor([sizes[arm] for arm in study.claims[name].weights], side)
-    return p_floor(study.analysis.test, n, side)
-
-
-def floor_of(study: Study, name: str, family: int, n: int, side: Side) -> float:
+def floor_of(study: Study, family: int, n: int, side: Side) -> float:
     """Smallest p at the first step of the correction; of an e-process, with the most seeds."""
-    if study.analysis.test == Permutation.name:
-        return min(1.0, _floor_alone(study, name, n, side) * (family if study.analysis.correct == "holm" else 1))
     if isinstance(study.stopping, EProcess):
         return min(1.0, EProcessT.floor(n) * (family if study.analysis.correct == "holm" else 1))
     return p_floor_of(study.analysis, family, n, side)

@@ -20,7 +20,7 @@ from scipy import special
 
 from ablate.judge.audit.stability import false_alarm_rate
 from ablate.judge.design.assumptions import Beliefs, Group, groups_of, over_new_items
-from ablate.judge.design.effects import effect_when_true, is_sum_of_steps
+from ablate.judge.design.effects import effect_when_true
 from ablate.judge.design.reach import planned_sizes
 from ablate.judge.stats.crossed_items import Tail, tail_of
 from ablate.judge.stats.multiplicity import EDGE
@@ -82,7 +82,6 @@ def effect_scenarios(study: Study, *, divergence: float = 0.0, correlation: floa
             TrueEffects(f"only {name} true, at its smallest", nothing | _alone(study, name, gains[name]))
             for name in said_once(study).values()
             if name not in absences and gains[name] != 0.0 and gains != nothing | {name: gains[name]}
-            if not is_sum_of_steps(study, name)
         ]
     if margins:
         found.append(TrueEffects("gains true, every does_not claim false at its margin", gains | margins))
@@ -115,15 +114,13 @@ def effect_scenarios(study: Study, *, divergence: float = 0.0, correlation: floa
 
 
 def _alone(study: Study, name: str, effect: float) -> dict[str, float]:
-    """The effect of a claim, and what follows from it: for the whole path of a step on it, and for the claim in favour
-    of the other arm where it breaks a tie."""
-    on_path = study.components is not None and name in study.components.of_one_part()
-    wholes = [one for one in study.hypotheses if on_path and is_sum_of_steps(study, one)]
+    """The effect of a claim, and what follows from it for the claim in favour of the other arm where it breaks a
+    tie."""
     ties = study.tie_breakers
     other = (
         {ties.opposite(name): -effect} if isinstance(ties, TieBreakers) and study.hypotheses[name].role == ROLE else {}
     )
-    return dict.fromkeys([name, *wholes], effect) | other
+    return {name: effect} | other
 
 
 def all_true(study: Study) -> TrueEffects:

@@ -32,14 +32,13 @@ from ablate.judge.audit.sensitivity import (
     same_verdict_rows,
 )
 from ablate.judge.design.assumptions import Beliefs
-from ablate.judge.design.reach import planned_sizes, verdicts_of
+from ablate.judge.design.reach import verdicts_of
 from ablate.judge.design.scenarios import Drawn, Law, TrueEffects, draw
 from ablate.judge.interim import run_to_the_stop
 from ablate.judge.stats.estimate import NoTestError, prepare, undecided
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families, nulls_in, weigh
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.resample import LISTED_PAIRS
-from ablate.judge.stats.unpaired import Permutation, ways_of
 from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, batchable
 from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
 from ablate.judge.verdict import Outcome, Outcomes
@@ -328,10 +327,6 @@ def affordable(study: Study, n: int | None = None) -> int:
         return 1_000 if n <= 6 else 250
     if study.analysis.correct == "max_t":
         return next(most for limit, most in ((8, 4_000), (10, 2_000), (inf, 1_000)) if n <= limit)
-    if test == Permutation.name:
-        sizes = planned_sizes(study, n)
-        ways = max(ways_of([sizes[arm] for arm in claim.weights]) for claim in study.claims.values())
-        return next(most for limit, most in ((300, 6_000), (1_000, 3_000), (inf, 400)) if ways <= limit)
     limits: dict[Test, tuple[tuple[float, int], ...]] = {
         "paired_t": ((inf, 10_000),),
         "items": ((inf, 10_000),),

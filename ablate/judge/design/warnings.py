@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from ablate.judge.design.effects import KIND, contrast_sd, distance, effect_when_true
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.rule.bound import resting_on_worse
-from prereg.study.analysis import PERMUTATION, EProcess
+from prereg.study.analysis import EProcess
 from prereg.study.measure import PACKS
 from prereg.study.spec import Study
 from prereg.text import compact, counted, listed
@@ -166,7 +166,7 @@ def _exact_power(study: Study, name: str) -> Power | None:
 
     sd = contrast_sd(claim, belief.sd * sqrt(1.0 - belief.correlation), belief.sd * sqrt(max(0.0, belief.correlation)))
     kind, size, together = KIND[claim.verb], distance(study, name) / sd, len(study.corrected_with(name))
-    alone = together == 1 or (analysis.correct == "none" and not study.stages)
+    alone = together == 1 or (analysis.correct == "none" and not study.gate_steps)
     # A change that is shown to be too small to matter is refuted; that also depends on the correction.
     refutable = alone and claim.by is None and not claim.verb.startswith("does_not")
     below = study.hypotheses[name].smallest / sd if refutable else None
@@ -175,9 +175,9 @@ def _exact_power(study: Study, name: str) -> Power | None:
     seeds = t_power.seeds_for(kind, size, level, 0.8, refuted_below=below) or 0
     if alone:
         return power, "by the noncentral t", seeds
-    correction = "the gate" if study.stages else f"{analysis.correct} over {together}"
+    correction = "the gate" if study.gate_steps else f"{analysis.correct} over {together}"
     # A level alone does not say how many seeds open a gate, nor how many refute an effect short of the margin.
-    known = not study.stages and not _short(study, name)
+    known = not study.gate_steps and not _short(study, name)
     return power, f"by the noncentral t before {correction}, which lowers it", seeds if known else 0
 
 
@@ -219,9 +219,8 @@ def _seeds(study: Study, design: Design | None) -> Iterator[DesignWarning]:
     sizes = {arm: len(study.seeds_of(arm)) for arm in study.arms}
     if not study.paired and min(sizes.values()) < FEW_SEEDS:
         few = listed(f"{arm} has {counted(n, 'run')}" for arm, n in sizes.items() if n < FEW_SEEDS)
-        rate = "12.4%" if test == PERMUTATION else "7.1%"
         found = (
-            f"{few}: with 8 and 3 runs, the three of four times the variance, {test} calls {rate} of true nulls "
+            f"{few}: with 8 and 3 runs, the three of four times the variance, {test} calls 7.1% of true nulls "
             "different instead of 5% (docs/designs.md)"
         )
         yield DesignWarning("seeds", "", found, f"{FEW_SEEDS} runs or more of each arm, about equally many")

@@ -57,15 +57,6 @@ and t_I has the degrees of freedom of the smallest task. A t with those errs no 
 variances of the tasks (Hajek 1962). Satterthwaite's do not hold: with two tasks of 2 and 200 items, whose items have
 SDs of 1 and 5, five seeds and no effect they erred in .112 at .05 and in .042 at .005 (3,000 simulated studies).
 
-**Pigeonhole bootstrap** (McCullagh 2000, Owen 2007): seeds and items are drawn independently, each with replacement,
-and every drawn cell is counted as often as its row times its column. Its percentile interval is description: its
-variance carries the interaction three times (Owen 2007), so it is wide where that is large, and with three seeds
-narrow where it is small.
-
-The trap: `scipy.stats.bootstrap` with its default `batch=None` builds resamples x items at once, 1.9 GB at 10,000.
-Here draws are counts, items with equal columns are drawn as one kind (exactly, by the multinomial), and no chunk
-exceeds `_CHUNK` cells.
-
 Nothing here reads records: `cross` takes the table of items that `Evidence` carries.
 """
 

@@ -10,31 +10,21 @@
 
 d_z and g_av are different quantities: with correlation r between the sides, d_z = d_av / sqrt(2 (1 - r)) at
 equal variances, so one must never be passed off as the other. Signs are kept.
-
-Next to a test over seeds and new items the pigeonhole bootstrap (Owen 2007) describes too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import floor, sqrt
-from typing import Final
+from math import sqrt
 
 import numpy as np
-import numpy.typing as npt
 from scipy import integrate, optimize, special, stats
 
-from ablate.judge.stats.crossed_items import Crossed
 from ablate.judge.stats.paired_t import EQUAL, Floats
-from ablate.judge.stats.resample import RESAMPLES
 from ablate.judge.stats.unpaired import Sample
 from ablate.judge.verdict import EffectSize, Interval
 
 _NEAR_OVERFLOW = 2.0**1000
-_CHUNK: Final = 1_500_000
-"""Cells of resampling counts held at a time: 12 MB as integers and as many as floats."""
-_FEW_KINDS: Final = 2_000
-"""Up to so many different columns, counts are drawn kind by kind; above, item by item, which is then cheaper."""
 
 
 def effect_sizes(left: Floats, right: Floats, *, alpha: float, paired: bool = True) -> tuple[EffectSize, ...]:
@@ -173,56 +163,3 @@ def _g_av(left: Floats, right: Floats) -> EffectSize | None:
     pooled = sqrt((float(left.var(ddof=1)) + float(right.var(ddof=1))) / 2.0)
     df = 2.0 * (n - 1) / (1.0 + r * r)
     return EffectSize(name="g_av", value=hedges_j(df) * float((left - right).mean()) / pooled, df=df)
-
-
-def pigeonhole(crossed: Crossed, rng: np.random.Generator, *, resamples: int = RESAMPLES) -> Floats:
-    """Means over resampled seeds x resampled items (or clusters), each factor drawn by itself; items of strata within
-    their own."""
-    if crossed.strata is not None:
-        return _within_strata(crossed, crossed.strata, rng, resamples)
-    columns = np.vstack([crossed.totals, crossed.sizes])
-    n_seeds, n_items = len(crossed.seeds), columns.shape[1]
-    kinds, count = np.unique(columns, axis=1, return_counts=True)
-    grouped = kinds.shape[1] <= _FEW_KINDS
-    if not grouped:
-        kinds = columns
-    made = np.empty(resamples)
-    step = max(1, _CHUNK // kinds.shape[1])
-    for start in range(0, resamples, step):
-        many = min(step, resamples - start)
-        if grouped:
-            drawn = rng.multinomial(n_items, count / n_items, size=many)
-        else:
-            places = rng.integers(0, n_items, size=(many, n_items), dtype=np.int64)
-            places += n_items * np.arange(many)[:, None]
-            drawn = np.bincount(places.ravel(), minlength=many * n_items).reshape(many, n_items)
-        sums = drawn @ kinds.T
-        seeds = rng.multinomial(n_seeds, np.full(n_seeds, 1.0 / n_seeds), size=many)
-        made[start : start + many] = (sums[:, :-1] * seeds).sum(axis=1) / (n_seeds * sums[:, -1])
-    return made
-
-
-def pigeonhole_interval(means: Floats, alpha: float) -> Interval:
-    """Percentile interval of the resampled means: description next to the two-way t."""
-    rank = max(1, floor(alpha / 2.0 * (means.size + 1)))
-    ordered = np.sort(means)
-    return Interval(
-        low=float(ordered[rank - 1]),
-        high=float(ordered[-rank]),
-        level=1.0 - alpha,
-        method=f"pigeonhole bootstrap, percentile, {means.size} resamples; description only",
-    )
-
-
-def _within_strata(crossed: Crossed, strata: npt.NDArray[np.int64], rng: np.random.Generator, resamples: int) -> Floats:
-    n_seeds, sizes = len(crossed.seeds), np.bincount(strata)
-    made = np.zeros(resamples)
-    step = max(1, _CHUNK // int(sizes.max()))
-    for start in range(0, resamples, step):
-        rows = slice(start, min(start + step, resamples))
-        many = made[rows].size
-        seeds = rng.multinomial(n_seeds, np.full(n_seeds, 1.0 / n_seeds), size=many)
-        for task, size in enumerate(sizes.tolist()):
-            drawn = rng.multinomial(size, np.full(size, 1.0 / size), size=many)
-            made[rows] += ((drawn @ crossed.values[:, strata == task].T) * seeds).sum(axis=1) / (n_seeds * size)
-    return made / sizes.size

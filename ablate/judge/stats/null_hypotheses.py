@@ -37,7 +37,7 @@ a worsening that is real but smaller than what matters supports `does_not_worsen
 
 Under `max_t` the same nulls are tested jointly over the role: see `ablate.judge.stats.multiplicity`.
 
-Under a `gate` one alpha holds over the supports of all roles, by the stages of `ablate.judge.stats.gatekeeping`:
+Under a `gate` one alpha holds over the supports of all roles, by the steps of `ablate.judge.stats.gatekeeping`:
 any false "supported" has at most alpha, where the test's assumptions hold. Refutations are corrected by role, as
 without one. What opens a gate is the rejected null of support, also where the finding is then refuted for being too
 small to matter.
@@ -90,15 +90,14 @@ def levels_of(study: Study, name: str) -> tuple[float, ...]:
     """The levels at which the correction may test a hypothesis, descending; under a gate of support and refutation."""
     family = 1 if study.analysis.correct == "none" else len(study.family_of(name))
     steps = tuple(study.analysis.alpha / step for step in range(1, family + 1))
-    return tuple(sorted({*steps, *support_levels(study, name)}, reverse=True)) if study.stages else steps
+    return tuple(sorted({*steps, *support_levels(study, name)}, reverse=True)) if study.gate_steps else steps
 
 
 def support_levels(study: Study, name: str) -> tuple[float, ...]:
     """The levels at which support of a hypothesis may be tested, descending."""
-    alpha = study.analysis.alpha
-    for stage in study.stages:
-        if name in stage.names:
-            return tuple(alpha * share for share in gatekeeping.shares_possible(stage, stage.names.index(name)))
+    for step in study.gate_steps:
+        if name in step:
+            return tuple(study.analysis.alpha / left for left in range(1, len(step) + 1))
     return levels_of(study, name)
 
 
@@ -107,8 +106,8 @@ def interval_level(study: Study, name: str) -> float:
     together = study.corrected_with(name)
     if not is_gated(study, together):
         return study.analysis.alpha / len(together)
-    stage = study.stages[0]
-    return study.analysis.alpha * (stage.weights[stage.names.index(name)] if name in stage.names else 0.0)
+    first = study.gate_steps[0]
+    return study.analysis.alpha / len(first) if name in first else 0.0
 
 
 def weigh(test: Procedure, verb: Verb, better: Better, smallest: float) -> Nulls:
@@ -279,7 +278,7 @@ def judge_families(study: Study, nulls: Mapping[str, Nulls | None], *, rng_seed:
     for names in study.corrected_together.values():
         found = [nulls[name] for name in names]
         if is_gated(study, names):
-            support |= zip(names, gatekeeping.adjusted(study.stages, _p(found, 0)), strict=True)
+            support |= zip(names, gatekeeping.adjusted(study.gate_steps, _p(found, 0)), strict=True)
             gates = _gate_levels(study, [support[name] <= alpha for name in names])
             notes |= {name: _about_gate(study, gate) for name, gate in gates.items()}
         else:
@@ -325,16 +324,16 @@ def require_known_methods(study: Study) -> None:
 
 def is_gated(study: Study, names: Sequence[str]) -> bool:
     """Whether hypotheses that are corrected together are those of the gate."""
-    return bool(study.stages) and study.hypotheses[names[0]].role != "exploratory"
+    return bool(study.gate_steps) and study.hypotheses[names[0]].role != "exploratory"
 
 
 def _gate_levels(study: Study, passed: Sequence[bool]) -> dict[str, GateLevel]:
-    names = [name for stage in study.stages for name in stage.names]
-    shares, first = gatekeeping.shares_tested(study.stages, passed), study.stages[0]
-    starts = (*first.weights, *[0.0] * (len(names) - len(first.names)))
+    steps = study.gate_steps
+    names = [name for step in steps for name in step]
+    levels = gatekeeping.levels_tested(steps, passed, study.analysis.alpha)
     return {
-        name: GateLevel(weight=start, level=share * study.analysis.alpha)
-        for name, start, share in zip(names, starts, shares, strict=True)
+        name: GateLevel(weight=1.0 / len(steps[0]) if name in steps[0] else 0.0, level=level)
+        for name, level in zip(names, levels, strict=True)
     }
 
 

@@ -4,8 +4,8 @@
     sign_flip     every difference keeps its size and may change its sign
     wilcoxon      the same over signed ranks
 
-Percentile, basic, BCa and shift bootstraps are not here: below twenty seeds they reject a true null two to
-six times too often, so they may describe and never decide.
+Bootstraps of the mean itself (percentile and its kin) are not here: below twenty seeds they reject a true null two
+to six times too often (docs/explanation/bootstrap.md).
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def _tests(
 ) -> Iterator[tuple[npt.NDArray[np.intp], Rows]]:
     """The test of one hypothesis, a block of studies at a time; studies that cannot be tested are in none."""
     if not study.paired:
-        yield from unpaired_tests(study, name, differences, kept, rng_seed)
+        yield from unpaired_tests(study, name, differences, kept)
         return
     resampled = 1 if rows_of is not None else _resampled(study.analysis.test, differences.shape[1])
     for rows, values in _blocks(differences, kept, least_pairs(study), resampled):
@@ -225,7 +225,7 @@ def code_rows(study: Study, names: list[str], support: Floats, refute: Floats, *
         places = [names.index(name) for name in together]
         p = support[:, places]
         if is_gated(study, together):
-            supported[:, places] = rejected_rows(study.stages, p, study.analysis.alpha)
+            supported[:, places] = rejected_rows(study.gate_steps, p, study.analysis.alpha)
         else:
             supported[:, places] = (p if corrected else holm_rows(p)) <= study.analysis.alpha
     for family in dict.fromkeys(study.family_of(name) for name in names):

@@ -1,4 +1,4 @@
-"""The unpaired tests over rows: each row is one study, its runs in columns, arm by arm.
+"""Welch's t over rows: each row is one study, its runs in columns, arm by arm.
 
 A row holds as many columns for every arm of the claim as the largest arm has runs, in the order of the claim's
 weights; a run that is not planned is NaN, and one that was lost is not `kept`. `arms_of` lays them out.
@@ -13,14 +13,10 @@ import numpy.typing as npt
 from scipy import special
 
 from ablate.judge.stats.paired_t import EQUAL, TINY, Floats, Side
-from ablate.judge.stats.unpaired import exchanges_of, ways_of
 from ablate.judge.stats.vectorized_tests import Kept, Rows
 from prereg.rule.divergence import least_of
 from prereg.study.analysis import LEAST_RUNS
 from prereg.study.spec import Study
-
-_CHUNK = 2_000_000
-"""Numbers held at a time by one array over rows and assignments: 16 MB."""
 
 
 def arms_of(study: Study, name: str, values: Floats) -> Floats:
@@ -38,9 +34,9 @@ def moved_by(study: Study, name: str, values: Floats, by: float) -> Floats:
 
 
 def unpaired_tests(
-    study: Study, name: str, values: Floats, kept: Kept | None, rng_seed: int
+    study: Study, name: str, values: Floats, kept: Kept | None
 ) -> Iterator[tuple[npt.NDArray[np.intp], Rows]]:
-    """The study's test on every row that has enough runs of each arm, rows with equally many runs together."""
+    """The test on every row that has enough runs of each arm, rows with equally many runs together."""
     weights = np.array(list(study.claims[name].weights.values()))
     parts = arms_of(study, name, values) * weights[None, :, None]
     there = ~np.isnan(parts)
@@ -51,17 +47,13 @@ def unpaired_tests(
     least = np.array([[least_of(study, int(size)) for size in planned[0]]])
     enough = np.all((counts >= LEAST_RUNS) & ((counts == planned) | (counts >= least)), axis=1)
     for sizes in np.unique(counts[enough], axis=0):
-        alike = np.flatnonzero(enough & np.all(counts == sizes, axis=1))
-        permuted = study.analysis.test == "permutation"
-        step = max(1, _CHUNK // ways_of(sizes.tolist())) if permuted else len(alike)
-        for start in range(0, alike.size, step):
-            rows = alike[start : start + step]
-            arms = [parts[rows, at][there[rows, at]].reshape(rows.size, size) for at, size in enumerate(sizes)]
-            yield rows, RowsOfPermutation(arms, rng_seed) if permuted else RowsOfWelch(arms)
+        rows = np.flatnonzero(enough & np.all(counts == sizes, axis=1))
+        arms = [parts[rows, at][there[rows, at]].reshape(rows.size, size) for at, size in enumerate(sizes)]
+        yield rows, RowsOfWelch(arms)
 
 
-class _RowsOfArms(Rows):
-    """What both tests share: weighted runs by arm, each row in its own unit."""
+class RowsOfWelch(Rows):
+    """`Welch` over rows: weighted runs by arm, each row in its own unit."""
 
     def __init__(self, arms: list[Floats]) -> None:
         # Not that of `Rows`, which reads differences of pairs.
@@ -71,15 +63,7 @@ class _RowsOfArms(Rows):
         self.n = sum(one.shape[1] for one in arms)
         self.size = np.ldexp(largest, -self.exponent)
         self.mean: Floats = np.sum([one.mean(axis=1) for one in self.arms], axis=0)
-        self.usable: Kept = np.ones(largest.size, dtype=bool)
         self.leaning = np.sign(self.mean)
-
-
-class RowsOfWelch(_RowsOfArms):
-    """`Welch` over rows."""
-
-    def __init__(self, arms: list[Floats]) -> None:
-        super().__init__(arms)
         variances = np.array(
             [
                 np.where(
@@ -90,7 +74,7 @@ class RowsOfWelch(_RowsOfArms):
         )
         total = variances.sum(axis=0)
         # Without any spread the scalar test says p = 1 or nothing at all: the same outcome.
-        self.usable = total > 0.0
+        self.usable: Kept = total > 0.0
         shares = variances / np.where(self.usable, total, 1.0)
         free = np.array([[one.shape[1] - 1.0] for one in self.arms])
         self.df = 1.0 / np.where(self.usable, (shares**2 / free).sum(axis=0), 1.0)
@@ -101,31 +85,3 @@ class RowsOfWelch(_RowsOfArms):
         tail = -np.abs(t) if side == "two" else -t if side == "greater" else t
         p: Floats = np.maximum(special.stdtr(self.df, tail) * (2.0 if side == "two" else 1.0), TINY)
         return p
-
-
-class RowsOfPermutation(_RowsOfArms):
-    """`Permutation` over rows."""
-
-    def __init__(self, arms: list[Floats], rng_seed: int) -> None:
-        super().__init__(arms)
-        exchanges, self.total = exchanges_of([one.shape[1] for one in arms], np.random.default_rng(rng_seed))
-        self.limits = np.concatenate(self.arms, axis=1) @ exchanges.T
-        self.tied = self.total - 1 - self.limits.shape[1]
-        self.leaning = self.leaning_at(0.0)
-
-    def _tails(self, null: float) -> tuple[Floats, Floats]:
-        point = self.to_unit(null)
-        slack = EQUAL * np.maximum(self.size, np.abs(point))
-        above = (self.limits <= (point + slack)[:, None]).sum(axis=1)
-        below = (self.limits >= (point - slack)[:, None]).sum(axis=1)
-        return (1.0 + self.tied + above) / self.total, (1.0 + self.tied + below) / self.total
-
-    def leaning_at(self, null: float) -> Floats:
-        greater, less = self._tails(null)
-        return np.asarray(np.sign(less - greater))
-
-    def p(self, null: float, side: Side) -> Floats:
-        greater, less = self._tails(null)
-        if side == "two":
-            return np.minimum(1.0, 2.0 * np.minimum(greater, less))
-        return greater if side == "greater" else less

@@ -6,27 +6,22 @@ Differences, intervals and outcomes are those of the findings. Means and costs a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from itertools import product
 from statistics import fmean
 
-from ablate.judge.audit.checks import AuditContext
-from ablate.judge.audit.tuning import choices_of
 from ablate.judge.readings import read_values
 from ablate.judge.verdict import Finding
-from ablate.judge.wording import is_pseudomedian
 from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
+from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
-from ablate.reporting.sections.tuning import cost, pilot_table
 from prereg import text as words
-from prereg.documents.designs import ALIASES_LEFT_OUT, alias_rows, design_sentences, tuning
-from prereg.study.designs.components import TOTAL, Components
+from prereg.documents.designs import design_sentences
+from prereg.study.designs.components import Components
 
 
 def components_section(context: ReportContext) -> Section | None:
-    """The ablation table, interactions and aliases of a component ablation; none where the study is another design."""
+    """The ablation table and interactions of a component ablation; none where the study is another design."""
     components = context.study.components
     if components is None:
         return None
@@ -35,9 +30,7 @@ def components_section(context: ReportContext) -> Section | None:
 
 def _blocks(context: ReportContext, components: Components) -> Iterator[Block]:
     yield Paragraph(design_sentences(context.study))
-    if components.design == "path":
-        yield from _path(context, components)
-    elif components.fraction is None:
+    if components.design != "factorial":
         yield _one_at_a_time(context, components)
     else:
         yield _main_effects(context, components)
@@ -45,14 +38,6 @@ def _blocks(context: ReportContext, components: Components) -> Iterator[Block]:
         if pairs:
             yield _interactions(context, components, pairs)
         yield _arms(context, components)
-    aliases = tuple(alias_rows(components))
-    if aliases:
-        yield Table(
-            "What each contrast of this fraction estimates.",
-            columns("Effect", "Its contrast estimates"),
-            aliases,
-            note=ALIASES_LEFT_OUT,
-        )
 
 
 def _one_at_a_time(context: ReportContext, components: Components) -> Table:
@@ -83,67 +68,6 @@ def _one_at_a_time(context: ReportContext, components: Components) -> Table:
         tuple(rows),
         note=f"Difference: the arm minus {other}. {_noted(found.values())} {_SAID_COST} In brackets: minus {other}.",
     )
-
-
-def _path(context: ReportContext, components: Components) -> Iterator[Block]:
-    """The steps with their share of the whole, then the rounds of the pilot in which they were chosen."""
-    choices = choices_of(AuditContext(context.registration, context.evidence))
-    yield _steps(context, components)
-    yield Paragraph(tuning(context.study))
-    if choices:
-        yield replace(pilot_table(context, choices), folded=len(components.parts) > _MOST_SHOWN)
-    yield Facts((("Cost", cost(context)),))
-
-
-def _steps(context: ReportContext, components: Components) -> Table:
-    """A row for the source, one for each step with the part that it takes, and one for all of them together."""
-    arms, found = list(components.arms()), _findings(context)
-    steps, whole = components.of_one_part(), found[TOTAL]
-    found = {name: found[name] for name in (*steps, TOTAL)}
-    # Mean differences of the same seeds add up; medians, and means of other seeds, do not. Of a difference that may as
-    # well be none there are no shares.
-    differs = whole.outcome == "supported" and not context.study.claims[TOTAL].verb.startswith("does_not")
-    alike = differs and all(
-        one.n == whole.n and one.estimate is not None and not is_pseudomedian(one.estimate) for one in found.values()
-    )
-    first = estimates.sides_of(found[steps[0]])[1]
-    rows = [(NONE, NONE, arms[0], *_n(context, arms[:1]), first, NONE, NONE, NONE, NONE, *_cost(context, arms[:1]))]
-    for at, name in enumerate(steps, start=1):
-        finding, shown = found[name], (f"{at}", components.part_of(name) or NONE, arms[at])
-        share = _share(finding, whole) if alike else NONE
-        costs = _cost(context, [arms[at]], [arms[at - 1]])
-        rows.append((*shown, str(finding.n), estimates.sides_of(finding)[0], *_found(finding), share, *costs))
-    costs = _cost(context, [arms[-1]], [arms[0]])
-    rows.append(
-        (
-            "all",
-            NONE,
-            arms[-1],
-            str(whole.n),
-            estimates.sides_of(whole)[0],
-            *_found(whole),
-            "100%" * alike or NONE,
-            *costs,
-        )
-    )
-    return Table(
-        f"{_metric(found)} along the path.",
-        columns("Step", "Part", "Arm", "n:", "Mean:", "Difference:", "Interval:", "Outcome", "Share:", *_COSTS),
-        tuple(rows),
-        note=f"Difference: the arm minus the arm of the step before, in the last row minus {arms[0]}. Share: of the "
-        f"difference between {arms[-1]} and {arms[0]}, where there is one, as description; it may be negative. "
-        f"{_noted(found.values())} {_SAID_COST} In brackets: minus the same arm.",
-    )
-
-
-def _found(finding: Finding) -> tuple[str, str, str]:
-    return estimates.amount_of(finding), estimates.interval_of(finding), finding.outcome
-
-
-def _share(finding: Finding, whole: Finding) -> str:
-    """Part of the whole difference, where there is one."""
-    one, all_ = (None if each.estimate is None else each.estimate.difference for each in (finding, whole))
-    return NONE if one is None or not all_ else words.share(one / all_)
 
 
 def _main_effects(context: ReportContext, components: Components) -> Table:
@@ -207,11 +131,11 @@ def _arms(context: ReportContext, components: Components) -> Table:
     found = _findings(context)
     finding = found[next(iter(components.parts))]
     rows = tuple(
-        (arm, reason, *_n(context, [arm]), _mean_of(context, finding, [arm]), *_cost(context, [arm]))
+        (context.arm(arm), reason, *_n(context, [arm]), _mean_of(context, finding, [arm]), *_cost(context, [arm]))
         for arm, reason in components.reasons().items()
     )
     return Table(
-        f"Arms, with the mean of {finding.metric}.",
+        f"Arms, with the mean of {finding.metric_shown}.",
         columns("Arm", "Reason", "n:", "Mean:", *_COSTS),
         rows,
         note=_SAID_COST,
@@ -219,8 +143,6 @@ def _arms(context: ReportContext, components: Components) -> Table:
     )
 
 
-_MOST_SHOWN = 5
-"""Parts of a path up to which the table of its rounds is open."""
 _COSTS = ("Parameters:", "Seconds per run:")
 _SAID_COST = "Parameters and mean seconds per run are those of the records, as description; a dash: not known."
 
@@ -232,7 +154,7 @@ def _noted(findings: Iterable[Finding]) -> str:
 
 def _metric(found: dict[str, Finding]) -> str:
     one = next(iter(found.values()))
-    return estimates.with_unit(one.metric, one.unit)
+    return estimates.with_unit(one.metric_shown, one.unit)
 
 
 def _findings(context: ReportContext) -> dict[str, Finding]:

@@ -24,7 +24,6 @@ from prereg.documents.procedures import after_correction, at_level, counted_as
 from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.looks import TOOK_PLACE, Look, recorded_afterwards
 from prereg.registry.plan import cell_of
-from prereg.rule.bound import bound_in_words
 from prereg.study.spec import Study
 
 _HEIGHT = 10
@@ -57,11 +56,6 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
         )
     if design.gate:
         yield "Gate", f"Support is tested {design.gate}; refutations by Holm's procedure within each role."
-    if design.bound is not None:
-        rate = design.false_adoption
-        among = "of the printed scenarios" if design.not_searched else "that the search found"
-        found = "" if rate is None else f" The largest rate {among}: {said_chance(rate)}."
-        yield "Bound on that rate, whatever the true effects", f"{bound_in_words(design.bound)}.{found}"
     skewed = _worst_of(design, "lognormal", "exponential")
     if skewed is not None and skewed.false_adopting is not None:
         yield (

@@ -81,7 +81,7 @@ def findings_section(context: ReportContext) -> Section:
         blocks += [*seed_figures(context), _seeds(findings)]
     blocks += runs_tables(findings)
     blocks += [_details(findings), _effects(findings)]
-    if any(finding.also or finding.beside for finding in findings):
+    if any(finding.also for finding in findings):
         blocks.append(_also(findings))
     if context.decision.look is not None and not context.decision.look.last:
         blocks.append(Paragraph(STOPPED_EARLY, "aside"))
@@ -150,7 +150,7 @@ def _numbers(findings: Sequence[Finding]) -> Table:
 
 def _gate(context: ReportContext) -> Table:
     by_name = {finding.hypothesis: finding for finding in context.decision.findings}
-    ordered = [by_name[name] for stage in context.study.stages for name in stage.names]
+    ordered = [by_name[name] for step in context.study.gate_steps for name in step]
     levels = [(f, f.gate) for f in ordered if f.gate is not None]
 
     def passed(finding: Finding, level: float) -> str:
@@ -216,7 +216,7 @@ def runs_table(findings: Iterable[Finding]) -> Table:
         decimals = estimates.finding_decimals(finding)
         for sample in finding.samples:
             rows += [
-                (finding.label, sample.arm, str(seed), words.number(value, decimals), finding.unit)
+                (finding.label, finding.labels.arm(sample.arm), str(seed), words.number(value, decimals), finding.unit)
                 for seed, value in zip(sample.seeds, sample.values, strict=True)
             ]
     return Table(
@@ -350,10 +350,6 @@ def _also(findings: Sequence[Finding]) -> Table:
     notes: list[str] = []
     for finding in findings:
         decimals, levels = estimates.finding_decimals(finding), estimates.levels_of(finding)
-        for bounds in finding.beside:
-            shown = f"{estimates.interval(bounds, decimals)} ({words.level(bounds.level)})"
-            n = n_of(finding.estimate, finding.n)
-            rows.append((finding.hypothesis, "pigeonhole bootstrap", NONE, shown, NONE, NONE, n))
         for estimate in finding.also:
             difference = estimates.signed(estimate.difference, decimals)
             interval = estimates.interval(estimate.interval, decimals)
@@ -362,10 +358,9 @@ def _also(findings: Sequence[Finding]) -> Table:
             test = test_of(estimate, paired=estimates.claim_of(finding).is_paired)
             rows.append((finding.label, test, difference, interval, *ps, n))
             notes += estimate.notes
-    notes += [bounds.method for finding in findings for bounds in finding.beside]
-    what = "Other tests, registered as description" if any(f.also for f in findings) else "Other intervals"
     heads = ("Hypothesis", "Test", "Difference:", "Interval:", "Two-sided p, alone:", "Smallest p possible:", "n:")
-    return Table(f"{what}. They decide nothing.", columns(*heads), tuple(rows), note=_joined(notes))
+    caption = "Other tests, registered as description. They decide nothing."
+    return Table(caption, columns(*heads), tuple(rows), note=_joined(notes))
 
 
 def _joined(notes: Iterable[str]) -> str:

@@ -34,8 +34,7 @@ ABOUT_ESTIMANDS = {
     "shared by all seeds. The standard error is that of the two-way layout without replication (Cornfield and Tukey "
     "1956), and the mean square of each factor is weighed with the critical value of t for its own degrees of freedom "
     "(Banerjee 1960), the number of seeds or of {units} less one, so that few of either cannot pass for many. Tasks of "
-    "unequal size have the exact quantile of their mean over its standard error in place of t. The pigeonhole "
-    "bootstrap next to it (McCullagh 2000, Owen 2007) resamples seeds and {units} apart, and is description.",
+    "unequal size have the exact quantile of their mean over its standard error in place of t.",
 }
 ABOUT_STRATA = (
     " Of a mean in which tasks count alike the tasks are strata: items are sampled within them and vary about their "
@@ -217,7 +216,7 @@ def _rate(study: Study) -> str:
     sizes = words.listed(
         f"{role} ({words.counted(len(names), 'hypothesis', 'hypotheses')})" for role, names in study.families.items()
     )
-    if study.stages:
+    if study.gate_steps:
         return (
             f"{gatekeeping(study)} The simultaneous intervals are Bonferroni's by the share of alpha that a hypothesis "
             "starts with; one that starts with none has none, and the interval shown for it is that of its test alone."
@@ -257,7 +256,7 @@ def _verdict(context: ReportContext) -> str:
     return (
         f"The verdict is the first line of the registered decision list that holds, of {len(study.decision)}. A run "
         f"that diverged: {divergence(study)}. Each claim's error rate is the registered one, where its test's "
-        "assumptions hold; the verdict's is bounded only where a gate or the registered design says so. It is "
+        "assumptions hold. The verdict's is "
         f"{errors_held(study)['For the verdict']}. Before any inference the evidence is compared with the "
         f"registration, by the {words.counted(len(checks), 'check')} that this report lists with what each found "
         f"({held} held); what no check names was not checked. Where a check fails that forbids a verdict there is "

@@ -14,7 +14,7 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.designs import tuning
-from prereg.study.designs.tune import Choice
+from prereg.study.designs.tune import Choice, Tune
 
 
 def tuning_section(context: ReportContext) -> Section | None:
@@ -29,55 +29,51 @@ def _blocks(context: ReportContext, choices: tuple[Choice, ...]) -> Iterator[Blo
     study = context.study
     assert study.tune is not None, study.study
     yield Paragraph(tuning(study))
-    yield pilot_table(context, choices)
-    edges = [f"{choice.arm} ({', '.join(choice.at_edge)})" for choice in choices if choice.at_edge]
+    yield _pilot(context, study.tune, choices)
+    edges = [f"{context.arm(choice.arm)} ({', '.join(choice.at_edge)})" for choice in choices if choice.at_edge]
     if edges:
         yield Paragraph(
             f"At the edge of what was tried: {words.listed(edges)}. Beyond it there may be a better setting.", "warning"
         )
-    if table := _contrasts(context):
+    if table := _contrasts(context, study.tune):
         yield table
-    yield Facts((("Cost", cost(context)),))
+    yield Facts((("Cost", _cost(context)),))
 
 
-def pilot_table(context: ReportContext, choices: tuple[Choice, ...]) -> Table:
-    """The pilot's values of every setting, or of every part that a step of a path might have taken."""
-    study, given = context.study, context.study.piloting
-    assert given is not None, study.study
-    values, tuned = context.evidence.final(given.choose_by), study.tune is not None
+def _pilot(context: ReportContext, tune: Tune, choices: tuple[Choice, ...]) -> Table:
+    """The pilot's values of every setting."""
+    study, values = context.study, context.evidence.final(tune.choose_by)
     chosen = {choice.pilot for choice in choices}
     spreads = [abs(mean) for choice in choices for mean in choice.means.values() if mean is not None]
     decimals = estimates.decimals_for(min(filter(None, spreads), default=1.0) / 100.0)
     rows = []
     for choice in choices:
         for name, mean in choice.means.items():
-            found = [values[name, seed] for seed in given.seeds if (name, seed) in values]
-            setting = study.pilots[name].setting
+            found = [values[name, seed] for seed in tune.seeds if (name, seed) in values]
             rows.append(
                 (
-                    choice.arm,
-                    said(setting) if tuned else str(setting["part"]),
+                    context.arm(choice.arm),
+                    said(study.pilots[name].setting),
                     NONE if mean is None else words.number(mean, decimals),
                     words.number(stdev(found), decimals) if len(found) > 1 else NONE,
-                    f"{len(found)} of {len(given.seeds)}",
-                    ("chosen" if tuned else "taken") if name in chosen else "",
+                    f"{len(found)} of {len(tune.seeds)}",
+                    "chosen" if name in chosen else "",
                 )
             )
-    unit = words.unit_of(given.choose_by, own=study.own_units)
-    metric = estimates.with_unit(given.choose_by, unit)
+    unit = words.unit_of(tune.choose_by, own=study.own_units)
+    metric = estimates.with_unit(context.metric(tune.choose_by), unit)
     return Table(
         f"{metric} at the last {study.step_name} of the pilot's runs. n: pilot seeds with a value.",
-        columns("Arm" if tuned else "Step", "Setting" if tuned else "Part", "Mean:", "SD:", "n:", ""),
+        columns("Arm", "Setting", "Mean:", "SD:", "n:", ""),
         tuple(rows),
         marked=frozenset(at for at, row in enumerate(rows) if row[-1]),
         grouped=True,
     )
 
 
-def _contrasts(context: ReportContext) -> Table | None:
+def _contrasts(context: ReportContext, tune: Tune) -> Table | None:
     """The claims' differences at each setting that all their arms were tried at, over the pilot seeds."""
-    study, tune = context.study, context.study.tune
-    assert tune is not None, study.study
+    study = context.study
     settings = {said(pilot.setting): pilot.setting for pilot in study.pilots.values()}
     claims = {
         name: claim
@@ -101,12 +97,12 @@ def _contrasts(context: ReportContext) -> Table | None:
     return Table(
         "What an untuned study would have seen at each setting: left side minus right side, mean over the pilot seeds. "
         "Description; no test.",
-        columns("Setting of every arm", *(f"{list(claims)[at - 1]}:" for at in shown)),
+        columns("Setting of every arm", *(f"{study.labels.claim(list(claims)[at - 1])}:" for at in shown)),
         tuple((row[0], *(row[at] for at in shown)) for row in rows),
     )
 
 
-def cost(context: ReportContext) -> str:
+def _cost(context: ReportContext) -> str:
     """Runs and run time of the pilot, and of what is judged."""
     study = context.study
     pilot = [run.wall_s for run in context.evidence.runs if run.variant in study.pilots]

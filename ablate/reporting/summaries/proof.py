@@ -36,7 +36,6 @@ _STATES = {
     "incomplete": "not complete",
     "unchecked": "not checked",
     "broken": "BROKEN",
-    "owed": "PENDING",
 }
 
 
@@ -92,7 +91,7 @@ def _seals(seals: Sequence[SealCheck]) -> Iterator[Block]:
         name = "seal" if seal.kind is None else PROOFS[seal.kind].name
         earlier = " of an amended registration" * seal.superseded
         file = "" if seal.file is None else f", {seal.file}"
-        late = "; runs had begun when it was made" * (seal.after_runs and seal.state != "owed")
+        late = "; runs had begun when it was made" * seal.after_runs
         items.append((_STATES[seal.state], f"{seal.study}, {name}{earlier}{file}; {seal.says}{late}"))
     yield Facts(tuple(items))
     worth = tuple(proof for kind, proof in PROOFS.items() if any(seal.kind == kind for seal in seals))
@@ -233,7 +232,7 @@ _DESCRIPTIONS: dict[str, Callable[[Body], str]] = {
     "peeked": _peeked,
     "reported": _reported,
     "tuned": lambda body: (
-        f"settings or parts chosen by {body.get('by')} over {body.get('pilot_runs')} pilot runs: "
+        f"settings chosen by {body.get('by')} over {body.get('pilot_runs')} pilot runs: "
         + json.dumps(body.get("chosen"), ensure_ascii=False)
     ),
     "reworded": lambda body: f"other words, runs and verdict kept; because: {body.get('reason')}",

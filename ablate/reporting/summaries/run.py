@@ -36,9 +36,6 @@ def _status(health: StudyHealth) -> Iterator[Block]:
     tally = ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in health.runs).items())
     active = " A process is at work." if health.active and not health.processes else ""
     yield Paragraph(f"{words.counted(len(health.runs), 'run')}: {tally}.{active}")
-    if health.later:
-        runs = words.counted(health.later, "run")
-        yield Paragraph(f"{runs} more: later rounds of the path, whose parts the rounds before them choose.")
     if health.job is not None:
         states = ", ".join(f"{count} {state.lower()}" for state, count in health.queued.items())
         tasks = words.counted(health.job.tasks, "task")
@@ -169,14 +166,13 @@ def _result(found: Reproduction) -> str:
 def costs_section(costs: RunCosts) -> Section:
     """What a call of `ablate run` would make."""
     new = "" if costs.registered else ", after registering the study"
-    later = f", and {costs.later} of later rounds of the path" if costs.later else ""
-    title = f"{costs.study}: {words.counted(len(costs.runs), 'run')} to make{later}, {costs.slots} side by side{new}."
+    title = f"{costs.study}: {words.counted(len(costs.runs), 'run')} to make, {costs.slots} side by side{new}."
     time = "about how long is unknown (ablate try says)"
     if costs.seconds is not None and costs.seconds_per_run is not None:
         time = f"about {words.duration(costs.seconds)}, at {words.duration(costs.seconds_per_run)} per run"
     disk = "unknown before a run is sealed (ablate try says)"
     if costs.bytes_per_run is not None:
-        disk = f"about {costs.bytes_per_run * (len(costs.runs) + costs.later) / 2**20:,.1f} MiB"
+        disk = f"about {costs.bytes_per_run * len(costs.runs) / 2**20:,.1f} MiB"
     free = f"{costs.free_bytes / 2**30:,.1f} GiB are free"
     facts = (("Time", f"{time} ({costs.timed})"), ("Disk", f"{disk}; {free}"))
     listed = ", ".join(costs.runs[:_MOST_METRICS]) + (", ..." if len(costs.runs) > _MOST_METRICS else "")

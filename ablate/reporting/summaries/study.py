@@ -11,7 +11,7 @@ from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.estimates import NONE
 from prereg import text as words
-from prereg.documents.designs import ALIASES_LEFT_OUT, alias_rows, design_sentences, runs_of_arms, tuning
+from prereg.documents.designs import design_sentences, runs_of_arms, tuning
 from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings
 from prereg.registry.amendments import Amendment, affected, keeps_runs
 from prereg.registry.register import words_alone
@@ -22,7 +22,6 @@ from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import by_family, of_any_task, said_once, tasks_of
 from prereg.study.designs.sides import weights_in_words
 from prereg.study.measure import is_folder
-from prereg.study.sizes import WIDTH, Count, Match, count, fit, mismatch, other_file, vocabulary_of
 from prereg.study.spec import Study
 
 if TYPE_CHECKING:
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from ablate.judge.design.warnings import DesignWarning
     from prereg.registry.ledger_entry import Entry
-
-
-_COUNTS: tuple[tuple[Count, str], ...] = (("parameters", "Parameters"), ("flops", "Training FLOPs per token"))
 
 
 def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequence[ScriptPin] = ()) -> Section:
@@ -48,16 +44,16 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     extent = (
         f"{runs}; "
         f"baseline {study.baseline}; {study.analysis.test}, alpha {words.compact(study.analysis.alpha)}, "
-        f"correction {'gate' if study.stages else study.analysis.correct}"
+        f"correction {'gate' if study.gate_steps else study.analysis.correct}"
     )
     blocks: list[Block] = [Paragraph(extent)]
-    if study.stages:
+    if study.gate_steps:
         blocks.append(Paragraph(f"gate: {in_words(study)}"))
     if study.trainer == "command":
         blocks += _command(study, scripts, data)
     blocks += _components(study)
     blocks += [replace(arms_table(study), caption="")]
-    blocks += [Paragraph(tuning(study))] if study.piloting is not None else []
+    blocks += [Paragraph(tuning(study))] if study.tune is not None else []
     blocks += [replace(hypotheses_table(study), caption="")]
     for label, name in said_once(study).items():
         supported, refuted = (of_any_task(study, label, said) for said in meanings(study, name))
@@ -104,8 +100,7 @@ def study_json(study: Study, costs: PlannedRuns, notes: Sequence[str], warnings:
         {"line": row.line, "when": row.when, "verdict": row.verdict, "decides": row.settles, "of": row.of}
         for row in study.rule.table()
     ]
-    n_runs = study.n_runs
-    whole = {"study": study.model_dump(mode="json"), "runs": n_runs, "decision": rule, "notes": list(notes)}
+    whole = {"study": study.model_dump(mode="json"), "runs": len(study.cells), "decision": rule, "notes": list(notes)}
     whole["costs"] = {"arms": [asdict(arm) for arm in costs.arms], "device_hours_from": costs.timed}
     whole["warnings"] = as_json(warnings)
     return json.dumps(whole, indent=2, ensure_ascii=False)
@@ -118,12 +113,12 @@ def arms_table(study: Study) -> Table:
         moved = "; ".join(
             [*(f"{field} = {json.dumps(value)}" for field, value in arm.overrides.items()), *_tuned(study, arm.name)]
         )
-        if arm.name in study.open_steps:
-            moved = "the parts that the pilot has taken by then"
-        rows.append((arm.name, moved or "the base, unchanged", "baseline" if arm.name == study.baseline else ""))
+        ids = [arm.name] * bool(study.labels.arms)
+        used = "baseline" if arm.name == study.baseline else ""
+        rows.append((study.labels.arm(arm.name), *ids, moved or "the base, unchanged", used))
     return Table(
         "Arms and what each changes in the base configuration.",
-        columns("Arm", "Changes", "Used as"),
+        columns("Arm", *["Id"] * bool(study.labels.arms), "Changes", "Used as"),
         tuple(rows),
     )
 
@@ -150,7 +145,7 @@ def hypotheses_table(study: Study) -> Table:
 
     def claim(label: str) -> str:
         tasks = tasks_of(study, label)
-        said = of_any_task(study, label, study.hypotheses[shown[label]].claim)
+        said = study.labels.in_claim(of_any_task(study, label, study.hypotheses[shown[label]].claim))
         return f"{said}, per task ({len(tasks)})" if tasks else said
 
     trends = dict.fromkeys(
@@ -160,7 +155,8 @@ def hypotheses_table(study: Study) -> Table:
         shown,
         "Hypotheses, in the registered words.",
         {
-            "Hypothesis": str,
+            "Hypothesis": study.labels.claim,
+            **({"Id": str} if study.labels.claims else {}),
             "Claim": claim,
             "Role": lambda label: study.hypotheses[shown[label]].role,
             "Smallest difference that matters": smallest,
@@ -171,14 +167,11 @@ def hypotheses_table(study: Study) -> Table:
 
 
 def _components(study: Study) -> Iterator[Block]:
-    """The design of a component ablation, the reason of each arm, and what is aliased in a fraction."""
+    """The design of a component ablation, and the reason of each arm."""
     if study.components is None:
         return
     yield Paragraph(design_sentences(study))
     yield Table("", columns("Arm", "Reason"), tuple(study.components.reasons().items()))
-    aliases = tuple(alias_rows(study.components))
-    if aliases:
-        yield Table("", columns("Effect", "Its contrast estimates"), aliases, note=ALIASES_LEFT_OUT)
 
 
 def _command(study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPin]) -> Iterator[Block]:
@@ -217,44 +210,6 @@ def _own_code(study: Study) -> Iterator[str]:
         when = "at the last step" if metric.at_end else "at every evaluation"
         limit = f"within {words.compact(metric.limit_s)} s, or the run fails"
         yield f"Own metric {metric.name}: {metric.entry_point}, executed by run {when}, {limit}."
-
-
-def sizes_sections(study: Study, vocabulary: int | None) -> list[Section]:
-    """Every arm's size and cost against the baseline's, and the feed-forward width that would match; empty if equal.
-
-    An arm that is larger, or costs more, may win by that alone; `match:` in a study prevents it. `vocabulary`: tokens
-    of a text at hand.
-    """
-    base = study.training(study.baseline)
-    configs = {arm: study.training(arm) for arm in study.arms if arm not in study.open_steps}
-    if not any(mismatch(config, base, kind, vocabulary=1) for config in configs.values() for kind, _ in _COUNTS):
-        return []
-    given = study.match.vocabulary if isinstance(study.match, Match) else None
-    known = vocabulary_of(base.data) or vocabulary or given
-    rows, offers = [], []
-    for arm, config in configs.items():
-        cells, widths = [arm], []
-        here = None if other_file(config.data, base.data) else known
-        tokens = vocabulary_of(config.data) or here
-        for kind, _ in _COUNTS:
-            share = mismatch(config, base, kind, vocabulary=here)
-            cells.append("?" if tokens is None else f"{count(config.model, kind).at(tokens):,}")
-            cells.append("?" if share is None else _percent(share))
-            found = fit(config, base, kind, vocabulary=here)
-            if found is not None and found.feed_width != config.model.inner_width:
-                widths.append(f"{WIDTH}: {found.feed_width} for the baseline's {kind} ({_percent(found.remaining)})")
-        rows.append(tuple(cells))
-        offers += [f"To match, {arm} would take " + "; ".join(widths)] if widths else []
-    heads = columns("Arm", *(head for _, name in _COUNTS for head in (f"{name}:", "Against:")))
-    note = "?: the number of tokens comes with the corpus, which is not here."
-    if known is not None:
-        note = f"With {words.counted(known, 'token')} in the vocabulary."
-    table = Table("", heads, tuple(rows))
-    return [Section("sizes", "", (table, *map(Paragraph, (note, *offers))))]
-
-
-def _percent(share: float) -> str:
-    return "equal" if share == 0.0 else f"{share:+.2%}".replace("-", words.MINUS)
 
 
 def design_section(design: Design) -> Section:

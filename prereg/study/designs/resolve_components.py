@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from prereg.errors import FieldPath, SpecError, field_error, nearest
+from prereg.errors import FieldPath, SpecError, field_error
 from prereg.study.analysis import Hypothesis
-from prereg.study.designs.components import Components, combination, pair_of
-from prereg.study.designs.fractions import MOST_SEARCHED, generator_text, read_generators, roman, smallest_fraction
+from prereg.study.designs.components import Components, Effect, combination, pair_of
 from prereg.study.faults import read_model
 from prereg.study.measure import own_better
 from prereg.text import counted
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
     from prereg.study.spec import Study
 
 _MOST_ARMS = 512
-_MOST_GENERATORS = 12
-_MOST_STEPS = 9
+_MOST_CROSSED = 9
 
 
 def with_components(document: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -34,16 +32,7 @@ def with_components(document: Mapping[str, Any]) -> Mapping[str, Any]:
     if not isinstance(raw, dict):
         return document
     found = components_from(raw)
-    if found.design == "fractional" and not found.generators:
-        fraction = smallest_fraction(tuple(found.parts), found.resolution or 3)
-        assert fraction is not None, raw
-        set_by = {part: generator_text(product, sign) for part, product, sign in fraction.generators}
-        found = found.model_copy(update={"generators": set_by})
-        raw = raw | {"generators": {**set_by}}
-    if found.design == "path" and not found.choose_by:
-        found = found.model_copy(update={"choose_by": found.claim.split()[1]})
-        raw = raw | {"choose_by": found.choose_by}
-    written: dict[str, Any] = {**document, "components": raw}
+    written: dict[str, Any] = {**document}
     made = {"variants": found.overrides(), "hypotheses": _plain(found.hypotheses(own_better(document)))}
     here = {"variants": variants or {}, "hypotheses": hypotheses or {}}
     if any(not isinstance(names, dict) for names in here.values()):
@@ -71,7 +60,9 @@ def components_from(raw: Mapping[str, Any]) -> Components:
     found = read_model(Components, raw, within=("components",))
     _check_parts(found)
     _check_options(found)
-    names = [combination(present, found.parts) for present in found.fraction.runs()] if found.fraction else []
+    names = (
+        [combination(present, found.parts) for present in found.combinations()] if found.design == "factorial" else []
+    )
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if twice is not None:
         raise field_error(("components", "parts"), f"two arms would be named '{twice}'", "other names of the parts")
@@ -123,10 +114,9 @@ def placed(error: SpecError, components: Components) -> SpecError:
 
 def _check_parts(found: Components) -> None:
     place: FieldPath = ("components", "parts")
-    least = 3 if found.design == "fractional" else 2
-    if len(found.parts) < least:
+    if len(found.parts) < 2:
         fix = "parts: {rotary: {without: {model.positions: learned}}, ...}"
-        raise field_error(place, counted(len(found.parts), "part"), f"at least {least} under {found.design}", fix)
+        raise field_error(place, counted(len(found.parts), "part"), f"at least 2 under {found.design}", fix)
     changed: dict[str, str] = {}
     for name, part in found.parts.items():
         if part.without == part.with_:
@@ -147,96 +137,31 @@ def _check_parts(found: Components) -> None:
                     "one part of the two; or variants, written by hand",
                 )
             changed[key] = name
-    many = len(found.parts) - len(found.generators) > 9 if found.design in ("factorial", "fractional") else False
-    if found.design == "factorial" and many:
-        fix = "design: fractional, with resolution: 4; or leave_one_out"
+    if found.design == "factorial" and len(found.parts) > _MOST_CROSSED:
+        fix = "fewer parts, several changes in one; or design: leave_one_out"
         raise field_error(place, f"2^{len(found.parts)} arms", f"at most {_MOST_ARMS}", fix)
-    if found.design == "path" and len(found.parts) > _MOST_STEPS:
-        required = f"at most {_MOST_STEPS}, because every combination of parts must be one that can be trained"
-        fix = "fewer parts, several changes in one; or leave_one_out"
-        raise field_error(place, f"a path of {len(found.parts)} parts", required, fix)
     if len(found.parts) >= _MOST_ARMS:
         raise field_error(place, f"{len(found.parts)} parts", f"at most {_MOST_ARMS} arms")
 
 
 def _check_options(found: Components) -> None:
     place: FieldPath = ("components",)
-    crossed = found.design in ("factorial", "fractional")
-    if found.design == "path" and not found.seeds:
-        required = "seeds of their own, which choose the part of each step and test nothing"
-        raise field_error((*place, "seeds"), "a path without pilot seeds", required, "seeds: [1001, 1002]")
-    for option, value, kinds in (
-        ("interactions", found.interactions != "none", ("factorial", "fractional")),
-        ("generators", found.generators, ("fractional",)),
-        ("resolution", found.resolution, ("fractional",)),
-        ("seeds", found.seeds, ("path",)),
-        ("choose_by", found.choose_by, ("path",)),
-    ):
-        if value and found.design not in kinds:
-            required = f"design: {' or '.join(kinds)}"
-            raise field_error((*place, option), f"{option} with design: {found.design}", required, "leave it out")
-    if found.design == "fractional":
-        _check_fraction(found)
-    if crossed and not isinstance(found.interactions, str):
+    if found.interactions != "none" and found.design != "factorial":
+        raise field_error(
+            (*place, "interactions"), f"interactions with design: {found.design}", "design: factorial", "leave it out"
+        )
+    if not isinstance(found.interactions, str):
+        earlier: list[Effect] = []
         for at, text in enumerate(found.interactions):
-            pair, earlier = pair_of(text, found.parts), [pair_of(one, found.parts) for one in found.interactions[:at]]
-            here: FieldPath = (*place, "interactions", at)
+            pair = pair_of(text, found.parts)
             if not pair or pair in earlier:
                 required = "two parts, each pair once"
-                raise field_error(here, f"'{text}'", required, "*".join([*found.parts][:2]))
-            aliases = found.aliases(pair)
-            same = next((one for one in earlier if one in aliases), None)
-            if same is not None:
-                names = f"'{text}' and '{'*'.join(same)}'"
-                raise field_error(here, f"{names} are one contrast in this fraction", "one of the two", "leave it out")
-            other = next((one for one in aliases if len(one) == 1), None)
-            if other is not None:
-                raise field_error(
-                    here,
-                    f"'{text}' cannot be told from the main effect of {other[0]} in this fraction",
-                    "a fraction of resolution IV or more",
-                    "resolution: 4, without generators",
-                )
+                raise field_error((*place, "interactions", at), f"'{text}'", required, "*".join([*found.parts][:2]))
+            earlier.append(pair)
     taken = next((name for name in ("_x_".join(pair) for pair in found.interacting()) if name in found.parts), None)
     if taken is not None:
         raise field_error(
             (*place, "parts", taken), f"an interaction would be named '{taken}'", "another name of the part"
-        )
-
-
-def _check_fraction(found: Components) -> None:
-    place: FieldPath = ("components", "generators")
-    parts = tuple(found.parts)
-    example = f"generators: {{{parts[-1]}: {'*'.join(parts[:-1][:3])}}}"
-    if not found.generators:
-        if found.resolution is None:
-            raise field_error(
-                place, "a fraction without generators", "generators, or resolution: 3, 4, 5 or 6", example
-            )
-        if len(parts) > MOST_SEARCHED:
-            required = f"generators, where there are more than {MOST_SEARCHED} parts"
-            raise field_error(place, f"{len(parts)} parts and no generators", required, example)
-        if smallest_fraction(parts, found.resolution) is None:
-            found_ = f"no fraction of {len(parts)} parts has resolution {roman(found.resolution)}"
-            raise field_error((*place[:1], "resolution"), found_, "a lower resolution", "design: factorial")
-        return
-    if len(found.generators) > _MOST_GENERATORS or len(parts) - len(found.generators) > 9:
-        size = f"2^({len(parts)}-{len(found.generators)}) arms"
-        required = f"at most {_MOST_ARMS} arms and {_MOST_GENERATORS} generators"
-        raise field_error(place, size, required)
-    try:
-        fraction = read_generators(parts, found.generators)
-    except ValueError as error:
-        required = "products of parts that are not generated, no two main effects aliased (resolution III or more)"
-        unknown = [one for one in found.generators if one not in parts]
-        raise field_error(place, str(error), required, nearest(unknown[0], parts) if unknown else example) from None
-    assert fraction.resolution is not None, found.generators
-    if fraction.resolution < (found.resolution or 3):
-        raise field_error(
-            place,
-            f"these generators have resolution {roman(fraction.resolution)}",
-            f"at least {roman(found.resolution or 3)}, as resolution says",
-            "leave the generators out, and they are filled in",
         )
 
 

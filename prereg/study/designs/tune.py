@@ -7,8 +7,7 @@ setting enters a test, so the tests keep their level given the choice.
 
 A pilot run is a run of an arm of its own, `ARM.FIELD-VALUE`, at the full budget. The rule: the lowest (or highest) mean
 of the metric at the last step over the pilot seeds; a setting with a diverged run comes after all others; of equal ones
-the first in the order of the file. The path of a component ablation chooses its parts by the same rule
-(`prereg.study.designs.path`).
+the first in the order of the file.
 """
 
 from __future__ import annotations
@@ -77,12 +76,12 @@ class Tune(FrozenModel):
 
 @dataclass(frozen=True)
 class Pilot(Arm):
-    """One setting of a tuned arm, or one part that a step of a path may take, run on the pilot seeds."""
+    """One setting of a tuned arm, run on the pilot seeds."""
 
     of: str
-    """The arm, or that of the step."""
+    """The arm."""
     setting: Mapping[str, JsonValue]
-    """What is tried: overrides, or {part: NAME}."""
+    """What is tried: overrides."""
 
 
 @dataclass(frozen=True)
@@ -155,37 +154,34 @@ def check_tune(study: Study) -> None:
                 required = "one of " + ", ".join(study.arms)
                 raise field_error(place, f"'{arm}' is not a variant", required, nearest(arm, study.arms))
     _check_settings(study, tune)
-    check_pilot(study, ("tune",))
-
-
-def check_pilot(study: Study, place: FieldPath) -> None:
-    """Raise `SpecError` for the first thing that keeps a pilot, written at this place, from being run and read."""
-    given = study.piloting
-    assert given is not None, study.study
-    both = sorted(set(given.seeds) & set(study.seeds))
-    if both or len(set(given.seeds)) < len(given.seeds):
+    both = sorted(set(tune.seeds) & set(study.seeds))
+    if both or len(set(tune.seeds)) < len(tune.seeds):
         found = f"pilot seed {both[0]} is a seed of the study too" if both else "a pilot seed is given twice"
         raise field_error(
-            (*place, "seeds"),
+            ("tune", "seeds"),
             found,
             "seeds of their own, each once: a run that chose a setting may not test it",
-            f"seeds: [{', '.join(str(1001 + at) for at in range(max(2, len(given.seeds))))}]",
+            f"seeds: [{', '.join(str(1001 + at) for at in range(max(2, len(tune.seeds))))}]",
         )
     if study.stopping != "fixed":
-        raise field_error(place, "a pilot before a sequential design", "a fixed number of seeds", "leave stopping out")
-    check_known(study, given.choose_by, (*place, "choose_by"), "the pilot chooses by it")
+        raise field_error(
+            ("tune",), "a pilot before a sequential design", "a fixed number of seeds", "leave stopping out"
+        )
+    check_known(study, tune.choose_by, ("tune", "choose_by"), "the pilot chooses by it")
     if study.trainer == "gpt":
-        known = study.metric(given.choose_by)
+        known = study.metric(tune.choose_by)
         if known is not None and known.suite != "own" and known.suite not in study.measure.recorded:
-            found = f"the pilot chooses by {given.choose_by}, of the suite '{known.suite}'"
+            found = f"the pilot chooses by {tune.choose_by}, of the suite '{known.suite}'"
             fix = f"suites: [{', '.join([*study.measure.suites, known.suite])}]"
             raise field_error(("measure", "suites"), found, f"'{known.suite}' among the suites", fix)
-    if better(study) == "neither":
-        found = f"nothing says which way {given.choose_by} improves"
-        raise field_error((*place, "better"), found, "better: lower, or better: higher", "better: lower")
+    if better(study, tune) == "neither":
+        found = f"nothing says which way {tune.choose_by} improves"
+        raise field_error(("tune", "better"), found, "better: lower, or better: higher", "better: lower")
     twins = [name for name in study.pilots if name.casefold() in {arm.casefold() for arm in study.arms}]
     if twins:
-        raise field_error(place, f"a pilot of '{twins[0]}' has the name of a variant", "another name of the variant")
+        raise field_error(
+            ("tune",), f"a pilot of '{twins[0]}' has the name of a variant", "another name of the variant"
+        )
 
 
 def _check_settings(study: Study, tune: Tune) -> None:
@@ -212,38 +208,28 @@ def _check_settings(study: Study, tune: Tune) -> None:
     _ = study.pilots
 
 
-def better(study: Study) -> Better:
+def better(study: Study, tune: Tune) -> Better:
     """Which way the metric improves by which the pilot chooses."""
-    given = study.piloting
-    assert given is not None, study.study
-    known = study.metric(given.choose_by) or TASK_METRICS.get(given.choose_by)
-    return given.better or (known.better if known is not None else "neither")
+    known = study.metric(tune.choose_by) or TASK_METRICS.get(tune.choose_by)
+    return tune.better or (known.better if known is not None else "neither")
 
 
 def with_choice(study: Study, logged: Sequence[Mapping[str, JsonValue]]) -> Study:
-    """A study at the choices of its `tuned` entries' bodies: of settings the first, of a path every one that adds to
-    those before it. A study without a pilot, and one without such an entry, as it is."""
-    chosen: Mapping[str, Setting] = {}
-    for body in logged if study.tune is None else logged[:1]:
-        found = body.get("chosen")
-        known = found if isinstance(found, dict) else {}
-        settings = {arm: setting for arm, setting in known.items() if isinstance(setting, dict)}
-        # An entry that is no path is for the audit to find; the runs that are left to do follow from the others.
-        is_path = study.tune is not None or study.components is None or study.components.follows(settings)
-        chosen = settings if is_path and chosen.items() <= settings.items() else chosen
-    return _at_choice(study, chosen) if chosen else study
+    """A study at the choice of the first of its `tuned` entries' bodies. A study without a pilot, and one without such
+    an entry, as it is."""
+    found = logged[0].get("chosen") if logged else None
+    known = found if isinstance(found, dict) else {}
+    chosen = {arm: setting for arm, setting in known.items() if isinstance(setting, dict)}
+    if study.tune is None or not chosen:
+        return study
+    return study.model_copy(update={"tune": study.tune.frozen(chosen)})
 
 
 def before_choice(study: Study) -> Study:
     """The study as it was registered, without what its pilot has chosen since."""
-    return _at_choice(study, {}) if study.piloting is not None and study.piloting.chosen else study
-
-
-def _at_choice(study: Study, chosen: Mapping[str, Setting]) -> Study:
-    if study.piloting is None:
+    if study.tune is None or not study.tune.chosen:
         return study
-    field = "components" if study.tune is None else "tune"
-    return study.model_copy(update={field: study.piloting.frozen(chosen)})
+    return study.model_copy(update={"tune": study.tune.frozen({})})
 
 
 def choose(study: Study, values: Mapping[tuple[str, int], float]) -> tuple[Choice, ...]:
@@ -251,15 +237,16 @@ def choose(study: Study, values: Mapping[tuple[str, int], float]) -> tuple[Choic
 
     A run without a value diverged. Returns no choice for an arm each of whose settings has such a run.
     """
-    given, sign = study.piloting, -1.0 if better(study) == "higher" else 1.0
-    assert given is not None, study.study
+    tune = study.tune
+    assert tune is not None, study.study
+    sign = -1.0 if better(study, tune) == "higher" else 1.0
     choices = []
     for arm in dict.fromkeys(pilot.of for pilot in study.pilots.values()):
         mine = {name: pilot for name, pilot in study.pilots.items() if pilot.of == arm}
         means: dict[str, float | None] = {}
         for name in mine:
-            found = [values[name, seed] for seed in given.seeds if isfinite(values.get((name, seed), float("nan")))]
-            means[name] = fsum(found) / len(found) if len(found) == len(given.seeds) else None
+            found = [values[name, seed] for seed in tune.seeds if isfinite(values.get((name, seed), float("nan")))]
+            means[name] = fsum(found) / len(found) if len(found) == len(tune.seeds) else None
         known = [name for name, mean in means.items() if mean is not None]
         if known:
             best = min(known, key=lambda name: sign * (means[name] or 0.0))

@@ -1,4 +1,4 @@
-"""Runs without pairs: arms with seeds of their own, compared by a test of arm means (`welch`, `permutation`).
+"""Runs without pairs: arms with seeds of their own, compared by Welch's t (`test: welch`).
 
 A study file then may give `seeds:` as a mapping ARM -> list. It is kept as `seeds`, every seed once, and `arm_seeds`.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from prereg.errors import field_error
-from prereg.study.analysis import LEAST_RUNS, PERMUTATION, UNPAIRED_TESTS
+from prereg.study.analysis import LEAST_RUNS
 from prereg.text import counted
 
 if TYPE_CHECKING:
@@ -58,11 +58,11 @@ def check_seeds_of_arms(study: Study) -> None:
             raise field_error(place, f"seed {twice} is given twice", required)
     if study.seeds != _all_seeds(study.arm_seeds):
         raise field_error(("arm_seeds",), "other seeds than in seeds", "seeds: every seed of arm_seeds, once")
-    if study.analysis.test not in UNPAIRED_TESTS:
+    if study.paired:
         raise field_error(
             ("seeds",),
             f"seeds of their own for each arm, and test is '{study.analysis.test}', over pairs of runs of one seed",
-            "one list of seeds for all arms, or a test without pairs: " + " or ".join(UNPAIRED_TESTS),
+            "one list of seeds for all arms, or a test without pairs: welch",
             "analysis: {test: welch}",
         )
 
@@ -70,18 +70,18 @@ def check_seeds_of_arms(study: Study) -> None:
 def check_unpaired(study: Study) -> None:
     """Raise `SpecError` for what a test without pairs has no meaning with."""
     analysis = study.analysis
-    decides = analysis.test in UNPAIRED_TESTS
-    for other in analysis.also:
-        if (other in UNPAIRED_TESTS) is not decides:
-            kind, wanted = ("without", "without") if decides else ("over", "over")
-            raise field_error(
-                ("analysis", "also"),
-                f"'{other}' next to '{analysis.test}', a test {kind} pairs",
-                f"tests {wanted} pairs" + ("; the report says what pairing would have given" if decides else ""),
-                "also: []",
-            )
-    if not decides:
+    if study.paired:
+        if "welch" in analysis.also:
+            found = f"'welch' next to '{analysis.test}', a test over pairs"
+            raise field_error(("analysis", "also"), found, "tests over pairs", "also: []")
         return
+    if analysis.also:
+        raise field_error(
+            ("analysis", "also"),
+            f"'{analysis.also[0]}' next to 'welch', a test without pairs",
+            "no other test; the report says what pairing would have given",
+            "also: []",
+        )
     if not study.arm_seeds and len(study.seeds) < LEAST_RUNS:
         raise field_error(("seeds",), counted(len(study.seeds), "run") + " of each arm", _ENOUGH, "[1, 2, 3, 4, 5]")
     if analysis.least_pairs is not None and analysis.least_pairs < LEAST_RUNS:
@@ -109,13 +109,6 @@ def check_unpaired(study: Study) -> None:
                 f"a claim against a constant, and test is '{analysis.test}', of two groups of runs",
                 "a test of one group: paired_t is then the one-sample t test",
                 "test: paired_t",
-            )
-        if PERMUTATION in (analysis.test, *analysis.also) and len(claim.weights) > 2:
-            raise field_error(
-                ("hypotheses", name, "claim"),
-                f"a permutation test of {len(claim.weights)} arms",
-                "a claim between two arms: only runs of two arms can be exchanged under the null",
-                "analysis: {test: welch}",
             )
 
 
