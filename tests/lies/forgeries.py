@@ -384,3 +384,9 @@ def another_outcome(decision: Line) -> None:
 
 def a_stable_arm(decision: Line) -> None:
     decision["stability"][0]["stable"] = not decision["stability"][0]["stable"]
+
+
+def another_verdict_in_the_ledger_alone(of: Holding) -> None:
+    """The decision in the ledger says something else, and there is no verdict.json to compare it with."""
+    of.change_verdict(saying_of_itself(verdict="inconclusive"), verdict="inconclusive")
+    of.verdict.unlink()
