@@ -7,7 +7,6 @@ once sealed, and the scores of single items, where there are any, in `items.parq
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Any, Literal
 
@@ -47,8 +46,6 @@ class HarnessRecord(FrozenModel):
 
 
 Status = Literal["running", "done", "diverged", "failed"]
-SINGLE = "single"
-"""The layout of a run that was trained by itself."""
 
 
 def utc_now() -> str:
@@ -71,10 +68,8 @@ class Pairing(FrozenModel):
     """sha256 of the tokenizer's definition."""
 
 
-class Provenance(GrownModel):
+class Provenance(FrozenModel):
     """The code, libraries and hardware of a run."""
-
-    later_fields = ("layout", "lacking")
 
     code: str
     """sha256 over the source of every module that a run executes; of a user's own trainer, over its pinned files. Older
@@ -97,15 +92,8 @@ class Provenance(GrownModel):
     """Device class: cpu or the accelerator's name."""
     threads: int
     """Threads of one run."""
-    paths: str = ""
-    """Which of equal computations were taken for attention and GELU; not written in records made before it was kept."""
-    layout: str = SINGLE
-    """Whether the run was trained by itself on one device, spread over how many and in which way, or in which cohort:
-    sums are taken in another order then, and numbers agree to rounding, not to the bit. So is how the steps of a cohort
-    were computed, where not operator by operator. Not written of a run by itself."""
-    lacking: str = ""
-    """What this machine could not offer, and why: kernels of our own. What was computed instead is in `paths`; of
-    two runs that took the same, one may have had the choice. Not written where nothing was lacking."""
+    compiler: str = ""
+    """What compiled its steps, with its version; empty where torch took them operator by operator."""
 
 
 class Repeated(FrozenModel):
@@ -294,35 +282,3 @@ class RunRecord(GrownModel):
             **({"redrawn": self.redrawn} if self.redrawn else {}),
             "run_sha256": run_sha256,
         }
-
-
-WHOLE_ONLY = ("update/", "adam/")
-"""Beginnings of the names of metrics that are measured only of a run whose weights and moments lie whole and alone in
-one process: of no member of a cohort, and of no run cut over devices. A claim that reads one refuses these layouts."""
-
-
-_COHORT = re.compile(r"cohort of \d+: seeds (-?\d+(?:,-?\d+)+)(?:; steps ([a-z-]+))?")
-PLAIN_STEP = "eager"
-"""The way to compute steps that a layout does not mention."""
-
-
-def layout_of(members: tuple[int, ...], step: str = PLAIN_STEP) -> str:
-    """The words for a provenance: `single`, `cohort of 3: seeds 1,2,3`, or the same with `; steps compiled`."""
-    assert len(set(members)) == len(members) > 0, members
-    if len(members) == 1:
-        assert step == PLAIN_STEP, step
-        return SINGLE
-    text = f"cohort of {len(members)}: seeds {','.join(map(str, members))}"
-    return text if step == PLAIN_STEP else f"{text}; steps {step}"
-
-
-def members_in(layout: str) -> tuple[int, ...]:
-    """The seeds of a cohort by its words; empty for a run by itself, and for words that are not ours."""
-    found = _COHORT.fullmatch(layout)
-    return tuple(int(seed) for seed in found.group(1).split(",")) if found else ()
-
-
-def step_in(layout: str) -> str:
-    """How steps were computed, by the words of a layout."""
-    found = _COHORT.fullmatch(layout)
-    return (found.group(2) if found else None) or PLAIN_STEP

@@ -236,8 +236,8 @@ class Numerics(GrownModel):
     """What the backward pass computes again instead of keeping it: nothing, or the inside of each block, of which only
     the input is kept (activation checkpointing, Chen et al. 2016). It changes no bit and costs another forward pass."""
     compile: bool = False
-    """Whether forward and backward pass are compiled by torch.compile, without our own CPU kernels. It changes the
-    last bits, and needs a C++ compiler or Triton. Without dropout, and with runs trained one by one on one device."""
+    """Whether forward and backward pass are compiled by torch.compile. It changes the last
+    bits, and needs a C++ compiler or Triton. Without dropout."""
 
 
 class Training(FrozenModel):

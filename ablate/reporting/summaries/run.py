@@ -66,8 +66,6 @@ def _status(health: StudyHealth) -> Iterator[Block]:
     )
     if rows:
         yield Table("", columns("Run", "State", "Step:", "Training loss", "Attempts:"), rows)
-    for lacking, count in Counter(run.lacking for run in health.runs if run.lacking).items():
-        yield Paragraph(f"{words.counted(count, 'run')}: {lacking}")
     for run in health.runs:
         if run.error:
             yield Paragraph(f"{run.variant}, seed {run.seed}: {run.error}")
