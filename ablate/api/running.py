@@ -56,6 +56,7 @@ def run(
     from ablate.runner.local import run_study, study_lock
     from ablate.runner.machine import choose_machine, records_of
     from ablate.runner.progress import PlainWatcher
+    from prereg.documents.source import unknown_power
     from prereg.registry.history import repeated, require_unchanged
     from prereg.registry.ledger import Ledger
     from prereg.registry.registration import load_registration
@@ -94,6 +95,8 @@ def run(
             onlooker.note(f"ledger head {entry.sha256}")
             for other in repeated(context.root, registration.study):
                 onlooker.note(other.words)
+        if unknown := unknown_power(registration):
+            onlooker.note(unknown)
         look = look_to_run_up_to(context, registration)
 
         def make(registration: Registration) -> Summary:
