@@ -70,6 +70,7 @@ from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.bundle.check import check_bundle
 from ablate.verification.bundle.manifest import manifest_bytes
+from ablate.verification.result import Verification
 from ablate.verification.verify import verify_study
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_bytes
@@ -81,6 +82,8 @@ JUDGED = "verdict, judged again"
 CHAIN = "chain"
 LEDGER = "ledger"
 PROMISE = "study and lock"
+DIFFERENTLY = "judged differently"
+"""A decision that names other code than this is no forgery that could be told from a change of the judge."""
 REFUSED = "RegistrationError"
 VERDICT = "verdict"
 REPORTS = "reports"
@@ -117,7 +120,7 @@ LIES = [
     Lie("worse tables sealed again under the first outcome", values_sealed_again, SEALS, RECORDS, RECORDS),
     Lie("worse tables sealed again under their own outcome", values_of_their_own_outcome, AGAIN, JUDGED, JUDGED),
     Lie("worse tables in place of the first seals", seals_replaced, NOTHING, JUDGED, JUDGED),
-    Lie("a seal of the same values twice", another_seal_of_the_same_values, NOTHING, JUDGED, JUDGED),
+    Lie("a seal of the same values twice", another_seal_of_the_same_values, NOTHING, NOTHING, GUIDE),
     Lie("a finished run called diverged", another_end, AGAIN, JUDGED, JUDGED),
     Lie("an earlier step as the last", an_earlier_step_as_the_last, SEALS, RECORDS, RECORDS),
     Lie("a table of another arm", table_of(column("variant", "slow")), SEALS, RECORDS, RECORDS),
@@ -212,6 +215,8 @@ LIES = [
         verdict(saying_of_itself(evidence="0" * 64), evidence="0" * 64), NOTHING, JUDGED, JUDGED),
     Lie("another line of the rule, and the ledger to match",
         verdict(saying_of_itself(line=2), verdict="take fast"), NOTHING, JUDGED, JUDGED),
+    Lie("another outcome, and a ledger that names other code",
+        verdict(another_outcome, code="0" * 64), NOTHING, DIFFERENTLY, DIFFERENTLY),
     Lie("another verdict in the ledger, and no verdict.json",
         another_verdict_in_the_ledger_alone, NOTHING, JUDGED, JUDGED),
     Lie("no verdict.json", gone("reports/own/verdict.json"), NOTHING, NOTHING, GUIDE),
@@ -253,7 +258,13 @@ def verified(house: Holding) -> set[str]:
         found = verify_study(house.study)
     except StudyError as error:
         return {type(error).__name__}
-    return {one.what for one in found.items if one.faults}
+    return changed(found)
+
+
+def changed(found: Verification) -> set[str]:
+    """The items that have changed, or that this version judges differently."""
+    items = {one.what for one in found.items if one.faults}
+    return items | ({DIFFERENTLY} if found.judged_differently else set())
 
 
 def checked(bundle: Holding) -> set[str]:
@@ -270,7 +281,7 @@ def checked(bundle: Holding) -> set[str]:
         fields["ledger"] |= {"head": json.loads(lines[-1])["sha256"], "n_entries": len(lines)}
     place.write_bytes(manifest_bytes(**fields | {"members": members}))
     # Reports are not drawn again here: that takes seconds, and test_bundle.py does it.
-    return {one.what for one in check_bundle(bundle.path, reports_of=lambda *_: {}).items if one.faults}
+    return changed(check_bundle(bundle.path, reports_of=lambda *_: {}))
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.name)
