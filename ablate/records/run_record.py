@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.registry.plan import Cell, Planned
 
 
@@ -153,23 +153,8 @@ class LiveValues(FrozenModel):
     """METRIC at STEP -> value, of the claimed metrics."""
 
 
-class RunRecord(GrownModel):
+class RunRecord(FrozenModel):
     """One run: of one study, one registration, one variant, one seed."""
-
-    later_fields = (
-        "items_sha256",
-        "weights_sha256",
-        "harness",
-        "mixture",
-        "repetition",
-        "baselines",
-        "peak_memory_bytes",
-        "memory_since",
-        "mishaps",
-        "must_match",
-        "live",
-        "redrawn",
-    )
 
     study: str
     """The study's id."""
@@ -210,7 +195,7 @@ class RunRecord(GrownModel):
     checkpoint."""
     peak_memory_bytes: int | None = None
     """Most resident memory of the process while it held the run, over all attempts; of one that was killed, up to the
-    last checkpoint. Interpreter and libraries are in it. None, and not written, where it was not measured."""
+    last checkpoint. Interpreter and libraries are in it. None where it was not measured."""
     memory_since: Literal["run", "process"] | None = None
     """Whether that is the peak since the run began, or since its process did, an upper bound where a process makes
     several runs."""
@@ -221,32 +206,30 @@ class RunRecord(GrownModel):
     metrics_sha256: str | None = None
     """sha256 of the sealed metrics.parquet."""
     weights_sha256: str | None = None
-    """sha256 of the final weights.safetensors; none, and not written, in records made before it was kept."""
+    """sha256 of the final weights.safetensors."""
     outcome_sha256: str | None = None
     """sha256 over the repeatable metrics alone (no timings): equal for a run repeated to the last bit. Where items were
     scored, over their scores too."""
     items_sha256: str | None = None
-    """sha256 of the sealed items.parquet; not written where no item was scored."""
+    """sha256 of the sealed items.parquet; none where no item was scored."""
     harness: HarnessRecord | None = None
-    """How the zero- and few-shot tasks were evaluated; not written where there were none."""
+    """How the zero- and few-shot tasks were evaluated; none where there were none."""
 
     mixture: dict[str, int] | None = None
-    """Windows of each source of a mixture that the run was trained on; not written where there is one source."""
+    """Windows of each source of a mixture that the run was trained on; none where there is one source."""
     repetition: dict[str, Repetition] | None = None
-    """How much of each corpus that it read repeats itself, by name; not written in records made before it was kept, nor
-    by a user's own trainer."""
+    """How much of each corpus that it read repeats itself, by name; none of a user's own trainer."""
     baselines: CountedBaselines | None = None
-    """Validation losses of predictors that only count, on this run's split; not written in records made before they
-    were computed, nor by a user's own trainer."""
+    """Validation losses of predictors that only count, on this run's split; none of a user's own trainer."""
     must_match: dict[str, str] | None = None
-    """Name -> sha256 of what a user's own trainer says that the runs of a seed must have in common; not written where
-    it says nothing."""
+    """Name -> sha256 of what a user's own trainer says that the runs of a seed must have in common; none where it
+    says nothing."""
 
     live: LiveValues | None = None
-    """What a user's own trainer had recorded when an attempt ended without a seal, or was resumed; not written
+    """What a user's own trainer had recorded when an attempt ended without a seal, or was resumed; none
     otherwise."""
     redrawn: int = 0
-    """Attempts whose values of a claimed metric a resumed one replaced by others; not written where there was none."""
+    """Attempts whose values of a claimed metric a resumed one replaced by others."""
 
     @classmethod
     def begin(cls, spec: Planned, earlier: RunRecord | None, provenance: Provenance, **known: Any) -> RunRecord:

@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.study.command import is_inside
 
 Positive = Annotated[int, Field(ge=1)]
@@ -223,10 +223,8 @@ class Budget(FrozenModel):
         return self
 
 
-class Numerics(GrownModel):
+class Numerics(FrozenModel):
     """The arithmetic of a run."""
-
-    later_fields = ("compile",)
 
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the matrix products; weights and optimiser state stay in float32."""

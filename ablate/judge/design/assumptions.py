@@ -21,7 +21,7 @@ from ablate.judge.readings import item_means
 from ablate.judge.stats.paired_t import Floats, sd_of
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError, Where
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.registry.registration import Registration
 from prereg.rule.divergence import is_worse
@@ -32,10 +32,8 @@ from prereg.study.spec import Study
 Group = tuple[str, Scale]
 
 
-class Belief(GrownModel):
+class Belief(FrozenModel):
     """What is believed of one metric on one scale."""
-
-    later_fields = ("n_items", "sd_items", "sd_residual")
 
     metric: str
     """The metric."""
@@ -55,7 +53,7 @@ class Belief(GrownModel):
     """Upper end of it."""
     n_items: int | None = None
     """Items (or tasks) that a value is a mean over, for a test over new items; this and the next two are none without
-    it, and then not written."""
+    it."""
     sd_items: float | None = None
     """SD between items of the difference of two arms."""
     sd_residual: float | None = None

@@ -1,9 +1,9 @@
 """After the data: what was assumed against what came, what it would take, and how far luck may have carried a finding.
 
 Nothing here decides: outcomes and verdict are settled before it is called. It is computed from findings and
-registration whenever a report is made and is not written into verdict.json, so that a verdict keeps the bytes which
-its ledger entry has hashed. All of it is post hoc. Power is never taken at the observed effect, which would only say
-the p value again (Hoenig and Heisey 2001), but at the effect at which the design stated it; the data give the SD.
+registration whenever a report is made and is not in verdict.json. All of it is post hoc. Power is never taken at the
+observed effect, which would only say the p value again (Hoenig and Heisey 2001), but at the effect at which the design
+stated it; the data give the SD.
 
 Type M and type S (Gelman and Carlin 2014), for a true effect D > 0, SD s of the differences, n pairs, and a two-sided
 paired t test at the level that the finding had to reach: given the sample SD, the mean is normal about D with SE
