@@ -44,7 +44,7 @@ from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.frozen import FrozenModel, GrownModel
 from prereg.registry.looks import looks_of
-from prereg.rule.bound import adopting_claims, needed_support
+from prereg.rule.adoption import needed_support
 from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Test
 from prereg.study.spec import Study
@@ -283,7 +283,7 @@ def harmful_verdicts(study: Study, effects: Mapping[str, float]) -> frozenset[st
     return frozenset(
         verdict
         for verdict, names in needed_support(study).items()
-        if any(broken & set(_of_arms(study, name)) for name in adopting_claims(study, names))
+        if any(broken & set(_of_arms(study, name)) for name in names)
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ablate.judge.design.effects import KIND, contrast_sd, distance, effect_when_true
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
-from prereg.rule.bound import resting_on_worse
+from prereg.rule.adoption import resting_on_worse
 from prereg.study.analysis import EProcess
 from prereg.study.measure import PACKS
 from prereg.study.spec import Study
