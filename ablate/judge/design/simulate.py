@@ -44,7 +44,6 @@ from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.frozen import FrozenModel, GrownModel
 from prereg.registry.looks import looks_of
-from prereg.rule.adoption import needed_support
 from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Test
 from prereg.study.spec import Study
@@ -143,7 +142,7 @@ def _nulls(
 
 def adopting_verdicts(study: Study) -> tuple[str, ...]:
     """The adopting verdicts of a decision, as defined above."""
-    return tuple(verdict for verdict, names in needed_support(study).items() if names)
+    return tuple(verdict for verdict, names in study.rule.needed_support.items() if names)
 
 
 def judge_drawn(study: Study, drawn: Drawn) -> tuple[Codes, Kept, npt.NDArray[np.int64] | None]:
@@ -282,7 +281,7 @@ def harmful_verdicts(study: Study, effects: Mapping[str, float]) -> frozenset[st
     }
     return frozenset(
         verdict
-        for verdict, names in needed_support(study).items()
+        for verdict, names in study.rule.needed_support.items()
         if any(broken & set(_of_arms(study, name)) for name in names)
     )
 
