@@ -12,8 +12,7 @@
     ├── CorpusError               missing, wrong hash, unreadable
     ├── RunError                  another run is active, path not writable, worker cannot start
     ├── EvidenceError             records that cannot be read as what they claim to be
-    └── SealError                 a seal that cannot be made: key, address, refusal, a reply that is none
-        └── UnreachableError      nobody answered: the seal is pending, and can be retried
+    └── SealError                 a seal that cannot be made: key, program, a file that is no seal
 
 An inadmissible study is not an error: it is a result, and has its own type in `ablate.judge`.
 """
@@ -166,11 +165,7 @@ class EvidenceError(StudyError):
 
 
 class SealError(StudyError):
-    """A seal cannot be made: the key, the address, the program or the reply is not fit for it."""
-
-
-class UnreachableError(SealError):
-    """A server that a seal needs did not answer. What is registered is valid; the seal is pending."""
+    """A seal cannot be made: the key, the program or the file is not fit for it."""
 
 
 def dotted(path: FieldPath) -> str:

@@ -186,12 +186,7 @@ EXAMPLES: tuple[Example, ...] = (
     ),
     registered(errors.SealError, "a key that is not there", command="seal studies/mine.yaml --sign id_ed25519"),
     registered(
-        errors.SealError, "an address of no server", command="seal studies/mine.yaml --timestamp ftp://stamps.example"
-    ),
-    registered(
-        errors.UnreachableError,
-        "a server that does not answer",
-        command="seal studies/mine.yaml --timestamp http://127.0.0.1:9/",
+        errors.SealError, "a file that is no timestamp", command="seal studies/mine.yaml --timestamp studies/mine.yaml"
     ),
 )
 

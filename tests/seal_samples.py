@@ -1,14 +1,8 @@
-"""Real makers of seals for tests: ssh keys, a time-stamping authority and a calendar, both on loopback."""
+"""Real makers of seals for tests: ssh keys and a time-stamping authority."""
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 from prereg_samples import AT, PIN, house_with
@@ -88,119 +82,16 @@ class Authority:
         self._openssl("x509", "-req", "-in", "tsa.csr", "-CA", "root.pem", "-CAkey", "root.key", "-CAcreateserial",
                       "-out", "tsa.pem", "-days", "20", "-extfile", "extensions")  # fmt: skip
         (folder / "serial").write_text("01")
-        for file, digests in (("tsa.cnf", "sha256"), ("refuses.cnf", "sha1")):
+        for file, digests in (("tsa.cnf", "sha256, sha512"), ("refuses.cnf", "sha1")):
             (folder / file).write_text(CONFIG.format(folder=folder, digests=digests))
 
-    def reply(self, question: bytes, config: str = "tsa.cnf") -> bytes:
-        """The answer to a request."""
-        (self.folder / "question").write_bytes(question)
+    def stamp(self, data: bytes, config: str = "tsa.cnf", digest: str = "sha256") -> bytes:
+        """A timestamp of these bytes, asked for as docs/proof.md says."""
+        (self.folder / "data").write_bytes(data)
+        self._openssl("ts", "-query", "-data", "data", f"-{digest}", "-cert", "-out", "question")
         self._openssl("ts", "-reply", "-config", config, "-queryfile", "question", "-out", "reply")
         return (self.folder / "reply").read_bytes()
 
     def _openssl(self, *words: str) -> None:
         done = subprocess.run(["openssl", *words], cwd=self.folder, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
-
-
-class Server:
-    """Something that answers on loopback, in a way that a test may change."""
-
-    def __init__(self, authority: Authority | None = None) -> None:
-        self.authority = authority
-        self.mood = "good"
-        self.kept: bytes | None = None
-        self.questions: list[tuple[str, bytes]] = []
-        self.block: int | None = None
-        self.address = ""
-
-    def answer(self, path: str, question: bytes) -> tuple[int, bytes, dict[str, str]]:
-        """Status, body and headers."""
-        self.questions.append((path, question))
-        odd: dict[str, tuple[int, bytes, dict[str, str]]] = {
-            "elsewhere": (302, b"", {"Location": "http://127.0.0.1:1/other"}),
-            "huge": (200, b"x" * 1_000_000, {}),
-            "page": (200, b"<html>hello</html>", {}),
-        }
-        if self.mood in odd:
-            return odd[self.mood]
-        if self.mood.isdigit():
-            return int(self.mood), b"no", {}
-        if path.startswith(("/digest", "/timestamp")):
-            return self._calendar(path, question)
-        assert self.authority is not None
-        if self.mood == "replay" and self.kept is not None:
-            return 200, self.kept, {}
-        self.kept = self.authority.reply(question, "refuses.cnf" if self.mood == "refuses" else "tsa.cnf")
-        return 200, self.kept, {"Content-Type": "application/timestamp-reply"}
-
-    def _calendar(self, path: str, question: bytes) -> tuple[int, bytes, dict[str, str]]:
-        """What an OpenTimestamps calendar says: a promise first, the way to a block once there is one."""
-        from opentimestamps.core.notary import BitcoinBlockHeaderAttestation, PendingAttestation
-        from opentimestamps.core.op import OpAppend, OpSHA256
-        from opentimestamps.core.serialize import BytesSerializationContext
-        from opentimestamps.core.timestamp import Timestamp
-
-        if path == "/digest":
-            stamp = Timestamp(question)
-            promised = stamp.ops.add(OpAppend(b"a neighbour in the tree")).ops.add(OpSHA256())
-            promised.attestations.add(PendingAttestation(self.address))
-        elif self.block is None:
-            return 404, b"Pending confirmation", {}
-        else:
-            stamp = Timestamp(bytes.fromhex(path.removeprefix("/timestamp/")))
-            stamp.ops.add(OpAppend(b"the other side")).ops.add(OpSHA256()).attestations.add(
-                BitcoinBlockHeaderAttestation(self.block)
-            )
-        context = BytesSerializationContext()
-        stamp.serialize(context)
-        return 200, context.getbytes(), {}
-
-
-@contextmanager
-def serving(server: Server) -> Iterator[Server]:
-    """Let a server answer on a free port of loopback."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self._answer(self.rfile.read(int(self.headers.get("Content-Length", 0))))
-
-        def do_GET(self) -> None:
-            self._answer(b"")
-
-        def _answer(self, question: bytes) -> None:
-            status, body, headers = server.answer(self.path, question)
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(body) + (server.mood == "cut")))
-            for name, value in headers.items():
-                self.send_header(name, value)
-            self.end_headers()
-            try:
-                if server.mood == "drip":
-                    for byte in body[:40]:
-                        self.wfile.write(bytes([byte]))
-                        self.wfile.flush()
-                        time.sleep(0.1)
-                else:
-                    self.wfile.write(body)
-            except OSError:
-                pass  # the asker had enough
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Say nothing."""
-
-    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.address = f"http://127.0.0.1:{httpd.server_port}"
-    thread = threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield server
-    finally:
-        httpd.shutdown()
-        httpd.server_close()
-        thread.join()
-
-
-def merkle_root(lock_sha256: str) -> str:
-    """Where the test calendar's path from a lock ends, computed here: as block explorers print it."""
-    promised = hashlib.sha256(bytes.fromhex(lock_sha256) + b"a neighbour in the tree").digest()
-    return hashlib.sha256(promised + b"the other side").digest()[::-1].hex()

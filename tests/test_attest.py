@@ -1,15 +1,15 @@
-"""Sealing a registration end to end: made, owed, paid, checked; and no mistake changes anything."""
+"""Sealing a registration end to end: made, named in the ledger, checked; and no mistake changes anything."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from conftest import House
 from prereg_samples import AT, EMBNORM, PIN, changed, load_text
-from seal_samples import Authority, Server, allow, git, merkle_root, registered, serving, snapshot, ssh_key
+from seal_samples import Authority, allow, git, registered, snapshot, ssh_key
 
 from ablate import cli
 from ablate.api import StudyContext
@@ -21,10 +21,9 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.register import amend
 from prereg.registry.registration import Pins, Registration
 from prereg.seals import git as git_anchor
-from prereg.seals import ots, rfc3161, ssh
+from prereg.seals import ssh, timestamp
 from prereg.seals.examine import SealCheck
 
-DOWN = "http://127.0.0.1:9/"
 PATIENCE_S = 240.0
 
 
@@ -33,20 +32,17 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("tsa") / "one")
 
 
-@pytest.fixture
-def server(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    with serving(Server(authority)) as found:
-        monkeypatch.setattr(ots, "CALENDARS", (found.address,))
-        yield found
+def stamp(case: StudyContext, authority: Authority, place: Path) -> Path:
+    """A timestamp of the lock, as the user got it."""
+    place.write_bytes(authority.stamp(case.root.lock(case.study.study).read_bytes()))
+    return place
 
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("no_proxy", "*")
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)  # the pinned text is made up, and the real one is not it
-    # Authority, calendar, ssh-keygen and git share two cores with whatever else runs here: on a machine so busy that
-    # one of them takes ten seconds, a seal would be owed, and that is no fault of the seal.
-    for mechanism in (git_anchor, ots, rfc3161, ssh):
+    # openssl, ssh-keygen and git share two cores with whatever else runs here.
+    for mechanism in (git_anchor, timestamp, ssh):
         monkeypatch.setattr(mechanism, "_TIMEOUT_S", PATIENCE_S)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
 
@@ -70,41 +66,42 @@ def events(case: StudyContext) -> list[str]:
 
 
 @pytest.mark.slow
-def test_every_seal_is_made_named_in_the_ledger_and_holds(server: Server, authority: Authority, tmp_path: Path) -> None:
+def test_every_seal_is_made_named_in_the_ledger_and_holds(authority: Authority, tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     git(tmp_path, "commit", "-q", "--allow-empty", "-m", "begin")
     case, registration = registered(tmp_path)
     key = ssh_key(tmp_path / "keys")
     allow(key, case.root.allowed_signers)
     case.root.timestamp_roots.write_bytes(authority.roots.read_bytes())
-    sealing = sealed(case, registration, sign=key, timestamp=server.address, ots=True)
-    assert [told.kind for told in sealing.made] == ["ssh", "git", "rfc3161", "ots"]
-    assert sealing.pending == ()
-    assert events(case) == ["registered", *["attested"] * 4]
+    sealing = sealed(case, registration, sign=key, timestamp=stamp(case, authority, tmp_path / "reply.tsr"))
+    assert [told.kind for told in sealing.made] == ["ssh", "rfc3161", "git"]
+    assert events(case) == ["registered", *["attested"] * 3]
     short = registration.lock_sha256[:8]
-    for suffix in ("sig", "tsr", "ots"):
+    for suffix in ("sig", "tsr"):
         assert (case.root.studies / f"embnorm.{short}.{suffix}").is_file()
     found = verified(case)
     assert found.intact
     states = {check.kind: check.state for check in found.seals}
-    assert states == {"ssh": "holds", "git": "incomplete", "rfc3161": "holds", "ots": "incomplete"}
+    assert states == {"ssh": "holds", "git": "incomplete", "rfc3161": "holds"}
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "registered")
     assert check(case, "git").state == "holds"
 
 
-def test_strangers_seals_are_no_fault_and_are_told(server: Server, tmp_path: Path) -> None:
+def test_strangers_seals_are_no_fault_and_are_told(authority: Authority, tmp_path: Path) -> None:
     case, registration = registered(tmp_path)
-    sealed(case, registration, sign=ssh_key(tmp_path / "keys"), timestamp=server.address)
+    sealed(
+        case, registration, sign=ssh_key(tmp_path / "keys"), timestamp=stamp(case, authority, tmp_path / "reply.tsr")
+    )
     found = verified(case)
     assert found.intact
     assert all("nobody here vouches for" in check.says for check in found.seals)
 
 
-def test_a_reader_brings_their_own_trust(server: Server, authority: Authority, tmp_path: Path) -> None:
+def test_a_reader_brings_their_own_trust(authority: Authority, tmp_path: Path) -> None:
     case, registration = registered(tmp_path)
     key = ssh_key(tmp_path / "keys")
-    sealed(case, registration, sign=key, timestamp=server.address)
+    sealed(case, registration, sign=key, timestamp=stamp(case, authority, tmp_path / "reply.tsr"))
     allow(key, tmp_path / "mine")
     assert check(case, "ssh", signers=tmp_path / "mine").state == "holds"
     assert check(case, "rfc3161", roots=authority.roots).state == "holds"
@@ -115,10 +112,14 @@ def test_a_reader_brings_their_own_trust(server: Server, authority: Authority, t
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("suffix", ["sig", "tsr", "ots"])
-def test_a_changed_or_missing_seal_is_a_fault_that_names_the_file(suffix: str, server: Server, tmp_path: Path) -> None:
+@pytest.mark.parametrize("suffix", ["sig", "tsr"])
+def test_a_changed_or_missing_seal_is_a_fault_that_names_the_file(
+    suffix: str, authority: Authority, tmp_path: Path
+) -> None:
     case, registration = registered(tmp_path)
-    sealed(case, registration, sign=ssh_key(tmp_path / "keys"), timestamp=server.address, ots=True)
+    sealed(
+        case, registration, sign=ssh_key(tmp_path / "keys"), timestamp=stamp(case, authority, tmp_path / "reply.tsr")
+    )
     path = case.root.seal("embnorm", registration.lock_sha256, f".{suffix}")
     whole = path.read_bytes()
     path.write_bytes(whole[:-2] + bytes([whole[-2] ^ 1]) + whole[-1:])
@@ -133,12 +134,14 @@ def test_a_changed_or_missing_seal_is_a_fault_that_names_the_file(suffix: str, s
     assert verified(case).intact
 
 
-def test_a_sound_seal_of_another_lock_is_a_fault_even_if_the_ledger_names_it(server: Server, tmp_path: Path) -> None:
+def test_a_sound_seal_of_another_lock_is_a_fault_even_if_the_ledger_names_it(
+    authority: Authority, tmp_path: Path
+) -> None:
     case, registration = registered(tmp_path / "one")
     key = ssh_key(tmp_path / "keys")
     other, theirs = registered(tmp_path / "two")
     assert other.root.lock("embnorm").read_bytes() == case.root.lock("embnorm").read_bytes()
-    sealed(case, registration, sign=key, timestamp=server.address, ots=True)
+    sealed(case, registration, sign=key, timestamp=stamp(case, authority, tmp_path / "reply.tsr"))
     # The same files, put on record for a lock that they were not made for.
     text = changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]")
     loaded = load_text(other.root.studies, text)
@@ -155,7 +158,7 @@ def test_a_sound_seal_of_another_lock_is_a_fault_even_if_the_ledger_names_it(ser
                 "attested", study="embnorm", registration=changed_to.sha256, body=body, at=AT
             )
     found = verified(StudyContext(loaded.path, other.root, loaded)).seals
-    assert {check.kind: check.state for check in found} == {"ssh": "broken", "rfc3161": "broken", "ots": "broken"}
+    assert {check.kind: check.state for check in found} == {"ssh": "broken", "rfc3161": "broken"}
 
 
 NONSENSE: dict[str, tuple[dict[str, str], str]] = {
@@ -172,7 +175,7 @@ NONSENSE: dict[str, tuple[dict[str, str], str]] = {
 def test_an_entry_that_makes_no_sense_is_a_fault(nonsense: str, tmp_path: Path) -> None:
     case, registration = registered(tmp_path)
     odd, says = NONSENSE[nonsense]
-    body = {"kind": "ssh", "state": "made", "lock_sha256": registration.lock_sha256, "by": "me", **odd}
+    body = {"kind": "ssh", "lock_sha256": registration.lock_sha256, "by": "me", **odd}
     sha256 = registration.sha256
     Ledger(case.root.ledger).append("attested", study="embnorm", registration=sha256, body=dict(body), at=AT)
     [found] = verified(case).seals
@@ -192,25 +195,15 @@ def test_a_seal_that_no_entry_names_is_told(tmp_path: Path) -> None:
     assert f"embnorm.{registration.lock_sha256[:8]}.sig is not in the ledger" in note
 
 
-def test_a_server_that_is_down_leaves_a_debt_that_is_paid_later(server: Server, tmp_path: Path) -> None:
+def test_a_timestamp_is_kept_once_and_another_beside_it(authority: Authority, tmp_path: Path) -> None:
     case, registration = registered(tmp_path)
-    server.mood = "503"
-    sealing = sealed(case, registration, timestamp=server.address, ots=True)
-    assert sealing.made == ()
-    assert [told.kind for told in sealing.pending] == ["rfc3161", "ots"]
-    found = verified(case)
-    assert found.intact  # the registration is not undone by it
-    assert [check.state for check in found.seals] == ["owed", "owed"]
-    assert "out of order: HTTP 503 (ablate seal retries)" in check(case, "rfc3161").says
-    before = events(case)
-    assert len(sealed(case, registration).pending) == 2
-    assert events(case) == before  # a debt is put on record once
-    server.mood = "good"
-    paid = sealed(case, registration)
-    assert [told.kind for told in paid.made] == ["rfc3161", "ots"]
-    assert paid.pending == ()
-    assert check(case, "rfc3161").state == "unvouched"
-    assert sealed(case, registration).made == ()
+    reply = stamp(case, authority, tmp_path / "reply.tsr")
+    assert [told.kind for told in sealed(case, registration, timestamp=reply).made] == ["rfc3161"]
+    again = sealed(case, registration, timestamp=reply)
+    assert again.made == () and "timestamped by this file already" in again.notes[0]
+    (other,) = sealed(case, registration, timestamp=stamp(case, authority, tmp_path / "other.tsr")).made
+    assert other.file == f"studies/embnorm.{registration.lock_sha256[:8]}.2.tsr"
+    assert len(verified(case).seals) == 2 and verified(case).intact
 
 
 def test_a_seal_made_after_runs_had_begun_says_so(tmp_path: Path) -> None:
@@ -222,42 +215,29 @@ def test_a_seal_made_after_runs_had_begun_says_so(tmp_path: Path) -> None:
     assert [check.after_runs for check in verified(case).seals] == [False, True]
 
 
-def test_any_authority_pays_a_debt(server: Server, tmp_path: Path) -> None:
-    case, registration = registered(tmp_path)
-    assert sealed(case, registration, timestamp=DOWN).pending[0].by == DOWN
-    assert sealed(case, registration, timestamp=server.address).pending == ()
-    assert check(case, "rfc3161").state == "unvouched"
+NO_SEAL: dict[str, tuple[Callable[[Authority, bytes], bytes], str]] = {
+    "a page": (lambda authority, lock: b"<html>hello</html>", "openssl reads no timestamp in it"),
+    "a refusal": (lambda authority, lock: authority.stamp(lock, "refuses.cnf"), "openssl reads no timestamp in it"),
+    "of other bytes": (lambda authority, lock: authority.stamp(lock + b" "), "a timestamp of other bytes"),
+    "a changed one": (lambda authority, lock: authority.stamp(lock)[:-1] + b"!", "its signature fails"),
+    "too long": (lambda authority, lock: bytes(timestamp.LARGEST_BYTES + 1), "it cannot be read as a timestamp"),
+}
 
 
-@pytest.mark.parametrize("mood", ["refuses", "page", "huge", "elsewhere"])
-def test_a_reply_that_is_no_seal_is_a_mistake_and_leaves_only_the_debt(
-    mood: str, server: Server, tmp_path: Path
+@pytest.mark.parametrize("case", NO_SEAL)
+def test_a_file_that_is_no_timestamp_of_the_lock_is_refused_and_nothing_is_written(
+    case: str, authority: Authority, tmp_path: Path
 ) -> None:
-    case, registration = registered(tmp_path)
-    before = snapshot(case.root)
-    server.mood = mood
-    with pytest.raises(SealError, match="The registration is unchanged, and this seal is pending"):
-        sealed(case, registration, timestamp=server.address)
-    after = snapshot(case.root)
-    assert {name for name in after if after[name] != before.get(name)} == {"studies/ledger.jsonl"}
-    assert events(case) == ["registered", "attested"]
-    assert check(case, "rfc3161").state == "owed"
-    with pytest.raises(SealError):
-        sealed(case, registration, timestamp=server.address)
-    assert events(case) == ["registered", "attested"]
-
-
-def test_a_promise_of_the_calendars_is_completed_by_asking_again(server: Server, tmp_path: Path) -> None:
-    case, registration = registered(tmp_path)
-    sealed(case, registration, ots=True)
-    waiting = sealed(case, registration)
-    assert "OpenTimestamps: nothing new; ask again in some hours" in waiting.notes
-    server.block = 900_123
-    assert [told.kind for told in sealed(case, registration).made] == ["ots"]
-    found = check(case, "ots")
-    assert found.file == f"studies/embnorm.{registration.lock_sha256[:8]}.2.ots"
-    assert merkle_root(registration.lock_sha256) in found.says
-    assert sealed(case, registration).made == ()
+    context, registration = registered(tmp_path)
+    context.root.timestamp_roots.write_bytes(authority.roots.read_bytes())
+    made, says = NO_SEAL[case]
+    reply = tmp_path.with_name(f"{tmp_path.name}.tsr")
+    reply.write_bytes(made(authority, context.root.lock("embnorm").read_bytes()))
+    before = snapshot(context.root)
+    key = ssh_key(tmp_path.with_name(f"{tmp_path.name}-keys"))
+    with pytest.raises(SealError, match=says):
+        sealed(context, registration, sign=key, timestamp=reply)
+    assert snapshot(context.root) == before
 
 
 def test_two_people_sign_and_neither_overwrites_the_other(tmp_path: Path) -> None:
@@ -273,14 +253,14 @@ def test_two_people_sign_and_neither_overwrites_the_other(tmp_path: Path) -> Non
     assert verified(case).intact
 
 
-def test_an_amendment_keeps_the_seals_of_what_it_replaces(server: Server, authority: Authority, tmp_path: Path) -> None:
+def test_an_amendment_keeps_the_seals_of_what_it_replaces(authority: Authority, tmp_path: Path) -> None:
     git(tmp_path, "init", "-q")
     case, registration = registered(tmp_path)
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "registered")
     key = ssh_key(tmp_path.with_name(f"{tmp_path.name}-keys"))
     allow(key, case.root.allowed_signers)
-    sealed(case, registration, sign=key, timestamp=server.address)
+    sealed(case, registration, sign=key, timestamp=stamp(case, authority, tmp_path / "reply.tsr"))
     text = changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]")
     loaded = load_text(case.root.studies, text)
     second, entry = amend(
@@ -332,21 +312,20 @@ def test_git_leaves_seals_alone_unless_the_user_wrote_the_file(tmp_path: Path) -
     attributes = case.root.studies / ".gitattributes"
     sealed(case, registration, sign=ssh_key(tmp_path / "keys"))
     git(tmp_path, "init", "-q")
-    for file, wanted in (("a.sig", "text: unset"), ("a.tsr", "text: unset"), ("a.ots", "text: unset")):
+    for file, wanted in (("a.sig", "text: unset"), ("a.tsr", "text: unset")):
         assert git(tmp_path, "check-attr", "text", f"studies/{file}").endswith(wanted)
     attributes.write_text("# mine\n")
     sealed(case, registration, sign=ssh_key(tmp_path / "keys", "two"))
     assert attributes.read_text() == "# mine\n"
 
 
-def test_a_damaged_ledger_is_refused_before_anybody_is_asked(server: Server, tmp_path: Path) -> None:
+def test_a_damaged_ledger_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     case, registration = registered(tmp_path)
     case.root.ledger.write_bytes(case.root.ledger.read_bytes().replace(b"embnorm", b"embnorn"))
     before = snapshot(case.root)
     with pytest.raises(Exception, match="ledger"):
-        sealed(case, registration, sign=ssh_key(tmp_path.with_name("keys")), timestamp=server.address)
+        sealed(case, registration, sign=ssh_key(tmp_path.with_name("keys")))
     assert snapshot(case.root) == before
-    assert server.questions == []
 
 
 # The verbs.
@@ -375,8 +354,6 @@ UNFIT: dict[str, tuple[Callable[[Path], list[str | Path]], str]] = {
     "missing key": (lambda f: ["--sign", f / "none"], "no such key"),
     "key with a passphrase": (lambda f: ["--sign", locked(f)], "ssh-add"),
     "no key at all": (lambda f: ["--sign", rubbish(f)], "cannot sign with this key"),
-    "another scheme": (lambda f: ["--timestamp", "file:///etc/hostname"], "http://"),
-    "password in the address": (lambda f: ["--timestamp", "https://a:b@example.org"], "for ever"),
 }
 
 
@@ -395,37 +372,31 @@ def test_what_cannot_seal_is_refused_before_registering(
     assert house.snapshot() == before
 
 
-def test_the_verbs_register_owe_pay_and_verify(
+def test_the_verbs_register_seal_and_verify(
     house: House,
-    server: Server,
+    authority: Authority,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert server.authority is not None
     study, key = house.write(), ssh_key(tmp_path / "keys")
     assert ablate(monkeypatch, "seal", study, "--sign", key) == 2
     assert "not registered" in capsys.readouterr().err
-    server.mood = "503"
-    assert ablate(monkeypatch, "register", study, "--sign", key, "--timestamp", server.address) == 0
+    assert ablate(monkeypatch, "register", study, "--sign", key) == 0
     said = capsys.readouterr().out
     assert "registered tiny at" in said
     assert "ssh signature: SHA256:" in said
     assert "no git anchor: the study lies in no git repository" in said
-    assert "RFC 3161 timestamp PENDING" in said
-    assert ablate(monkeypatch, "seal", study) == 5
-    capsys.readouterr()
-    assert ablate(monkeypatch, "verify", study) == 0
-    said = capsys.readouterr().out
-    assert "PENDING: tiny, RFC 3161 timestamp" in said
-    assert "No timestamp proves that nobody ran the experiment earlier." in said
-    server.mood = "good"
-    assert ablate(monkeypatch, "seal", study) == 0
-    capsys.readouterr()
-    assert ablate(monkeypatch, "verify", study, "--roots", server.authority.roots) == 0
+    reply = tmp_path / "reply.tsr"
+    assert ablate(monkeypatch, "seal", study, "--timestamp", reply) == 2
+    assert "openssl ts -query -data" in capsys.readouterr().err
+    reply.write_bytes(authority.stamp((house.path / "studies" / "tiny.lock.json").read_bytes()))
+    assert ablate(monkeypatch, "seal", study, "--timestamp", reply) == 0
+    assert "RFC 3161 timestamp: openssl ts at 20" in capsys.readouterr().out
+    assert ablate(monkeypatch, "verify", study, "--roots", authority.roots) == 0
     said = capsys.readouterr().out
     assert "holds: tiny, RFC 3161 timestamp, studies/tiny." in said
-    assert "PENDING" not in said
+    assert "No timestamp proves that nobody ran the experiment earlier." in said
     assert all(len(line) <= 80 for line in said.splitlines() if "head" not in line), said
     [signature] = (house.path / "studies").glob("*.sig")
     signature.write_bytes(signature.read_bytes() + b"\n")
@@ -433,21 +404,13 @@ def test_the_verbs_register_owe_pay_and_verify(
     assert "BROKEN: tiny, ssh signature" in capsys.readouterr().out
 
 
-def test_a_refused_timestamp_ends_with_two_and_the_registration_stands(
-    house: House, server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    study = house.write()
-    server.mood = "refuses"
-    assert ablate(monkeypatch, "register", study, "--timestamp", server.address) == 2
-    assert "The registration is unchanged, and this seal is pending" in capsys.readouterr().err
-    assert (house.path / "studies" / "tiny.lock.json").is_file()
-    assert ablate(monkeypatch, "register", study) == 0
-    assert "registered already" in capsys.readouterr().out
-
-
 @pytest.mark.slow
 def test_a_seal_changes_neither_run_nor_verdict_nor_report(
-    house: House, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    house: House,
+    authority: Authority,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     study, key = house.write(), ssh_key(tmp_path / "keys")
     assert ablate(monkeypatch, "register", study, "--sign", key) == 0
@@ -455,7 +418,9 @@ def test_a_seal_changes_neither_run_nor_verdict_nor_report(
     code = ablate(monkeypatch, "decide", study)
     assert code in (0, 3)
     verdict = (house.path / "reports" / "tiny" / "verdict.json").read_bytes()
-    assert ablate(monkeypatch, "seal", study, "--timestamp", server.address) == 0
+    reply = tmp_path / "reply.tsr"
+    reply.write_bytes(authority.stamp((house.path / "studies" / "tiny.lock.json").read_bytes()))
+    assert ablate(monkeypatch, "seal", study, "--timestamp", reply) == 0
     assert ablate(monkeypatch, "report", study) == 0
     assert ablate(monkeypatch, "decide", study) == code
     assert (house.path / "reports" / "tiny" / "verdict.json").read_bytes() == verdict

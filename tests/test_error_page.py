@@ -9,7 +9,7 @@ import pytest
 from error_examples import EXAMPLES, Example, carried, page, tree
 
 from ablate.cli.options import Exit
-from prereg.errors import StudyError, UnreachableError
+from prereg.errors import StudyError
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "errors.md"
 
@@ -19,9 +19,8 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "errors.md"
 def test_an_example_raises_its_class_and_says_what_is_required_or_to_try(example: Example) -> None:
     found = carried(example)
     assert example.error in found.raised
-    pending = example.error is UnreachableError
-    assert found.code == (Exit.INCOMPLETE if pending else Exit.MISTAKE), found.said
-    assert ("retry:  ablate" if pending else "  required: ") in found.said
+    assert found.code == Exit.MISTAKE, found.said
+    assert "  required: " in found.said
 
 
 def test_the_page_is_what_the_examples_give() -> None:

@@ -112,7 +112,7 @@ def test_the_lock_is_for_people_too_and_holds_every_default(tmp_path: Path) -> N
     assert document["design"] == {"power": 0.8}
     assert (root.studies / ".gitattributes").read_bytes() == (
         b"*.lock.json -text\nledger.jsonl -text merge=union\n*.yaml -text\n*.registration.md -text\n"
-        b"*.sig -text\n*.tsr binary\n*.ots binary\n"
+        b"*.sig -text\n*.tsr binary\n"
     )
     assert ".ledger.lock" in (root.studies / ".gitignore").read_text()
     assert sorted(p.name for p in root.studies.iterdir()) == [

@@ -21,6 +21,7 @@ from ablate.reporting.charts import forest
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise, thin, thin_evenly, trace, trace_differences
 from ablate.reporting.document import compose
+from prereg.study.labels import NO_LABELS
 
 ARMS = ("none", "layernorm", "rmsnorm")
 lines = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=300).map(lambda values: list(enumerate(values)))
@@ -159,6 +160,7 @@ def test_the_floor_is_drawn_and_named() -> None:
     chart = arm_charts.curves(
         traced,
         "layernorm",
+        labels=NO_LABELS,
         baseline="none",
         unit="nats/token",
         step_axis="optimiser step",

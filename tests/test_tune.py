@@ -110,6 +110,13 @@ def test_an_untuned_contrast_has_the_wrong_sign_and_the_tuned_one_the_right_one(
     assert found["untuned"].estimate.difference == pytest.approx(0.45, abs=0.03)
     page = (house.path / "reports" / "own" / "report.md").read_text()
     assert "How the settings were chosen" in page and "16 runs of the pilot" in page
+    methods = page[page.index("## Methods") :].replace("\\", "")
+    for arm, rate in (("sgd", 0.3), ("adamw", 0.01)):  # of each arm that which its judged runs were given
+        (given,) = {
+            json.loads(path.read_text())["config"]["lr"]
+            for path in house.path.glob(f"data/runs/own/*/{arm}/*/run.json")
+        }
+        assert given == rate and f"lr set to {rate} (chosen by the pilot)" in methods
     tuned = [entry for entry in Ledger(Root(house.path).ledger).entries() if entry.event == "tuned"]
     assert [entry.body["chosen"] for entry in tuned] == [{"sgd": {"lr": 0.3}, "adamw": {"lr": 0.01}}]
     assert verify_study(study_path(house)).intact

@@ -58,7 +58,7 @@ class Exit(IntEnum):
         ),
         "`decide`, `verify`, `ledger`",
     )
-    INCOMPLETE = 5, "some runs failed or are left; of `seal`, a seal is still pending", "`run`, `seal`"
+    INCOMPLETE = 5, "some runs failed or are left", "`run`"
     UNFINISHED = 6, "planned runs have not ended; nothing was judged or logged", "`decide`"
     DEVIATIONS = 7, "a verdict with deviations from what was registered, which the first screen names", "`decide`"
     INTERRUPTED = (
@@ -95,11 +95,6 @@ Sign = Annotated[
     Path | None,
     typer.Option(metavar="KEY", help="Sign with this ssh key (or an agent's key by its .pub file)."),
 ]
-Timestamp = Annotated[
-    str | None,
-    typer.Option(metavar="ADDRESS", help="Have an RFC 3161 authority timestamp it; the address goes on record."),
-]
-Ots = Annotated[bool, typer.Option("--ots", help="Hand its hash to the public OpenTimestamps calendars.")]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 
 

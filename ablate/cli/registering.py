@@ -15,13 +15,10 @@ from ablate import api
 from ablate.cli.options import (
     Accept,
     AsJson,
-    Exit,
-    Ots,
     Pilot,
     RootFolder,
     Sign,
     StudyFile,
-    Timestamp,
     confirm_amendment,
     put,
     put_document,
@@ -56,8 +53,6 @@ def register(
     accept: Accept = None,
     *,
     sign: Sign = None,
-    timestamp: Timestamp = None,
-    ots: Ots = False,
     as_json: AsJson = False,
 ) -> None:
     """Freeze a study in its lock and in the ledger.
@@ -74,7 +69,7 @@ def register(
     from ablate.verification.seal import attest, require_able
     from prereg.registry.git_files import lacks_union
 
-    require_able(sign=sign, timestamp=timestamp, ots=ots)
+    require_able(sign)
     context = api.open_study(study, root)  # before: a registration writes out what the file leaves to a default
     merges = lacks_union(context.root)
     registration, entry = api.register(study, root=root, pilot=pilot, accept_underpowered=accept)
@@ -93,8 +88,7 @@ def register(
         put(f"{name} is registered already, since {registration.registered_at}")
     if not as_json:
         put(f"registration {registration.sha256}")
-    wanted = new or sign is not None or timestamp is not None or ots
-    sealing = attest(context, registration, sign=sign, timestamp=timestamp, ots=ots) if wanted else None
+    sealing = attest(context, registration, sign=sign) if new or sign is not None else None
     if as_json:
         facts = {
             "study": name,
@@ -102,12 +96,11 @@ def register(
             "registered_at": registration.registered_at,
             "registered_now": new,
             "page": str(context.root.page(name)),
-            "seals_pending": [seal.kind for seal in sealing.pending] if sealing else [],
             "warnings": plain(warnings),
         }
         put_json(json.dumps(facts, indent=2, ensure_ascii=False))
     elif sealing is not None:
-        print_seals(sealing, study)
+        print_seals(sealing)
     if new and not as_json:
         put(f"next:  ablate run {study}   (ablate import: runs made elsewhere)")
 
@@ -198,26 +191,24 @@ def seal(
     root: RootFolder = None,
     *,
     sign: Sign = None,
-    timestamp: Timestamp = None,
-    ots: Ots = False,
+    timestamp: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep this RFC 3161 timestamp of the lock (docs/proof.md).")
+    ] = None,
 ) -> None:
-    """Sign or timestamp a registration; retry what is pending.
+    """Sign a registration, keep a timestamp of it, and record the git commit.
 
-    With no option: retries what is pending, completes what calendars promised, and records the git commit. Ends
-    with 5 while a seal is pending. What seals prove is printed by ablate verify.
+    A seal is a file next to the lock whose hash the ledger holds, or a commit. ablate verify checks all of them and
+    prints what they prove; ssh-keygen, openssl and git check them without ablate.
 
     Example:  ablate seal studies/embnorm.yaml --sign ~/.ssh/id_ed25519
     """
     from ablate.verification import seal as attest
 
-    sealing = attest.seal(study, root=root, sign=sign, timestamp=timestamp, ots=ots)
-    print_seals(sealing, study)
-    if sealing.pending:
-        raise typer.Exit(Exit.INCOMPLETE)
+    print_seals(attest.seal(study, root=root, sign=sign, timestamp=timestamp))
 
 
-def print_seals(sealing: Sealing, study: Path) -> None:
-    """Print what was sealed, what is pending, and the ledger's head after it."""
+def print_seals(sealing: Sealing) -> None:
+    """Print what was sealed, and the ledger's head after it."""
     from prereg.seals.state import PROOFS
 
     for text in sealing.made:
@@ -229,9 +220,4 @@ def print_seals(sealing: Sealing, study: Path) -> None:
             put(f"  {_HELD[text.git.lock]}")
             if not text.git.clean:
                 put(f"  other files that differ from it, or are not in it: {text.git.n_changed}")
-    for note in sealing.notes:
-        put(note)
-    for text in sealing.pending:
-        put(f"{PROOFS[text.kind].name} PENDING: {text.why}")
-        put(f"  retry:  ablate seal {study}")
-    put(f"ledger head {sealing.head}")
+    put(*sealing.notes, f"ledger head {sealing.head}")

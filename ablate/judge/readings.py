@@ -36,11 +36,12 @@ from prereg.study.claim import Claim
 from prereg.study.spec import Study
 
 
-def reading_of(study: Study, hypothesis: str) -> str:
-    """The metric and where it is read, in words; the metric's name alone at the end of a run."""
+def reading_of(study: Study, hypothesis: str, *, shown: bool = False) -> str:
+    """The metric and where it is read, in words; the metric's name alone at the end of a run. `shown`: by its label."""
     metric, read = study.claims[hypothesis].metric, study.hypotheses[hypothesis].read
+    metric = study.labels.metric(metric) if shown else metric
     if isinstance(read, AtStep):
-        return f"{metric} at step {read.step}"
+        return f"{metric} at {study.step_name} {read.step}"
     if isinstance(read, OverLast):
         return f"mean of the last {read.last} {metric}"
     best = "lowest" if study.claims[hypothesis].better == "lower" else "highest"

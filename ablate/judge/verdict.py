@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, PrivateAttr
 
 from prereg.frozen import FrozenModel, GrownModel
 from prereg.metrics.catalogue import Better
 from prereg.registry.looks import Look
 from prereg.study.analysis import Role, Scale
+from prereg.study.labels import NO_LABELS, Labels
 from prereg.text import counted
 
 Outcome = Literal["supported", "refuted", "inconclusive"]
@@ -257,11 +258,34 @@ class Finding(GrownModel):
     step: Interval | None = None
     """The interval at the level of the step of the correction that decided, where those of its role do not show the
     outcome; none, and not written, otherwise."""
+    _labels: Labels = PrivateAttr(default=NO_LABELS)
 
     @property
     def label(self) -> str:
         """Its name in every table, marked where an amendment made it exploratory."""
-        return f"{self.hypothesis} (exploratory)" if self.amended else self.hypothesis
+        name = self._labels.claim(self.hypothesis)
+        return f"{name} (exploratory)" if self.amended else name
+
+    @property
+    def claim_shown(self) -> str:
+        """The claim as people read it."""
+        return self._labels.in_claim(self.claim)
+
+    @property
+    def metric_shown(self) -> str:
+        """The metric as people read it."""
+        return self._labels.metric(self.metric)
+
+    @property
+    def labels(self) -> Labels:
+        """What people read in place of ids."""
+        return self._labels
+
+    def labelled(self, labels: Labels) -> Finding:
+        """The same for a reader: labels are of the registration, and never written with a finding."""
+        copy = self.model_copy()
+        copy._labels = labels
+        return copy
 
     @property
     def p_shown(self) -> float | None:
@@ -341,6 +365,10 @@ class Decision(GrownModel):
     """sha256 over the sealed records that were read."""
     look: Look | None = None
     """The look of a sequential study; not written for a fixed number of seeds."""
+
+    def labelled(self, labels: Labels) -> Decision:
+        """The same for a reader: every finding speaks of arms, claims and metrics by their labels."""
+        return self.model_copy(update={"findings": tuple(one.labelled(labels) for one in self.findings)})
 
     @property
     def gives_verdict(self) -> bool:

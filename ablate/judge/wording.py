@@ -33,6 +33,7 @@ from ablate.judge.verdict import (
 )
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
 from prereg.study.analysis import EProcess, Looks
+from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.spec import Study
 from prereg.text import compact, counted, crosses, level, listed, p_value
 
@@ -90,7 +91,7 @@ def sentence(
     """
     hypothesis, claim = study.hypotheses[name], study.claims[name]
     unit = study.unit(name)
-    claim = replace(claim, metric=reading_of(study, name))
+    claim = replace(claim, metric=reading_of(study, name, shown=True))
     same = f" Note: {same}." if same else ""
     if estimate is None:
         undecided = meaning(claim, "inconclusive", hypothesis.smallest, unit=unit, baseline=study.baseline)
@@ -182,17 +183,17 @@ def is_ratio(study: Study, name: str, estimate: Estimate) -> bool:
     return not is_pseudomedian(estimate) and all(isclose(sum(side_.values()), 1.0) for side_ in sides)
 
 
-def stability_in_words(arm: Stability) -> str:
+def stability_in_words(arm: Stability, labels: Labels = NO_LABELS) -> str:
     """`fast is stable: of 5 runs none diverged or had a loss spike; the rate may still be up to 45% (95% bound)`."""
     runs = counted(arm.runs, "run")
     bound = f"{share_of_bound(arm)} (95% bound)"
     if arm.stable:
-        found = f"{arm.variant} is stable: of {runs} none diverged or had a loss spike"
+        found = f"{labels.arm(arm.variant)} is stable: of {runs} none diverged or had a loss spike"
         return f"{found}; the rate may still be up to {bound}"
     spiked = sum(bool(steps) for steps in arm.spikes.values())
     why = [f"{len(arm.diverged)} diverged"] * bool(arm.diverged) + [f"{spiked} had loss spikes"] * bool(spiked)
     why += [f"{len(arm.not_reached)} did not reach the registered level"] * bool(arm.not_reached)
-    return f"{arm.variant} is unstable: of {runs} {listed(why)}; the rate may be up to {bound}"
+    return f"{labels.arm(arm.variant)} is unstable: of {runs} {listed(why)}; the rate may be up to {bound}"
 
 
 def unstable_runs(arm: Stability) -> int:

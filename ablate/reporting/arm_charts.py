@@ -31,6 +31,7 @@ from ablate.reporting.charts import (
 )
 from ablate.reporting.description import Curves, Line
 from prereg import text as words
+from prereg.study.labels import Labels
 
 SERIES = (BLUE, VERMILLION, GREEN)
 DASHES: tuple[list[int], ...] = ([1, 0], [6, 3], [2, 2])
@@ -74,6 +75,7 @@ def curves(
     traced: Curves,
     arm: str,
     *,
+    labels: Labels,
     baseline: str,
     unit: str,
     step_axis: str,
@@ -83,15 +85,16 @@ def curves(
 ) -> alt.LayerChart:
     """One arm by step: thin lines for seeds, their range as a band, a thick mean, the baseline's mean dashed, the floor
     dotted."""
-    y_title = f"{traced.metric} ({unit})" if unit else traced.metric
+    metric = labels.metric(traced.metric)
+    y_title = f"{metric} ({unit})" if unit else metric
     x, y = _step_axes(traced, (step_axis, y_title), domain, named=True)
     colour = BLUE if arm != baseline else INK
     layers = _lines_of(traced, arm, x, y, colour)
-    ends: list[Named] = [(*line[-1], arm, colour) for line in [traced.means.get(arm, [])] if line]
+    ends: list[Named] = [(*line[-1], labels.arm(arm), colour) for line in [traced.means.get(arm, [])] if line]
     if arm != baseline and traced.means.get(baseline):
         data = inline(_points(traced.means[baseline]))
         layers.append(alt.Chart(data).mark_line(color=INK, strokeDash=[5, 3], strokeWidth=1.5).encode(x=x, y=y))
-        ends.append((*traced.means[baseline][-1], baseline, INK))
+        ends.append((*traced.means[baseline][-1], labels.arm(baseline), INK))
     if floor is not None:
         line = alt.Chart(inline([{"value": floor}])).encode(y=y)
         said = f"floor {words.compact(round(floor, 4))}"
@@ -113,10 +116,17 @@ def curves(
 
 
 def difference_curves(
-    traced: Curves, arm: str, *, unit: str, step_axis: str, smallest: float | None, domain: tuple[float, float]
+    traced: Curves,
+    arm: str,
+    *,
+    labels: Labels,
+    unit: str,
+    step_axis: str,
+    smallest: float | None,
+    domain: tuple[float, float],
 ) -> alt.LayerChart:
     """An arm minus the baseline of the same seed, by step; the zone too small to matter is grey."""
-    title = f"difference in {traced.metric}" + (f" ({unit})" if unit else "")
+    title = f"difference in {labels.metric(traced.metric)}" + (f" ({unit})" if unit else "")
     x, y = _step_axes(traced, (step_axis, title), domain, signed=True)
     layers: list[Any] = []
     if smallest:

@@ -80,7 +80,7 @@ def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
         labelPadding=8,
         labelExpr=f"datum.value == 0 ? {_lines(right)} : {_lines(left)}",
     )
-    title = finding.metric + (f" ({finding.unit})" if finding.unit else "")
+    title = finding.metric_shown + (f" ({finding.unit})" if finding.unit else "")
     y = quantity(alt.Y, "value", (low, high), zero=False, title=title, tickCount=5, titleLimit=220)
     ways = ["falls", "rises", "level"]
     colour = alt.Color("way:N", legend=None, scale=alt.Scale(domain=ways, range=[BLUE, VERMILLION, GREY]))
@@ -314,7 +314,7 @@ def forest_domain(findings: Sequence[Finding]) -> tuple[float, float]:
 
 def _forest_title(finding: Finding) -> list[str]:
     unit = f" ({finding.unit})" if finding.unit else ""
-    return [f"difference in {finding.metric}{unit}", DIRECTIONS[finding.better]]
+    return [f"difference in {finding.metric_shown}{unit}", DIRECTIONS[finding.better]]
 
 
 def _by_outcome() -> alt.Color:

@@ -37,6 +37,14 @@ class ReportContext:
         """The study as registered."""
         return self.registration.study
 
+    def arm(self, name: str) -> str:
+        """An arm as people read it."""
+        return self.study.labels.arm(name)
+
+    def metric(self, name: str) -> str:
+        """A metric as people read it."""
+        return self.study.labels.metric(name)
+
     @property
     def withheld(self) -> bool:
         """Whether anything that separates the variants must stay hidden: runs are missing, so there are no findings."""

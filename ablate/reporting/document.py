@@ -106,6 +106,7 @@ def compose(context: ReportContext) -> Document:
     """The document of a decision."""
     promised = context.registration.sha256
     assert context.decision.registration == promised, (context.decision.registration, promised)
+    context = replace(context, decision=context.decision.labelled(context.study.labels))
     sections = (
         findings_section(context),
         components_section(context),
@@ -166,6 +167,7 @@ def reason_of(check: Check) -> str:
 
 def decision_document(decision: Decision, registration: Registration, *, earlier: Sequence[Entry] = ()) -> Document:
     """What `ablate decide` shows before it writes the report: the first screen, then every finding in short."""
+    decision = decision.labelled(registration.study.labels)
     banner = banner_of(decision, registration)
     blocks = [*_findings(decision, registration)]
     if earlier:
@@ -197,7 +199,7 @@ def _findings(decision: Decision, registration: Registration) -> Iterator[Block]
             else "other studies sealed its runs"
         )
         yield Paragraph(f"Exploratory: {why}; no verdict rests on it.", "lead")
-    unstable = [f"'{arm.variant}'" for arm in decision.stability if not arm.stable]
+    unstable = [f"'{registration.study.labels.arm(arm.variant)}'" for arm in decision.stability if not arm.stable]
     if unstable:
         yield Paragraph(f"Unstable by the registered rule: {words.listed(unstable)}")
 

@@ -15,6 +15,7 @@ from statistics import fmean
 from ablate.judge.verdict import Finding, Interval, correction_of, shown_zone
 from prereg.documents.procedures import against_margin, meaning, zone_in_words
 from prereg.study.claim import Claim, parse_claim
+from prereg.study.labels import NO_LABELS, Labels
 from prereg.text import MINUS, compact, crosses, level, listed, number, p_value
 
 NONE = "–"
@@ -23,8 +24,9 @@ ONLY_P = "only p shows it"
 _HYPHEN_MINUS = re.compile(r"(?<![\w.)])-(?=\.?\d)")
 
 
-def shown_truth(name: str) -> str:
+def shown_truth(name: str, labels: Labels = NO_LABELS) -> str:
     """A simulated state of the world as it is shown; locks keep the name it was stored under."""
+    name = re.sub(r"^only (\S+) true", lambda found: f"only {labels.claim(found[1])} true", name)
     return name.replace(
         "every claim true at its smallest", "all effects exactly at the smallest difference that matters"
     )
@@ -92,7 +94,7 @@ def interval(bounds: Interval | None, decimals: int, *, sign: bool = True) -> st
 
 def claim_of(finding: Finding) -> Claim:
     """The claim of a finding, parsed; a right side that it leaves to the baseline has no name."""
-    return replace(parse_claim(finding.claim, baseline=""), percent=finding.percent)
+    return replace(parse_claim(finding.claim, baseline=""), percent=finding.percent, labels=finding.labels)
 
 
 def meaning_of(finding: Finding) -> str:

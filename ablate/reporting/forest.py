@@ -19,6 +19,7 @@ from ablate.reporting.charts import DIRECTIONS, forest, forest_domain
 from ablate.reporting.tasks import of_all_tasks
 from prereg import text as words
 from prereg.documents.procedures import PSEUDOMEDIAN
+from prereg.metrics.catalogue import task_of
 
 WIDTH = 80
 LEAST_PLOT = 16
@@ -153,7 +154,7 @@ def runs_in_words(sizes: Iterable[int]) -> str:
 
 CELLS: Mapping[str, Callable[[Finding], str]] = {
     "Hypothesis": lambda finding: finding.label,
-    "Claim": lambda finding: finding.claim,
+    "Claim": lambda finding: finding.claim_shown,
     "Role": lambda finding: finding.role,
     "Outcome": lambda finding: finding.outcome,
     "Difference:": estimates.difference_of,
@@ -183,7 +184,9 @@ def text_forest(findings: Sequence[Finding], width: int = WIDTH) -> Iterator[str
     room = width - sum(sizes[at] + 2 for at in shown)
     for group in by_scale(findings):
         unit = f", {group[0].unit}" if group[0].unit else ""
-        metric = group[0].metric if len(group) == 1 else of_all_tasks(group[0].metric)
+        metric = group[0].metric_shown
+        if len(group) > 1 and task_of(group[0].metric):
+            metric = group[0].labels.metric(of_all_tasks(group[0].metric))
         yield f"{metric}{unit} ({DIRECTIONS[group[0].better]})"
         for finding in group:
             row = cells[finding.hypothesis]

@@ -65,7 +65,8 @@ def headline_of(decision: Decision, registration: Registration) -> Headline:
     clauses = [clause_of(study, finding) for finding in findings[:MOST_FINDINGS]]
     left = [finding.label for finding in findings[MOST_FINDINGS:]]
     clauses += [f"and so {words.listed(left)}"] if left else []
-    return Headline(capital(decision.verdict), (*clauses, *map(stability_in_words, stability)))
+    clauses += [stability_in_words(one, study.labels) for one in stability]
+    return Headline(capital(decision.verdict), tuple(clauses))
 
 
 def _decisive(decision: Decision, study: Study) -> tuple[list[Finding], list[Stability]]:
@@ -108,7 +109,7 @@ def clause_of(study: Study, finding: Finding) -> str:
     if finding.outcome != "inconclusive" and sign and not apart and one_effect:
         by = f"by {_centre(estimate)}{amount(sign * estimate.difference, sign)}{shown_unit}"
         interval = _interval(study, finding, lambda value: amount(sign * value, sign), sign)
-        than = "" if claim.right_side == study.baseline else f" compared with {claim.right_side}"
+        than = "" if claim.right_side == study.labels.arm(study.baseline) else f" compared with {claim.right_side}"
         what = f"{claim.left_side} {_verb(claim, sign)} {claim.metric}{than} {by}"
         return f"{what}, {interval}, {counted}{_against_margin(claim, finding, bounds, sign)}"
     shown = f"{_centre(estimate)}{amount(estimate.difference, 0)}{shown_unit}"

@@ -119,7 +119,7 @@ def _wholes(
         chance = sum(chances[str(task)] * float(w) for task, w in weights.items()) if known else 0.0
         rows.append(
             (
-                f"{one.label}: {one.metric}, all {len(sizes)} tasks",
+                f"{one.label}: {one.metric_shown}, all {len(sizes)} tasks",
                 *estimates.sides_of(one),
                 words.number(chance / float(weights.sum()), 2) if known else NONE,
                 estimates.difference_of(one),

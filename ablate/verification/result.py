@@ -49,7 +49,7 @@ class Verification(FrozenModel):
     head: str
     """The ledger's head hash, to be compared with one that somebody else holds."""
     seals: tuple[SealCheck, ...] = ()
-    """Every seal that the ledger names or owes; what is broken is among the faults of `items` too."""
+    """Every seal that the ledger names; what is broken is among the faults of `items` too."""
 
     @property
     def intact(self) -> bool:

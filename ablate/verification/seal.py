@@ -1,63 +1,43 @@
-"""Sealing a registration for others: signature, timestamps and commit, next to the lock and in the ledger.
+"""Sealing a registration for others: signature, timestamp and commit, next to the lock and in the ledger.
 
-What cannot be had for a reason of the user's own is refused before anything is written. A server that does not
-answer, or answers something else, costs the seal and not the registration: the ledger then says what is pending.
-Servers are contacted without holding the ledger, so that runs are not kept waiting. No seal is ever overwritten.
+What cannot be had is refused before anything is written, and no seal is ever overwritten.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ablate.api import open_study, require_registered
 from ablate.api.context import Clock, StudyContext, utc_now
-from prereg.errors import RegistrationError, SealError, UnreachableError, Where
+from prereg.errors import RegistrationError, SealError, Where
+from prereg.frozen import FrozenModel
 from prereg.registry import register as promise
 from prereg.registry.canon import sha256_bytes, sha256_file
-from prereg.registry.disk import write_whole
+from prereg.registry.disk import read_regular, write_whole
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.registration import Registration, load_registration
-from prereg.seals import git, rfc3161, ssh
-from prereg.seals import ots as calendars
-from prereg.seals.exchange import require_address
-from prereg.seals.state import SUFFIXES, Attestation, Kind, newest_attestations, pending_seals
+from prereg.seals import git, ssh
+from prereg.seals import timestamp as timestamps
+from prereg.seals.state import SUFFIXES, Attestation, Kind, newest_attestations
 
 _PROBE = b"ablate: can this key sign?"
 
 
-@dataclass(frozen=True)
-class Sealing:
+class Sealing(FrozenModel):
     """What came of asking for seals."""
 
     made: tuple[Attestation, ...]
     """Seals and anchors that the ledger took now."""
-    pending: tuple[Attestation, ...]
-    """What is still pending for this registration."""
     notes: tuple[str, ...]
     """What else there is to say: what was there already, why there is no anchor."""
     head: str
     """The ledger's head."""
 
 
-@dataclass
-class _Collected:
-    """What was collected before the ledger takes it."""
-
-    seals: list[tuple[Attestation, bytes | None]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    trouble: SealError | None = None
-
-
-def require_able(*, sign: Path | None = None, timestamp: str | None = None, ots: bool = False) -> None:
-    """Refuse seals that cannot be made whatever a server says. Call it before registering; writes nothing."""
-    if timestamp is not None:
-        require_address(timestamp)
-        rfc3161.require_client()
-    if ots:
-        calendars.require_library()
+def require_able(sign: Path | None) -> None:
+    """Refuse a key that cannot sign. Call it before registering; writes nothing."""
     if sign is not None:
         ssh.sign(_PROBE, sign)
 
@@ -67,13 +47,12 @@ def seal(
     *,
     root: Path | None = None,
     sign: Path | None = None,
-    timestamp: str | None = None,
-    ots: bool = False,
+    timestamp: Path | None = None,
     now: Clock = utc_now,
 ) -> Sealing:
-    """Seal the registration in force. With nothing requested, pending seals are retried."""
+    """Seal the registration in force; with nothing requested, by its git commit alone."""
     context = open_study(path, root)
-    return attest(context, require_registered(context), sign=sign, timestamp=timestamp, ots=ots, now=now)
+    return attest(context, require_registered(context), sign=sign, timestamp=timestamp, now=now)
 
 
 def attest(
@@ -81,33 +60,40 @@ def attest(
     registration: Registration,
     *,
     sign: Path | None = None,
-    timestamp: str | None = None,
-    ots: bool = False,
+    timestamp: Path | None = None,
     now: Clock = utc_now,
 ) -> Sealing:
-    """Seal a registration and put on record what was made and what is pending.
+    """Seal a registration and put on record what was made. Raises `SealError` before anything is written.
 
-    Raises `SealError` after recording what is pending when a server answered with something that is no seal.
+    `timestamp` is the reply of a time-stamping authority to a request for the lock's sha256.
     """
     name, ledger = context.study.study, Ledger(context.root.ledger)
     promise.complete(context.root, name)
-    entries = ledger.entries()  # a damaged ledger is refused before any server is contacted
-    pending = pending_seals(entries, name, registration.lock_sha256)
-    completing = sign is None and timestamp is None and not ots
-    if completing:
-        timestamp = pending["rfc3161"].by if "rfc3161" in pending else None
-        ots = "ots" in pending
-    require_able(timestamp=timestamp, ots=ots)
+    known = _Known(context, ledger.entries(), registration.lock_sha256)
     lock = _lock_bytes(context, registration)
-    collected = _Collected()
-    known = _Known(context, entries, registration.lock_sha256)
+    seals: list[tuple[Attestation, bytes | None]] = []
+    notes: list[str] = []
     if sign is not None:
-        _sign(collected, known, lock, sign)
-    _anchor(collected, known)
+        signature = ssh.sign(lock, sign)
+        if known.newest("ssh", by=signature.fingerprint) is None:
+            seals.append((known.attestation("ssh", signature.fingerprint), signature.data))
+        else:
+            notes.append(f"signed by key {signature.fingerprint} already")
     if timestamp is not None:
-        _timestamp(collected, known, lock, timestamp)
-    if ots or (completing and known.proof() is not None):
-        _calendars(collected, known)
+        data, time = _stamped(context, registration, timestamp)
+        if known.newest("rfc3161", sha256=sha256_bytes(data)) is None:
+            seals.append((known.attestation("rfc3161", "openssl ts", time=time), data))
+        else:
+            notes.append(f"timestamped by this file already, at {time}")
+    found = git.anchor(context.root, name, registration.lock_sha256)
+    if isinstance(found, str):
+        notes.append(f"no git anchor: {found}")
+    else:
+        anchored = known.attestation("git", found.commit, git=found.state)
+        if known.newest("git", by=found.commit) == anchored:
+            notes.append(f"anchored at commit {found.commit[:10]} already")
+        else:
+            seals.append((anchored, None))
     with ledger.hold():
         current = load_registration(context.root, name)
         if current is None or current.lock_sha256 != registration.lock_sha256:
@@ -116,159 +102,89 @@ def attest(
                 required="a registration that nobody amends meanwhile",
                 fix=f"ablate seal {context.path}",
             )
-        made = _record(context, ledger, registration, collected, now)
-        left = pending_seals(ledger.entries(), name, registration.lock_sha256)
-        head = ledger.head()
-    if collected.trouble is not None:
-        error = collected.trouble
-        found = f"{error.found}. The registration is unchanged, and this seal is pending"
-        raise type(error)(found, required=error.required, fix=error.fix or "ablate seal STUDY --timestamp ADDRESS")
-    return Sealing(made, tuple(left.values()), tuple(collected.notes), head)
+        made = []
+        for text, data in seals:
+            whole = text if data is None else text.model_copy(update=_written(context, text, data))
+            body = whole.model_dump(mode="json", exclude_none=True)
+            ledger.append("attested", study=name, registration=registration.sha256, body=body, at=now())
+            made.append(whole)
+        return Sealing(made=tuple(made), notes=tuple(notes), head=ledger.head())
 
 
 class _Known:
     """The seals of one lock that exist already."""
 
     def __init__(self, context: StudyContext, entries: tuple[Entry, ...], lock_sha256: str) -> None:
-
-        self.context = context
-        self.name = context.study.study
-        self.lock_sha256 = lock_sha256
+        self._context, self._lock_sha256 = context, lock_sha256
         self._recorded = [
             found.attestation
-            for found in newest_attestations(entries, self.name)
+            for found in newest_attestations(entries, context.study.study)
             if found.attestation is not None and found.attestation.lock_sha256 == lock_sha256
         ]
 
-    def newest(self, kind: Kind, by: str | None = None) -> Attestation | None:
-        """The newest seal of a mechanism, by a given maker if one is named, whose file is still what it was."""
+    def newest(self, kind: Kind, *, by: str | None = None, sha256: str | None = None) -> Attestation | None:
+        """The newest seal of a mechanism, by a maker or of a file, whose file is still what it was."""
         found = [
-            text for text in self._recorded if text.kind == kind and text.state == "made" and by in (None, text.by)
+            text
+            for text in self._recorded
+            if text.kind == kind and by in (None, text.by) and sha256 in (None, text.sha256) and self._unchanged(text)
         ]
-        whole = [text for text in found if text.file is None or self._unchanged(text)]
-        return whole[-1] if whole else None
+        return found[-1] if found else None
 
-    def attestation(self, kind: Kind, state: Literal["made", "owed"], by: str, **found: Any) -> Attestation:
+    def attestation(self, kind: Kind, by: str, **found: Any) -> Attestation:
         """What the ledger is to say of a seal of this lock."""
-        return Attestation(kind=kind, state=state, lock_sha256=self.lock_sha256, by=by, **found)
-
-    def is_pending(self, kind: Kind, by: str) -> bool:
-        """Whether it is on record as pending already."""
-        return any(text.kind == kind and text.state == "owed" and text.by == by for text in self._recorded)
-
-    def proof(self) -> bytes | None:
-        """The calendars' proof, to be completed."""
-        text = self.newest("ots")
-        return None if text is None or text.file is None else (self.context.root.path / text.file).read_bytes()
+        return Attestation(kind=kind, lock_sha256=self._lock_sha256, by=by, **found)
 
     def _unchanged(self, seal: Attestation) -> bool:
-
-        assert seal.file is not None, seal
-        path = self.context.root.studies / Path(seal.file).name
+        if seal.file is None:
+            return True
+        path = self._context.root.studies / Path(seal.file).name
         return path.is_file() and sha256_file(path) == seal.sha256
 
 
-def _sign(collected: _Collected, known: _Known, lock: bytes, key: Path) -> None:
-
-    signature = ssh.sign(lock, key)
-    if known.newest("ssh", signature.fingerprint) is not None:
-        collected.notes.append(f"signed by key {signature.fingerprint} already")
-        return
-    text = known.attestation("ssh", "made", signature.fingerprint)
-    collected.seals.append((text, signature.data))
-
-
-def _anchor(collected: _Collected, known: _Known) -> None:
-
-    found = git.anchor(known.context.root, known.name, known.lock_sha256)
-    if isinstance(found, str):
-        collected.notes.append(f"no git anchor: {found}")
-        return
-    text = known.attestation("git", "made", found.commit, git=found.state)
-    if known.newest("git", found.commit) == text:
-        collected.notes.append(f"anchored at commit {found.commit[:10]} already")
-        return
-    collected.seals.append((text, None))
-
-
-def _timestamp(collected: _Collected, known: _Known, lock: bytes, address: str) -> None:
-
-    before = known.newest("rfc3161", address)
-    if before is not None:
-        collected.notes.append(f"timestamped by {address} already, at {before.time}")
-        return
+def _stamped(context: StudyContext, registration: Registration, file: Path) -> tuple[bytes, str]:
+    """A timestamp's bytes and its time. Raises `SealError` where it is none of this lock."""
+    lock, where = context.root.lock(context.study.study), Where(file=file)
+    ask = f"openssl ts -query -data {lock} -sha256 -cert -out request.tsq   (docs/proof.md has the rest)"
+    if not file.is_file():
+        needed = "the reply of a time-stamping authority"
+        raise SealError("there is no such file", required=needed, fix=ask, where=where)
     try:
-        stamped = rfc3161.stamp(lock, address)
-    except SealError as error:
-        _keep_pending(collected, known, "rfc3161", address, error)
-        return
-    text = known.attestation("rfc3161", "made", address, time=stamped.time)
-    collected.seals.append((text, stamped.data))
+        data = read_regular(file, timestamps.LARGEST_BYTES)
+    except OSError as error:
+        raise SealError(
+            f"it cannot be read as a timestamp: {error.strerror or error}",
+            required=f"a file of at most {timestamps.LARGEST_BYTES:,} bytes",
+            where=where,
+        ) from None
+    stamp = timestamps.read(data)
+    if stamp.sha256 != registration.lock_sha256:
+        raise SealError(
+            "it is a timestamp of other bytes",
+            required=f"one of sha256 {registration.lock_sha256}, the lock of this study",
+            fix=ask,
+            where=where,
+        )
+    worth = timestamps.examine(data, registration.lock_sha256, context.root.timestamp_roots)
+    if worth.state == "broken":
+        raise SealError(f"it {worth.says}", required="a timestamp whose signature holds", fix=ask, where=where)
+    return data, stamp.time.isoformat()
 
 
-def _calendars(collected: _Collected, known: _Known) -> None:
-
-    before, by = known.proof(), ", ".join(calendars.CALENDARS)
+def _written(context: StudyContext, text: Attestation, data: bytes) -> dict[str, str]:
+    """Write a seal under a name that is free; the ledger takes it next: a crash leaves a file that nobody names."""
+    number = 1
+    while (path := context.root.seal(context.study.study, text.lock_sha256, SUFFIXES[text.kind], number)).exists():
+        number += 1
     try:
-        proof = (
-            calendars.stamp(known.lock_sha256, calendars.CALENDARS)
-            if before is None
-            else calendars.complete(before, calendars.CALENDARS)
-        )
-    except SealError as error:
-        _keep_pending(collected, known, "ots", by, error)
-        return
-    collected.notes += [f"OpenTimestamps: {said}" for said in proof.unanswered]
-    if proof.data == before:
-        collected.notes.append(
-            "OpenTimestamps: " + ("complete" if proof.complete else "nothing new; ask again in some hours")
-        )
-        return
-    collected.seals.append((known.attestation("ots", "made", by), proof.data))
-
-
-def _keep_pending(collected: _Collected, known: _Known, kind: Kind, by: str, error: SealError) -> None:
-
-    if not isinstance(error, UnreachableError):
-        collected.trouble = error
-    if known.is_pending(kind, by):
-        return
-    text = known.attestation(kind, "owed", by, why=error.found)
-    collected.seals.append((text, None))
-
-
-def _record(
-    context: StudyContext, ledger: Ledger, registration: Registration, collected: _Collected, now: Clock
-) -> tuple[Attestation, ...]:
-    """Write each file under a name that is free, then let the ledger take it: a crash leaves a file nobody names."""
-    made = []
-    for text, data in collected.seals:
-        whole = text
-        if data is not None:
-            number = 1
-            while (
-                path := context.root.seal(context.study.study, text.lock_sha256, SUFFIXES[text.kind], number)
-            ).exists():
-                number += 1
-            try:
-                write_whole(path, data)
-            except OSError as error:
-                raise SealError(
-                    f"the seal cannot be written: {error.strerror}",
-                    required=f"a folder with room that can be written to: {context.root.studies}",
-                    where=Where(file=path),
-                ) from None
-            named = {"file": path.relative_to(context.root.path).as_posix(), "sha256": sha256_bytes(data)}
-            whole = text.model_copy(update=named)
-        ledger.append(
-            "attested",
-            study=context.study.study,
-            registration=registration.sha256,
-            body=whole.model_dump(mode="json", exclude_none=True),
-            at=now(),
-        )
-        made.append(whole)
-    return tuple(text for text in made if text.state == "made")
+        write_whole(path, data)
+    except OSError as error:
+        raise SealError(
+            f"the seal cannot be written: {error.strerror}",
+            required=f"a folder with room that can be written to: {context.root.studies}",
+            where=Where(file=path),
+        ) from None
+    return {"file": path.relative_to(context.root.path).as_posix(), "sha256": sha256_bytes(data)}
 
 
 def _lock_bytes(context: StudyContext, registration: Registration) -> bytes:

@@ -91,14 +91,12 @@ def _verify(root: Root, studies: tuple[str, ...], trust: Trust, *, judge: bool) 
 
 
 def _seals(name: str, checks: tuple[SealCheck, ...], unnamed: tuple[str, ...]) -> Item:
-    """A broken seal is a fault. A stranger's is not, nor one that is pending or that no entry names: the note says
-    so."""
+    """A broken seal is a fault. A stranger's is not, nor one that no entry names: the note says so."""
     text = {
         "holds": "hold",
         "unvouched": "not vouched for",
         "incomplete": "not complete",
         "unchecked": "not checked",
-        "owed": "pending",
     }
     counts = Counter[str](check.state for check in checks)
     return Item(

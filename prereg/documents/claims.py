@@ -94,6 +94,7 @@ def _per(study: Study, name: str) -> str:
 def value_read(study: Study, name: str) -> str:
     """What a claim reads of each run: the metric, and where on its curve."""
     hypothesis, metric = study.hypotheses[name], plain(study.claims[name].metric)
+    metric = study.labels.metrics.get(study.claims[name].metric, metric)
     if isinstance(hypothesis.read, AtStep):
         return f"{metric} at {study.step_name} {hypothesis.read.step:,}"
     if isinstance(hypothesis.read, OverLast):
@@ -267,7 +268,8 @@ def _sides(claim: Claim, *, any_part: bool = False) -> tuple[str, str]:
     """Left and right side of a claim; a group of arms by what its arms have in common."""
     written, weights = (claim.left_as_written, claim.right_as_written), (claim.left, claim.right)
     left, right = (
-        group_text(text, any_part=any_part) or _side(side) for text, side in zip(written, weights, strict=True)
+        group_text(text, any_part=any_part) or _side({claim.labels.arm(name): weight for name, weight in side.items()})
+        for text, side in zip(written, weights, strict=True)
     )
     return left, right
 

@@ -318,9 +318,11 @@ def _arms_said(study: Study, *, unchanged: str, reasons: Mapping[str, str] | Non
         frozen = {} if study.tune is None else study.tune.chosen.get(name, {})
         changes += [f"{one} (chosen by the pilot)" for one in change_words(study, frozen, arm.config)]
         changes += change_words(study, _follows(study, {**arm.overrides, **frozen}, arm.config), arm.config)
-        notes = [*(["the baseline"] if name == study.baseline else []), *filter(None, [(reasons or {}).get(name)])]
+        # A registration names ids, which its rule and the ledger use, where a paper has labels alone.
+        notes = [name] * (reasons is not None and name in study.labels.arms)
+        notes += [*(["the baseline"] if name == study.baseline else []), *filter(None, [(reasons or {}).get(name)])]
         role = f" ({visible('; '.join(notes))})" if notes else ""
-        said.append(f"{quoted(name)}{role}: {listed(changes) or unchanged}")
+        said.append(f"{quoted(study.labels.arm(name))}{role}: {listed(changes) or unchanged}")
     return said
 
 

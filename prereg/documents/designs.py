@@ -60,7 +60,9 @@ def design_sentences(study: Study) -> str:
 def runs_of_arms(study: Study) -> str:
     """`5 of none (seeds 1 to 5) and 3 of fast (seeds 11, 12, 13)`."""
     return listed(
-        f"{len(seeds)} of {arm} (seeds {ranged(seeds)})" for arm in study.arms for seeds in [study.seeds_of(arm)]
+        f"{len(seeds)} of {study.labels.arm(arm)} (seeds {ranged(seeds)})"
+        for arm in study.arms
+        for seeds in [study.seeds_of(arm)]
     )
 
 
@@ -114,10 +116,12 @@ def tuning(study: Study) -> str:
     ]
     which = f"the same {len(tried)} settings ({'; '.join(tried)})" if tune.grid else f"{len(tried)} settings of its own"
     best = "highest" if better(study, tune) == "higher" else "lowest"
+    tuned = [study.labels.arm(name) for name in settings]
     n_runs = counted(len(study.pilots) * len(tune.seeds), "run")
     return (
-        f"Before any run that is judged, {arms(tuple(settings))} {'is' if len(settings) == 1 else 'are each'} trained "
-        f"at {which} on pilot seeds {ranged(tune.seeds)} ({n_runs}). The setting with the {best} mean {tune.choose_by} "
+        f"Before any run that is judged, {arms(tuned)} {'is' if len(settings) == 1 else 'are each'} trained "
+        f"at {which} on pilot seeds {ranged(tune.seeds)} ({n_runs}). The setting with the {best} mean "
+        f"{study.labels.metric(tune.choose_by)} "
         f"at the last {study.step_name} is frozen in the ledger; one with a diverged run comes last, and of equal ones "
         "the first counts. No pilot run enters a test, and the verdict speaks of the arms at the frozen settings."
     )

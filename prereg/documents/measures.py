@@ -21,7 +21,8 @@ def measured(study: Study, *, brief: bool = False) -> str:
     for metric in dict.fromkeys(read.values()):
         known = study.metric(metric) or (TASK_METRICS.get(metric) if study.trainer == "gpt" else None)
         own = "" if brief or plain(metric) == metric else f" ({metric})"
-        text = f"{capital(plain(metric)) if metric in PLAIN else metric}{own}"
+        shown = study.labels.metrics.get(metric)
+        text = f"{shown} ({metric})" if shown else f"{capital(plain(metric)) if metric in PLAIN else metric}{own}"
         if known is not None:
             unit = f", in {per(known.unit)}" if known.unit not in ("", "share") else ""
             text += f": {known.definition or AS_THE_TRAINER_DEFINES}{unit}"

@@ -81,7 +81,7 @@ _BARE: dict[Verb, str] = {
 def meaning(claim: Claim, outcome: str, smallest: float, *, unit: str = "", baseline: str = "") -> str:
     """What an outcome says of a claim, in plain words: of a refuted `a does_not_worsen M` that `a worsens M`."""
     left, right, verb = claim.left_side, claim.right_side, _BARE[claim.verb]
-    than = "" if right == baseline or not claim.is_paired else f" compared with {right}"
+    than = "" if right == claim.labels.arm(baseline) or not claim.is_paired else f" compared with {right}"
     metric = claim.compared
     amount = f" by {margin(claim, smallest, unit)}" if smallest > 0.0 else ""
     absence = claim.verb.startswith("does_not")

@@ -9,7 +9,7 @@ from prereg.registry.paths import Root
 # merge keeps the lines of both branches; the ledger's hashes say how they follow each other.
 _ATTRIBUTES = (
     b"*.lock.json -text\nledger.jsonl -text merge=union\n*.yaml -text\n*.registration.md -text\n*.sig -text\n"
-    b"*.tsr binary\n*.ots binary\n"
+    b"*.tsr binary\n"
 )
 _IGNORED = b".ledger.lock\n.*.pending\n.*.tmp\n.ledger.jsonl.slots-*\n"
 _UNION = b"ledger.jsonl merge=union\n"

@@ -1,1 +1,1 @@
-"""Proof of time and author for a lock: ssh, git, RFC 3161, OpenTimestamps."""
+"""Proof of time and author for a lock: ssh, git, `openssl ts`."""

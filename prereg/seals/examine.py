@@ -1,7 +1,7 @@
 """Every seal that the ledger names, looked at: is its file unchanged, is it of this lock, is its maker believed.
 
-Reads files and asks `ssh-keygen` and `git`; never a network. A missing or changed file, and a seal of something
-else, are faults. A stranger's seal is none, and neither is one that is pending: both are reported as what they are.
+Reads files and asks `ssh-keygen`, `openssl` and `git`; never a network. A missing or changed file, and a seal of
+something else, are faults. A stranger's seal is none: it is reported as what it is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.ledger_entry import PROMISES, Entry
 from prereg.registry.paths import Root
-from prereg.seals import git, ots, rfc3161, ssh
+from prereg.seals import git, ssh, timestamp
 from prereg.seals.state import SUFFIXES, Attestation, Kind, SealResult, attested, newest_attestations
 
 
@@ -35,7 +35,7 @@ class Trust:
         return cls(signers or root.allowed_signers, roots or root.timestamp_roots)
 
 
-State = Literal["holds", "unvouched", "incomplete", "unchecked", "broken", "owed"]
+State = Literal["holds", "unvouched", "incomplete", "unchecked", "broken"]
 # After any of these, a seal may have been made by somebody who had seen results.
 _RUNS = ("started", "sealed", "failed", "finished", "imported", "looked", "decided", "peeked")
 
@@ -48,11 +48,11 @@ class SealCheck(FrozenModel):
     kind: Kind | None
     """The mechanism; none of an entry that cannot be read."""
     file: str | None
-    """The seal's file; none for a git anchor and for what is pending."""
+    """The seal's file; none for a git anchor."""
     at: str
     """When the ledger took it."""
     state: State
-    """As in `SealResult`; `owed`: requested and not available."""
+    """As in `SealResult`."""
     says: str
     """What was found, in a clause."""
     superseded: bool
@@ -74,9 +74,6 @@ def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust)
             state, says = "broken", f"ledger entry {entry.index} attests something that this version cannot read"
         elif text.lock_sha256 not in locks:
             state, says = "broken", "seals a lock that was never registered"
-        elif text.state == "owed":
-            state, says = "owed", f"pending since {entry.at}: {text.why}"
-            says += "; its lock was amended, so it stays pending" if superseded else " (ablate seal retries)"
         else:
             result = _result_of(root, name, entry, text, trust, superseded=superseded)
             state, says = result.state, result.says
@@ -84,7 +81,7 @@ def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust)
             SealCheck(
                 study=name,
                 kind=text.kind if text is not None else None,
-                file=text.file if text is not None and state != "owed" else None,
+                file=text.file if text is not None else None,
                 at=entry.at,
                 state=state,
                 says=says,
@@ -121,9 +118,7 @@ def _result_of(
         return SealResult(state="broken", says=fault)
     if recorded.kind == "ssh":
         return _signature(root, name, path, recorded, trust, at=entry.at, superseded=superseded)
-    if recorded.kind == "rfc3161":
-        return rfc3161.examine(path.read_bytes(), recorded.lock_sha256, trust.roots)
-    return ots.examine(path.read_bytes(), recorded.lock_sha256)
+    return timestamp.examine(path.read_bytes(), recorded.lock_sha256, trust.roots)
 
 
 def _signature(

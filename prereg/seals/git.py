@@ -70,7 +70,7 @@ def anchor(root: Root, name: str, lock_sha256: str) -> Anchor | str:
         return listed if isinstance(listed, str) else _reason(listed)
     # Registering itself has just written these, so they are no sign of unfinished work.
     prefix = os.fsdecode(_output(root.path, "rev-parse", "--show-prefix")).strip("\n")
-    study = rf"{re.escape(name)}\.(yaml|lock\.json|[0-9a-f]{{8}}(\.\d+)?\.(sig|tsr|ots))"
+    study = rf"{re.escape(name)}\.(yaml|lock\.json|[0-9a-f]{{8}}(\.\d+)?\.(sig|tsr))"
     own = re.compile(rf"{re.escape(prefix)}studies/({study}|ledger\.jsonl|\.gitattributes|\.gitignore)")
     paths = [os.fsdecode(line[3:]) for line in listed.stdout.split(b"\0") if line]
     n_changed = sum(own.fullmatch(path) is None for path in paths)

@@ -1,8 +1,7 @@
-"""What the ledger says of seals: which were made, which are pending, and what each mechanism is worth.
+"""What the ledger says of seals: which were made, and what each mechanism is worth.
 
-A seal is a proof for others that a lock is what its registrant says: by whom, or since when. The ledger
-names each by the hash of its file; whether the file still is that, and convinces, is for
-`prereg.seals.examine` to say. Nothing here reads a seal, and nothing asks a server.
+A seal is a file whose hash the ledger holds, or a git commit: a proof for others that a lock is what its registrant
+says, by whom or since when. Whether the file still is that, and convinces, is for `prereg.seals.examine` to say.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from pydantic import ValidationError
 from prereg.frozen import FrozenModel
 from prereg.registry.ledger_entry import Entry
 
-Kind = Literal["ssh", "rfc3161", "ots", "git"]
+Kind = Literal["ssh", "rfc3161", "git"]
 
-SUFFIXES: dict[Kind, str] = {"ssh": ".sig", "rfc3161": ".tsr", "ots": ".ots"}
+SUFFIXES: dict[Kind, str] = {"ssh": ".sig", "rfc3161": ".tsr"}
 """The endings of the files; a git anchor has none, it is in the ledger alone."""
 
 
@@ -39,11 +38,6 @@ PROOFS: dict[Kind, Proof] = {
         "these bytes existed by its time, if the authority is trusted",
         "who; that nobody ran it earlier",
     ),
-    "ots": Proof(
-        "OpenTimestamps",
-        "these bytes existed by the time of a Bitcoin block, once it is complete",
-        "who; that nobody ran it earlier",
-    ),
     "git": Proof("git commit", "the content of the lock", "when and who, until someone else holds the commit"),
 }
 LEFT_OPEN_BY_ALL = "No timestamp proves that nobody ran the experiment earlier."
@@ -61,24 +55,20 @@ class GitState(FrozenModel):
 
 
 class Attestation(FrozenModel):
-    """The body of an `attested` entry: one seal that was made, or that is pending."""
+    """The body of an `attested` entry: one seal."""
 
     kind: Kind
     """The mechanism."""
-    state: Literal["made", "owed"]
-    """`owed`: requested, and not available then."""
     lock_sha256: str
     """sha256 of the exact bytes of the lock that is sealed."""
     by: str
-    """Fingerprint of the key, address of the authority, addresses of the calendars, hash of the commit."""
+    """Fingerprint of the key, openssl for a timestamp, hash of the commit."""
     file: str | None = None
-    """The seal's file under the root; none for a git anchor and for what is pending."""
+    """The seal's file under the root; none for a git anchor."""
     sha256: str | None = None
     """sha256 of that file."""
     time: str | None = None
     """The time the seal itself states, by the clock of its maker."""
-    why: str | None = None
-    """Of what is pending: why it could not be had."""
     git: GitState | None = None
     """Of a git anchor."""
 
@@ -106,31 +96,14 @@ def attested(entries: Iterable[Entry], study: str) -> tuple[Attested, ...]:
 
 
 def newest_attestations(entries: Iterable[Entry], study: str) -> tuple[Attested, ...]:
-    """What is to be checked: every file, the newest anchor and calendars' proof of each lock, and what is pending.
-
-    A proof that calendars have completed holds what the earlier one held.
-    """
+    """What is to be checked: every file, and the newest anchor of each lock."""
     newest: dict[tuple[str | None, ...], Attested] = {}
     for found in attested(entries, study):
         text = found.attestation
-        if text is None:
-            newest[(found.entry.sha256,)] = found
-            continue
-        place = "" if text.kind in ("git", "ots") else text.file
-        newest.pop((text.kind, text.lock_sha256, "owed"), None)
-        newest[(text.kind, text.lock_sha256, "owed" if text.state == "owed" else place)] = found
+        key = (found.entry.sha256,) if text is None else (text.kind, text.lock_sha256, text.file)
+        newest.pop(key, None)
+        newest[key] = found
     return tuple(newest.values())
-
-
-def pending_seals(entries: Iterable[Entry], study: str, lock_sha256: str) -> dict[Kind, Attestation]:
-    """The pending seals of a lock. One of the same mechanism made later settles it."""
-    return {
-        found.attestation.kind: found.attestation
-        for found in newest_attestations(entries, study)
-        if found.attestation is not None
-        and found.attestation.state == "owed"
-        and found.attestation.lock_sha256 == lock_sha256
-    }
 
 
 class SealResult(FrozenModel):

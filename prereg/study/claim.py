@@ -40,6 +40,7 @@ from typing import Literal, get_args
 from prereg.errors import ClaimError
 from prereg.metrics.catalogue import Better
 from prereg.study.designs.sides import Side, Trend, read_side, words_of
+from prereg.study.labels import NO_LABELS, Labels
 from prereg.text import compact, side
 
 PlainVerb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change"]
@@ -94,6 +95,8 @@ class Claim:
     """The margin in percent, where the study writes it so; `by`, and `smallest`, are then on the natural logarithm."""
     constant: float | None = None
     """What the left side is compared with where it is no arm, on the metric's own scale."""
+    labels: Labels = NO_LABELS
+    """What people read in place of the ids of arms and metrics; filled in by `Study.claims`."""
 
     @property
     def is_paired(self) -> bool:
@@ -103,21 +106,22 @@ class Claim:
     @property
     def left_side(self) -> str:
         """The left side as a reader would write it."""
-        return self.left_as_written or side(self.left)
+        return self.labels.in_claim(self.left_as_written or side(self.left))
 
     @property
     def right_side(self) -> str:
         """The right side as a reader would write it."""
         if self.constant is not None:
             return compact(self.constant)
-        return self.right_as_written or side(self.right)
+        return self.labels.in_claim(self.right_as_written or side(self.right))
 
     @property
     def compared(self) -> str:
         """The metric, and the constant that it is compared with where there is one."""
+        metric = self.labels.metric(self.metric)
         if self.constant is None:
-            return self.metric
-        return f"{self.metric} {BEYOND[self.plain_verb]} {compact(self.constant)}"
+            return metric
+        return f"{metric} {BEYOND[self.plain_verb]} {compact(self.constant)}"
 
     @property
     def sides(self) -> tuple[str, str]:

@@ -17,6 +17,7 @@ from prereg.study.command import MetricsFile
 from prereg.study.designs import percent
 from prereg.study.designs.components import Components
 from prereg.study.designs.tune import Tune
+from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.measure import Assume, Measure, Name, OwnCheck, Seed
 from prereg.study.training import Training
 from prereg.yaml_model import YamlModel
@@ -57,6 +58,8 @@ class StudyFields(YamlModel):
     each run."""
     metrics: MetricsFile = MetricsFile()
     """Where your own trainer writes."""
+    labels: Labels = NO_LABELS
+    """What people read in place of the ids of arms, claims and metrics, in reports and figures."""
     variants: dict[Name, Overrides] = Field(default_factory=dict)
     """Arms by name, each a set of dotted overrides of the base."""
     factors: dict[Name, dict[Name, Overrides]] = Field(default_factory=dict)

@@ -131,6 +131,7 @@ class Study(StudyFields):
                 claim,
                 better=self.hypotheses[name].better or self._better(claim.metric),
                 percent=self.hypotheses[name].percent,
+                labels=self.labels,
             )
             for name, claim in parsed.items()
         }

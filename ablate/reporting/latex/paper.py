@@ -7,7 +7,7 @@ them a paper needs. Every file but `report.tex` is a part, to be taken in by `\\
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -48,6 +48,7 @@ class Paper:
 
 def paper(context: ReportContext, document: Document) -> Paper:
     """The files of a decision, from its document."""
+    context = replace(context, decision=context.decision.labelled(context.study.labels))
     drawn = figures.drawings(document)
     files = {name: [f"figures/{stem}.pdf" for stem in stems] for name, stems in figures.files_of(drawn).items()}
     style, study = style_of(context), context.study
@@ -161,12 +162,12 @@ def values_table(study: Study, findings: Sequence[Finding]) -> Table:
     rows: dict[tuple[str, str], tuple[str, ...]] = {}
     for finding in findings:
         decimals = estimates.decimals_of((arm.sd for arm in finding.arms), [arm.mean for arm in finding.arms])
-        name, metric = finding.hypothesis, finding.metric
+        name, metric = finding.hypothesis, finding.metric_shown
         read = metric if study.hypotheses[name].read == "final" else value_read(study, name)
         for arm in finding.arms:
             sd = estimates.NONE if arm.sd is None else words.number(arm.sd, decimals)
             shown = (words.number(arm.mean, decimals), sd, str(arm.n))
-            rows.setdefault((read, arm.arm), (read, arm.arm, *shown))
+            rows.setdefault((read, arm.arm), (read, study.labels.arm(arm.arm), *shown))
     return Table(
         "What the claims read, by arm: mean and standard deviation over seeds, each arm by itself.",
         columns("Metric", "Arm", "Mean:", "SD:", "n:"),

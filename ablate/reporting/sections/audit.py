@@ -79,8 +79,8 @@ def _parameters(context: ReportContext) -> Table | None:
     for arm, count in counts.items():
         said = "the baseline" if arm == baseline else ""
         if arm != baseline and baseline in counts:
-            said = parameters_in_words(arm, count, baseline, counts[baseline])
-        rows.append((arm, f"{count:,}", said))
+            said = parameters_in_words(context.arm(arm), count, context.arm(baseline), counts[baseline])
+        rows.append((context.arm(arm), f"{count:,}", said))
     return Table(
         "Trainable parameters by arm, tied ones counted once.",
         columns("Arm", "Parameters:", "Against the baseline"),
@@ -109,7 +109,7 @@ def _matched(context: ReportContext) -> Table | None:
         total = len(hashed)
         rows.append(
             (
-                f"{arm} and {baseline}",
+                f"{context.arm(arm)} and {context.arm(baseline)}",
                 f"{sum(shared):,} of {len(shared):,}",
                 f"{sum(mine.batches == theirs.batches for mine, theirs in hashed)} of {total}",
                 f"{sum(mine.dropout == theirs.dropout for mine, theirs in hashed)} of {total}",
@@ -154,7 +154,7 @@ def checks_section(context: ReportContext) -> Section:
     if not checks:
         blocks.append(Paragraph("No check was recorded.", "warning"))
     if not context.withheld:
-        blocks.append(_stability(context.decision.stability))
+        blocks.append(_stability(context))
     blocks.append(Paragraph(BEYOND_CHECKS, "aside"))
     return Section("checks", "Checks and stability", tuple(blocks))
 
@@ -169,14 +169,15 @@ def _checks(checks: list[Check], caption: str) -> Table:
     return Table(caption, columns("Check", "Result", "Found", "Required"), rows)
 
 
-def _stability(stability: tuple[Stability, ...]) -> Table:
+def _stability(context: ReportContext) -> Table:
+    stability = context.decision.stability
     above = next((f" A spike has a robust z above {words.compact(arm.above)}." for arm in stability if arm.above), "")
     short = any(arm.not_reached for arm in stability)
     return table_of(
         stability,
         f"Stability by the registered rule. One unstable run makes an arm unstable.{above}",
         {
-            "Arm": lambda arm: arm.variant,
+            "Arm": lambda arm: context.arm(arm.variant),
             "Stability": lambda arm: "stable" if arm.stable else "unstable",
             "Runs:": lambda arm: str(arm.runs),
             "Diverged": lambda arm: words.listed(f"seed {seed}" for seed in arm.diverged) or NONE,
@@ -224,7 +225,7 @@ def runs_section(context: ReportContext) -> Section:
 def _mishaps(context: ReportContext) -> list[Block]:
     """What was got over in runs of one attempt; of others the check of attempts tells it."""
     runs = [run for run in context.evidence.runs if run.mishaps and run.attempts == 1]
-    found = tuple((f"{run.variant} seed {run.seed}", "; ".join(run.mishaps)) for run in runs)
+    found = tuple((f"{context.arm(run.variant)} seed {run.seed}", "; ".join(run.mishaps)) for run in runs)
     return [Facts(found)] if found else []
 
 
@@ -246,7 +247,7 @@ def _attempts(context: ReportContext) -> list[Block]:
         eventful,
         "Runs that took more than one attempt, or did not end as done.",
         {
-            "Arm": lambda run: run.variant,
+            "Arm": lambda run: context.arm(run.variant),
             "Seed:": lambda run: str(run.seed),
             "Status": lambda run: run.status,
             "Attempts:": lambda run: str(run.attempts),

@@ -131,11 +131,11 @@ def _arms(context: ReportContext, components: Components) -> Table:
     found = _findings(context)
     finding = found[next(iter(components.parts))]
     rows = tuple(
-        (arm, reason, *_n(context, [arm]), _mean_of(context, finding, [arm]), *_cost(context, [arm]))
+        (context.arm(arm), reason, *_n(context, [arm]), _mean_of(context, finding, [arm]), *_cost(context, [arm]))
         for arm, reason in components.reasons().items()
     )
     return Table(
-        f"Arms, with the mean of {finding.metric}.",
+        f"Arms, with the mean of {finding.metric_shown}.",
         columns("Arm", "Reason", "n:", "Mean:", *_COSTS),
         rows,
         note=_SAID_COST,
@@ -154,7 +154,7 @@ def _noted(findings: Iterable[Finding]) -> str:
 
 def _metric(found: dict[str, Finding]) -> str:
     one = next(iter(found.values()))
-    return estimates.with_unit(one.metric, one.unit)
+    return estimates.with_unit(one.metric_shown, one.unit)
 
 
 def _findings(context: ReportContext) -> dict[str, Finding]:

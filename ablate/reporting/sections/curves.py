@@ -50,8 +50,8 @@ def _by_step(context: ReportContext) -> Iterator[Figure]:
 
 
 def _curves(context: ReportContext, traced: Curves) -> Figure:
-    baseline, metric = context.study.baseline, traced.metric
-    floor = context.floors.get(metric)
+    baseline, metric = context.study.baseline, context.metric(traced.metric)
+    floor = context.floors.get(traced.metric)
     domain = arm_charts.domain_of(traced, *([] if floor is None else [floor]))
     panels = []
     for arm in traced.means:
@@ -60,8 +60,9 @@ def _curves(context: ReportContext, traced: Curves) -> Figure:
             arm_charts.curves,
             traced,
             arm,
+            labels=context.study.labels,
             baseline=baseline,
-            unit=words.unit_of(metric, own=context.study.own_units),
+            unit=words.unit_of(traced.metric, own=context.study.own_units),
             step_axis=context.study.step_axis,
             floor=floor,
             diverged=diverged,
@@ -69,24 +70,24 @@ def _curves(context: ReportContext, traced: Curves) -> Figure:
         )
         panels.append(
             Panel(
-                f"{_named(arm, baseline)}{_last(context, traced.means[arm], traced.n[arm])}",
+                f"{_named(context, arm)}{_last(context, traced.means[arm], traced.n[arm])}",
                 chart,
-                f"{metric} by {context.study.step_name} for {arm}: {words.counted(traced.n[arm], 'run')}, "
+                f"{metric} by {context.study.step_name} for {context.arm(arm)}: {words.counted(traced.n[arm], 'run')}, "
                 f"their range and their mean"
                 f"{_last(context, traced.means[arm], traced.n[arm])}.",
             )
         )
     caption = (
         f"{metric} by {context.study.step_axis}. Thin lines: single seeds; band: {RANGE}; thick line: "
-        f"their mean, at the steps that every run of the arm reached; dashed: the mean of {baseline}."
+        f"their mean, at the steps that every run of the arm reached; dashed: the mean of {context.arm(baseline)}."
     )
     if floor is not None:
         caption += f" Dotted: {words.compact(round(floor, 4))}, which no model can pass."
     return Figure(f"{metric} by {context.study.step_name}", caption + _thinning(traced), tuple(panels))
 
 
-def _named(arm: str, baseline: str) -> str:
-    return f"{arm}{', the baseline' if arm == baseline else ''}"
+def _named(context: ReportContext, arm: str) -> str:
+    return f"{context.arm(arm)}{', the baseline' if arm == context.study.baseline else ''}"
 
 
 def _last(context: ReportContext, mean: Line, n: int) -> str:
@@ -104,16 +105,17 @@ def _tested(context: ReportContext) -> str:
 
 
 def _difference_curves(context: ReportContext, gaps: Curves) -> Figure:
-    baseline, metric = context.study.baseline, gaps.metric
+    baseline, metric = context.arm(context.study.baseline), context.metric(gaps.metric)
     domain = arm_charts.domain_of(gaps, 0.0)
     panels = []
     for arm in gaps.means:
-        smallest = _smallest_of(context, arm, metric)
-        unit = words.unit_of(metric, own=context.study.own_units)
+        smallest = _smallest_of(context, arm, gaps.metric)
+        unit = words.unit_of(gaps.metric, own=context.study.own_units)
         chart = partial(
             arm_charts.difference_curves,
             gaps,
             arm,
+            labels=context.study.labels,
             unit=unit,
             step_axis=context.study.step_axis,
             smallest=smallest,
@@ -125,9 +127,10 @@ def _difference_curves(context: ReportContext, gaps: Curves) -> Figure:
         )
         panels.append(
             Panel(
-                f"{arm}: {found}",
+                f"{context.arm(arm)}: {found}",
                 chart,
-                f"{metric} of {arm} minus {baseline} of the same seed, by {context.study.step_name}: {found}.",
+                f"{metric} of {context.arm(arm)} minus {baseline} of the same seed, by {context.study.step_name}: "
+                f"{found}.",
             )
         )
     caption = (
@@ -227,20 +230,20 @@ def _figure(context: ReportContext, found: Profiles) -> Figure:
     baseline = context.study.baseline
     panels = [
         Panel(
-            f"First / last: {_ratios(found, arms)}",
+            f"First / last: {_ratios(context, found, arms)}",
             partial(
                 arm_charts.along,
-                {arm: spreads[arm] for arm in arms},
+                {context.arm(arm): spreads[arm] for arm in arms},
                 places,
                 ("block, from the input", title),
-                baseline=baseline,
-                began={arm: found.first[arm] for arm in arms if arm in found.first},
+                baseline=context.arm(baseline),
+                began={context.arm(arm): found.first[arm] for arm in arms if arm in found.first},
             ),
-            f"{found.metric} by block. First / last: {_ratios(found, arms)}.",
+            f"{found.metric} by block. First / last: {_ratios(context, found, arms)}.",
         )
         for arms in arm_charts.shared(list(found.last), baseline)
     ]
-    n = words.listed(f"{arm} {found.n[arm]}" for arm in found.last)
+    n = words.listed(f"{context.arm(arm)} {found.n[arm]}" for arm in found.last)
     caption = (
         f"{found.metric} by block, from the input (0) to the output, at the last evaluation. Marks: means over seeds "
         f"(n: {n}); bars: {RANGE}; dotted: the mean at step {found.first_step}, the first evaluation. Over the panel: "
@@ -251,10 +254,10 @@ def _figure(context: ReportContext, found: Profiles) -> Figure:
     return Figure(f"{found.metric} from block to block", caption, tuple(panels))
 
 
-def _ratios(found: Profiles, arms: Sequence[str]) -> str:
+def _ratios(context: ReportContext, found: Profiles, arms: Sequence[str]) -> str:
     shares = {arm: _shares(found, arm) for arm in arms}
     ratios = {arm: estimates.significant(fmean(one)) if one else NONE for arm, one in shares.items()}
-    return "; ".join(f"{arm} {ratio}" for arm, ratio in ratios.items())
+    return "; ".join(f"{context.arm(arm)} {ratio}" for arm, ratio in ratios.items())
 
 
 def _shares(found: Profiles, arm: str) -> list[float]:
@@ -292,11 +295,14 @@ def _by_position(context: ReportContext) -> Iterator[Figure]:
     gaps = {arm: estimates.significant(line[1.0].mean - line[0.0].mean) for arm, line in lines.items()}
     panels = []
     for arms in arm_charts.shared(list(whole), baseline):
-        said = f"{places[1].capitalize()} minus {places[0]}: " + "; ".join(f"{arm} {gaps[arm]}" for arm in arms)
+        said = f"{places[1].capitalize()} minus {places[0]}: " + "; ".join(
+            f"{context.arm(arm)} {gaps[arm]}" for arm in arms
+        )
         titles = ("positions of the window", "loss (nats/token)")
-        part = partial(arm_charts.along, {arm: lines[arm] for arm in arms}, ticks, titles, baseline=baseline)
+        drawn = {context.arm(arm): lines[arm] for arm in arms}
+        part = partial(arm_charts.along, drawn, ticks, titles, baseline=context.arm(baseline))
         panels.append(Panel(said, part, f"Loss by position in the window. {said}."))
-    n = words.listed(f"{arm} {len(next(iter(one.values())))}" for arm, one in whole.items())
+    n = words.listed(f"{context.arm(arm)} {len(next(iter(one.values())))}" for arm, one in whole.items())
     caption = f"Loss by position in the window, at the last step. Marks: means over seeds (n: {n}); bars: {RANGE}."
     if "beyond" in places:
         caption += " Beyond: the positions from the context length to twice it."
@@ -311,12 +317,15 @@ def _by_class(context: ReportContext) -> Iterator[Figure]:
     panels = []
     for arms in arm_charts.shared(list(found), context.study.baseline):
         largest = {arm: max(spreads[arm], key=lambda name: spreads[arm][name].mean) for arm in arms}
-        said = "; ".join(f"{arm}: largest of {name}" for arm, name in largest.items())
+        said = "; ".join(f"{context.arm(arm)}: largest of {name}" for arm, name in largest.items())
         part = partial(
-            arm_charts.by_class, {arm: spreads[arm] for arm in arms}, "embedding/norm", baseline=context.study.baseline
+            arm_charts.by_class,
+            {context.arm(arm): spreads[arm] for arm in arms},
+            "embedding/norm",
+            baseline=context.arm(context.study.baseline),
         )
         panels.append(Panel(said, part, f"Embedding norm by token class. {said}."))
-    n = words.listed(f"{arm} {max(map(len, one.values()))}" for arm, one in found.items())
+    n = words.listed(f"{context.arm(arm)} {max(map(len, one.values()))}" for arm, one in found.items())
     caption = (
         f"{METRICS['embedding/norm'].definition[0].upper()}{METRICS['embedding/norm'].definition[1:]}, by the class of "
         f"the token at the position, at the last step. Marks: means over seeds (n: {n}); bars: {RANGE}."

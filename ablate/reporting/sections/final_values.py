@@ -80,26 +80,27 @@ def _cost_and_quality(context: ReportContext, claimed: Sequence[str]) -> Iterato
     if len(found) < 2:
         return
     metric, baseline, n = claimed[0], context.study.baseline, {arm: len(runs) for arm, runs in found.items()}
-    unit = words.unit_of(metric, own=context.study.own_units)
+    unit, shown = words.unit_of(metric, own=context.study.own_units), context.metric(metric)
     mean = {arm: tuple(fmean(one[side] for one in runs) for side in (0, 1)) for arm, runs in found.items()}
     panels = []
     for arms in arm_charts.shared(list(found), baseline):
         said = "; ".join(
-            f"{arm}: {estimates.significant(mean[arm][1], 4)} in {words.duration(mean[arm][0])}" for arm in arms
+            f"{context.arm(arm)}: {estimates.significant(mean[arm][1], 4)} in {words.duration(mean[arm][0])}"
+            for arm in arms
         )
         chart = partial(
             arm_charts.scatter,
-            {arm: found[arm] for arm in arms},
-            ("seconds of training of a run", estimates.with_unit(metric, unit)),
-            baseline=baseline,
+            {context.arm(arm): found[arm] for arm in arms},
+            ("seconds of training of a run", estimates.with_unit(shown, unit)),
+            baseline=context.arm(baseline),
         )
-        panels.append(Panel(said, chart, f"{metric} over the time of training. Means over seeds: {said}."))
+        panels.append(Panel(said, chart, f"{shown} over the time of training. Means over seeds: {said}."))
     caption = (
-        f"{metric} at the last {context.study.step_name} over the seconds in training steps. Small marks: runs; "
-        f"large: means over seeds (n: {words.listed(f'{arm} {n[arm]}' for arm in found)}). "
+        f"{shown} at the last {context.study.step_name} over the seconds in training steps. Small marks: runs; "
+        f"large: means over seeds (n: {words.listed(f'{context.arm(arm)} {n[arm]}' for arm in found)}). "
         "What else the machine did at the time moves a run sideways. No interval is drawn."
     )
-    yield Figure(f"Cost and {metric}", caption, tuple(panels))
+    yield Figure(f"Cost and {shown}", caption, tuple(panels))
 
 
 def _named(context: ReportContext) -> list[str]:
@@ -129,7 +130,8 @@ def _rows(context: ReportContext, metrics: Sequence[str]) -> tuple[tuple[str, ..
         unit = words.unit_of(metric, own=context.study.own_units) or NONE
         for summary in found:
             spread = NONE if summary.sd is None else words.number(summary.sd, decimals)
-            rows.append((metric, summary.arm, words.number(summary.mean, decimals), spread, str(summary.n), unit))
+            named = context.metric(metric), context.arm(summary.arm)
+            rows.append((*named, words.number(summary.mean, decimals), spread, str(summary.n), unit))
     return tuple(rows)
 
 
@@ -152,7 +154,7 @@ def _family(context: ReportContext, stem: str, members: Sequence[str]) -> Table:
     unit = words.unit_of(members[0])
     return Table(
         f"Final values block by block, {estimates.with_unit(stem, unit)}: {words.counted(len(rows), 'block')}.",
-        columns("Block:", *(f"{arm}, n = {n[arm]}:" for arm in shown)),
+        columns("Block:", *(f"{context.arm(arm)}, n = {n[arm]}:" for arm in shown)),
         rows,
         note="Mean over seeds, and in brackets the standard deviation; blocks are counted from the input, from 0.",
         folded=True,
@@ -174,7 +176,8 @@ def tie_breakers_table(context: ReportContext) -> Table:
     for metric, value in context.decision.tie_breakers.items():
         for arm, mean in (value if isinstance(value, dict) else {"": value}).items():
             shown = words.compact(float(mean)) if isinstance(mean, int | float) else str(mean)
-            rows.append((metric, arm, shown, words.unit_of(metric, own=context.study.own_units)))
+            unit = words.unit_of(metric, own=context.study.own_units)
+            rows.append((context.metric(metric), context.arm(arm), shown, unit))
     return Table(
         "Tie-breaking metrics: means by arm, as a later line that holds gives another verdict. They decide nothing.",
         columns("Metric", "Arm", "Mean:", "Unit"),

@@ -216,7 +216,7 @@ def runs_table(findings: Iterable[Finding]) -> Table:
         decimals = estimates.finding_decimals(finding)
         for sample in finding.samples:
             rows += [
-                (finding.label, sample.arm, str(seed), words.number(value, decimals), finding.unit)
+                (finding.label, finding.labels.arm(sample.arm), str(seed), words.number(value, decimals), finding.unit)
                 for seed, value in zip(sample.seeds, sample.values, strict=True)
             ]
     return Table(

@@ -192,7 +192,7 @@ def comparable(study: Study, arms: Sequence[str], step: int) -> str:
         said.setdefault(_comparable(study.training(arm), step), []).append(arm)
     if len(said) == 1:
         return next(iter(said))
-    return " ".join(f"{words.listed(named)}: {text}" for text, named in said.items())
+    return " ".join(f"{words.listed(map(study.labels.arm, named))}: {text}" for text, named in said.items())
 
 
 def _comparable(config: Training, step: int) -> str:
@@ -232,7 +232,7 @@ def _table(
             rows.append(
                 (
                     look_in_words(look),
-                    one.arm,
+                    context.arm(one.arm),
                     words.number(theirs, published),
                     *([] if not figure.spread else [NONE if spread is None else words.compact(spread)]),
                     NONE if mean is None else words.number(mean, ours),
@@ -257,8 +257,9 @@ def _table(
 def _metric_in_words(study: Study, metric: str) -> str:
     declared = study.metric(metric) or TASK_METRICS.get(metric)
     if declared is None:
-        return f"{metric} of the user's own trainer"
-    return f"{metric} ({', '.join(part for part in (declared.unit, DIRECTIONS[declared.better]) if part)})"
+        return f"{study.labels.metric(metric)} of the user's own trainer"
+    about = ", ".join(part for part in (declared.unit, DIRECTIONS[declared.better]) if part)
+    return f"{study.labels.metric(metric)} ({about})"
 
 
 def _decimals_written(values: Iterable[float]) -> int:

@@ -132,8 +132,8 @@ def _terms_and_texts(context: ReportContext) -> Iterator[tuple[str, str | None]]
     yield "Registered", f"{words.moment(registration.registered_at)}, registration {registration.sha256}"
     yield (
         "Arms",
-        f"{len(study.arms)}: {words.listed(study.arms)}; the baseline is {study.baseline}, and claims "
-        "compare with it unless they say otherwise",
+        f"{len(study.arms)}: {words.listed(map(context.arm, study.arms))}; the baseline is "
+        f"{context.arm(study.baseline)}, and claims compare with it unless they say otherwise",
     )
     if study.trainer == "command":
         yield "Trainer", f"the command {command_line(study.command)}"
@@ -250,7 +250,7 @@ def _frozen_design(context: ReportContext) -> list[Block]:
         design.hypotheses,
         "Design, frozen at registration: what could be found.",
         {
-            "Hypothesis": lambda one: one.hypothesis,
+            "Hypothesis": lambda one: context.study.labels.claim(one.hypothesis),
             "Detectable:": detectable_of,
             "Power:": power_cell,
             "Smallest p possible:": lambda one: estimates.p_cell(one.attainable_support),
@@ -264,7 +264,7 @@ def _frozen_design(context: ReportContext) -> list[Block]:
     figure = None if context.withheld else power_figure(design)
     if figure is not None:
         blocks.append(figure)
-    chances = tuple(_chances(design))
+    chances = tuple(_chances(context, design))
     if chances:
         caption = (
             "Design, frozen at registration: the chance of each verdict and of false findings, by simulation of "
@@ -277,7 +277,7 @@ def _frozen_design(context: ReportContext) -> list[Block]:
     return blocks
 
 
-def _chances(design: Design) -> Iterator[tuple[str, ...]]:
+def _chances(context: ReportContext, design: Design) -> Iterator[tuple[str, ...]]:
     """The chance of each ending of a study, for each simulated state of the world."""
     for scenario in design.scenarios:
         endings = [(f"verdict: {one.of}", one) for one in scenario.verdicts]
@@ -285,7 +285,7 @@ def _chances(design: Design) -> Iterator[tuple[str, ...]]:
             endings.append(("no verdict: inadmissible", scenario.inadmissible))
         endings += [(f"any false 'supported', {one.of}", one) for one in scenario.false_supported]
         endings += [(f"any false 'refuted', {one.of}", one) for one in scenario.false_refuted]
-        truth, n_sims = estimates.shown_truth(scenario.name), f"{scenario.n_sims:,}"
+        truth, n_sims = estimates.shown_truth(scenario.name, context.study.labels), f"{scenario.n_sims:,}"
         for ending, chance in endings:
             bounded = chance.at_most is not None
             shown = f"≤ {bound_of(chance.at_most)}" if chance.at_most is not None else words.share(chance.share)

@@ -166,10 +166,10 @@ def _figure(context: ReportContext, found: Mapping[str, list[Bin]]) -> Figure:
     n = {arm: max(one.n_runs for one in members) for arm, members in found.items()}
     panels = tuple(
         Panel(
-            f"{arm}{', the baseline' if arm == baseline else ''}: accuracy below confidence in {_below(members)} of "
-            f"{words.counted(len(members), 'bin')}, n = {n[arm]}",
+            f"{context.arm(arm)}{', the baseline' if arm == baseline else ''}: accuracy below confidence in "
+            f"{_below(members)} of {words.counted(len(members), 'bin')}, n = {n[arm]}",
             partial(_chart, members, largest, BLUE if arm != baseline else INK),
-            _in_words(arm, members, n[arm]),
+            _in_words(context.arm(arm), members, n[arm]),
         )
         for arm, members in found.items()
     )
@@ -244,7 +244,7 @@ def _numbers(context: ReportContext, found: Mapping[str, list[Bin]]) -> Block:
     bins = _bins(context)
     rows = tuple(
         (
-            arm,
+            context.arm(arm),
             _bin_in_words(one.number, bins),
             *(
                 cell

@@ -49,9 +49,9 @@ def _paired(context: ReportContext, finding: Finding) -> Panel:
     left, right = (side[1:-1] if side.startswith("(") else side for side in (claim.left_side, claim.right_side))
     lower = sum(pair.difference < 0 for pair in finding.pairs)
     return Panel(
-        f"{finding.label}: {finding.claim}, n = {finding.n}; left side lower in {lower} of {len(finding.pairs)}",
+        f"{finding.label}: {finding.claim_shown}, n = {finding.n}; left side lower in {lower} of {len(finding.pairs)}",
         partial(charts.paired, finding, left, right),
-        f"Paired plot of {finding.metric}, {right} against {left}: lower on the left side of the claim in "
+        f"Paired plot of {finding.metric_shown}, {right} against {left}: lower on the left side of the claim in "
         f"{lower} of {len(finding.pairs)} seeds.",
     )
 
@@ -60,9 +60,9 @@ def _single(context: ReportContext, finding: Finding) -> Panel:
     left = context.study.claims[finding.hypothesis].left_side
     lower = sum(pair.difference < 0 for pair in finding.pairs)
     return Panel(
-        f"{finding.label}: {finding.claim}, n = {finding.n}; lower in {lower} of {len(finding.pairs)}",
+        f"{finding.label}: {finding.claim_shown}, n = {finding.n}; lower in {lower} of {len(finding.pairs)}",
         partial(by_seed, finding),
-        f"{finding.metric} of {left} by seed: lower than {words.compact(finding.pairs[0].right)} in {lower} of "
+        f"{finding.metric_shown} of {left} by seed: lower than {words.compact(finding.pairs[0].right)} in {lower} of "
         f"{len(finding.pairs)} seeds.",
     )
 
@@ -75,7 +75,7 @@ def by_seed(finding: Finding) -> alt.LayerChart:
     ]
     reference = finding.pairs[0].right
     low, high = charts.padded([reference, *(pair.left for pair in finding.pairs)])
-    title = estimates.with_unit(finding.metric, finding.unit)
+    title = estimates.with_unit(finding.metric_shown, finding.unit)
     y = charts.quantity(alt.Y, "value", (low, high), zero=False, title=title, tickCount=5, titleLimit=220)
     x = alt.X("seed:N", sort=None, axis=alt.Axis(title="seed", labelAngle=0))
     point = alt.Chart(charts.inline(rows)).mark_point(filled=True, size=60, opacity=1)

@@ -30,7 +30,7 @@ def _blocks(context: ReportContext, choices: tuple[Choice, ...]) -> Iterator[Blo
     assert study.tune is not None, study.study
     yield Paragraph(tuning(study))
     yield _pilot(context, study.tune, choices)
-    edges = [f"{choice.arm} ({', '.join(choice.at_edge)})" for choice in choices if choice.at_edge]
+    edges = [f"{context.arm(choice.arm)} ({', '.join(choice.at_edge)})" for choice in choices if choice.at_edge]
     if edges:
         yield Paragraph(
             f"At the edge of what was tried: {words.listed(edges)}. Beyond it there may be a better setting.", "warning"
@@ -52,7 +52,7 @@ def _pilot(context: ReportContext, tune: Tune, choices: tuple[Choice, ...]) -> T
             found = [values[name, seed] for seed in tune.seeds if (name, seed) in values]
             rows.append(
                 (
-                    choice.arm,
+                    context.arm(choice.arm),
                     said(study.pilots[name].setting),
                     NONE if mean is None else words.number(mean, decimals),
                     words.number(stdev(found), decimals) if len(found) > 1 else NONE,
@@ -61,7 +61,7 @@ def _pilot(context: ReportContext, tune: Tune, choices: tuple[Choice, ...]) -> T
                 )
             )
     unit = words.unit_of(tune.choose_by, own=study.own_units)
-    metric = estimates.with_unit(tune.choose_by, unit)
+    metric = estimates.with_unit(context.metric(tune.choose_by), unit)
     return Table(
         f"{metric} at the last {study.step_name} of the pilot's runs. n: pilot seeds with a value.",
         columns("Arm", "Setting", "Mean:", "SD:", "n:", ""),
@@ -97,7 +97,7 @@ def _contrasts(context: ReportContext, tune: Tune) -> Table | None:
     return Table(
         "What an untuned study would have seen at each setting: left side minus right side, mean over the pilot seeds. "
         "Description; no test.",
-        columns("Setting of every arm", *(f"{list(claims)[at - 1]}:" for at in shown)),
+        columns("Setting of every arm", *(f"{study.labels.claim(list(claims)[at - 1])}:" for at in shown)),
         tuple((row[0], *(row[at] for at in shown)) for row in rows),
     )
 

@@ -36,7 +36,6 @@ _STATES = {
     "incomplete": "not complete",
     "unchecked": "not checked",
     "broken": "BROKEN",
-    "owed": "PENDING",
 }
 
 
@@ -92,7 +91,7 @@ def _seals(seals: Sequence[SealCheck]) -> Iterator[Block]:
         name = "seal" if seal.kind is None else PROOFS[seal.kind].name
         earlier = " of an amended registration" * seal.superseded
         file = "" if seal.file is None else f", {seal.file}"
-        late = "; runs had begun when it was made" * (seal.after_runs and seal.state != "owed")
+        late = "; runs had begun when it was made" * seal.after_runs
         items.append((_STATES[seal.state], f"{seal.study}, {name}{earlier}{file}; {seal.says}{late}"))
     yield Facts(tuple(items))
     worth = tuple(proof for kind, proof in PROOFS.items() if any(seal.kind == kind for seal in seals))

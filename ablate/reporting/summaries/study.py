@@ -109,10 +109,12 @@ def arms_table(study: Study) -> Table:
         moved = "; ".join(
             [*(f"{field} = {json.dumps(value)}" for field, value in arm.overrides.items()), *_tuned(study, arm.name)]
         )
-        rows.append((arm.name, moved or "the base, unchanged", "baseline" if arm.name == study.baseline else ""))
+        ids = [arm.name] * bool(study.labels.arms)
+        used = "baseline" if arm.name == study.baseline else ""
+        rows.append((study.labels.arm(arm.name), *ids, moved or "the base, unchanged", used))
     return Table(
         "Arms and what each changes in the base configuration.",
-        columns("Arm", "Changes", "Used as"),
+        columns("Arm", *["Id"] * bool(study.labels.arms), "Changes", "Used as"),
         tuple(rows),
     )
 
@@ -139,7 +141,7 @@ def hypotheses_table(study: Study) -> Table:
 
     def claim(label: str) -> str:
         tasks = tasks_of(study, label)
-        said = of_any_task(study, label, study.hypotheses[shown[label]].claim)
+        said = study.labels.in_claim(of_any_task(study, label, study.hypotheses[shown[label]].claim))
         return f"{said}, per task ({len(tasks)})" if tasks else said
 
     trends = dict.fromkeys(
@@ -149,7 +151,8 @@ def hypotheses_table(study: Study) -> Table:
         shown,
         "Hypotheses, in the registered words.",
         {
-            "Hypothesis": str,
+            "Hypothesis": study.labels.claim,
+            **({"Id": str} if study.labels.claims else {}),
             "Claim": claim,
             "Role": lambda label: study.hypotheses[shown[label]].role,
             "Smallest difference that matters": smallest,

@@ -176,7 +176,6 @@ def _listing(files: Sequence[str], study: str) -> list[str]:
     ends: Mapping[str, str] = {
         ".sig": "a signature of the registration",
         ".tsr": "a timestamp of the registration by an authority",
-        ".ots": "a timestamp of the registration in a public calendar",
         ".published.yaml": "published figures that the report compares with",
         ".py": "code that the registration pins",
     }

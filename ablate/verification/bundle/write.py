@@ -39,7 +39,7 @@ from prereg.registry.plan import sealed_places
 from prereg.registry.registration import Registration
 from prereg.text import counted, listed
 
-SEALS = (".sig", ".tsr", ".ots")
+SEALS = (".sig", ".tsr")
 """Endings of the seals that may lie next to a lock, as NAME.HASH8.sig or NAME.HASH8.2.sig."""
 DOCUMENTS = ("registration.md", "registration.html", "aspredicted.md", "osf.md", "aspredicted.json", "osf.json")
 """Registration documents that may lie next to a lock as NAME.registration.md, or among the reports."""

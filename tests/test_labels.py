@@ -1,0 +1,142 @@
+"""Display names: in every title, caption, legend, axis and sentence in place of ids, and nowhere in the evidence."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from io import StringIO
+from typing import Any
+
+import pytest
+from evidence_factory import make_evidence
+from report_samples import document as sample
+from report_samples import told
+from rich.console import Console
+from test_report_real import factorial, told_of
+from test_tune import tuned_evidence
+
+from ablate.reporting import charts
+from ablate.reporting.blocks import Facts, Figure, Table
+from ablate.reporting.context import ReportContext
+from ablate.reporting.document import compose, decision_document
+from ablate.reporting.exports.files import export_files
+from ablate.reporting.html import page as html_page
+from ablate.reporting.latex.paper import paper
+from ablate.reporting.markdown import page as markdown_page
+from ablate.reporting.terminal import show_document
+from prereg.errors import SpecError
+from prereg.registry.amendments import AMENDMENT_EFFECTS
+from prereg.study.labels import LONGEST, Labels
+from prereg.study.spec import study_from_document
+
+LABELS = {
+    "arms": {"none": "Plain GPT", "layernorm": "With LayerNorm", "rmsnorm": "With RMSNorm"},
+    "claims": {"gain_ln": "LayerNorm helps", "gain_rms": "RMSNorm helps", "harm_ln": "LayerNorm is harmless"},
+    "metrics": {"val/loss": "Validation loss", "val/accuracy": "Top-1 accuracy"},
+}
+IDS = [name for names in LABELS.values() for name in names if name != "none"]
+AN_ID = re.compile(rf"(?<![\w/.-])({'|'.join(map(re.escape, IDS))})(?![\w/])")
+
+
+def labelled() -> ReportContext:
+    return told(labels=LABELS)
+
+
+def on_terminal(context: ReportContext) -> str:
+    console = Console(file=StringIO(), width=100)
+    show_document(console, decision_document(context.decision, context.registration))
+    return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def headings(context: ReportContext) -> Iterator[str]:
+    """Every title, caption, heading of a column, first cell of a row and term, and every text in a drawing."""
+    document = compose(context)
+    blocks = [block for section in document.sections for block in section.blocks]
+    yield from (section.title for section in document.sections)
+    for block in (*document.on_opening, *blocks):
+        if isinstance(block, Figure):
+            yield from (block.name, block.caption, *block.characters)
+            for panel in block.panels:
+                yield from (panel.title, panel.words)
+                yield from re.findall(r"<text[^>]*>([^<]+)<", charts.draw(panel.make))
+        elif isinstance(block, Table):
+            yield from (block.caption, *(column.name for column in block.columns))
+            yield from (row[0] for row in block.rows)
+        elif isinstance(block, Facts):
+            yield from (term for term, _ in block.items)
+
+
+def test_no_title_caption_axis_legend_or_first_cell_has_an_id() -> None:
+    found = [*headings(labelled())]
+    assert not [text for text in found if AN_ID.search(text)]
+    words = " ".join(found)
+    for label in (label for names in LABELS.values() for label in names.values()):
+        assert label in words, label
+    # `none` is a word of our own sentences too: by itself it is nowhere a name.
+    assert not [text for text in found if re.search(r"\bnone\b", text) and text != "none"]
+
+
+@pytest.mark.parametrize("kind", ["factorial", "tuned"])
+def test_headings_of_other_designs_have_no_id_of_an_arm(kind: str) -> None:
+    registration, evidence = make_evidence(factorial()) if kind == "factorial" else tuned_evidence()
+    arms = {arm: f"Arm number {at}" for at, arm in enumerate(registration.study.arms)}
+    study = registration.study.model_copy(update={"labels": Labels(arms=arms)})
+    context = told_of((registration.model_copy(update={"study": study}), evidence))
+    an_id = re.compile(rf"(?<![\w/.-])({'|'.join(arm for arm in arms if arm != 'none')})(?![\w/-])")
+    assert not [text for text in headings(context) if an_id.search(text)]
+
+
+def test_every_rendering_calls_things_by_their_labels() -> None:
+    context = labelled()
+    document = compose(context)
+    texts = paper(context, document).texts
+    results = texts["results.tex"] + texts["table-findings.tex"] + texts["table-values.tex"] + texts["methods.tex"]
+    pages = {
+        "markdown": markdown_page(document),
+        "html": html_page(document),
+        "terminal": on_terminal(context),
+        "latex": results,
+    }
+    for form, page in pages.items():
+        for label in ("With LayerNorm", "LayerNorm helps", "Top-1 accuracy"):
+            assert label in page, (form, label)
+    lead = pages["markdown"].split("##")[0]
+    assert not AN_ID.search(lead.replace("adopt layernorm", "").replace("Adopt layernorm", "")), lead
+    assert "gain\\_ln" not in texts["results.tex"] and "gain\\_ln" not in texts["figures.tex"]
+
+
+def test_ids_stay_in_the_verdict_and_in_csv() -> None:
+    context = labelled()
+    findings = [finding.model_dump() for finding in context.decision.labelled(context.study.labels).findings]
+    assert "LayerNorm helps" not in json.dumps(findings, default=str)
+    files = dict(export_files("csv", context, compose(context)))
+    assert b"gain_ln" in files["csv/findings.csv"] and b"LayerNorm helps" not in files["csv/findings.csv"]
+    assert b",layernorm," in files["csv/curves.csv"] and b"With LayerNorm" not in files["csv/curves.csv"]
+
+
+def test_a_study_without_labels_reads_as_before_and_an_amendment_of_one_touches_nothing() -> None:
+    assert study_from_document(sample()).labels.arm("none") == "none"
+    (effect,) = [one for one in AMENDMENT_EFFECTS if "labels" in one.fields]
+    assert effect.scope == "nothing" and effect.keeps_runs
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ({"arms": {"none": ""}}, "at least 1 character"),
+        ({"arms": {"none": "  "}}, "without blanks"),
+        ({"arms": {"none": "x" * (LONGEST + 1)}}, f"{LONGEST + 1} characters"),
+        ({"arms": {"none": "two\nlines"}}, "one line"),
+        ({"arms": {"none": "\x1b[31mred"}}, "one line"),
+        ({"arms": {"none": "Same", "layernorm": "Same"}}, "'none' too"),
+        ({"arms": {"none": "layernorm"}}, "the id of another"),
+        ({"arms": {"nobody": "Nobody"}}, "one of none"),
+        ({"claims": {"gain": "Gain"}}, "gain_ln"),
+        ({"metrics": {"val/los": "Loss"}}, "val/loss"),
+    ],
+)
+def test_a_label_that_cannot_be_read_as_one_name_is_refused(labels: dict[str, Any], words: str) -> None:
+    with pytest.raises(SpecError) as fault:
+        study_from_document(sample(labels=labels))
+    assert words in str(fault.value), str(fault.value)
