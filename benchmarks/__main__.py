@@ -11,17 +11,10 @@ from typing import Any
 from benchmarks import __doc__ as purpose
 from benchmarks.answers import measure_design, measure_verbs
 from benchmarks.growth import measure_growth
-from benchmarks.studies import HERE, compare_study, machine, measure_cohorts
+from benchmarks.studies import HERE, compare_study, machine
 from benchmarks.tables import page
 
-ALL = ("P1", "P2", "P4", "P5", "P7", "growth")
-
-
-def cuda() -> bool:
-    """Whether there is a GPU to measure on."""
-    import torch
-
-    return torch.cuda.is_available()
+ALL = ("P1", "P2", "P5", "P7", "growth")
 
 
 def main() -> None:
@@ -44,8 +37,6 @@ def main() -> None:
         if name in given.only:
             results[name] = compare_study(given.study, dtype, given.seeds, given.steps)
             print(json.dumps({name: results[name]}, indent=2), flush=True)
-    if "P4" in given.only and cuda():
-        results["P4"] = measure_cohorts(given.study, given.seeds, given.steps)
     if "P5" in given.only:
         results["P5"] = measure_design(given.study)
     if "P7" in given.only:

@@ -1,4 +1,4 @@
-"""How seconds and memory of a step grow with layers, width, context, batch and runs trained together.
+"""How seconds and memory of a step grow with layers, width, context and batch.
 
 Every size is measured in a process of its own, so that memory is that of the size alone, with the arithmetic, the paths
 and the environment of a run. CPU time is taken, which a busy neighbour moves less than it moves wall time.
@@ -14,13 +14,12 @@ from typing import Any
 
 from benchmarks.studies import in_own_process
 
-BASE = {"layers": 4, "width": 128, "heads": 4, "context": 128, "batch": 8, "runs": 1}
+BASE = {"layers": 4, "width": 128, "heads": 4, "context": 128, "batch": 8}
 AXES: dict[str, tuple[int, ...]] = {
     "layers": (2, 4, 8, 16),
     "width": (64, 128, 256, 512),
     "context": (64, 128, 256, 512),
     "batch": (4, 8, 16, 32),
-    "runs": (1, 2, 4),
 }
 STEPS = 7
 WARM = 3
@@ -38,15 +37,13 @@ def measure_growth() -> dict[str, Any]:
 
 
 def measure_one(sizes: dict[str, int]) -> dict[str, float]:
-    """One size, in this process; of runs trained together, a step of all of them."""
+    """One size, in this process."""
     import time
 
     import numpy as np
     import torch
 
     from ablate.data.batches import Split
-    from ablate.training.kernels.backends import choose_paths
-    from ablate.training.kernels.library import cache_folder
     from ablate.training.trainer import Trainer
     from prereg.study.training import Training
 
@@ -59,16 +56,8 @@ def measure_one(sizes: dict[str, int]) -> dict[str, float]:
     )
     ids = np.random.default_rng(0).integers(0, 65, 100_000)
     split = Split.of(ids, 0.1, sizes["context"])
-    trainer: Any
-    if sizes["runs"] > 1:
-        from ablate.training.cohort.trainer import CohortTrainer
-
-        seeds = tuple(range(1, sizes["runs"] + 1))
-        trainer = CohortTrainer(config, split, 65, seeds)
-        trainer.begin(seeds)
-    else:
-        trainer = Trainer(config, split, 65, choose_paths(config, cache_folder()))
-        trainer.begin(1)
+    trainer = Trainer(config, split, 65)
+    trainer.begin(1)
     times = []
     for _ in range(STEPS + WARM):
         started = time.process_time()

@@ -1,4 +1,4 @@
-"""P1, P2, P3, P4: a whole study by `ablate run`, against the peer's runs one after another."""
+"""P1, P2, P3: a whole study by `ablate run`, against the peer's runs one after another."""
 
 from __future__ import annotations
 
@@ -12,11 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
-
-from ablate.training.device import KINDS
 
 HERE = Path(__file__).resolve().parents[1]
 
@@ -28,9 +25,6 @@ def compare_study(
     steps: int | None,
     *,
     device: str = "cpu",
-    cohort: str = "auto",
-    step: str = "auto",
-    with_peer: bool = True,
 ) -> dict[str, Any]:
     """Wall seconds of the whole study, ours against the peer's runs one after another; on a GPU the peer compiles."""
     import yaml
@@ -46,9 +40,9 @@ def compare_study(
         (project / "studies").mkdir(parents=True)
         path = project / "studies" / study.name
         path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-        peer = Peer.of(Path(folder) / "peer", document, dtype, device) if with_peer else None
+        peer = Peer.of(Path(folder) / "peer", document, dtype, device)
         before = peer.seconds() if peer else None
-        ours, records = run_ours(path, project, device, cohort, step)
+        ours, records = run_ours(path, project, device)
         verdict = decided(path, project)
         after = peer.seconds() if peer else None
     slots = min(len(os.sched_getaffinity(0)), runs) if device == "cpu" else 1
@@ -56,8 +50,6 @@ def compare_study(
     found: dict[str, Any] = {
         "dtype": dtype,
         "device": device,
-        "cohort": cohort,
-        "step": step,
         "runs": runs,
         "steps": document["base"]["budget"]["steps"],
         "ours_wall_s": round(ours, 1),
@@ -78,33 +70,6 @@ def compare_study(
     return found
 
 
-APART = "one by one"
-WAYS: Mapping[str, tuple[str, str]] = {
-    APART: ("off", "auto"),
-    **{f"together, steps {name}": ("on", name) for name in KINDS},
-}
-"""Way -> what `ablate run` is given as --cohort and --step."""
-
-
-def measure_cohorts(
-    study: Path, seeds: int, steps: int | None, *, compare: Callable[..., dict[str, Any]] = compare_study
-) -> dict[str, Any]:
-    """P4: the study on a GPU by every way, in wall seconds; the peer is measured next to the first.
-
-    Some of these ways have never been run on a GPU, so one that fails is reported as such and takes no other with it.
-    """
-    found: dict[str, Any] = {}
-    for way, (cohort, step) in WAYS.items():
-        try:
-            found[way] = compare(
-                study, "bfloat16", seeds, steps, device="cuda", cohort=cohort, step=step, with_peer=way == APART
-            )
-        except subprocess.CalledProcessError as error:
-            print(f"P4, {way}: {error}", file=sys.stderr)
-            found[way] = {"failed": f"exit {error.returncode}"}
-    return found
-
-
 def makespan(seconds: list[float], slots: int) -> float:
     """When the last of these runs ends, each taken by the first free slot: the wall time with no overhead at all."""
     free = [0.0] * slots
@@ -113,11 +78,11 @@ def makespan(seconds: list[float], slots: int) -> float:
     return max(free)
 
 
-def run_ours(path: Path, project: Path, device: str, cohort: str, step: str) -> tuple[float, list[dict[str, Any]]]:
+def run_ours(path: Path, project: Path, device: str) -> tuple[float, list[dict[str, Any]]]:
     """The whole command, from outside."""
     started = time.perf_counter()
-    words = [sys.executable, "-m", "ablate", "run", str(path), "--device", device, "--cohort", cohort]
-    subprocess.run([*words, "--step", step], check=True, stdout=sys.stderr, cwd=project)
+    words = [sys.executable, "-m", "ablate", "run", str(path), "--device", device]
+    subprocess.run(words, check=True, stdout=sys.stderr, cwd=project)
     wall = time.perf_counter() - started
     return wall, [json.loads(p.read_text(encoding="utf-8")) for p in sorted(project.glob("data/runs/*/*/*/*/run.json"))]
 

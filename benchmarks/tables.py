@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.growth import as_markdown
-from benchmarks.studies import APART
 
 
 def table(results: dict[str, Any]) -> str:
@@ -55,39 +53,8 @@ def table(results: dict[str, Any]) -> str:
 
 
 def page(results: dict[str, Any]) -> str:
-    """The promises, then how the cost of a step grows, then cohorts on a GPU."""
+    """The promises, then how the cost of a step grows."""
     parts = [table(results)]
     if "growth" in results:
         parts.append("## How the cost of a step grows\n\n" + as_markdown(results["growth"]))
-    if "P4" in results:
-        parts.append("## Cohorts on a GPU\n\n" + cohorts_table(results["P4"]))
-        return "\n".join(parts)
-    parts.append(
-        "P4, cohorts on a GPU against the peer compiled, is unmeasured: no GPU was to be had. Cohorts and their"
-        " compiled steps run on the CPU in the tests, and have never been run on a device.\n"
-    )
     return "\n".join(parts)
-
-
-def cohorts_table(found: Mapping[str, Any]) -> str:
-    """A row a way, with ratios against our own runs one by one and against the peer, compiled, run after run."""
-    apart = found.get(APART, {})
-    lines = [
-        "P4, the study on a GPU in bfloat16. Wall seconds are of the whole command, compiling included; training "
-        "seconds are a run's share, without it. The peer is compiled, and its runs follow one another.",
-        "",
-        "| way | wall s | training s a run | against one by one | against the peer |",
-        "|---|---|---|---|---|",
-    ]
-    for way, one in found.items():
-        if "failed" in one:
-            lines.append(f"| {way} | failed, {one['failed']} | | | |")
-            continue
-        ours = one["ours_wall_s"]
-        to_own = f"{apart['ours_wall_s'] / ours:.2f}x" if "ours_wall_s" in apart else "not measured"
-        to_peer = f"{apart['peer_wall_s'] / ours:.2f}x" if "peer_wall_s" in apart else "not measured"
-        lines.append(f"| {way} | {ours} | {one['ours_train_s_per_run']} | {to_own} | {to_peer} |")
-    ran = next((one for one in found.values() if "failed" not in one), None)
-    if ran is not None:
-        lines += ["", f"n: {ran['runs']} runs of {ran['steps']} steps, each way once."]
-    return "\n".join(lines) + "\n"

@@ -12,14 +12,12 @@ import inspect
 from functools import cache
 from itertools import pairwise
 from textwrap import dedent
-from typing import Any, ClassVar
+from typing import Any
 
 from pydantic import (
     BaseModel,
     ConfigDict,
     GetJsonSchemaHandler,
-    SerializerFunctionWrapHandler,
-    model_serializer,
 )
 from pydantic.json_schema import JsonSchemaValue
 
@@ -59,18 +57,3 @@ def field_texts(model: type[BaseModel]) -> dict[str, str]:
                     case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                         texts[name] = inspect.cleandoc(text)
     return texts
-
-
-class GrownModel(FrozenModel):
-    """A model some of whose fields came after values of it were written and hashed: those are written only where they
-    differ from their default, so that a value without them keeps its bytes."""
-
-    later_fields: ClassVar[tuple[str, ...]] = ()
-
-    @model_serializer(mode="wrap")
-    def _without_unused_later_fields(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        written: dict[str, Any] = handler(self)
-        for name in self.later_fields:
-            if getattr(self, name) == type(self).model_fields[name].get_default(call_default_factory=True):
-                written.pop(name, None)
-        return written

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import yaml
 
 from prereg.errors import SpecError, StudyError, StudyFileError, Where
-from prereg.frozen import GrownModel
+from prereg.frozen import FrozenModel
 from prereg.registry.disk import write_whole
 from prereg.yaml_reader import CORE, Lines, line_of, parse_yaml
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from prereg.study.spec import Study
 
 
-class YamlModel(GrownModel):
+class YamlModel(FrozenModel):
     """A model that is written as YAML."""
 
     @classmethod
@@ -83,7 +83,7 @@ class YamlModel(GrownModel):
     def _repr_html_(self) -> str:
         return f"<pre>{escape(self.to_yaml())}</pre>"
 
-    def _is(self, other: GrownModel) -> bool:
+    def _is(self, other: FrozenModel) -> bool:
         """Whether both have the same bytes: to Python, 1 equals 1.0, and dicts in another order are equal."""
         return self.model_dump_json() == other.model_dump_json()
 

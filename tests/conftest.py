@@ -11,10 +11,9 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import vl_convert
@@ -22,12 +21,7 @@ import yaml
 from hypothesis import settings
 from warm_processes import WarmSubprocess
 
-if TYPE_CHECKING:
-    from ablate.training.kernels.library import Kernels
-
 TINY_CORPUS = "tiny"
-CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-"""The user's, whatever a test sets."""
 
 # A claim about all inputs is none about time: on a busy machine one example takes longer than the 200 ms that
 # Hypothesis allows by itself, and the next does not.
@@ -130,10 +124,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     from ablate.runner import processes
 
     anew = item.get_closest_marker("cold") is not None or sys.platform != "linux"
-    # Whoever would meet other ranks has loaded their module already, and torch with it.
-    for starter in (processes, sys.modules.get("ablate.runner.builtin.resources")):
-        if starter is not None:
-            starter.subprocess = subprocess if anew else WARM  # type: ignore[attr-defined]
+    processes.subprocess = subprocess if anew else WARM  # type: ignore[attr-defined]
 
 
 def pytest_collection_finish() -> None:
@@ -272,24 +263,3 @@ def shakespeare(monkeypatch: pytest.MonkeyPatch) -> Path:
             monkeypatch.setenv("ABLATE_CORPORA", folder)
             return Path(folder)
     pytest.skip("tinyshakespeare is neither in ABLATE_CORPORA nor in ../shared/data")
-
-
-def require_kernels() -> Kernels:
-    """Our kernels; skips where no compiler is, and fails where one made a library that is not believed."""
-    from ablate.training.device import find_compiler
-    from ablate.training.kernels.library import Absent, cache_folder, kernels
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(CACHE))
-        found, built = kernels(), cache_folder()
-    # Processes of a test that has a cache of its own find what was built once: that takes a minute of some processors.
-    if (own := cache_folder()) != built:
-        own.mkdir(parents=True, exist_ok=True)
-        for library in built.glob("*.so"):
-            with suppress(FileExistsError):
-                (own / library.name).symlink_to(library)
-    if isinstance(found, Absent):
-        if find_compiler() is None:
-            pytest.skip(found.reason)
-        pytest.fail(f"there is a compiler, and no kernels: {found.reason}")
-    return found

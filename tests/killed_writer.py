@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from ablate.records.store import RunFolder
-from ablate.runner.builtin.worker import SingleRun, Worker
+from ablate.runner.builtin.run import Run, Worker
 from ablate.runner.messages import Message
 from prereg.registry.plan import RunSpec
 
@@ -42,10 +42,10 @@ def main() -> None:
 def run(corpora: Path, spec: RunSpec, folder: Path, mode: str, number: int) -> None:
     torch.set_num_threads(1)
     folder.mkdir(parents=True)
-    checkpoint, fsync, replace = SingleRun._checkpoint, os.fsync, Path.replace
+    checkpoint, fsync, replace = Run._checkpoint, os.fsync, Path.replace
     at = {"checkpoint": 0, "operation": 0}
 
-    def counted(self: SingleRun) -> None:
+    def counted(self: Run) -> None:
         at["checkpoint"] += 1
         at["operation"] = 0
         if mode == "full" and at["checkpoint"] == STRUCK:
@@ -68,7 +68,7 @@ def run(corpora: Path, spec: RunSpec, folder: Path, mode: str, number: int) -> N
         struck()
         return replace(self, target)
 
-    SingleRun._checkpoint = counted  # type: ignore[method-assign]
+    Run._checkpoint = counted  # type: ignore[method-assign]
     os.fsync = synced  # type: ignore[assignment]
     Path.replace = replaced  # type: ignore[assignment,method-assign]
     said: list[Message] = []

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from conftest import require_kernels
 from scipy.special import logsumexp
 from scipy.stats import entropy
 from sklearn.metrics.pairwise import cosine_similarity
@@ -23,7 +22,6 @@ from ablate.evaluation.activations import (
 )
 from ablate.evaluation.loss import class_of, classes_of
 from ablate.evaluation.suites import evaluate
-from ablate.training.kernels.backends import Paths
 from ablate.training.model import GPT, initialise
 from prereg.metrics.catalogue import METRICS
 from prereg.study.training import Model
@@ -220,21 +218,3 @@ def test_byte_pairs_have_classes_and_stored_ids_have_none() -> None:
 )
 def test_a_token_is_of_the_class_of_its_first_character_that_is_not_white(piece: bytes, kind: str) -> None:
     assert class_of(piece) == kind
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_our_own_kernels_are_measured_as_torchs_are(dtype: torch.dtype) -> None:
-    require_kernels()
-    config = Model(layers=2, width=16, heads=2, context=8)
-    tokens = np.arange(200) * 7919 % 11
-    found = []
-    for paths in (Paths("plain"), Paths("own", "own"), Paths("own", "own", "own")):
-        model = GPT(config, 11, paths)
-        initialise(model, 3)
-        with torch.inference_mode(), torch.autocast("cpu", dtype=dtype, enabled=dtype != torch.float32):
-            found.append(measure_activations(model, tokens))
-    assert set(found[0]) == set(found[1]) == set(found[2]) and "attention/entropy_1" in found[1]
-    allowed = 1e-5 if dtype == torch.float32 else 2e-2
-    for name, value in found[0].items():
-        assert found[1][name] == pytest.approx(value, rel=allowed, abs=allowed), name
-        assert found[2][name] == pytest.approx(value, rel=allowed, abs=allowed), name

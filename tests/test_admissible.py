@@ -148,7 +148,6 @@ def test_evidence_as_promised_passes_every_check() -> None:
         ("every run read the registered corpus", "inadmissible", pairing(corpus="0" * 64)),
         ("every run used the same code", "inadmissible", provenance(code="0" * 64)),
         ("every run used the same device class", "inadmissible", provenance(device="an accelerator")),
-        ("pairs were trained in the same layout", "deviation", provenance(layout="cohort of 2: seeds 1,2")),
         ("every run used the same library versions", "deviation", provenance(torch="2.5.0")),
         ("every run used the same processor and platform", "note", provenance(processor="another")),
         ("the tool's source tree was clean", "note", provenance(dirty=True)),
@@ -201,18 +200,6 @@ def test_resumption_without_deterministic_numerics_is_a_deviation() -> None:
     registration, evidence = make_evidence(study)
     found = failed(registration, with_run(evidence, CELL, attempts=2, resumed_from=(20,)))
     assert found["every run was made in one go"].severity == "deviation"
-
-
-def test_runs_of_a_seed_in_one_cohort_are_pairs_like_any_and_seeds_may_sit_in_different_ones() -> None:
-    registration, evidence = make_evidence(small_study())
-    for run in evidence.runs:
-        company = "cohort of 3: seeds 1,2,3" if run.seed <= 3 else "single"
-        layout = run.provenance.model_copy(update={"layout": company})
-        evidence = with_run(evidence, (run.variant, run.seed), provenance=layout)
-    assert failed(registration, evidence) == {}
-    odd = with_run(evidence, CELL, provenance=evidence.runs[0].provenance.model_copy(update={"layout": "single"}))
-    check = failed(registration, odd)["pairs were trained in the same layout"]
-    assert check.found == "1 of 5 seeds differ: seed 2, none cohort of 3: seeds 1,2,3 against layernorm single"
 
 
 def test_a_diverged_run_is_present_and_is_not_held_to_the_same_batches() -> None:

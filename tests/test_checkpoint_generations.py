@@ -19,7 +19,7 @@ from ablate import api
 from ablate.records.checkpoints import Checkpoints
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.runner.builtin.worker import SingleRun, Worker
+from ablate.runner.builtin.run import Run, Worker
 from ablate.runner.messages import Message
 from ablate.runner.options import RunOptions
 from prereg.registry.plan import RunSpec, plan
@@ -332,14 +332,14 @@ def test_rows_edited_while_the_run_lives_are_not_sealed(
 ) -> None:
     house, spec, whole = made
     folder = RunFolder(tmp_path / "run")
-    seal = SingleRun._seal
+    seal = Run._seal
 
-    def struck(self: SingleRun, *given: Any) -> None:
+    def struck(self: Run, *given: Any) -> None:
         edited(folder.live_path)
         seal(self, *given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(SingleRun, "_seal", struck)
+        patch.setattr(Run, "_seal", struck)
         said = carry_out(house, folder, spec)
     assert said.status == "failed" and "metrics.jsonl is not what was written" in str(said.error)
     assert not folder.sealed_path.exists()
@@ -353,7 +353,7 @@ def test_a_checkpoint_that_does_not_say_which_rows_it_goes_with_starts_the_run_o
     house, spec, whole = made
     folder = RunFolder(tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr(SingleRun, "count_rows", lambda self: None)
+        patch.setattr(Run, "count_rows", lambda self: None)
         carry_out(house, folder, spec, 20)
     assert carry_out(house, folder, spec).status == "done"
     require_same_bits(record_of(folder), whole)

@@ -22,6 +22,7 @@ import typer
 from conftest import SHORT, House, tiny_document
 
 from ablate import api, cli
+from ablate.api.creating import STEPS
 from ablate.cli.options import Exit, put_error
 from ablate.runner.local import Summary, study_lock
 from prereg.errors import StudyError, Where
@@ -146,7 +147,7 @@ def test_help_shows_six_everyday_commands_first_and_every_other_in_a_panel(
     panels = dict(re.findall(r"^(\S[^:\n]+):\n((?:  .+\n)+)", said, re.MULTILINE))
     assert list(panels) == ["Options", "Everyday commands", "Design", "Proof", "Records", "Corpora"]
     shown = {panel: [row.split()[0] for row in rows.splitlines()] for panel, rows in panels.items()}
-    assert shown["Everyday commands"] == ["check", "design", "run", "status", "decide", "report"]
+    assert shown["Everyday commands"] == ["new", *STEPS[:-1], "status", "decide", "report"]
     verbs = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
     assert [name for panel in list(shown)[1:] for name in shown[panel]] == list(verbs)
 
@@ -200,6 +201,7 @@ def test_the_whole_chain_from_file_to_report(
     assert ablate(monkeypatch, "run", study) == 0
     said = capsys.readouterr().out
     assert "registered tiny before any run; registration" in said
+    assert "the power of gain is unknown: nothing is assumed of the spread of val/loss" in said
     assert "6 of 6 runs sealed" in said
     assert ablate(monkeypatch, "status", study) == 0
     code = ablate(monkeypatch, "decide", study)

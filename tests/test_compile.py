@@ -14,7 +14,7 @@ from ablate import api
 from ablate.data.batches import Split
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.training.device import cannot_compile, compiler_name
+from ablate.training.compiling import cannot_compile, compiler_name
 from ablate.training.trainer import Trainer
 from prereg.errors import RunError, SpecError
 from prereg.study.spec import study_from_document
@@ -48,18 +48,14 @@ def test_what_cannot_be_compiled_is_refused_when_the_study_is_read(other: dict[s
         study_from_document(tiny_document(base=base))
 
 
-def test_other_ways_to_take_steps_are_refused_and_so_is_a_machine_without_a_compiler(
+def test_several_devices_are_refused_and_so_is_a_machine_without_a_compiler(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = house.write(document())
     before = house.snapshot()
-    for options, said in (
-        (RunOptions(cohort="on"), "compiles the steps of single runs"),
-        (RunOptions(devices_per_run=2), "numerics.compile with --devices-per-run 2"),
-    ):
-        with pytest.raises(RunError, match=said):
-            api.run(study, options, watcher=QUIET)
-    monkeypatch.setattr("ablate.runner.layout.cannot_compile", lambda _device: "no C++ compiler (g++, clang++)")
+    with pytest.raises(RunError, match="--devices-per-run 2, and the built-in trainer makes each run on one device"):
+        api.run(study, RunOptions(devices_per_run=2), watcher=QUIET)
+    monkeypatch.setattr("ablate.runner.machine.cannot_compile", lambda _device: "no C++ compiler (g++, clang++)")
     with pytest.raises(RunError, match=r"numerics.compile, and here is no C\+\+ compiler"):
         api.run(study, watcher=QUIET)
     assert house.snapshot() == before
@@ -82,7 +78,7 @@ def test_compiled_steps_train_the_same_model_and_resume_to_the_same_bits(
 
     expected = [step.loss for trainer in [begun(plain)] for step in (trainer.step() for _ in range(8))]
     trainer = begun(config)
-    assert trainer.paths.compiled == compiler_name("cpu")
+    assert trainer.compiler == compiler_name("cpu")
     losses = [trainer.step().loss for _ in range(4)]
     (tmp_path / "checkpoint").write_bytes(trainer.checkpoint())
     rest = [trainer.step().loss for _ in range(4)]

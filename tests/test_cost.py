@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import pytest
 import torch
 
 from ablate.data.batches import Pooled
-from ablate.evaluation.suites import Meter, inference_speed, matmul_speed, measure_cost
+from ablate.evaluation.suites import inference_speed, matmul_speed, measure_cost
 from ablate.training.model import GPT
 from prereg.study.measure import Inference
 from prereg.study.sizes import flops_per_token
@@ -47,33 +46,6 @@ def test_the_limit_is_the_fastest_product_after_the_first() -> None:
     assert matmul_speed(torch.device("cpu"), clock_of(0.1, 4.0, 2.0, 3.0)) == 2.0 * 1024**3 / 2.0
 
 
-def power(folder: Path, *microjoules: int) -> Path:
-    for index, value in enumerate(microjoules):
-        one = folder / f"intel-rapl:{index}"
-        one.mkdir(parents=True, exist_ok=True)
-        (one / "energy_uj").write_text(f"{value}\n")
-        (one / "max_energy_range_uj").write_text("1000000\n")
-        part = folder / f"intel-rapl:{index}:0"  # its cores, which the package has counted already
-        part.mkdir(exist_ok=True)
-        (part / "energy_uj").write_text("77\n")
-    return folder
-
-
-def test_energy_is_summed_over_packages_and_counters_that_start_over(tmp_path: Path) -> None:
-    meter = Meter.started(power(tmp_path, 100, 900_000))
-    assert meter is not None and meter.read() == 0.0
-    power(tmp_path, 400, 100_000)
-    assert meter.read() == pytest.approx(300e-6 + 0.2)
-    power(tmp_path, 500, 100_001)
-    assert meter.read() == pytest.approx(400e-6 + 0.200001)
-
-
-def test_a_machine_that_does_not_tell_its_energy_has_no_meter(tmp_path: Path) -> None:
-    assert Meter.started(tmp_path / "nothing") is None
-    (power(tmp_path, 5) / "intel-rapl:0" / "energy_uj").write_text("not permitted")
-    assert Meter.started(tmp_path) is None
-
-
 def test_what_the_machine_does_not_tell_is_not_recorded() -> None:
     seconds = (9.0, 1.0, 1.0, 4.0, 2.0, 3.0)
     found = measure_cost(
@@ -81,7 +53,6 @@ def test_what_the_machine_does_not_tell_is_not_recorded() -> None:
         TOKENS,
         Inference(batch=2, repeats=1),
         trained_tokens_per_s=1000.0,
-        energy=None,
         peak_bytes=None,
         clock=clock_of(*seconds),
     )

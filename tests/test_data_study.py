@@ -22,7 +22,7 @@ from ablate.judge.audit.checks import AuditContext
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.runner.builtin import worker
+from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
 from ablate.training.trainer import Step, Trainer
@@ -110,10 +110,10 @@ def carried_out(
         patched.setattr(Trainer, "step", step)
         every_s = 0.0 if kill_at else 1e9
         with pytest.raises(Killed) if kill_at else nullcontext():
-            worker.Worker(corpora, lambda _: None, stop, checkpoint_every_s=every_s).carry_out(spec, RunFolder(folder))
+            Worker(corpora, lambda _: None, stop, checkpoint_every_s=every_s).carry_out(spec, RunFolder(folder))
     if stop_at or kill_at:
         assert (folder / "checkpoint.safetensors").is_file()
-        worker.Worker(corpora, lambda _: None, threading.Event()).carry_out(spec, RunFolder(folder))
+        Worker(corpora, lambda _: None, threading.Event()).carry_out(spec, RunFolder(folder))
     record = RunFolder(folder).read_record()
     assert record is not None
     assert record.status == "done", record.error
@@ -398,6 +398,6 @@ def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
     assert house.snapshot() == before
     folder = RunFolder(tmp_path / "run")
     said: list[Message] = []
-    worker.Worker(house.path / "data" / "corpora", said.append, threading.Event()).carry_out(specs(study)[0], folder)
+    Worker(house.path / "data" / "corpora", said.append, threading.Event()).carry_out(specs(study)[0], folder)
     assert said[-1].status == "failed"
     assert "the tokenizer of 'none' is not the one registered" in (said[-1].error or "")

@@ -107,7 +107,7 @@ def test_beliefs_give_sizes_in_the_metrics_own_unit() -> None:
     gain = found["gain_ln"]
     assert gain.sd_difference == pytest.approx(0.01 * sqrt(2 * (1 - 0.5)))
     assert gain.detectable_sd == pytest.approx(1.68200, abs=5e-6) and gain.detectable_sd_corrected > gain.detectable_sd
-    assert gain.effect == -0.02 and gain.power_at_smallest is not None and gain.power_error is not None
+    assert gain.effect == -0.02 and gain.power is not None and gain.power_error is not None
 
 
 def test_the_sd_of_a_difference_of_differences_takes_every_weight() -> None:
@@ -214,7 +214,7 @@ def test_a_study_that_divergence_makes_inadmissible_gives_no_verdict_in_the_desi
         "inconclusive": pytest.approx(1 - left, abs=0.015),
     }
     planned = design(study, n_sims=500)
-    assert scenario(planned, "every claim true at its smallest").inadmissible is None
+    assert scenario(planned, "every claim true").inadmissible is None
     assert any("once a run of layernorm has diverged, 'yes' can no longer be given" in note for note in planned.notes)
     stable = "supported(h) and stable(none) and stable(layernorm) and stable(rmsnorm)"
     asked = one_claim(assume=believed, decision=[{"verdict": "yes", "when": stable}, {"verdict": "inconclusive"}])
@@ -290,7 +290,7 @@ def test_every_hypothesis_stands_alone_once_and_every_guardrail_falls_alone_once
     names = [one.name for one in quick_design().scenarios]
     assert names == [
         "no effect anywhere",
-        "every claim true at its smallest",
+        "every claim true",
         "only gain_ln true, at its smallest",
         "only gain_rms true, at its smallest",
         "gains true, every does_not claim false at its margin",
@@ -300,7 +300,7 @@ def test_every_hypothesis_stands_alone_once_and_every_guardrail_falls_alone_once
         "no effect anywhere, lognormal differences",
         "does_not claims false at their margins, lognormal differences",
         "no effect anywhere, 10% of runs diverge",
-        "every claim true at its smallest, 10% of runs diverge",
+        "every claim true, 10% of runs diverge",
     ]
 
 
@@ -330,7 +330,7 @@ def test_a_gain_is_no_harm_where_a_claim_of_no_change_is_false() -> None:
 @pytest.mark.simulation
 def test_a_false_adoption_is_one_that_the_rule_owes_to_a_false_support() -> None:
     found = design(small_study(), n_sims=4000)
-    true = scenario(found, "every claim true at its smallest")
+    true = scenario(found, "every claim true")
     assert true.adopting is not None and true.adopting.share > 0.6
     # What is left is luck in stability: a false alarm makes one arm look unstable and another be adopted.
     assert true.false_adopting is not None and true.false_adopting.share < 0.005
@@ -355,8 +355,8 @@ def test_the_curve_grows_with_seeds_and_meets_the_seeds_needed() -> None:
     assert found.seeds_80 == max(one.seeds_80 or 0 for one in found.hypotheses)
     chances = {at.n: at.adopting.share for at in found.curve if at.adopting is not None}
     assert chances[found.n_seeds] == pytest.approx(
-        share(scenario(found, "every claim true at its smallest").verdicts, "adopt layernorm")
-        + share(scenario(found, "every claim true at its smallest").verdicts, "adopt rmsnorm"),
+        share(scenario(found, "every claim true").verdicts, "adopt layernorm")
+        + share(scenario(found, "every claim true").verdicts, "adopt rmsnorm"),
         abs=0.05,
     )
     assert found.adoption_80 == min(n for n, chance in chances.items() if chance >= 0.8)
@@ -390,7 +390,7 @@ def test_the_refusal_names_the_witness_the_lost_verdict_and_the_least_change() -
     assert error.fix == "give 7 seeds, or test: paired_t"
     # A paired t would do with fewer, and the registered test cannot: its power is nothing, and its seeds are seven.
     gain = hopeless.hypotheses[0]
-    assert gain.power_at_smallest == 0.0 and gain.seeds_80 == 7
+    assert gain.power == 0.0 and gain.seeds_80 == 7
     assert [at.power["gain_ln"] > 0.0 for at in hopeless.curve] == [at.n >= 7 for at in hopeless.curve]
     assert obstacle(quick_design()) is None
 
@@ -411,11 +411,9 @@ def test_simulated_power_of_one_claim_meets_the_closed_form(claim: str, kind: t_
     # to be smaller than what matters is refuted, which costs "supported" up to alpha.
     study = one_claim(claim, seeds=6, assume={"metrics": {"val/loss": {"sd": 0.02, "correlation": 0.5}}}, smallest=0.03)
     found = design(study).hypotheses[0]
-    assert found.power_at_smallest is not None and found.power_error is not None and found.seeds_80 is not None
+    assert found.power is not None and found.power_error is not None and found.seeds_80 is not None
     below = 1.5 if kind in ("towards", "either") else None
-    assert (
-        abs(found.power_at_smallest - t_power.power(kind, size, 6, 0.05, refuted_below=below)) < 4 * found.power_error
-    )
+    assert abs(found.power - t_power.power(kind, size, 6, 0.05, refuted_below=below)) < 4 * found.power_error
     for n, most in ((found.seeds_80 - 1, 0.8), (found.seeds_80, 1.0)):
         assert t_power.power(kind, size, n, 0.05, refuted_below=below) < most + 4 * found.power_error
     reached = t_power.power(kind, size, found.seeds_80, 0.05, refuted_below=below)
@@ -428,7 +426,7 @@ def test_simulated_power_of_one_claim_meets_the_closed_form(claim: str, kind: t_
 def test_an_expected_effect_is_where_power_is_stated() -> None:
     believed = {"metrics": {"val/loss": {"sd": 0.02, "correlation": 0.5}}, "effects": {"h": 0.06}}
     found = design(one_claim(seeds=6, assume=believed, smallest=0.03)).hypotheses[0]
-    assert found.effect == -0.06 and found.power_at_smallest is not None and found.power_at_smallest > 0.98
+    assert found.effect == -0.06 and found.power is not None and found.power > 0.98
     assert "effects" not in small_study().model_dump(mode="json")["assume"]  # old locks keep their bytes
     with pytest.raises(SpecError, match="not a hypothesis"):
         one_claim(assume=believed | {"effects": {"k": 0.06}})
@@ -497,7 +495,7 @@ def test_a_guardrail_at_its_margin_is_simulated_too() -> None:
 def test_without_a_scale_it_says_what_to_write_and_gives_no_chance_at_all() -> None:
     found = design(one_claim(), n_sims=100)
     assert found.scenarios == () and found.curve == () and found.false_adoption is None and found.worst == ()
-    assert found.hypotheses[0].detectable is None and found.hypotheses[0].power_at_smallest is None
+    assert found.hypotheses[0].detectable is None and found.hypotheses[0].power is None
     assert any("assume: {metrics: {val/loss: {sd: SD, correlation: R}}}" in note for note in found.notes)
 
 
@@ -657,7 +655,7 @@ def test_new_items_are_not_simulated_and_no_power_is_made_up() -> None:
     found = design(over_items("new_seeds_and_items"))
     assert (found.scenarios, found.curve, found.false_adoption, found.seeds_80) == ((), (), None, None)
     one = found.hypotheses[0]
-    assert (one.power_at_smallest, one.detectable, one.seeds_80, one.sd_difference) == (None, None, None, None)
+    assert (one.power, one.detectable, one.seeds_80, one.sd_difference) == (None, None, None, None)
     assert one.can_be_supported and one.can_be_refuted and obstacle(found) is None
     assert found.cost_s == 150.0
     assert len(found.notes) == 1 and found.notes[0].startswith("not simulated: ")
@@ -711,7 +709,7 @@ def test_a_rate_that_no_simulated_study_showed_has_a_bound_and_no_zero() -> None
     found = design(
         one_claim(seeds=8, smallest=0.5, assume={"metrics": {"val/loss": BELIEVED["metrics"]["val/loss"]}}), n_sims=300
     )
-    never = scenario(found, "every claim true at its smallest").false_supported[0]
+    never = scenario(found, "every claim true").false_supported[0]
     assert never.share == 0.0 and never.at_most == pytest.approx(3 / 300, rel=0.01)
     assert said_chance(never) == "at most 1% (never met; 95% bound)"
     some = never.model_copy(update={"share": 0.05, "error": 0.01, "at_most": None})

@@ -461,9 +461,9 @@ def test_power_is_that_of_an_independent_simulation(title: str, name: str) -> No
     assert found.sd_difference == pytest.approx(
         REST[rule.claims[name].metric] * sqrt(sum(w * w for w in rule.claims[name].weights))
     )
-    assert found.power_at_smallest is not None and found.power_error is not None
-    agree(power(rule, rule.n, name, 1), found.power_at_smallest, PLANNED, (title, name))
-    exact = sqrt(found.power_at_smallest * (1 - found.power_at_smallest) / PLANNED)
+    assert found.power is not None and found.power_error is not None
+    agree(power(rule, rule.n, name, 1), found.power, PLANNED, (title, name))
+    exact = sqrt(found.power * (1 - found.power) / PLANNED)
     assert found.power_error == pytest.approx(exact, rel=0.2)
 
 

@@ -230,7 +230,7 @@ def test_few_runs_without_pairs_and_few_seeds_against_a_constant() -> None:
 def test_correlations_that_nobody_gave() -> None:
     silent = study(assume={"metrics": {"val/loss": {"sd": 0.02}}})
     [one] = warned("correlation", silent, path="studies/mine.yaml")
-    assert "correlation 0 of two arms" in one.found and "ablate try studies/mine.yaml --seeds 3" in one.fix
+    assert "correlation 0 of two arms" in one.found and "ablate try studies/mine.yaml --seeds 10" in one.fix
     assert warned("correlation", study(**assuming(0.02, 0.0))) == []  # given, and 0
     both = {"val/loss": {"sd": 0.02, "correlation": 0.5}, "val/accuracy": {"sd": 0.02, "correlation": 0.5}}
     two = claims(

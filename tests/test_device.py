@@ -28,13 +28,11 @@ from ablate.records.provenance import collect, differing
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner import local, processes
-from ablate.runner.layout import Machine, choose_machine
+from ablate.runner.machine import Machine, choose_machine
 from ablate.runner.options import RunOptions
 from ablate.runner.scheduler import Scheduler
 from ablate.training import device as devices
 from ablate.training import trainer
-from ablate.training.cohort import trainer as cohorts
-from ablate.training.cohort.trainer import CohortTrainer
 from ablate.training.device import ENVIRONMENT, choose_device, cuda_devices, device_name
 from ablate.training.trainer import Trainer, arithmetic
 from prereg.errors import RunError, StudyError
@@ -128,19 +126,17 @@ def test_cuda_is_asked_of_torch_only_where_a_driver_stands(
     assert cuda_devices() == asked
 
 
-@pytest.mark.parametrize("option", [{"device": "cpu"}, {"cohort": "off"}], ids=str)
-def test_a_users_own_trainer_chooses_for_itself(option: dict[str, str]) -> None:
+def test_a_users_own_trainer_chooses_for_itself() -> None:
     study = study_from_document(own_document())
     assert choose_machine(study, [], RunOptions()) == Machine()
     with pytest.raises(RunError, match="brings its own trainer"):
-        choose_machine(study, [], RunOptions(**option))
+        choose_machine(study, [], RunOptions(device="cpu"))
 
 
-def test_resuming_asks_device_and_layout() -> None:
+def test_resuming_asks_for_the_device() -> None:
     mine = collect(threads=1)
     assert differing(mine, collect(threads=1)) == ()
     assert differing(mine, collect(threads=1, device="An Accelerator")) == ("device",)
-    assert differing(mine, collect(threads=1, layout="cohort of 2: seeds 1,2")) == ("layout",)
 
 
 # A study keeps to the device of its sealed runs.
@@ -172,11 +168,11 @@ def test_runs_begun_on_one_device_are_not_completed_on_another(sealed: House, mo
     study = api.open_study(sealed.path / "studies" / "tiny.yaml").study
     with_gpus(monkeypatch, 1)
     on_cpu, on_gpu, elsewhere = (records(sealed, name) for name in ("cpu", "An Accelerator", "Another"))
-    assert choose_machine(study, on_cpu, RunOptions()) == Machine("cpu", "auto")
-    assert choose_machine(study, on_gpu, RunOptions()) == Machine("cuda:0", "auto")
-    assert choose_machine(study, on_gpu, RunOptions(device="cuda", cohort="off")) == Machine("cuda:0", "off")
-    assert choose_machine(study, [], RunOptions()) == Machine("cuda:0", "auto")
-    assert choose_machine(study, records(sealed, "not stated"), RunOptions(cohort="on")).device == "cuda:0"
+    assert choose_machine(study, on_cpu, RunOptions()) == Machine("cpu")
+    assert choose_machine(study, on_gpu, RunOptions()) == Machine("cuda:0")
+    assert choose_machine(study, on_gpu, RunOptions(device="cuda")) == Machine("cuda:0")
+    assert choose_machine(study, [], RunOptions()) == Machine("cuda:0")
+    assert choose_machine(study, records(sealed, "not stated"), RunOptions()).device == "cuda:0"
     for standing, wanted, said in (
         (on_cpu, "cuda", "6 sealed runs of 'tiny' were made on cpu"),
         (on_gpu, "cpu", "made on An Accelerator"),
@@ -262,7 +258,6 @@ class OneDevice(TorchDispatchMode):
 def without_values(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What cannot be done where there are no values: hashing the first bytes, reading numbers, fused optimisers."""
     monkeypatch.setattr(trainer, "initialise", lambda *_given: {})
-    monkeypatch.setattr(cohorts, "initialise", lambda *_given: {})
     monkeypatch.setattr(torch.Tensor, "__float__", lambda _self: 0.0, raising=False)
     monkeypatch.setattr(torch.Tensor, "__int__", lambda _self: 0, raising=False)
     monkeypatch.setattr(torch.Tensor, "cpu", lambda self: torch.zeros(tuple(self.shape), dtype=self.dtype))
@@ -306,19 +301,13 @@ def test_no_tensor_of_a_step_or_an_evaluation_stays_behind_on_the_cpu(
         )
     )
     run = Trainer(config, SPLIT, 7, device="meta")
-    together = CohortTrainer(config, SPLIT, 7, (1, 2, 3), device="meta")
     with OneDevice() as watched:
         run.begin(1)
-        together.begin((1, 2, 3))
         for _ in range(2):
             run.step()
-            together.step()
-        together.vacate(2)
-        together.step()
-        for one in (run, together.member(3)):
-            with one.evaluated() as judged:
-                assert judged.device.type == "meta"
-                evaluate(judged, SPLIT.validation, np.ones(7, dtype=int), ("loss",))  # others ask for values
+        with run.evaluated() as judged:
+            assert judged.device.type == "meta"
+            evaluate(judged, SPLIT.validation, np.ones(7, dtype=int), ("loss",))  # others ask for values
     assert watched.products == {"meta"}
 
 

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import typer
 import yaml
+from typer.testing import CliRunner
 
 from ablate import api, cli
+from ablate.api.creating import STEPS
 from ablate.judge.stats import t_power
 from prereg.documents.published import (
     Published,
@@ -90,6 +92,34 @@ def test_the_study_in_the_readme_is_the_quickstart_less_its_beliefs() -> None:
     whole = yaml.safe_load((ROOT / "studies" / "quickstart.yaml").read_text(encoding="utf-8"))
     assert shown == {key: value for key, value in whole.items() if key in shown}
     assert set(whole) - set(shown) == {"question", "measure", "assume"}
+
+
+ORDER = ("new", *STEPS)
+
+
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+}
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/decisions.md"}))
+def test_every_page_goes_from_a_file_to_a_verdict_in_one_order(page: str) -> None:
+    text = PAGES[page].read_text(encoding="utf-8")
+    typed = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+    tables = re.findall(r"^\| `ablate (\w+)", text, re.MULTILINE)
+    for found in (re.findall(r"^(?:\.venv/bin/)?ablate (\w+)", typed, re.MULTILINE), tables):
+        steps = [step for step in dict.fromkeys(found) if step in ORDER]
+        assert steps == sorted(steps, key=ORDER.index), page
+
+
+@pytest.mark.slow
+def test_every_step_says_which_one_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = api.new("mine", "command")
+    assert [command.split()[1] for command in made.next] == list(STEPS)
+    for step, then in (("check", "try"), ("design", "register"), ("register", "run")):
+        done = CliRunner().invoke(cli.app, [step, "studies/mine.yaml"])
+        assert done.exit_code == 0 and f"next:  ablate {then} studies/mine.yaml" in done.output
 
 
 def test_make_knows_every_target_the_docs_name() -> None:

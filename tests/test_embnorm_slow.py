@@ -7,23 +7,20 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import House, require_kernels
+from conftest import House
 
 from ablate import api
 from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
-from ablate.training.device import find_compiler
 from prereg.yaml_reader import parse_yaml
 
 EMBNORM = Path(__file__).resolve().parents[1] / "studies" / "embnorm.yaml"
 
 
 @pytest.mark.long
-@pytest.mark.timeout(1200)  # two minutes of an idle core without AVX-512, and kernels are compiled first
+@pytest.mark.timeout(1200)  # two minutes of an idle core without AVX-512
 def test_three_steps_of_embnorm_go_from_file_to_verdict(house: House, shakespeare: Path) -> None:
     assert shakespeare.is_dir()
-    if find_compiler() is not None:
-        require_kernels()
     document = parse_yaml(EMBNORM.read_bytes(), {})
     base = document["base"]
     assert isinstance(base, dict)

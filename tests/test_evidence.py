@@ -18,7 +18,7 @@ from test_forgeries import Decided
 from ablate import api
 from ablate.api import deciding
 from ablate.api.context import utc_now
-from ablate.judge.verdict import Decision
+from ablate.judge.verdict import verdict_bytes
 from ablate.records.store import RunFolder
 from ablate.verification.result import Item
 from ablate.verification.verify import verify_study
@@ -86,7 +86,7 @@ def test_a_clone_writes_the_same_report_and_decides_the_same(
     assert "judged from the committed evidence" in capsys.readouterr().out
     decided = api.decide(clone.study)
     assert decided.evidence_path == evidence_of(clone)
-    assert decided.decision == Decision.model_validate_json(before["reports/tiny/verdict.json"])
+    assert verdict_bytes(decided.decision) == before["reports/tiny/verdict.json"]
     assert clone.snapshot() == before, "the same pages, and no entry that says anything new"
 
 

@@ -32,8 +32,9 @@ DESIGN = {
             "hypothesis": "gain",
             "detectable_sd_corrected": 1.16,
             "detectable": 0.021,
-            "power_at_smallest": 0.78,
+            "power": 0.78,
             "seeds_80": 9,
+            "effect": -0.02,
         }
     ],
     "scenarios": [
@@ -186,7 +187,7 @@ def test_a_draft_leaves_the_reason_for_its_size_to_a_person_and_a_frozen_design_
     assert rationale(draft("assumed")).blank
     found = rationale(registered("assumed", design=DESIGN))
     assert not found.blank
-    assert "the power at the smallest difference that matters is 78.0%" in found.text
+    assert "the power at a true difference of 0.02 nats per token is 78.0%" in found.text
     assert "0.0123 nats per token and a correlation between arms of 0.5 (pilot 'p', 4 seeds)" in found.text
     assert "A run is taken to last 2 min 30 s (measured on 12 runs)." in found.text
     assert "20,000 studies" in found.text and "3.1% ± 0.1%" in found.text

@@ -1,4 +1,4 @@
-"""Tasks together with other parts: byte pairs, mixtures, stored ids, several devices, cohorts, a run reproduced."""
+"""Tasks together with other parts: byte pairs, mixtures, stored ids, a run reproduced."""
 
 from __future__ import annotations
 
@@ -18,14 +18,11 @@ from ablate import api
 from ablate.api.context import pin
 from ablate.data.corpora import Library
 from ablate.evaluation.harness.evaluate import evaluate_tasks
-from ablate.records.gather import gather
 from ablate.records.store import RunFolder
-from ablate.runner.builtin.worker import Worker
-from ablate.runner.layout import Machine, choose_machine
+from ablate.runner.builtin.run import Worker
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.training import device as devices
-from prereg.errors import RunError, SpecError
+from prereg.errors import SpecError
 from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
@@ -126,36 +123,6 @@ def test_stored_token_ids_cannot_be_asked_and_it_is_said_when_the_study_is_read(
     with pytest.raises(SpecError, match=r"tasks are texts, and 'none' reads token ids") as caught:
         study_from_document(items_document(base=with_data(corpus="tiny", tokenizer="own")))
     assert str(caught.value.where) == "measure.harness" and caught.value.fix
-
-
-def test_runs_that_are_asked_are_trained_one_by_one_and_it_is_said(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    study = items_house(house)
-    before = house.snapshot()
-    with pytest.raises(RunError, match=r"--cohort on, and measure\.harness") as caught:
-        api.run(study, RunOptions(cohort="on"), watcher=QUIET)
-    assert "--cohort off" in caught.value.fix
-    assert house.snapshot() == before
-    tiny = api.open_study(study).study
-    assert choose_machine(tiny, [], RunOptions(device="cpu")) == Machine("cpu", "off")
-    monkeypatch.setattr(devices, "cuda_devices", lambda: 1)
-    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _device: "An Accelerator")
-    found = choose_machine(tiny, [], RunOptions())
-    assert found.members == 1 and "measure.harness" in found.why_apart
-
-
-@pytest.mark.slow
-def test_a_run_over_two_devices_is_asked_on_the_first_with_its_whole_weights(house: House) -> None:
-    base = items_document()["base"] | {"optim": {"lr": 0.01, "ema": 0.5}}
-    study = items_house(house, base=base)
-    assert api.run(study, RunOptions(slots=1, devices_per_run=2, shard="fsdp"), watcher=QUIET).summary.complete
-    case = api.open_study(study)
-    runs = gather(case.root, api.require_registered(case)).runs
-    assert {run.provenance.layout for run in runs} == {"2 devices, fsdp"}
-    assert {run.harness.n_items for run in runs if run.harness} == {N} and len(runs) == 4
-    spec, worker, folder = first_run(house, study)
-    assert pq.read_table(folder.items_path)["value"].to_pylist() == asked_of_sealed_weights(spec, worker, folder)
 
 
 @pytest.mark.slow

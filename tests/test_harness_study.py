@@ -24,8 +24,8 @@ from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner import progress
-from ablate.runner.builtin import worker as single
-from ablate.runner.builtin.worker import SingleRun, Worker
+from ablate.runner.builtin import run as single
+from ablate.runner.builtin.run import Run, Worker
 from ablate.runner.messages import Message, TaskProgress
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
@@ -215,13 +215,13 @@ def test_a_run_stopped_or_killed_while_asked_is_asked_again_and_not_trained(
     assert said[-1].status == "done"
 
     folder = RunFolder(house.path / "run")
-    original = SingleRun._evaluate_tasks
+    original = Run._evaluate_tasks
 
-    def interrupted(self: SingleRun) -> Any:
+    def interrupted(self: Run) -> Any:
         self.worker.stop.set()
         return original(self)
 
-    monkeypatch.setattr(SingleRun, "_evaluate_tasks", interrupted)
+    monkeypatch.setattr(Run, "_evaluate_tasks", interrupted)
     worker.carry_out(spec, folder)
     assert said[-1].event == "stopped"
     worker.stop.clear()
@@ -233,7 +233,7 @@ def test_a_run_stopped_or_killed_while_asked_is_asked_again_and_not_trained(
     def killed(*_: Any, **__: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr(SingleRun, "_evaluate_tasks", original)
+    monkeypatch.setattr(Run, "_evaluate_tasks", original)
     monkeypatch.setattr(RunFolder, "seal", killed)
     with pytest.raises(Killed):
         worker.carry_out(spec, folder)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ablate import api
 from ablate.cli import app
-from ablate.runner.layout import Machine, Spread
+from ablate.runner.machine import Machine
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.training.device import visible_gpus
@@ -105,7 +105,7 @@ def test_the_environment_says_which_gpus_are_visible(
 def test_gpus_are_dealt_out_by_slot() -> None:
     four = Machine(gpus=("0", "1", "2", "3"))
     assert [four.gpus_of(lane) for lane in range(5)] == [("0",), ("1",), ("2",), ("3",), ("0",)]
-    pairs = Machine(gpus=("0", "1", "2", "3", "4"), spread=Spread.of(2, None))
+    pairs = Machine(gpus=("0", "1", "2", "3", "4"), gpus_per_run=2)
     assert pairs.gpu_slots == 2 and [pairs.gpus_of(lane) for lane in range(3)] == [("0", "1"), ("2", "3"), ("0", "1")]
     assert Machine().gpu_slots == 1 and Machine().gpus_of(0) == ()
 

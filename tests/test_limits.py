@@ -15,7 +15,6 @@ from own_trainer import OwnHouse
 
 from ablate import api
 from ablate.api.status import read_status
-from ablate.records.run_record import RunRecord
 from ablate.reporting.summaries.proof import describe
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
@@ -233,16 +232,6 @@ def test_limits_that_are_kept_are_a_check_that_holds(house: House) -> None:
     assert breached(house) == []
     check = {check.name: check for check in api.decide(path).decision.checks}[LIMITS]
     assert check.passed
-
-
-def test_a_record_without_the_later_fields_is_written_and_read_as_it_was(costly: House) -> None:
-    path = next(costly.path.glob("data/runs/*/*/*/*/run.json"))
-    document = json.loads(path.read_text())
-    for later in ("peak_memory_bytes", "memory_since"):
-        del document[later]
-    record = RunRecord.model_validate_json(json.dumps(document))
-    assert (record.peak_memory_bytes, record.mishaps) == (None, ())
-    assert json.loads(record.model_dump_json()) == document
 
 
 # --- Words. -------------------------------------------------------------------------------------------------------

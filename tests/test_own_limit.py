@@ -2,37 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from io import StringIO
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
-from conftest import WARM, House
+from conftest import House
 from test_own_metrics import TOKENS, WORST, own_document, small
 
 from ablate import api
 from ablate.evaluation.user_metrics import Source, measure_own
 from ablate.records.store import RunFolder
-from ablate.runner.messages import Measuring, Message
 from ablate.runner.options import RunOptions
-from ablate.runner.processes import rerun
 from ablate.runner.progress import PlainWatcher
 from prereg.documents.measures import recorded
-from prereg.errors import EvidenceError, RunError, SpecError
-from prereg.metrics import user_code as limit
-from prereg.metrics.user_code import EXIT_STATUS, Overdue, at_most
+from prereg.errors import EvidenceError, SpecError
+from prereg.metrics.user_code import Overdue, at_most
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
-from prereg.registry.plan import plan
-from prereg.registry.registration import load_registration
 from prereg.study.measure import OwnMetric
 from prereg.study.spec import study_from_document
 
@@ -104,127 +95,16 @@ def test_outside_the_main_thread_lateness_is_told_when_it_ends() -> None:
     assert said == ["overdue", "in time"]
 
 
-class Clock:
-    """The time as the limit reads it."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-class Alarms:
-    """Delivers an alarm that is due between two given steps of the interpreter, as a signal is: by a handler's call."""
-
-    def __init__(self, clock: Clock, *, within: tuple[str, ...], at: int, late_s: float, stays: bool = False) -> None:
-        self.clock, self.files, self.at, self.late_s, self.stays = clock, within, at, late_s, stays
-        self.points = 0
-        self.rung: list[str] = []
-
-    def __call__(self, frame: FrameType, event: str, _arg: object) -> Any:
-        handler = signal.getsignal(signal.SIGALRM)
-        if frame.f_code.co_filename not in self.files or frame.f_code.co_name in ("interrupt", "monotonic"):
-            return None
-        frame.f_trace_opcodes = True
-        self.points += 1
-        if self.points == self.at and callable(handler):
-            self.rung.append(f"{frame.f_code.co_name}:{frame.f_lineno}")
-            self.clock.now += self.late_s
-            try:
-                handler(signal.SIGALRM, frame)
-            finally:
-                if not self.stays:
-                    self.clock.now -= self.late_s
-        return self
-
-
-def traced(alarms: Alarms, work: Callable[[], float], seconds: float = 60.0) -> float:
-    earlier = sys.gettrace()
-    sys.settrace(alarms)
-    try:
-        return at_most(seconds, work)
-    finally:
-        sys.settrace(earlier)
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
-    """A clock that a test moves, and an alarm of somebody else, who is to find everything as it was."""
-    heard: list[int] = []
-    made = Clock()
-    monkeypatch.setattr(limit, "time", made)
-    before = signal.signal(signal.SIGALRM, lambda number, _frame: heard.append(number))
-    mine = signal.getsignal(signal.SIGALRM)
-    earlier = signal.setitimer(signal.ITIMER_REAL, 500.0)
-    try:
-        yield made
-        assert signal.getsignal(signal.SIGALRM) is mine
-        time.sleep(0.01)
-        # By this clock hours may have passed, and then it has rung.
-        assert heard or 400.0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 500.0
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, before)
-        signal.setitimer(signal.ITIMER_REAL, *earlier)
-
-
-def in_time() -> float:
-    return 2.5
-
-
-def test_an_alarm_at_any_step_outside_the_work_leaves_what_was_in_time_as_it_is(clock: Clock) -> None:
-    files = (limit.__file__, signal.__file__, contextlib.__file__)
-    whole = Alarms(clock, within=files, at=-1, late_s=1000.0)
-    assert traced(whole, in_time) == 2.5
-    rung: list[str] = []
-    for point in range(1, whole.points + 1):
-        alarms = Alarms(clock, within=files, at=point, late_s=1000.0)
-        assert traced(alarms, in_time) == 2.5, alarms.rung
-        rung += alarms.rung
-    assert len(rung) > 100
-    # CPython 3.12 traces no instruction of a generator that was resumed, nor of what it calls.
-    generators = set() if sys.version_info[:2] == (3, 12) else {"_under_alarm", "_carried_out", "signal"}
-    assert {"at_most", *generators} <= {one.split(":")[0] for one in rung}
-
-
-def test_an_alarm_at_any_step_of_the_work_is_lateness_and_before_its_time_it_is_nothing(clock: Clock) -> None:
-    def work() -> float:
-        found = [float(one) for one in range(3)]
-        return sum(found)
-
-    files = (__file__,)
-    whole = Alarms(clock, within=files, at=-1, late_s=1000.0)
-    assert traced(whole, work) == 3.0
-    assert whole.points > 20
-    for point in range(1, whole.points + 1):
-        clock.now = 0.0
+def test_a_limit_within_a_limit_hears_its_own_alarm_alone() -> None:
+    def outer() -> float:
         with pytest.raises(Overdue):
-            traced(Alarms(clock, within=files, at=point, late_s=1000.0, stays=True), work)
-        assert traced(Alarms(clock, within=files, at=point, late_s=59.0), work) == 3.0
+            at_most(0.05, lambda: time.sleep(60))
+        return at_most(30.0, lambda: 2.5)
+
+    assert at_most(60.0, outer) == 2.5
 
 
-@pytest.mark.slow
-def test_an_alarm_after_one_that_was_heard_changes_nothing_more(clock: Clock) -> None:
-    files = (limit.__file__, signal.__file__, contextlib.__file__)
-
-    def late() -> float:
-        clock.now += 100.0
-        raise KeyError("swallowed, whatever it is")
-
-    whole = Alarms(clock, within=files, at=-1, late_s=0.0)
-    with pytest.raises(Overdue):
-        traced(whole, late)
-    for point in range(1, whole.points + 1):
-        clock.now = 0.0
-        alarms = Alarms(clock, within=files, at=point, late_s=1000.0)
-        with pytest.raises(Overdue) as caught:
-            traced(alarms, late)
-        assert isinstance(caught.value.__cause__, KeyError), alarms.rung
-
-
-def test_alarms_that_ring_just_when_the_work_ends_are_late_or_not_and_nothing_else() -> None:
-    """Real signals, around the end of the work: whatever comes is told by the clock, and everything is as it was."""
+def test_an_alarm_just_when_the_work_ends_leaves_handler_and_timer_as_they_were() -> None:
     before, found = signal.getsignal(signal.SIGALRM), {"in time": 0, "overdue": 0}
     left, _ = signal.getitimer(signal.ITIMER_REAL)  # pytest has one of its own
     for turn in range(400):
@@ -244,19 +124,6 @@ def test_alarms_that_ring_just_when_the_work_ends_are_late_or_not_and_nothing_el
     assert sum(found.values()) == 400 and found["overdue"] > 0
 
 
-def test_a_limit_within_a_limit_hears_its_own_alarm_alone(clock: Clock) -> None:
-    def outer() -> float:
-        with pytest.raises(Overdue):
-            at_most(1.0, inner)
-        return at_most(30.0, in_time)
-
-    def inner() -> float:
-        clock.now += 2.0
-        return 1.0
-
-    assert at_most(60.0, outer) == 2.5
-
-
 LIMIT_S = 2.0
 """Far more than the metric of the other arm takes, on a machine that is busy too."""
 
@@ -266,53 +133,26 @@ def limited(**changes: Any) -> dict[str, Any]:
     return own_document(measure={"every": 30, "own": [{**WORST, "limit_s": LIMIT_S}]}, **changes)
 
 
-def endless_house(house: House) -> Path:
+@pytest.mark.slow
+def test_a_metric_that_does_not_end_fails_its_run_alone_and_says_why(house: House) -> None:
     code = [
-        "import ctypes",
+        "import time",
         "def worst(view):",
         "    if view.model.config.embedding_norm != 'none':",
-        # No signal is heard in there, and nobody else gets the interpreter: a deadlock in C.
-        "        library, lock = ctypes.PyDLL(None), ctypes.create_string_buffer(64)",
-        "        return library.pthread_mutex_lock(lock) or library.pthread_mutex_lock(lock)",
+        "        time.sleep(600)",
         "    return 1.0",
     ]
     (house.path / "studies" / "mine.py").write_text("\n".join(code) + "\n")
-    return house.write(limited())
-
-
-@pytest.mark.slow
-def test_a_metric_that_nothing_interrupts_fails_its_run_alone_and_says_why(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The watchdog waits this long for what was interrupted, and nothing here hears an interruption.
-    monkeypatch.setattr(WARM, "before", "from prereg.metrics import user_code\nuser_code.GRACE_S = 0.3")
-    study, stream = endless_house(house), StringIO()
+    study, stream = house.write(limited()), StringIO()
     summary = api.run(study, RunOptions(slots=1), watcher=PlainWatcher(stream)).summary
     assert (summary.sealed, len(summary.failed)) == (2, 2)
     assert all("own/worst took longer than its limit of 2 s" in one for one in summary.failed)
     assert "died" not in stream.getvalue(), "it is not tried again"
-    root = Root(house.path)
-    registration = load_registration(root, "tiny")
-    assert registration is not None
     records = [RunFolder(path.parent).read_record() for path in house.path.glob("data/runs/*/*/*/*/run.json")]
     ends = {(record.variant, record.status, "limit of 2 s" in str(record.error)) for record in records if record}
     assert ends == {("none", "done", False), ("layernorm", "failed", True)}
-    failed = [entry.body for entry in Ledger(root.ledger).entries() if entry.event == "failed"]
+    failed = [entry.body for entry in Ledger(Root(house.path).ledger).entries() if entry.event == "failed"]
     assert [body["variant"] for body in failed] == ["layernorm"] * 2 and "limit_s" in str(failed[0]["error"])
-    (log,) = [path.read_text() for path in house.path.glob("data/runs/*/*/worker-0.log")]
-    assert "mine.py" in log and "in worst" in log, "how far it was"
-    # A run made again by itself ends likewise.
-    with pytest.raises(RunError, match="own/worst took longer than its limit"):
-        rerun(plan(registration)[1], house.path / "again", root)
-
-
-def test_only_an_own_metric_that_was_silent_for_its_limit_is_blamed_for_a_death() -> None:
-    measuring = Measuring(metric="own/worst", limit_s=2.0)
-    said = Message(event="progress", run_id="a", measuring=measuring)
-    assert said.overdue(2.5, EXIT_STATUS) is not None
-    assert said.overdue(1.5, EXIT_STATUS) is None
-    assert said.overdue(2.5, -9) is None, "killed by somebody else"
-    assert Message(event="progress", run_id="a").overdue(9.0, EXIT_STATUS) is None
 
 
 def test_a_promise_without_a_limit_keeps_its_bytes_and_one_with_it_says_so() -> None:

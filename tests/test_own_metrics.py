@@ -19,7 +19,7 @@ from ablate.evaluation.loss import measure_loss
 from ablate.evaluation.user_metrics import Source, measure_own, registered_sources
 from ablate.records.gather import gather
 from ablate.records.store import RunFolder
-from ablate.runner.builtin.worker import Worker
+from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message
 from ablate.runner.processes import rerun
 from ablate.runner.progress import PlainWatcher

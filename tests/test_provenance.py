@@ -66,7 +66,7 @@ def test_every_module_that_a_run_loads_is_hashed(house: House, tmp_path: Path, m
 
 
 @pytest.mark.parametrize(
-    "file", ["ablate/records/store.py", "prereg/study/sizes.py", "prereg/registry/plan.py", "ablate/data/new.cpp"]
+    "file", ["ablate/records/store.py", "prereg/study/sizes.py", "prereg/registry/plan.py", "ablate/data/new.py"]
 )
 def test_a_changed_byte_of_any_of_them_is_another_hash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str

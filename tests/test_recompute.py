@@ -10,8 +10,6 @@ import pytest
 import torch
 
 from ablate.data.batches import Split
-from ablate.training.kernels.backends import Paths
-from ablate.training.kernels.library import Kernels, kernels
 from ablate.training.trainer import Trainer
 from prereg.study.training import Training
 
@@ -26,7 +24,6 @@ def trainer(
     dtype: str = "float32",
     batch: int = BATCH,
     micro_batch: int | None = None,
-    paths: Paths | None = None,
     **model: Any,
 ) -> Trainer:
     shape = {"layers": LAYERS, "width": WIDTH, "heads": 2, "context": CONTEXT, **model}
@@ -37,7 +34,7 @@ def trainer(
         "numerics": {"dtype": dtype, "recompute": recompute},
     }
     tokens = np.random.default_rng(0).integers(0, 7, 2000)
-    run = Trainer(Training.model_validate_json(json.dumps(document)), Split.of(tokens, 0.1, shape["context"]), 7, paths)
+    run = Trainer(Training.model_validate_json(json.dumps(document)), Split.of(tokens, 0.1, shape["context"]), 7)
     run.begin(1)
     return run
 
@@ -73,16 +70,6 @@ def test_computing_blocks_again_moves_no_bit(dtype: str, model: dict[str, Any], 
     assert [again.step() for _ in range(6)] == [kept.step() for _ in range(6)]
     assert again.weights() == kept.weights()
     assert again.progress == kept.progress  # the chains of batches and of dropout masks among it
-
-
-@pytest.mark.parametrize("paths", [Paths("own", "own"), Paths("own", "own", "own")], ids=str)
-def test_computing_blocks_again_moves_no_bit_by_kernels_of_our_own(paths: Paths) -> None:
-    if not isinstance(kernels(), Kernels):
-        pytest.skip("no compiler here for our kernels")
-    kept, again = trainer("none", paths=paths), trainer("blocks", paths=paths)
-    assert [again.step() for _ in range(6)] == [kept.step() for _ in range(6)]
-    assert again.weights() == kept.weights()
-    assert trainer("none").step() != kept.step()
 
 
 def test_blocks_are_in_fact_computed_twice_and_evaluated_once() -> None:

@@ -81,6 +81,17 @@ def test_an_inconclusive_hypothesis_says_how_many_more_seeds_at_the_registered_s
     assert "Post hoc" in text and f"{one.more_seeds} more seeds" in text
 
 
+def test_power_and_seeds_are_stated_at_the_effect_of_the_design() -> None:
+    claim = "layernorm lowers val/loss by at least 0.01"
+    expected = {"metrics": {"val/loss": {"sd": 0.01, "correlation": 0.5}}, "effects": {"h": 0.015}}
+    study = one_claim(claim, hypothesis={"claim": claim, "smallest": 0.01}, assume=expected)
+    found, _ = hindsight(study, sd=0.03, rho=0.0, seed=3)
+    one = found["h"]
+    assert one.effect == 0.015
+    assert one.power == pytest.approx(t_power.power("margin", 0.005 / one.sd, 5, 0.05))
+    assert one.detectable == pytest.approx(0.01 + t_power.detectable("margin", 5, 0.05) * one.sd)
+
+
 def test_a_finding_at_low_power_carries_its_exaggeration() -> None:
     study = one_claim(smallest=0.005)
     found, told = hindsight(study, effects={"val/loss": {"layernorm": -0.05}}, sd=0.01)

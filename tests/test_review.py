@@ -17,7 +17,7 @@ from conftest import House
 from ablate import api, cli
 from ablate.records.gather import gather
 from ablate.records.store import RunFolder
-from ablate.runner.builtin.worker import Worker
+from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
 from prereg.errors import CorpusError

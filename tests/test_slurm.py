@@ -145,8 +145,8 @@ def test_without_slurm_nothing_but_the_registration_is_written(
 
 
 def test_options_become_the_words_that_say_them() -> None:
-    options = RunOptions(only=("a/1", "b/2"), slots=3, next_look=True, checkpoint_every_s=5.0, cohort="off")
+    options = RunOptions(only=("a/1", "b/2"), slots=3, next_look=True, checkpoint_every_s=5.0, device="cpu")
     words = ["--slots", "3", "--only", "a/1", "--only", "b/2", "--next-look", "--checkpoint-every", "5.0"]
-    assert options.words() == (*words, "--cohort", "off")
+    assert options.words() == (*words, "--device", "cpu")
     assert RunOptions(part="1/2").words() == ()
     assert json.dumps(RunOptions().words()) == "[]"

@@ -511,7 +511,7 @@ def test_power_is_that_of_independent_runs_and_an_assumed_correlation_is_ignored
         short = stats.ttest_ind(first + 0.5, second, axis=1, equal_var=False, alternative="greater").pvalue
         lower = first.mean(axis=1) < second.mean(axis=1)
         expected = np.mean((p <= 0.05) & lower & (short > 0.05))
-        assert found.hypotheses[0].power_at_smallest == pytest.approx(expected, abs=0.025)
+        assert found.hypotheses[0].power == pytest.approx(expected, abs=0.025)
         assert found.n_runs == sum(sizes) + 3 and found.cost_s == 10.0 * found.n_runs
         assert found.beliefs[0].correlation == 0.0 and any("correlation is ignored" in note for note in found.notes)
         assert any("twice the SD" in one.name for one in found.scenarios)
@@ -523,10 +523,10 @@ def test_pairs_find_what_unpaired_runs_miss_where_seeds_are_correlated() -> None
     for correlation in (0.0, 0.5, 0.9):
         assume = {"metrics": {"val/loss": {"sd": 0.25, "correlation": correlation}}}
         paired = one_claim("layernorm lowers val/loss by at least 0.1", 0.1, assume=assume | {"effects": {"h": 0.6}})
-        shares.append(design(paired, n_sims=2_000).hypotheses[0].power_at_smallest)
+        shares.append(design(paired, n_sims=2_000).hypotheses[0].power)
     assume = {"metrics": {"val/loss": {"sd": 0.25}}, "effects": {"h": 0.6}}
     unpaired_ = planned((5, 5), claim="layernorm lowers val/loss by at least 0.1", smallest=0.1, assume=assume)
-    share = design(unpaired_, n_sims=2_000).hypotheses[0].power_at_smallest
+    share = design(unpaired_, n_sims=2_000).hypotheses[0].power
     assert share is not None and shares[0] is not None and shares[1] is not None and shares[2] is not None
     assert shares[0] < share < shares[2]
 

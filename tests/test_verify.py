@@ -14,8 +14,6 @@ from conftest import TINY_CORPUS, House
 
 from ablate import api, cli
 from ablate.data.corpora import Library
-from ablate.records.store import RunFolder
-from ablate.reporting.withdrawn import taken_off
 from ablate.verification.result import Item, check_pins, corpus_folders
 from ablate.verification.verify import (
     check_ledger,
@@ -201,7 +199,7 @@ def test_pages_that_are_not_here_are_no_fault_and_pages_without_a_decision_are(c
     lines = ledger.read_bytes().splitlines(keepends=True)
     ledger.write_bytes(b"".join(lines[:-1]))
     assert item(copy, "reports").faults == ()
-    assert "written before hashes of reports were kept" in item(copy, "reports").note
+    assert "the ledger holds no hash of them" in item(copy, "reports").note
     ledger.write_bytes(b"".join(lines[:-2]))
     assert "its end may have been cut off" in item(copy, "reports").faults[0]
 
@@ -221,26 +219,6 @@ def test_a_corpus_or_weights_that_are_elsewhere_are_said_and_are_no_fault(copy: 
     assert item(copy, "corpus").note == "'tiny' is not on this disk and was not checked"
 
 
-def test_weights_of_a_run_whose_record_has_no_hash_of_them_are_said_not_to_be_covered(copy: Path) -> None:
-    # As records were before the hash was kept: a study sealed then must still be told the truth.
-    root, ledger = Root(copy), Ledger(copy / "studies" / "ledger.jsonl")
-    lines = [entry for entry in ledger.entries() if entry.event not in ("finished", "decided", "reported")]
-    root.ledger.unlink()
-    for entry in lines:
-        body = dict(entry.body)
-        if entry.event == "sealed":
-            folder = RunFolder(root.run("tiny", entry.registration, str(body["variant"]), int(str(body["seed"]))))
-            record = folder.read_record()
-            assert record is not None
-            assert record.weights_sha256 == sha256_file(folder.weights_path)
-            folder.write_record(record.model_copy(update={"weights_sha256": None}))
-            body["run_sha256"] = sha256_file(folder.record_path)
-        ledger.append(entry.event, study="tiny", registration=entry.registration, body=body, at=entry.at)
-    shutil.rmtree(copy / "reports")
-    assert stands(copy)
-    assert "weights.safetensors of 6 are not covered" in item(copy, "sealed records").note
-
-
 def test_corpora_are_looked_for_where_the_trainer_looks(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = Root(copy)
     for listed in ("", "/a:/b", ":/a:"):
@@ -248,120 +226,12 @@ def test_corpora_are_looked_for_where_the_trainer_looks(copy: Path, monkeypatch:
         assert corpus_folders(root) == Library.of(root.corpora, os.environ).folders
 
 
-def page_of(house: Path, name: str) -> Path:
-    return house / "reports" / "tiny" / name
-
-
-def without_records(house: Path) -> dict[str, bytes]:
-    """The pages as they were written; the runs are moved away."""
-    shutil.move(house / "data" / "runs", house / "elsewhere")
-    return {page: page_of(house, page).read_bytes() for page in ("report.md", "report.html")}
-
-
-def test_a_report_whose_records_are_gone_is_kept_under_a_notice(copy: Path) -> None:
-    written = without_records(copy)
-    told = api.report(copy / STUDY)
-    assert told.absent == 6 and stands(copy)
-    for page, data in written.items():
-        kept = page_of(copy, page).read_bytes()
-        assert taken_off(page, kept) == data != kept
-        assert b"Written by an older version of ablate; the sealed records are gone." in kept
-        assert b"The sealed records of its 6 runs are no longer here" in kept
-    assert page_of(copy, "report.md").read_text().startswith("<!-- ablate notice: begin -->\n> **NOT JUDGED AGAIN")
-    assert "kept with a notice" in item(copy, "reports").note
-    ledger = Ledger(copy / "studies" / "ledger.jsonl")
-    last = ledger.entries()[-1]
-    assert last.event == "reported" and set(written) == set(last.body["kept"])  # type: ignore[arg-type]
-    before = {page: sha256_file(page_of(copy, page)) for page in written}
-    assert api.report(copy / STUDY).head == last.sha256
-    assert {page: sha256_file(page_of(copy, page)) for page in written} == before
-    shutil.move(copy / "elsewhere", copy / "data" / "runs")
-    assert api.report(copy / STUDY).absent == 0
-    assert {page: page_of(copy, page).read_bytes() for page in written} == written and stands(copy)
-
-
-def test_what_came_after_the_decision_is_said_above_the_kept_report(copy: Path) -> None:
-    written = without_records(copy)
-    api.report(copy / STUDY)
-    ledger = Ledger(copy / "studies" / "ledger.jsonl")
-    sealed = [entry for entry in ledger.entries() if entry.event == "sealed"]
-    look = api.record_look(copy / STUDY, reason="read <b>by hand</b>", took_place=sealed[-1].at)
-    assert stands(copy) and "inadmissible by the registered rules" in item(copy, "verdict").note
-    api.report(copy / STUDY)
-    assert stands(copy)
-    html, text = (page_of(copy, page).read_text() for page in ("report.html", "report.md"))
-    assert text.splitlines()[1].startswith("> **INADMISSIBLE: An early look was recorded after the decision")
-    assert '<aside class="kept grave"' in html and "&lt;b&gt;by hand" in html and "&lt;b>by hand" in text
-    assert f"(ledger entry {look.index})" in html and f"(ledger entry {look.index})" in text
-    assert {page: taken_off(page, page_of(copy, page).read_bytes()) for page in written} == written
-    study = copy / STUDY
-    study.write_text(study.read_text().replace("smallest: 0.05", "smallest: 0.06"))
-    _, entry = api.amend(study, reason="another margin")
-    api.report(study)
-    assert f"amended after this decision (ledger entry {entry.index}" in page_of(copy, "report.md").read_text()
-    assert stands(copy)
-
-
-def test_a_kept_report_names_what_was_reworded_and_corrected_after_it(copy: Path) -> None:
-    figures = copy / "studies" / "tiny.published.yaml"
-    text = (
-        "source: a table\nlooks: [{step: 30, seeds: 2}]\nfigures:\n"
-        "  - {label: loss, metric: val/loss, published: {none: 3.0}, note: on other data}\n"
-    )
-    figures.write_text(text)
-    api.report(copy / STUDY)
-    written = without_records(copy)
-    api.report(copy / STUDY)
-    assert "corrected later" not in page_of(copy, "report.md").read_text() and stands(copy)
-    assert item(copy, "reports").note.endswith("studies/tiny.published.yaml is the file that they show")
-    figures.write_text(text.replace("on other data", "on data that the source does not name"))
-    assert not stands(copy)
-    study = copy / STUDY
-    title = study.read_text().partition("title: ")[2].splitlines()[0]
-    study.write_text(study.read_text().replace(title, "Another title"))
-    api.amend(study, reason="the title said too much")
-    api.report(study)
-    assert stands(copy)
-    newer = "studies/tiny.published.yaml is newer than the kept pages, as their notice says"
-    assert item(copy, "reports").note.endswith(newer)
-    for page, data in written.items():
-        kept = page_of(copy, page).read_text()
-        assert "published figures was corrected later in studies/tiny.published.yaml" in kept
-        assert "Another title" in kept and "the title said too much" in kept
-        assert taken_off(page, kept.encode()) == data
-
-
-def test_nothing_is_kept_that_is_not_what_was_written(copy: Path) -> None:
-    files, written = frozen(copy), without_records(copy)
-    ledger = Ledger(copy / "studies" / "ledger.jsonl")
-    head = ledger.head()
-
-    def refused(found: str) -> None:
-        with pytest.raises(EvidenceError, match=found):
-            api.report(copy / STUDY)
-        assert ledger.head() == head
-
-    files["report.md"].write_bytes(written["report.md"] + b"It works wonders.\n")
-    refused("this page is not what was written")
-    files["report.md"].unlink()
-    files["report.html"].unlink()
-    refused("neither is a report")
-    verdict = files["verdict"].read_bytes()
-    files["verdict"].write_bytes(verdict + b" ")
-    refused("verdict.json is not the decision")
-    # A page from before hashes were kept is bound to its decision by the ledger's head that it names.
-    files["verdict"].write_bytes(verdict)
-    ledger.path.write_bytes(b"".join(ledger.path.read_bytes().splitlines(keepends=True)[:-1]))
-    head = ledger.head()
-    files["report.md"].write_bytes(written["report.md"].replace(head.encode(), b"0" * 64))
-    refused("this page is not what was written")
-    files["report.md"].write_bytes(written["report.md"])
-    assert api.report(copy / STUDY).html_path is None and stands(copy)
-    assert "the ledger kept no hash of it at that time" in files["report.md"].read_text()
-    assert api.report(copy / STUDY).head == ledger.head()
-
-
-def test_of_some_records_gone_the_notice_says_how_many(copy: Path) -> None:
-    shutil.rmtree(next(copy.glob("data/runs/tiny/*/none/2")))
-    assert api.report(copy / STUDY).absent == 1
-    assert "The sealed records of 1 of its 6 runs are no longer here" in page_of(copy, "report.md").read_text()
+@pytest.mark.parametrize("gone", ["data/runs", "data/runs/tiny/*/none/2"])
+def test_without_its_records_a_report_is_refused_and_stays_as_it_was_written(copy: Path, gone: str) -> None:
+    pages = {path: path.read_bytes() for path in (copy / "reports" / "tiny").iterdir()}
+    shutil.rmtree(next(copy.glob(gone)))
+    for verb in (api.report, api.results):
+        with pytest.raises(EvidenceError, match="of 6 runs are not here"):
+            verb(copy / STUDY)
+    assert {path: path.read_bytes() for path in pages} == pages
+    assert stands(copy) == (gone == "data/runs")

@@ -82,7 +82,6 @@ class Nursery:
         self,
         module: str,
         *,
-        before: str,
         stdout: int,
         stderr: IO[str] | None,
         new_session: bool,
@@ -95,7 +94,6 @@ class Nursery:
         given = [stdin_there, out_there, 2 if stderr is None else stderr.fileno(), ended_there]
         order = {
             "module": module,
-            "before": before,
             "env": dict(os.environ if env is None else env),
             "folder": str(Path.cwd()),
             "new_session": new_session,
@@ -126,8 +124,6 @@ class WarmSubprocess:
 
     def __init__(self) -> None:
         self._nursery: Nursery | None = None
-        self.before = ""
-        """Python to be executed in a fork before its module is: for constants that users have no word about."""
 
     def Popen(self, words: list[str], **given: Any) -> Any:
         """A worker or a follower, forked; another process as it is."""
@@ -140,7 +136,6 @@ class WarmSubprocess:
         assert given.pop("stdin") == subprocess.PIPE and given.pop("text")
         return self._nursery.start(
             words[2],
-            before=self.before,
             stdout=given.pop("stdout"),
             stderr=given.pop("stderr", None),
             new_session=given.pop("start_new_session", False),
@@ -206,7 +201,6 @@ def _become(order: dict[str, Any], given: list[int], asked: socket.socket) -> No
     sys.stdout = open(1, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
     sys.argv = [order["module"]]
-    exec(order["before"], {})  # noqa: S102 (a test's own words)
     sys.modules.pop(order["module"], None)
     runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
 

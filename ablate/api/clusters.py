@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from ablate.api.context import (
     utc_now,
 )
 from ablate.api.registering import register
-from ablate.api.running import one_by_one, run, runs_left
+from ablate.api.running import run, runs_left
 from ablate.notebook.results import Ran
 from ablate.runner.options import RunOptions
 from prereg.errors import RunError
@@ -121,15 +121,14 @@ def _prepared(
     accepted: str | None,
     pilot: str | None,
 ) -> Prepared:
-    from ablate.runner.layout import Spread
+    from ablate.runner.machine import require_devices
     from prereg.registry.plan import planned_runs
     from prereg.registry.registration import load_registration
 
     context = check(study, root)
     if options.part is not None:
         raise RunError("--part with --on", required="one of them: each task is a part", fix="leave --part out")
-    options = replace(one_by_one(replace(options, part="1/1"), context.study), part=None)
-    Spread.of(options.devices_per_run, options.shard).require_possible(context.study)
+    require_devices(context.study, options)
     before = load_registration(context.root, context.study.study)
     planned_runs(context.study if before is None else before.study, options.only)
     if before is not None:

@@ -144,18 +144,22 @@ def _write_schema(path: Path) -> None:
         write_whole(path, data)
 
 
+STEPS = ("check", "try", "design", "register", "run", "decide")
+"""From a study's file to its verdict: the order of README, of docs/ and of what each command says comes next."""
+
+
 def _next_steps(template: str, study: Path) -> tuple[str, ...]:
     path = _relative(study)
     if template == "import":
         rows = _relative(study.with_suffix("") / _TABLE)
         columns = "--arm-column arm --step-column epoch --column val/loss=valid_loss"
         return (
+            f"ablate check {path}",
             f"ablate register {path}",
             f"ablate import {path} {rows} --exploratory --note TEXT {columns}",
             f"ablate decide {path}",
         )
-    tried = (f"ablate try {path}",) if template in ("command", "huggingface") else ()
-    return (f"ablate check {path}", *tried, f"ablate run {path}", f"ablate decide {path}")
+    return tuple(f"ablate {step} {path}" for step in STEPS)
 
 
 def _relative(path: Path) -> str:

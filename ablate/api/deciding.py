@@ -18,9 +18,9 @@ from ablate.api.context import (
     utc_now,
     with_evidence,
 )
-from ablate.api.exporting import PAGES, known_forms, pages, refuse_forms, report_context, write_forms
+from ablate.api.exporting import PAGES, known_forms, pages, report_context, write_forms
 from ablate.notebook.results import Decided
-from prereg.errors import EvidenceError, Where
+from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import posix_locks, write_whole
 
@@ -133,10 +133,9 @@ def report(
     """Write the reports of a decision again, from the evidence and the ledger; decides nothing new.
 
     `forms`: html, markdown, latex, figures, csv. Another version of this tool may write other pages; the ledger then
-    takes their hashes. Where no sealed record is on this disk, those of the committed evidence are read; where there is
-    none, the pages are kept under a notice (`ablate.reporting.withdrawn`). Raises `EvidenceError` where nothing was
-    decided, where the evidence does not give the decision, for an unknown form, and for latex, figures and csv where
-    records are gone.
+    takes their hashes. Where no sealed record is on this disk, those of the committed evidence are read. Raises
+    `EvidenceError` where nothing was decided, where the evidence does not give the decision, for an unknown form, and
+    where records are gone.
     """
     known = known_forms(forms)
     with with_evidence(open_study(study, root)) as (context, used):
@@ -175,28 +174,20 @@ def _as_decided(context: StudyContext) -> Decided:
     data = path.read_bytes() if path.is_file() else b""
     gathered = gather(context.root, registration)
     evidence = view(registration, gathered).evidence
-    here = all(_present(context, entry, mine))
+    _require_records(context, entry, mine)
     wrong = ""
     if any(look.index > entry.index for look in recorded_afterwards(mine)):
         wrong = "an early look was recorded after the decision, and by the registered rules there is no verdict"
     elif sha256_bytes(data) != entry.body["verdict_sha256"]:
         wrong = f"{path} is not the decision taken {entry.at}"
-    elif here and evidence.sha256 != entry.body["evidence"]:
+    elif evidence.sha256 != entry.body["evidence"]:
         wrong = f"the evidence is not what was decided {entry.at}"
     if wrong:
         raise EvidenceError(wrong, required="the last decision as it was taken", fix=f"ablate decide {context.path}")
-    # Shown is what is judged here; of records that are gone, what the ledger's hash vouches for.
-    decision = judged_here(context.root, registration, gathered, entry) if here else _titled(data, registration)
+    decision = judged_here(context.root, registration, gathered, entry)  # what is shown
     before = decisions_before(mine, registration.lineage, entry.sha256)
-    shown = report_context(registration, entry, decision, evidence, published_beside(context)) if here else None
+    shown = report_context(registration, entry, decision, evidence, published_beside(context))
     return Decided(decision, registration, ledger.head(), path, earlier=before, context=shown)
-
-
-def _titled(data: bytes, registration: Registration) -> Decision:
-    """The decision in a file whose records are gone, under the registered title: a file may say anything."""
-    from ablate.judge.verdict import Decision
-
-    return Decision.model_validate_json(data).model_copy(update={"title": registration.worded.title})
 
 
 def _last_decision(context: StudyContext, registration: Registration, mine: Sequence[Entry]) -> Entry:
@@ -222,10 +213,8 @@ def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
     published = published_beside(context)
     mine = [entry for entry in Ledger(context.root.ledger).entries() if entry.study == context.study.study]
     decided = [entry for entry in mine if entry.event == "decided"]
-    if decided and not all(_present(context, decided[-1], mine)):
-        if exports:
-            refuse_forms(context, _present(context, decided[-1], mine), exports)
-        return _keep(context, registration, decided[-1], mine, published, at=now())
+    if decided:
+        _require_records(context, decided[-1], mine)
     entry = _last_decision(context, registration, mine)
     decision, evidence = _judge(context, registration)
     if sha256_bytes(verdict_bytes(decision)) != entry.body["verdict_sha256"]:
@@ -262,92 +251,17 @@ def _altered(context: StudyContext, registration: Registration) -> tuple[str, ..
     return (*script_faults(registration.scripts or (), context.root.path), *data)
 
 
-def _present(context: StudyContext, decision: Entry, mine: list[Entry]) -> list[bool]:
-    """Whether it is on this disk, of every run that the ledger has sealed under the registration of a decision."""
+def _require_records(context: StudyContext, decision: Entry, mine: list[Entry]) -> None:
+    """Raise `EvidenceError` where a run that the ledger sealed under the registration of a decision is not here."""
     from prereg.registry.plan import places_of
 
-    return [path.exists() for path in places_of(context.root, mine, decision.registration)]
-
-
-def _keep(
-    context: StudyContext,
-    registration: Registration,
-    decision: Entry,
-    mine: list[Entry],
-    published: LoadedPublished | None,
-    *,
-    at: str,
-) -> Decided:
-    """Keep the pages of a decision that cannot be judged again, under a notice; the ledger takes their new hashes.
-
-    Raises `EvidenceError` where verdict.json or a page is not what was written.
-    """
-    from ablate.reporting.withdrawn import known_pages, notice_of, put_on, taken_off
-    from prereg.registry.ledger import Ledger
-
-    folder, known = context.root.report(context.study.study), known_pages(decision, mine)
-    present = _present(context, decision, mine)
-    absent, sealed = present.count(False), len(present)
-    gone = f"the sealed records of {absent} of {sealed} runs are not here, and "
-    verdict = folder / "verdict.json"
-    if not verdict.is_file() or sha256_bytes(verdict.read_bytes()) != decision.body["verdict_sha256"]:
+    present = [path.exists() for path in places_of(context.root, mine, decision.registration)]
+    if not all(present):
         raise EvidenceError(
-            f"{gone}verdict.json is not the decision taken {decision.at}",
-            required="the sealed records, or the verdict and the report as they were written",
+            f"the sealed records of {present.count(False)} of {len(present)} runs are not here",
+            required="the sealed records that were decided on, or the committed evidence",
             fix="restore them from version control or a backup",
-            where=Where(file=verdict),
         )
-    there: dict[str, bytes] = {}
-    for page in ("report.md", "report.html"):
-        path = folder / page
-        if not path.exists():
-            continue
-        there[page] = taken_off(page, path.read_bytes())
-        hashes = known.get(page, {})
-        # Before hashes of pages were kept, a page is bound to its decision by the ledger's head that it names.
-        right = sha256_bytes(there[page]) in hashes if hashes else decision.sha256.encode() in there[page]
-        if not right:
-            raise EvidenceError(
-                f"{gone}this page is not what was written of the decision taken {decision.at}",
-                required="the page as it was written",
-                fix="restore it from version control or a backup",
-                where=Where(file=path),
-            )
-    if not there:
-        raise EvidenceError(
-            f"{gone}neither is a report",
-            required="the sealed records, or a report to keep",
-            fix="restore them from version control or a backup",
-            where=Where(file=folder / "report.md"),
-        )
-    kept = {page: sha256_bytes(data) for page, data in there.items()}
-    reported = [entry for entry in mine if entry.event == "reported"]
-    # Kept pages show the published figures of the last report that was not kept.
-    shown = next((entry.body.get("published") for entry in reversed(reported) if "kept" not in entry.body), None)
-    corrected = published.file if published is not None and shown not in (None, published.sha256) else ""
-    body: dict[str, JsonValue] = {"decision": decision.sha256, "kept": dict(kept)}
-    for page, data in there.items():
-        notice = notice_of(
-            registration,
-            decision,
-            mine,
-            page_sha256=kept[page],
-            written=known.get(page, {}).get(kept[page]),
-            absent=absent,
-            sealed=sealed,
-            corrected=corrected,
-        )
-        whole = put_on(page, data, notice)
-        write_whole(folder / page, whole)
-        body[page] = sha256_bytes(whole)
-    if published is not None:
-        body["published"] = published.sha256
-    ledger = Ledger(context.root.ledger)
-    if not reported or not body.items() <= reported[-1].body.items():
-        ledger.append("reported", study=context.study.study, registration=decision.registration, body=body, at=at)
-    markdown, html = (folder / page if page in there else None for page in ("report.md", "report.html"))
-    decision_read = _titled(verdict.read_bytes(), registration)
-    return Decided(decision_read, registration, ledger.head(), verdict, markdown, html, absent=absent)
 
 
 def _tell(

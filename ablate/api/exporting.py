@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, get_args
 
 from ablate.api.context import (
     Clock,
-    StudyContext,
     StudySource,
     open_study,
     require_registered,
@@ -126,16 +125,6 @@ def known_forms(forms: Sequence[str]) -> list[str]:
                 f"a report as '{form}'", required=f"one of {', '.join(known)}", fix=nearest(form, known) or known[0]
             )
     return list(dict.fromkeys(forms))
-
-
-def refuse_forms(context: StudyContext, present: Sequence[bool], forms: Sequence[str]) -> None:
-    """Raise `EvidenceError`: sealed runs are not on this disk, and forms other than pages are made from them."""
-    raise EvidenceError(
-        f"the sealed records of {present.count(False)} of {len(present)} runs are not here, and {', '.join(forms)} "
-        "are made from them",
-        required="the sealed records",
-        fix=f"restore them from a backup; ablate report {context.path} keeps the pages as they are",
-    )
 
 
 def write_forms(folder: Path, text: ReportContext, document: Document, forms: Sequence[str]) -> tuple[Path, ...]:

@@ -105,24 +105,20 @@ def _held_against(
     from time import perf_counter
 
     from ablate.records.comparison import Reproduction, compare_items, compare_rows, provenance_differences
-    from ablate.records.run_record import WHOLE_ONLY
     from ablate.records.store import RunFolder
-    from ablate.runner.layout import Spread
     from ablate.runner.processes import rerun
 
     started = perf_counter()
     until = None if steps is None or steps >= sealed.steps else steps
-    spread = Spread.of_layout(sealed.provenance.layout)
     device = sealed.provenance.device
-    made = rerun(spec, scratch, context.root, made_on=device, until=until, spread=spread, onlooker=onlooker)
+    made = rerun(spec, scratch, context.root, made_on=device, until=until, onlooker=onlooker)
     record = made.read_record()
     assert record is not None, scratch
     whole = record.status in ("done", "diverged")
     place = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
     rows = made.sealed_rows() if whole else made.rows()
     compared = max(sealed.steps, record.steps) if until is None else until
-    alike = sealed.provenance.layout == record.provenance.layout
-    metrics, left_out = compare_rows(place.sealed_rows(), rows, up_to=compared, leaving_out=() if alike else WHOLE_ONLY)
+    metrics, left_out = compare_rows(place.sealed_rows(), rows, up_to=compared)
     hashes = (sealed.weights_sha256, record.weights_sha256)
     items, items_apart = compare_items(place.sealed_items(), made.sealed_items()) if whole else ("not compared", None)
     others = provenance_differences(sealed.provenance, record.provenance)

@@ -53,9 +53,10 @@ def run(
     """
     import sys
 
-    from ablate.runner.layout import choose_machine, records_of, require_steps
     from ablate.runner.local import run_study, study_lock
+    from ablate.runner.machine import choose_machine, records_of
     from ablate.runner.progress import PlainWatcher
+    from prereg.documents.source import unknown_power
     from prereg.registry.history import repeated, require_unchanged
     from prereg.registry.ledger import Ledger
     from prereg.registry.registration import load_registration
@@ -65,7 +66,7 @@ def run(
     registered = load_registration(context.root, name)
     _require_options(context, options, context.study if registered is None else registered.study)
     if options.part is not None:
-        options = one_by_one(options, context.study)
+        parse_part(options.part)
         if registered is None:
             raise RunError(
                 f"--part {options.part}, and '{name}' is not registered",
@@ -73,19 +74,15 @@ def run(
                 fix=f"ablate register {context.path}",
             )
     planned: Design | None = None
-    due: Look | None = None
     if registered is not None:
         require_unchanged(registered, context.loaded)
         require_pinned(context, registered)
-        due = look_to_run_up_to(context, registered)
+        look_to_run_up_to(context, registered)  # refused where a look has ended the study
     else:
         planned = preflight(context, accept_underpowered=accept_underpowered, pilot=pilot)
     records = records_of(context.root, registered) if registered is not None else {}
     machine = choose_machine(context.study, records.values(), options)
-    require_steps(context.study, machine, records, due)
     onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
-    if machine.why_apart:
-        onlooker.note(machine.why_apart)
     with study_lock(context.root, name, part=options.part):
         left = Ledger(context.root.ledger).unfinished()
         if left:
@@ -98,6 +95,8 @@ def run(
             onlooker.note(f"ledger head {entry.sha256}")
             for other in repeated(context.root, registration.study):
                 onlooker.note(other.words)
+        if unknown := unknown_power(registration):
+            onlooker.note(unknown)
         look = look_to_run_up_to(context, registration)
 
         def make(registration: Registration) -> Summary:
@@ -113,10 +112,10 @@ def run(
 
 def _require_options(context: StudyContext, options: RunOptions, planned: Study) -> None:
     """Refuse options that this study cannot be run with; `planned` is the study with what its pilot chose so far."""
-    from ablate.runner.layout import Spread
+    from ablate.runner.machine import require_devices
     from prereg.registry.plan import planned_runs
 
-    Spread.of(options.devices_per_run, options.shard).require_possible(context.study)
+    require_devices(context.study, options)
     planned_runs(planned, options.only)
     if options.next_look and context.study.stopping == "fixed":
         raise RunError(
@@ -193,17 +192,6 @@ def _require_choice(context: StudyContext, registration: Registration, only: Seq
         )
 
 
-def one_by_one(options: RunOptions, study: Study) -> RunOptions:
-    """Options of a part, which claims its runs one by one. Raises `RunError` where they name anything else."""
-    parse_part(str(options.part))
-    if study.trainer == "command":
-        return options
-    if options.cohort not in ("auto", "off", "1"):
-        fix = f"--cohort off, or leave --part {options.part} out"
-        raise RunError(f"--cohort {options.cohort} with --part", required="runs that are claimed one by one", fix=fix)
-    return replace(options, cohort="off")
-
-
 def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look | None:
     """The first look not taken yet, or none for a fixed number of seeds. Refused once a look has ended the study."""
     from prereg.registry.ledger import Ledger
@@ -227,7 +215,7 @@ def runs_left(
     context: StudyContext, registration: Registration, names: Sequence[str]
 ) -> tuple[tuple[str, ...], dict[str, RunRecord]]:
     """Of the ARM/SEED in `names` those that a call of `run` would make now; and the records of all sealed runs."""
-    from ablate.runner.layout import records_of
+    from ablate.runner.machine import records_of
 
     look, records = look_to_run_up_to(context, registration), records_of(context.root, registration)
     seeds = {seed for _, seed in registration.study.cells} if look is None else registration.study.seeds[: look.n_seeds]

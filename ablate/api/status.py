@@ -42,8 +42,6 @@ class RunHealth(FrozenModel):
     """Of a failed run."""
     breaches: tuple[str, ...] = ()
     """Limits of its budget that it has broken, as far as its record knows: of a run at work, up to a checkpoint."""
-    lacking: str = ""
-    """What the machine that made it could not offer, and why."""
 
 
 class StudyHealth(FrozenModel):
@@ -175,8 +173,8 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
     import shutil
 
     from ablate.api.running import runs_left
-    from ablate.runner.layout import choose_machine
     from ablate.runner.local import slots_of
+    from ablate.runner.machine import choose_machine
     from prereg.registry.plan import planned_runs
     from prereg.registry.registration import load_registration
 
@@ -230,7 +228,6 @@ def _health(runs: Path, spec: RunSpec | CommandSpec, there: Collection[str], *, 
         "step": record.steps,
         "attempts": record.attempts,
         "error": record.error,
-        "lacking": record.provenance.lacking,
         "breaches": _breaches(record, spec),
     }
     if record.status == "running":

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from ablate.api.context import StudyContext, StudySource, check, pin
 
 if TYPE_CHECKING:
-    from ablate.runner.trial import Trial, Values
+    from ablate.judge.stats.paired_t import Floats
+    from ablate.runner.trial import Spread, Trial, Values
     from prereg.registry.registration import Pins, Registration
     from prereg.study.spec import Study
 
@@ -61,20 +62,20 @@ def try_out(
     if any(run.status == "stopped" for run in trial.runs):
         note = f"no values to assume, because runs were stopped after {limit_s:g} s: --limit SECONDS"
         return trial.model_copy(update={"notes": (*trial.notes, note)})
-    assume, correlation = _spread(context.study, maker.rows)
+    assume, correlation = _spreads(context.study, maker.rows)
     return trial.model_copy(update={"assume": assume, "metric_correlation": correlation})
 
 
-def _spread(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict[str, dict[str, float]], float | None]:
-    """SD and correlation of every metric that is claimed on its own scale, where there are seeds enough to say; and the
-    mean correlation of two of them within a run, each turned so that up is better, from 0 to 1."""
+def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict[str, Spread], float | None]:
+    """The spread of every metric that is claimed on its own scale, where there are seeds enough to say; and the mean
+    correlation of two of them within a run, each turned so that up is better, from 0 to 1."""
     import numpy as np
 
-    from ablate.judge.design.assumptions import variances
+    from ablate.judge.design.effects import FEWEST_FOR_CORRELATION
 
     arms = list(study.arms)
     seeds = sorted({seed for _, seed in rows if all((arm, seed) in rows for arm in arms)})
-    found: dict[str, dict[str, float]] = {}
+    found: dict[str, Spread] = {}
     if len(seeds) < FEWEST_SEEDS_FOR_SD or len(arms) < 2:
         return found, None
     better = {claim.metric: -1.0 if claim.better == "lower" else 1.0 for claim in study.claims.values()}
@@ -82,14 +83,37 @@ def _spread(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict[
     raw = (claim.metric for name, claim in study.claims.items() if study.hypotheses[name].scale == "raw")
     for metric in dict.fromkeys(raw):
         table = np.array([[_final(rows[arm, seed], metric) for arm in arms] for seed in seeds])
-        if all(map(isfinite, table.flat)) and (whole := variances(table))[1] > 0.0:
-            rest, total = whole
-            found[metric] = {"sd": total**0.5, "correlation": float(np.clip(1.0 - rest / total, -0.999, 0.999))}
+        if all(map(isfinite, table.flat)) and (spread := spread_of(table, paired=study.paired)) is not None:
+            found[metric] = spread
             noise.append(better[metric] * (table - table.mean(axis=0)).ravel())
-    if len(noise) < 2:
+    if len(noise) < 2 or len(seeds) < FEWEST_FOR_CORRELATION:
         return found, None
     pairs = np.corrcoef(noise)[np.triu_indices(len(noise), 1)]
     return found, float(np.clip(pairs.mean(), 0.0, 1.0))
+
+
+def spread_of(table: Floats, *, paired: bool) -> Spread | None:
+    """From values, a row a seed and a column an arm; none where they do not vary."""
+    from ablate.judge.design.assumptions import sd_range, variances
+    from ablate.judge.design.effects import FEWEST_FOR_CORRELATION
+    from ablate.runner.trial import Spread
+
+    n_seeds, n_arms = table.shape
+    rest, total = variances(table)
+    if total <= 0.0:
+        return None
+    # Arms of a seed may move together: what is counted as independent are then seeds, and not runs.
+    low, high = sd_range(total, n_seeds - 1 if paired else (n_seeds - 1) * n_arms)
+    if not paired:
+        return Spread(sd=high, estimate=total**0.5, low=low)
+    # The SD of a difference of two arms is sqrt(2) times this one, and planned at its upper end too: where it is the
+    # larger one, correlation 0 and the SD of an arm alone would plan for less noise than was seen.
+    _, high_rest = sd_range(rest, (n_seeds - 1) * (n_arms - 1))
+    high = max(high, high_rest)
+    known = n_seeds >= FEWEST_FOR_CORRELATION
+    return Spread(
+        sd=high, estimate=total**0.5, low=low, correlation=min(0.999, 1.0 - (high_rest / high) ** 2) if known else None
+    )
 
 
 def _final(rows: Iterable[tuple[int, str, float]], metric: str) -> float:

@@ -27,17 +27,17 @@ from prereg.registry.disk import NO_ROOM
 
 PANELS: dict[str, tuple[Callable[..., None], ...]] = {
     "Everyday commands": (
+        studies.new,
         studies.check,
+        studies.try_out,
         studies.design,
+        registering.register,
         runs.run,
         runs.status,
         runs.decide,
         reports.report,
     ),
     "Design": (
-        studies.new,
-        studies.try_out,
-        registering.register,
         registering.amend,
         studies.plan,
         registering.export,
@@ -107,7 +107,7 @@ def application(wanted: str = "") -> typer.Typer:
         help="Pre-registered ablation studies for language models.\n\n"
         "\b\nStart with:\n  ablate new first\n  ablate run studies/first.yaml\n  ablate decide studies/first.yaml",
         epilog="Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, "
-        "5 runs failed, 6 unfinished, 130 interrupted, 1 our bug (of reproduce: not reproduced).",
+        "5 runs failed, 6 unfinished, 8 judged differently, 130 interrupted, 1 our bug (of reproduce: not reproduced).",
     )
     app.callback()(options)
     every = [

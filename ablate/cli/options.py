@@ -61,6 +61,11 @@ class Exit(IntEnum):
     INCOMPLETE = 5, "some runs failed or are left", "`run`"
     UNFINISHED = 6, "planned runs have not ended; nothing was judged or logged", "`decide`"
     DEVIATIONS = 7, "a verdict with deviations from what was registered, which the first screen names", "`decide`"
+    DIFFERENTLY = (
+        8,
+        "nothing frozen has changed, and this version judges the same evidence differently than the one that decided",
+        "`verify`",
+    )
     INTERRUPTED = (
         130,
         "interrupted by Ctrl-C or SIGTERM; nothing sealed is lost, and the same command resumes",

@@ -19,6 +19,7 @@ from prereg.registry.paths import Root
 
 if TYPE_CHECKING:
     from ablate.runner.messages import Message
+    from ablate.verification.result import Verification
     from prereg.registry.ledger import Sound
 
 
@@ -44,7 +45,8 @@ def verify(
 
     Study, lock, pinned code, ledger, seals, sealed records, verdict; of one study, or of all. Asks no server. Of a
     bundle, as a zip file or unpacked, with nothing but itself. Derives outcomes and judges the verdict again where the
-    records are here; ends with 4 if something has changed, or if the records give no verdict.
+    records are here; ends with 4 if something has changed, or if the records give no verdict, and with 8 if nothing has
+    changed and this version judges differently.
 
     Example:  ablate verify studies/embnorm.yaml
     """
@@ -55,16 +57,21 @@ def verify(
     if study is not None and is_bundle(study):
         checked = api.check_bundle(study, signers=signers, roots=roots)
         show_or_json(checked, bundle_check_section, as_json=as_json)
-        if not checked.intact or checked.inadmissible:
-            raise typer.Exit(Exit.INADMISSIBLE)
-        return
+        return _end(checked)
     if study is not None:
         found = verify_study(study, root, signers=signers, roots=roots)
     else:
         found = verify_project(root, signers=signers, roots=roots)
     show_or_json(found, verification_section, as_json=as_json)
+    return _end(found)
+
+
+def _end(found: Verification) -> None:
+    """The exit code of a verification."""
     if not found.intact or found.inadmissible:
         raise typer.Exit(Exit.INADMISSIBLE)
+    if found.judged_differently:
+        raise typer.Exit(Exit.DIFFERENTLY)
 
 
 def bundle(

@@ -81,13 +81,10 @@ def report(
     if as_json:
         files = [str(path) for path in (*pages, *written.exported)]
         used = {} if written.evidence_path is None else {"evidence": str(written.evidence_path)}
-        facts = {"wrote": files, "runs_absent": written.absent, "head": written.head, **used}
+        facts = {"wrote": files, "head": written.head, **used}
         return put_json(json.dumps(facts, indent=2))
     if written.evidence_path is not None:
         put(from_evidence(written.evidence_path))
-    if written.absent:
-        put(f"the sealed records of {written.absent} runs are not on this disk, so nothing was judged again:")
-        put("the report is kept as it was written, and a notice at its top says so")
     put(*(f"wrote {page}" for page in pages), *_wrote(written.exported), f"ledger head {written.head}")
     return None
 

@@ -71,22 +71,9 @@ def run(
     checkpoint_every: Annotated[
         float | None, typer.Option(min=0.1, metavar="SECONDS", help="Save a checkpoint of each run this often (20).")
     ] = None,
-    devices_per_run: Annotated[
-        int, typer.Option(min=1, help="Spread each run over so many devices of this machine.")
-    ] = 1,
-    shard: Annotated[
-        str | None,
-        typer.Option(metavar="ddp|fsdp", help="With several: whole weights on each (ddp), or cut over them (fsdp)."),
-    ] = None,
+    devices_per_run: Annotated[int, typer.Option(min=1, help="GPUs that each run of your own trainer sees.")] = 1,
     device: Annotated[
         str, typer.Option(metavar="DEVICE", help="auto (a GPU where there is one), cpu, cuda, or cuda:N.")
-    ] = "auto",
-    cohort: Annotated[
-        str, typer.Option(metavar="WHEN", help="Train seeds together: auto (on a GPU), on, off, or N at most.")
-    ] = "auto",
-    step: Annotated[
-        str,
-        typer.Option(metavar="KIND", help="How grouped runs compute steps: auto (eager), eager, or compiled."),
     ] = "auto",
 ) -> None:
     """Train every run that is not sealed yet.
@@ -104,10 +91,7 @@ def run(
         next_look=next_look,
         checkpoint_every_s=checkpoint_every,
         devices_per_run=devices_per_run,
-        shard=shard,
         device=device,
-        cohort=cohort,
-        step=step,
     )
     if dry_run:
         from ablate.api.status import read_costs

@@ -105,8 +105,7 @@ def _check_one(study: Path, root: Path | None, *, as_json: bool) -> None:
     put(*notes, *([] if published is None else [published.words]))
     put(*filter(None, [unnamed_metrics_file(context.study, context.root, scripts)]))
     show_warnings(warnings)
-    if context.study.trainer == "command":
-        put(f"next:  ablate try {study}   (one short run per arm, before registering)")
+    put(f"next:  ablate try {study}   (one short run per arm; --seeds 3: whole runs, and how noisy they are)")
     return None
 
 
@@ -169,6 +168,7 @@ def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_js
     Example:  ablate design studies/embnorm.yaml
     """
     from ablate.api.support import warnings_of
+    from ablate.judge.design.reach import obstacle
     from ablate.judge.design.warnings import as_json as plain
     from ablate.reporting.summaries.study import design_section
 
@@ -180,6 +180,8 @@ def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_js
     else:
         show(design_section(found))
         show_warnings(warnings)
+        if obstacle(found) is None:
+            put(f"next:  ablate register {study}")
 
 
 def try_out(
@@ -207,8 +209,12 @@ def try_out(
     trial = api.try_out(study, root=root, seeds=seeds, limit_s=limit, replaced=replaced or (), on_run=say)
     show_or_json(trial, trial_section, as_json=as_json)
     if not as_json:
-        again = f"what each problem says to try, then ablate try {study} again"
-        put(f"next:  {again}" if trial.problems else f"next:  ablate register {study}")
+        then = f"ablate design {study}"
+        if trial.problems:
+            then = f"what each problem says to try, then ablate try {study} again"
+        elif trial.assume:
+            then = f"write that assume: line into {study}, then {then}"
+        put(f"next:  {then}")
     if trial.problems:
         raise typer.Exit(Exit.MISTAKE)
 

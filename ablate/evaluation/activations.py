@@ -88,12 +88,6 @@ def measure_activations(model: GPT, tokens: Tokens | Pooled, classes: np.ndarray
         logits = model(inputs).float()
         after = model.first_input(inputs)
         before = model.embedded(inputs)
-    # In the run's own arithmetic, as it was in the pass; our kernels take norm, projection and attention as one, and no
-    # hook sees what lies between.
-    projected = [
-        block.attention.qkv(block.before_attention(given[f"into {index}"]))  # type: ignore[union-attr,operator]
-        for index, block in enumerate(model.blocks)
-    ]
     # Products of matrices in here are the measure's own, and in full precision whatever the run's arithmetic is.
     with _in_full(logits.device.type):
         found = _embeddings(before, after)
@@ -107,7 +101,7 @@ def measure_activations(model: GPT, tokens: Tokens | Pooled, classes: np.ndarray
             # Window by window: the weights of all of them at once are the largest thing there is in a long context.
             entropies = [
                 mean_entropy(attention_weights(block.attention, window[None]))  # type: ignore[arg-type]
-                for window in projected[index]
+                for window in given[f"qkv {index}"]
             ]
             found[f"attention/entropy_{index}"] = sum(entropies) / len(entropies)
         return found | _logits(logits)
@@ -120,7 +114,7 @@ def _in_full(device: str) -> AbstractContextManager[None]:
 
 @contextmanager
 def _given(model: GPT) -> Iterator[dict[str, Tensor]]:
-    """What blocks are given, and what they give, in the passes of this context."""
+    """What blocks and their layers `qkv` give in the passes of this context."""
     given: dict[str, Tensor] = {}
 
     def keep(name: str) -> Callable[[nn.Module, object, Tensor], None]:
@@ -129,16 +123,10 @@ def _given(model: GPT) -> Iterator[dict[str, Tensor]]:
 
         return hook
 
-    def keep_input(name: str) -> Callable[[nn.Module, tuple[Tensor, object]], None]:
-        def hook(_module: nn.Module, inputs: tuple[Tensor, object]) -> None:
-            given[name] = inputs[0]
-
-        return hook
-
     hooks: list[RemovableHandle] = []
     for index, block in enumerate(model.blocks):
         hooks.append(block.register_forward_hook(keep(f"block {index}")))
-        hooks.append(block.register_forward_pre_hook(keep_input(f"into {index}")))
+        hooks.append(block.attention.qkv.register_forward_hook(keep(f"qkv {index}")))  # type: ignore[union-attr]
     try:
         yield given
     finally:

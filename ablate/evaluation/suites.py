@@ -4,8 +4,8 @@ A suite is a function of the model and the validation split that returns `{metri
 declared in `prereg.metrics.catalogue`. It may not change the model or draw random numbers. It does not read the clock:
 a caller that wants times passes a clock to `evaluate`. Two suites are called by the run itself:
 
-    cost      what a trained model costs to use, and what training it cost in arithmetic, memory and energy: the one
-              suite that reads clocks and the machine, at the last step. What that does not say is not recorded
+    cost      what a trained model costs to use, and what training it cost in arithmetic and memory: the one suite
+              that reads clocks and the machine, at the last step. What that does not say is not recorded
     movement  the size of one update against the weights it moves, and Adam's second moments. The trainer is only looked
               at: weights are copied before the step, and the optimiser's state is read where it lies
 """
@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -70,7 +68,6 @@ def evaluate(
 
 
 _PEAK_SIZE = 1024
-_POWER = Path("/sys/class/powercap")
 
 Clock = Callable[[], float]
 
@@ -106,52 +103,16 @@ def matmul_speed(device: torch.device, clock: Clock) -> float:
     return 2.0 * _PEAK_SIZE**3 / min(times[1:])  # the first one is warming up
 
 
-@dataclass
-class Meter:
-    """Energy of all processor packages since it was made, by counters that start over when they are full."""
-
-    folders: tuple[Path, ...]
-    last: list[int]
-    joules: float = 0.0
-
-    @classmethod
-    def started(cls, power: Path = _POWER) -> Meter | None:
-        """A meter at zero; none where there are no counters, or they may not be read."""
-        # A package's own parts (intel-rapl:0:0) are counted in it already.
-        folders = tuple(sorted(p for p in power.glob("*-rapl:*") if p.name.count(":") == 1))
-        try:
-            return cls(folders, [_microjoules(folder) for folder in folders]) if folders else None
-        except (OSError, ValueError):
-            return None
-
-    def read(self) -> float:
-        """Joules so far. To be read more often than a counter fills (about every quarter of an hour at 250 W)."""
-        for index, folder in enumerate(self.folders):
-            now = _microjoules(folder)
-            step = now - self.last[index]
-            if step < 0:
-                step += int((folder / "max_energy_range_uj").read_text(encoding="ascii"))
-            self.last[index] = now
-            self.joules += step * 1e-6
-        return self.joules
-
-
-def _microjoules(folder: Path) -> int:
-    return int((folder / "energy_uj").read_text(encoding="ascii"))
-
-
 def measure_cost(
     model: GPT,
     tokens: Tokens | Pooled,
     inference: Inference,
     *,
     trained_tokens_per_s: float,
-    energy: Meter | None,
     peak_bytes: int | None,
     clock: Clock,
 ) -> dict[str, float]:
     """The `cost` suite, at the end of a run."""
-    joules = None if energy is None else energy.read()
     arithmetic = float(flops_per_token(model.config, model.token.num_embeddings))
     reached = arithmetic * trained_tokens_per_s
     found = {
@@ -160,8 +121,7 @@ def measure_cost(
         "cost/flops_per_s": reached,
         "cost/mfu": reached / matmul_speed(model.token.weight.device, clock),
     }
-    read = {"cost/peak_memory": peak_bytes, "cost/energy": joules}
-    return found | {name: float(value) for name, value in read.items() if value is not None}
+    return found if peak_bytes is None else found | {"cost/peak_memory": float(peak_bytes)}
 
 
 def copy_of(model: nn.Module) -> dict[str, Tensor]:

@@ -7,7 +7,7 @@ every evaluation, so that nothing is carried from one to the next, and a run tha
     returns a finite number            recorded
     returns NaN or an infinity         not recorded, as of any metric
     raises, or returns anything else   the run fails, and says so
-    takes longer than its `limit_s`    is interrupted, and the run fails (`prereg.metrics.user_code`)
+    takes longer than its `limit_s`    is interrupted, and the run fails; a call of C is late when it has ended
     its source is not the registered   not executed, and the run fails
 
 It must give the same number for the same view: it is part of what a rerun is compared by. Its seconds are recorded.
@@ -98,17 +98,15 @@ def measure_own(
     tokens: Tokens | Pooled,
     pieces: list[bytes] | None,
     step: int,
-    *,
-    deadly: bool = False,
 ) -> dict[str, float]:
-    """The value of every own metric. `deadly` ends this process where one outlasts its limit and cannot be stopped."""
+    """The value of every own metric."""
     found = {}
     for source in sources:
         text = whole(tokens)
         text.flags.writeable = False
         view = View(copy.deepcopy(model).eval(), text, tuple(pieces or ()), step, _copied(tokens))
         with torch.random.fork_rng(devices=[]), torch.no_grad():
-            found[source.metric.name] = _value(source, view, deadly=deadly)
+            found[source.metric.name] = _value(source, view)
     return found
 
 
@@ -120,13 +118,13 @@ def _copied(tokens: Tokens | Pooled) -> Tokens | Pooled:
     return tokens.copy() if isinstance(tokens, np.ndarray) else tokens  # what lies in files cannot be written to
 
 
-def _value(source: Source, view: View, *, deadly: bool) -> float:
+def _value(source: Source, view: View) -> float:
     module, function = source.metric.entry_point.split(":")
     limit_s = source.metric.limit_s
     try:
         with contextlib.redirect_stdout(sys.stderr), loading(module, source.path, source.content) as load:
             # To load it may take as long as to call it.
-            value = at_most(limit_s, lambda: getattr(load(), function)(view), deadly=deadly)
+            value = at_most(limit_s, lambda: getattr(load(), function)(view))
     except Overdue:
         raise EvidenceError(
             f"the metric {source.metric.name} took longer than its limit of {limit_s:g} s, and was ended",

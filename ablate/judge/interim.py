@@ -34,7 +34,7 @@ from ablate.judge.stats.vectorized_judge import OUTCOME, Codes
 from ablate.judge.stats.vectorized_tests import Kept, Rows, RowsOfT
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.registry.ledger_entry import SEALS
 from prereg.registry.looks import Look, Taken, due_look, looks_of, taken_looks
 from prereg.registry.plan import cell_of
@@ -275,10 +275,8 @@ class ClaimSoFar(FrozenModel):
     """Why there is no difference."""
 
 
-class EarlyLook(GrownModel):
+class EarlyLook(FrozenModel):
     """What an unfinished study holds so far."""
-
-    later_fields = ("paired",)
 
     study: str
     """The study's id."""
@@ -293,7 +291,7 @@ class EarlyLook(GrownModel):
     claims: tuple[ClaimSoFar, ...]
     """Every hypothesis, in the order of the study."""
     paired: bool = True
-    """Whether differences are of runs of one seed; not written where they are."""
+    """Whether differences are of runs of one seed."""
 
 
 def early_look(registration: Registration, evidence: Evidence) -> EarlyLook:

@@ -1,17 +1,19 @@
 """The types the judge returns: estimates, findings, checks, the decision; and which interval of a finding decides.
 
-`verdict.json` is `Decision.model_dump_json()`. It holds no clock time and no path, so that the same
-evidence under the same registration always gives the same bytes.
+`verdict.json` holds the facts of a `Decision`: numbers, outcomes, names. What is told in words is derived from them and
+from the registration whenever something is shown, and is in no file that is compared. It holds no clock time and no
+path either, so that the same evidence under the same registration always gives the same bytes.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Literal
+from typing import Any, Final, Literal
 
-from pydantic import JsonValue, PrivateAttr
+from pydantic import BaseModel, JsonValue, PrivateAttr
 
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import Better
 from prereg.registry.looks import Look
 from prereg.study.analysis import Role, Scale
@@ -20,6 +22,8 @@ from prereg.text import counted
 
 Outcome = Literal["supported", "refuted", "inconclusive"]
 Status = Literal["decided", "decided_with_deviations", "inconclusive", "inadmissible", "continue", "unfinished"]
+OWN: Final = "own check: "
+"""What the name of a check that the study brings begins with."""
 Severity = Literal["inadmissible", "deviation", "note"]
 Outcomes = dict[str, Outcome]
 Estimand = Literal["new_seeds", "new_seeds_and_items"]
@@ -36,14 +40,12 @@ class Interval(FrozenModel):
     """Upper end; none when unbounded."""
     level: float
     """Confidence level, for instance 0.95."""
-    method: str
+    method: str = ""
     """In words: how it was computed and, if simultaneous, over how many."""
 
 
-class ItemLayout(GrownModel):
+class ItemLayout(FrozenModel):
     """The items that a test over seeds and items met."""
-
-    later_fields = ("effective", "strata", "df")
 
     n_items: int
     """Items that every run was scored on."""
@@ -56,15 +58,13 @@ class ItemLayout(GrownModel):
     effective: float | None = None
     """Equal tasks that would weigh like these, where tasks of unequal size are a sample: (sum n)^2 / sum n^2."""
     strata: int | None = None
-    """Tasks that the items are new items of, where tasks are fixed and count alike; not written otherwise."""
+    """Tasks that the items are new items of, where tasks are fixed and count alike."""
     df: float | None = None
     """Degrees of freedom over the items of such strata: those of the smallest."""
 
 
-class Estimate(GrownModel):
+class Estimate(FrozenModel):
     """One test of one contrast."""
-
-    later_fields = ("ranked", "items", "sizes")
 
     method: str
     """paired_t, bootstrap_t, sign_flip, wilcoxon, items, welch; e_process where a study adds seeds until
@@ -187,10 +187,8 @@ class GateLevel(FrozenModel):
     gate before it did not open. The claim passed exactly where its p is at most this."""
 
 
-class Finding(GrownModel):
+class Finding(FrozenModel):
     """What became of one hypothesis."""
-
-    later_fields = ("amended", "margin", "gate", "percent", "samples", "shared", "step")
 
     hypothesis: str
     """Its name."""
@@ -210,7 +208,7 @@ class Finding(GrownModel):
     """The registered smallest difference that matters."""
     outcome: Outcome
     """supported, refuted or inconclusive."""
-    sentence: str
+    sentence: str = ""
     """The finding in one plain sentence, with interval, n and method."""
     n: int
     """Pairs that entered; without pairs, runs of all arms."""
@@ -246,18 +244,18 @@ class Finding(GrownModel):
     amended: tuple[str, ...] = ()
     """What an amendment after evidence changed about it: it is exploratory then, and no verdict rests on it."""
     margin: MarginTest | None = None
-    """The effect against `smallest`; none where `smallest` is 0 or nothing could be tested, and in earlier verdicts."""
+    """The effect against `smallest`; none where `smallest` is 0 or nothing could be tested."""
     gate: GateLevel | None = None
-    """Under a gate; none, and not written, without."""
+    """Under a gate; none without."""
     percent: float | None = None
-    """`smallest` in percent, where the study writes it so; none, and not written, otherwise."""
+    """`smallest` in percent, where the study writes it so; none otherwise."""
     samples: tuple[ArmSample, ...] = ()
     """The runs by arm, of a test without pairs: `pairs` is empty then."""
     shared: SharedSeeds | None = None
     """What pairing would have given, of such a test over shared seeds."""
     step: Interval | None = None
     """The interval at the level of the step of the correction that decided, where those of its role do not show the
-    outcome; none, and not written, otherwise."""
+    outcome; none otherwise."""
     _labels: Labels = PrivateAttr(default=NO_LABELS)
 
     @property
@@ -302,16 +300,14 @@ class Check(FrozenModel):
     """Whether it held."""
     severity: Severity
     """What a failure means: no verdict at all, a deviation listed in the report, or a remark."""
-    found: str
+    found: str = ""
     """What was found, with counts."""
     required: str = ""
     """What the registration asks."""
 
 
-class Stability(GrownModel):
+class Stability(FrozenModel):
     """One variant's stability by the registered rule."""
-
-    later_fields = ("above", "not_reached")
 
     variant: str
     """The arm."""
@@ -325,20 +321,20 @@ class Stability(GrownModel):
     """Seed -> steps of loss spikes."""
     not_reached: dict[int, dict[str, float | None]] = {}
     """Seed -> metric -> the best value that its run had by the registered step, where that is not at its level; none
-    where there was no value. Not written where each run reached every level, or none is registered."""
+    where there was no value. Empty where each run reached every level, or none is registered."""
     above: float | None = None
-    """The robust z above which a step is a spike, where it follows from a rate of false alarms; none, and not written,
+    """The robust z above which a step is a spike, where it follows from a rate of false alarms; none
     where the limit itself is registered."""
 
 
-class Decision(GrownModel):
+class Decision(FrozenModel):
     """The verdict and everything it rests on."""
 
-    later_fields = ("look",)
-
+    format: Literal[1] = 1
+    """The version of the format."""
     study: str
     """The study's id."""
-    title: str
+    title: str = ""
     """Its title."""
     registration: str
     """sha256 of the registration."""
@@ -351,7 +347,7 @@ class Decision(GrownModel):
     """The registered words; none when inadmissible or unfinished."""
     line: int | None
     """Which line of the decision list held, from 1."""
-    because: str
+    because: str = ""
     """One sentence: why this verdict."""
     findings: tuple[Finding, ...]
     """Every hypothesis, in the order of the study. Empty while runs are missing: nothing is shown early."""
@@ -364,7 +360,7 @@ class Decision(GrownModel):
     evidence: str
     """sha256 over the sealed records that were read."""
     look: Look | None = None
-    """The look of a sequential study; not written for a fixed number of seeds."""
+    """The look of a sequential study; none for a fixed number of seeds."""
 
     def labelled(self, labels: Labels) -> Decision:
         """The same for a reader: every finding speaks of arms, claims and metrics by their labels."""
@@ -391,9 +387,33 @@ def with_deviations(decision: Decision) -> str:
     return f"with {counted(n, 'deviation')}" if n else ""
 
 
+_WORDS: Final[dict[type[BaseModel], tuple[str, ...]]] = {
+    Decision: ("title", "because"),
+    Finding: ("sentence", "notes"),
+    Estimate: ("notes",),
+    Interval: ("method",),
+    Check: ("found", "required"),
+}
+"""Fields that hold words, by the model that has them."""
+
+
 def verdict_bytes(decision: Decision) -> bytes:
     """The contents of verdict.json."""
-    return decision.model_dump_json(indent=2).encode() + b"\n"
+    return json.dumps(_facts(decision), indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def _facts(value: Any) -> JsonValue:
+    """A value without what its models hold in words; of a study's own check those are facts that its code alone has."""
+    if isinstance(value, BaseModel):
+        own = isinstance(value, Check) and value.name.startswith(OWN)
+        left_out = () if own else _WORDS.get(type(value), ())
+        return {name: _facts(getattr(value, name)) for name in type(value).model_fields if name not in left_out}
+    if isinstance(value, dict):
+        return {str(key): _facts(member) for key, member in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_facts(member) for member in value]
+    plain: JsonValue = value
+    return plain
 
 
 def shown_zone(outcome: Outcome, margin: MarginTest) -> Zone:

@@ -140,8 +140,6 @@ class Decided(Results):
     html_path: Path | None = None
     exported: tuple[Path, ...] = ()
     """The files of forms other than the two pages."""
-    absent: int = 0
-    """Runs whose sealed records are not on this disk, so that the pages were kept, under a notice, and not judged."""
     earlier: tuple[Entry, ...] = ()
     """Decisions of the same registration before this one."""
     evidence_path: Path | None = None

@@ -34,7 +34,7 @@ class Generation:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints in a run's folder, or under a name of their own those of runs that are trained together."""
+    """The checkpoints in a run's folder."""
 
     folder: Path
     name: str = "checkpoint"

@@ -120,12 +120,9 @@ class Reproduction(FrozenModel):
 
 
 def compare_rows(
-    sealed: Sequence[Row], again: Sequence[Row], *, up_to: int, leaving_out: tuple[str, ...] = ()
+    sealed: Sequence[Row], again: Sequence[Row], *, up_to: int
 ) -> tuple[tuple[MetricCompared, ...], tuple[str, ...]]:
-    """Every repeatable metric of either run up to a step, and the names of those that were not compared.
-
-    `leaving_out`: beginnings of names that the layout of one of the runs leaves unmeasured.
-    """
+    """Every repeatable metric of either run up to a step, and the names of those that were not compared."""
     tables: list[dict[str, dict[int, float]]] = []
     for rows in (sealed, again):
         table: dict[str, dict[int, float]] = {}
@@ -134,7 +131,7 @@ def compare_rows(
                 table.setdefault(row.metric, {})[row.step] = row.value
         tables.append(table)
     names = sorted(tables[0].keys() | tables[1].keys())
-    left_out = tuple(name for name in names if not is_repeatable(name) or name.startswith(leaving_out))
+    left_out = tuple(name for name in names if not is_repeatable(name))
     return tuple(
         _compared(name, tables[0].get(name, {}), tables[1].get(name, {})) for name in names if name not in left_out
     ), left_out

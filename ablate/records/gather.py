@@ -374,7 +374,6 @@ def unlike(record: RunRecord, spec: RunSpec | CommandSpec) -> str:
         if getattr(record, what) != getattr(spec, what):
             return f"its {what} is {getattr(record, what)}, not {getattr(spec, what)}"
     try:
-        # An earlier version wrote fewer fields of a configuration.
         found = Training.model_validate_json(json.dumps(record.config)) if isinstance(spec, RunSpec) else record.config
     except ValidationError:
         found = None

@@ -8,7 +8,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from ablate.records.run_record import SINGLE, Provenance
+from ablate.records.run_record import Provenance
 from prereg.registry.canon import sha256_bytes, sha256_of
 
 # What a run executes, wing by wing, so that no list of modules can go stale: a test compares it with what a real run
@@ -23,8 +23,8 @@ _SOURCE = Path(__file__).resolve().parents[2]
 
 
 def executed_files() -> tuple[Path, ...]:
-    """The source files of every module that a run executes, and of the kernels that it compiles."""
-    within = (file for wing in _WINGS for file in (_SOURCE / wing).rglob("*") if file.suffix in (".py", ".cpp", ".h"))
+    """The source files of every module that a run executes."""
+    within = (file for wing in _WINGS for file in (_SOURCE / wing).rglob("*.py"))
     return (*sorted(within), *(file for wing in _REGISTRATION for file in sorted((_SOURCE / wing).glob("*.py"))))
 
 
@@ -36,9 +36,7 @@ def code_hash() -> str:
     )
 
 
-def collect(
-    *, threads: int, device: str = "cpu", paths: str = "", layout: str = SINGLE, lacking: str = ""
-) -> Provenance:
+def collect(*, threads: int, device: str = "cpu", compiler: str = "") -> Provenance:
     """The provenance of a run made by this process."""
     commit = _git("rev-parse", "HEAD")
     status = (
@@ -57,13 +55,11 @@ def collect(
         processor=_processor(),
         device=device,
         threads=threads,
-        paths=paths,
-        layout=layout,
-        lacking=lacking,
+        compiler=compiler,
     )
 
 
-MOVES_BITS = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "paths", "layout")
+MOVES_BITS = ("code", "python", "torch", "numpy", "platform", "processor", "device", "threads", "compiler")
 """The parts of a provenance that may move the last bit of a step."""
 
 

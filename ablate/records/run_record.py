@@ -7,13 +7,12 @@ once sealed, and the scores of single items, where there are any, in `items.parq
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.registry.plan import Cell, Planned
 
 
@@ -47,8 +46,6 @@ class HarnessRecord(FrozenModel):
 
 
 Status = Literal["running", "done", "diverged", "failed"]
-SINGLE = "single"
-"""The layout of a run that was trained by itself."""
 
 
 def utc_now() -> str:
@@ -71,10 +68,8 @@ class Pairing(FrozenModel):
     """sha256 of the tokenizer's definition."""
 
 
-class Provenance(GrownModel):
+class Provenance(FrozenModel):
     """The code, libraries and hardware of a run."""
-
-    later_fields = ("layout", "lacking")
 
     code: str
     """sha256 over the source of every module that a run executes; of a user's own trainer, over its pinned files. Older
@@ -97,15 +92,8 @@ class Provenance(GrownModel):
     """Device class: cpu or the accelerator's name."""
     threads: int
     """Threads of one run."""
-    paths: str = ""
-    """Which of equal computations were taken for attention and GELU; not written in records made before it was kept."""
-    layout: str = SINGLE
-    """Whether the run was trained by itself on one device, spread over how many and in which way, or in which cohort:
-    sums are taken in another order then, and numbers agree to rounding, not to the bit. So is how the steps of a cohort
-    were computed, where not operator by operator. Not written of a run by itself."""
-    lacking: str = ""
-    """What this machine could not offer, and why: kernels of our own. What was computed instead is in `paths`; of
-    two runs that took the same, one may have had the choice. Not written where nothing was lacking."""
+    compiler: str = ""
+    """What compiled its steps, with its version; empty where torch took them operator by operator."""
 
 
 class Repeated(FrozenModel):
@@ -165,23 +153,8 @@ class LiveValues(FrozenModel):
     """METRIC at STEP -> value, of the claimed metrics."""
 
 
-class RunRecord(GrownModel):
+class RunRecord(FrozenModel):
     """One run: of one study, one registration, one variant, one seed."""
-
-    later_fields = (
-        "items_sha256",
-        "weights_sha256",
-        "harness",
-        "mixture",
-        "repetition",
-        "baselines",
-        "peak_memory_bytes",
-        "memory_since",
-        "mishaps",
-        "must_match",
-        "live",
-        "redrawn",
-    )
 
     study: str
     """The study's id."""
@@ -222,7 +195,7 @@ class RunRecord(GrownModel):
     checkpoint."""
     peak_memory_bytes: int | None = None
     """Most resident memory of the process while it held the run, over all attempts; of one that was killed, up to the
-    last checkpoint. Interpreter and libraries are in it. None, and not written, where it was not measured."""
+    last checkpoint. Interpreter and libraries are in it. None where it was not measured."""
     memory_since: Literal["run", "process"] | None = None
     """Whether that is the peak since the run began, or since its process did, an upper bound where a process makes
     several runs."""
@@ -233,32 +206,30 @@ class RunRecord(GrownModel):
     metrics_sha256: str | None = None
     """sha256 of the sealed metrics.parquet."""
     weights_sha256: str | None = None
-    """sha256 of the final weights.safetensors; none, and not written, in records made before it was kept."""
+    """sha256 of the final weights.safetensors."""
     outcome_sha256: str | None = None
     """sha256 over the repeatable metrics alone (no timings): equal for a run repeated to the last bit. Where items were
     scored, over their scores too."""
     items_sha256: str | None = None
-    """sha256 of the sealed items.parquet; not written where no item was scored."""
+    """sha256 of the sealed items.parquet; none where no item was scored."""
     harness: HarnessRecord | None = None
-    """How the zero- and few-shot tasks were evaluated; not written where there were none."""
+    """How the zero- and few-shot tasks were evaluated; none where there were none."""
 
     mixture: dict[str, int] | None = None
-    """Windows of each source of a mixture that the run was trained on; not written where there is one source."""
+    """Windows of each source of a mixture that the run was trained on; none where there is one source."""
     repetition: dict[str, Repetition] | None = None
-    """How much of each corpus that it read repeats itself, by name; not written in records made before it was kept, nor
-    by a user's own trainer."""
+    """How much of each corpus that it read repeats itself, by name; none of a user's own trainer."""
     baselines: CountedBaselines | None = None
-    """Validation losses of predictors that only count, on this run's split; not written in records made before they
-    were computed, nor by a user's own trainer."""
+    """Validation losses of predictors that only count, on this run's split; none of a user's own trainer."""
     must_match: dict[str, str] | None = None
-    """Name -> sha256 of what a user's own trainer says that the runs of a seed must have in common; not written where
-    it says nothing."""
+    """Name -> sha256 of what a user's own trainer says that the runs of a seed must have in common; none where it
+    says nothing."""
 
     live: LiveValues | None = None
-    """What a user's own trainer had recorded when an attempt ended without a seal, or was resumed; not written
+    """What a user's own trainer had recorded when an attempt ended without a seal, or was resumed; none
     otherwise."""
     redrawn: int = 0
-    """Attempts whose values of a claimed metric a resumed one replaced by others; not written where there was none."""
+    """Attempts whose values of a claimed metric a resumed one replaced by others."""
 
     @classmethod
     def begin(cls, spec: Planned, earlier: RunRecord | None, provenance: Provenance, **known: Any) -> RunRecord:
@@ -294,35 +265,3 @@ class RunRecord(GrownModel):
             **({"redrawn": self.redrawn} if self.redrawn else {}),
             "run_sha256": run_sha256,
         }
-
-
-WHOLE_ONLY = ("update/", "adam/")
-"""Beginnings of the names of metrics that are measured only of a run whose weights and moments lie whole and alone in
-one process: of no member of a cohort, and of no run cut over devices. A claim that reads one refuses these layouts."""
-
-
-_COHORT = re.compile(r"cohort of \d+: seeds (-?\d+(?:,-?\d+)+)(?:; steps ([a-z-]+))?")
-PLAIN_STEP = "eager"
-"""The way to compute steps that a layout does not mention."""
-
-
-def layout_of(members: tuple[int, ...], step: str = PLAIN_STEP) -> str:
-    """The words for a provenance: `single`, `cohort of 3: seeds 1,2,3`, or the same with `; steps compiled`."""
-    assert len(set(members)) == len(members) > 0, members
-    if len(members) == 1:
-        assert step == PLAIN_STEP, step
-        return SINGLE
-    text = f"cohort of {len(members)}: seeds {','.join(map(str, members))}"
-    return text if step == PLAIN_STEP else f"{text}; steps {step}"
-
-
-def members_in(layout: str) -> tuple[int, ...]:
-    """The seeds of a cohort by its words; empty for a run by itself, and for words that are not ours."""
-    found = _COHORT.fullmatch(layout)
-    return tuple(int(seed) for seed in found.group(1).split(",")) if found else ()
-
-
-def step_in(layout: str) -> str:
-    """How steps were computed, by the words of a layout."""
-    found = _COHORT.fullmatch(layout)
-    return (found.group(2) if found else None) or PLAIN_STEP

@@ -16,7 +16,7 @@ from ablate.judge.verdict import Finding, Interval, correction_of, shown_zone
 from prereg.documents.procedures import against_margin, meaning, zone_in_words
 from prereg.study.claim import Claim, parse_claim
 from prereg.study.labels import NO_LABELS, Labels
-from prereg.text import MINUS, compact, crosses, level, listed, number, p_value
+from prereg.text import MINUS, compact, crosses, level, listed, number, p_value, share
 
 NONE = "–"
 ONLY_P = "only p shows it"
@@ -25,11 +25,24 @@ _HYPHEN_MINUS = re.compile(r"(?<![\w.)])-(?=\.?\d)")
 
 
 def shown_truth(name: str, labels: Labels = NO_LABELS) -> str:
-    """A simulated state of the world as it is shown; locks keep the name it was stored under."""
-    name = re.sub(r"^only (\S+) true", lambda found: f"only {labels.claim(found[1])} true", name)
-    return name.replace(
-        "every claim true at its smallest", "all effects exactly at the smallest difference that matters"
-    )
+    """A simulated state of the world as it is shown, its claim by its name for people."""
+    return re.sub(r"^only (\S+) true", lambda found: f"only {labels.claim(found[1])} true", name)
+
+
+def power_at(power: float | None, effect: float | None) -> str:
+    """`84% (at 0.02)`: a power, and the size of the true effect at which it is stated."""
+    if power is None:
+        return NONE
+    return share(power) + ("" if effect is None else f" (at {compact(abs(effect))})")
+
+
+def stated_at(finding: Finding, effect: float) -> str:
+    """At which true effect a power, or seeds that give it, are stated: of a claim of no change where there is none."""
+    if effect == 0.0:
+        return (
+            f"to show the margin of {compact(finding.smallest)} {finding.unit}".strip() + " if there is no difference"
+        )
+    return f"at a true effect of {compact(effect)} {finding.unit}".strip()
 
 
 def signed(value: float | None, decimals: int) -> str:

@@ -212,18 +212,25 @@ def next_step(decision: Decision, registration: Registration) -> str:
     study = registration.study
     undecided = [one.hypothesis for one in decision.findings if one.outcome == "inconclusive"]
     looked = [one for one in look_back(registration, decision.findings) if one.hypothesis in undecided]
-    totals = [one.n + one.more_seeds for one in looked if one.more_seeds is not None]
+    totals = {one.hypothesis: one.n + one.more_seeds for one in looked if one.more_seeds is not None}
     over = "This study is complete: seeds added to it would be chosen by its outcome."
     plan = f"To plan it: ablate design NEW.yaml --pilot {study.study}."
-    at_smallest = "power 80% at the smallest difference that matters"
-    if any(one.beyond_reach for one in looked):
-        return f"Next: a less noisy measure; at the spread seen here no 2,000 seeds give {at_smallest}. {over}"
+    effects = {one.hypothesis: one.effect for one in looked}
+
+    def where(name: str) -> str:
+        [finding] = [one for one in decision.findings if one.hypothesis == name]
+        return estimates.stated_at(finding, effects[name]) + f" ({finding.label})" * (len(undecided) > 1)
+
+    if beyond := [one.hypothesis for one in looked if one.beyond_reach]:
+        none = f"no 2,000 seeds give power 80% {where(beyond[0])}"
+        return f"Next: a less noisy measure; at the spread seen here {none}. {over}"
     if study.stopping != "fixed":
         return f"Next: a new study that may take more seeds. {plan} {over}"
     step = "a new study with more seeds of its own"
     if totals:
+        most = max(totals, key=totals.__getitem__)
         step = (
             f"a new study with seeds of its own; by the spread seen here, which n = {looked[0].n} gives only roughly, "
-            f"{max(totals)} seeds have {at_smallest}"
+            f"{totals[most]} seeds have power 80% {where(most)}"
         )
     return f"Next: {step}; or one with sequential stopping (`stopping:`). {plan} {over}"

@@ -19,10 +19,10 @@ from ablate.records.provenance import code_hash
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.claims import Claims
-from ablate.runner.layout import Machine, cohorts_by_seed, records_of, step_of
+from ablate.runner.machine import Machine
 from ablate.runner.options import RunOptions
 from ablate.runner.part import PartScheduler
-from ablate.runner.processes import Job, Spec
+from ablate.runner.processes import Spec
 from ablate.runner.progress import Tally, Watcher
 from ablate.runner.scheduler import Scheduler
 from ablate.training.device import CPU
@@ -110,7 +110,6 @@ def _run(
     specs = tuple(spec for spec in specs if f"{spec.variant}/{spec.seed}" in wanted)
     if look is not None:
         specs = tuple(spec for spec in specs if spec.seed in registration.study.seeds[: look.n_seeds])
-    folder = root.runs(registration.study.study, registration.runs_sha256)
     if claims is not None:
         first = claims.first_of(len(specs))
         specs = (*specs[first:], *specs[:first])
@@ -119,7 +118,7 @@ def _run(
         steps_planned=sum(spec.steps for spec in specs),
         has_tasks=registration.study.measure.harness is not None,
     )
-    shared = (root, registration, ledger, now, watcher, tally, deque[Job](), machine)
+    shared = (root, registration, ledger, now, watcher, tally, deque[Spec](), machine)
     scheduler = (
         Scheduler(*shared) if claims is None else PartScheduler(*shared, claims=claims, began=len(ledger.entries()))
     )
@@ -128,7 +127,7 @@ def _run(
     known = sealed_in_ledger(ledger, registration.runs_sha256)
     waiting = _waiting(scheduler, specs, known)
     tally.steps_before, tally.ended_before = tally.steps_done, tally.sealed + tally.failed
-    scheduler.pending.extend(_jobs(root, registration, machine, waiting))
+    scheduler.pending.extend(waiting)
     interrupted = False
     decided = [e for e in ledger.entries() if e.event == "decided" and e.registration in registration.lineage]
     if waiting and decided:
@@ -150,10 +149,6 @@ def _run(
         )
         with watcher.watching(tally):
             interrupted = scheduler.serve(slots)
-        if tally.sealed == len(specs):
-            # What a cohort would have resumed from, where a crash kept the last of its runs from clearing it.
-            for left in folder.glob("cohort-*-checkpoint*"):
-                left.unlink()
     # Where nothing was left to do, this entry repairs what a crash left in the ledger, and says so.
     mine = [entry for entry in ledger.entries() if entry.registration in registration.lineage]
     unsaid = all(entry.event != "finished" for entry in mine) or ledger.unfinished()
@@ -214,24 +209,6 @@ def _all_bound(scheduler: Scheduler, specs: Sequence[Spec]) -> bool:
     return not missing
 
 
-def _jobs(root: Root, registration: Registration, machine: Machine, waiting: list[Spec]) -> Iterator[Job]:
-    """The runs that wait, those of a cohort together, in the order of the plan."""
-    study = registration.study
-    if study.trainer == "command":
-        yield from (Job((spec,)) for spec in waiting)
-        return
-    records = records_of(root, registration)
-    members = cohorts_by_seed(study, machine, records)
-    together: dict[tuple[str, tuple[int, ...]], list[Spec]] = {}
-    for spec in waiting:
-        together.setdefault((spec.variant, members[spec.seed]), []).append(spec)
-    for (_, seeds), specs in together.items():
-        if len(seeds) > 1:
-            yield Job(tuple(specs), seeds, step_of(seeds, machine, records))
-        else:
-            yield Job(tuple(specs))
-
-
 def _unknown(folder: RunFolder, spec: Spec, known: Collection[Seal]) -> bool:
     """Whether a run is sealed on disk and no entry says so."""
     record = folder.read_record() if _is_sealed(folder) else None
@@ -279,10 +256,9 @@ def default_slots() -> int:
 
 
 def slots_of(study: Study, machine: Machine) -> int:
-    """Workers side by side by default: as many as there are cores for all the devices of a run; of a user's own trainer
-    or on an accelerator as many as there are GPUs, or one, which may want the whole machine."""
-    alone = study.trainer != "gpt" or machine.device != CPU
-    return machine.gpu_slots if alone else max(1, default_slots() // machine.spread.devices)
+    """Workers side by side by default: one per core; of a user's own trainer or on an accelerator as many as there are
+    GPUs, or one, which may want the whole machine."""
+    return machine.gpu_slots if study.trainer != "gpt" or machine.device != CPU else default_slots()
 
 
 def _is_sealed(folder: RunFolder) -> bool:

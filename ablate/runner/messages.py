@@ -1,9 +1,8 @@
 """What a worker and its scheduler say to each other: one JSON object a line, over pipes. No pickle.
 
 scheduler ─▶ worker   {"do": "run", "spec": ..., "folder": ..., "corpora": ..., "root": ..., "device": ...,
-                       "checkpoint_every_s": ..., "spread": ..., "until": ...}, {"do": "stop"},
-                      {"do": "cohort", "specs": [...], "folders": [...], "members": [...], "step": ...,
-                       "checkpoint": ..., ...}, {"do": "noted"} once the ledger holds the start of a run
+                       "study_folder": ..., "checkpoint_every_s": ..., "until": ...}, {"do": "stop"},
+                      {"do": "noted"} once the ledger holds the start of a run
 worker ─▶ scheduler   Message, below
 """
 
@@ -17,20 +16,16 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
-from ablate.records.checkpoints import Checkpoints
 from ablate.records.provenance import made_with
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from prereg.errors import EvidenceError, RunError, StudyError
+from prereg.errors import StudyError
 from prereg.frozen import FrozenModel
-from prereg.metrics.user_code import EXIT_STATUS
 from prereg.registry.disk import NO_ROOM
 
 if TYPE_CHECKING:
-    from ablate.training.trainer import Progress
     from prereg.registry.plan import Planned
 
 
@@ -51,15 +46,6 @@ class TaskProgress(FrozenModel):
     """About how long the rest takes; none before there is a speed to go by."""
 
 
-class Measuring(FrozenModel):
-    """A metric of the study's own that is being taken: code that may never end."""
-
-    metric: str
-    """Its name."""
-    limit_s: float
-    """Seconds that it may take, as registered."""
-
-
 class Message(FrozenModel):
     """One line from a worker. It reports health and progress only, never a metric that could favour an arm."""
 
@@ -78,16 +64,14 @@ class Message(FrozenModel):
     """Whether the training loss is below where it began; none before it is known."""
     asking: TaskProgress | None = None
     """While the tasks of a trained run are evaluated."""
-    measuring: Measuring | None = None
-    """While a metric of the study's own is taken."""
+    measuring: str | None = None
+    """While a metric of the study's own is taken: its name. It is code that may never end."""
     status: Literal["done", "diverged", "failed"] | None = None
     """How it ended."""
     error: str | None = None
     """Last line of the error of a failed run."""
     disk_full: bool = False
     """Of a failed run: whether the disk has no room, and every other run would fail too."""
-    leaves: bool = False
-    """Of a failed run: whether the worker takes no other, as the ranks of a spread run have lost each other."""
     text: str = ""
     """Of a note: one line. The same line of several workers is shown once."""
     peak_memory_bytes: int | None = None
@@ -102,18 +86,6 @@ class Message(FrozenModel):
     """Of a run that has begun again: whether the attempt before it had recorded a value of a claimed metric."""
     waits: bool = False
     """Of a run that has begun: whether it takes no step before the scheduler says `noted`."""
-
-    def overdue(self, silent_s: float, exit_status: int | None) -> str | None:
-        """Of a worker whose last words these are, and that is gone: whether an own metric has ended it, in words."""
-        measuring = self.measuring
-        # `torchrun` does not hand on the status of the process that it started.
-        if measuring is None or exit_status not in (EXIT_STATUS, 1) or silent_s < measuring.limit_s:
-            return None
-        return (
-            f"the metric {measuring.metric} took longer than its limit of {measuring.limit_s:g} s, and its process was "
-            f"ended, as nothing else stopped it; try: make it faster, or register a larger limit_s of "
-            f"{measuring.metric} (the worker's log says how far it was)"
-        )
 
 
 class Pipes:
@@ -180,44 +152,6 @@ class Pipes:
                 self.stop.set()
             self._waiting.append(order)
             self._arrived.notify()
-
-
-def restore_newest(
-    checkpoints: Checkpoints, restore: Callable[[Path], None], begin_anew: Callable[[], None], faults: list[str]
-) -> Path | None:
-    """The generation from which `restore` brought everything back, if any. `faults` gets what is wrong with others."""
-    for generation in checkpoints.generations():
-        if generation.fault is not None:
-            faults.append(f"{generation.path.name} {generation.fault}")
-            continue
-        try:
-            restore(generation.path)
-        except EvidenceError as error:
-            faults.append(error.found)
-            begin_anew()  # half a state may have been restored
-        else:
-            return generation.path
-    return None
-
-
-def rows_fault(folder: RunFolder, progress: Progress) -> str | None:
-    """Why the live rows are not those that a restored checkpoint counts; none where they are."""
-    if not progress.live_sha256:
-        return "the checkpoint does not say which rows it goes with"
-    return folder.live_fault(progress.live_bytes, progress.live_sha256)
-
-
-def save(checkpoints: Checkpoints, data: bytes, step: int) -> None:
-    """Make this the newest checkpoint; a disk that has no space for it is named, with what to do."""
-    try:
-        checkpoints.write(data)
-    except OSError as error:
-        raise RunError(
-            f"the checkpoint of step {step} ({len(data) / 2**20:.1f} MiB) cannot be written "
-            f"to {checkpoints.folder}: {error.strerror}; the one before it is still there",
-            required="space for three checkpoints: two are kept while the next is written",
-            fix="free some space, and run again: the run resumes from the checkpoint that is there",
-        ) from error
 
 
 def show_trace(error: Exception) -> None:

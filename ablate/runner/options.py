@@ -27,15 +27,9 @@ class RunOptions:
     checkpoint_every_s: float | None = None
     """Seconds between checkpoints of a run. Moves no bit."""
     devices_per_run: int = 1
-    """Devices that each run is spread over. A run is spread, or trained together with others, not both."""
-    shard: str | None = None
-    """With several devices: ddp (whole weights on each) or fsdp (cut over them); by default ddp."""
+    """GPUs that each run of a user's own trainer sees."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
-    cohort: str = "auto"
-    """auto, on, off, or how many seeds at most are trained together."""
-    step: str = "auto"
-    """How steps of runs trained together are computed: auto, eager or compiled."""
 
     def words(self) -> tuple[str, ...]:
         """The options of `ablate run` that say the same, but for the part."""

@@ -14,7 +14,7 @@ from ablate.runner.external.child import end_leftover
 from ablate.runner.external.failures import kind_of
 from ablate.runner.messages import Message
 from ablate.runner.neighbours import Neighbours
-from ablate.runner.processes import Job, Spec, WorkerProcess
+from ablate.runner.processes import Spec, WorkerProcess
 from ablate.runner.scheduler import Scheduler
 
 LOOK_EVERY_S = 1.0
@@ -51,19 +51,19 @@ class PartScheduler(Scheduler):
         """Not while the part that sealed it is at work."""
         return self.claims.take_over_seal(spec)
 
-    def next_job(self) -> Job | None:
-        """The next job that no other part is at work on."""
-        busy: list[Job] = []
-        found: Job | None = None
+    def next_run(self) -> Spec | None:
+        """The next run that no other part is at work on."""
+        busy: list[Spec] = []
+        found: Spec | None = None
         while self.pending and found is None:
-            job = self.pending.popleft()
-            match self.claims.take(job.specs[0]):
+            spec = self.pending.popleft()
+            match self.claims.take(spec):
                 case "taken":
-                    found = job
+                    found = spec
                 case "busy":
-                    busy.append(job)
+                    busy.append(spec)
                 case "ended":
-                    self._count_elsewhere(job.specs[0])
+                    self._count_elsewhere(spec)
         self.pending.extendleft(reversed(busy))
         return found
 
@@ -98,11 +98,10 @@ class PartScheduler(Scheduler):
         if (now := time.monotonic()) - self._looked >= LOOK_EVERY_S:
             self._looked = now
             for worker in list(self.workers.values()):
-                lost = [spec for spec in worker.open.values() if not self.claims.holds(spec)]
                 if worker.idle:
                     self.assign(worker)
-                elif lost:
-                    self._drop(worker, lost[0])
+                elif worker.spec is not None and not self.claims.holds(worker.spec):
+                    self._drop(worker, worker.spec)
         super().next_event()
 
     def _count_elsewhere(self, spec: Spec) -> None:
@@ -115,7 +114,7 @@ class PartScheduler(Scheduler):
         """Another part has this worker's run: end the worker, which may not know."""
         worker.process.kill()
         worker.process.wait()
-        worker.job, worker.open, worker.idle = None, {}, True
+        worker.spec, worker.idle = None, True
         self._leave(spec)
 
     def _leave(self, spec: Spec) -> None:
@@ -124,4 +123,4 @@ class PartScheduler(Scheduler):
         end_leftover(self.claims.folder(spec))
         self.claims.give_up(spec)
         self.tally.running.pop(spec.run_id, None)
-        self.pending.append(Job((spec,)))
+        self.pending.append(spec)

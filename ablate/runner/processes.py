@@ -11,10 +11,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
 from threading import Timer
@@ -24,11 +23,9 @@ from pydantic import ValidationError
 
 from ablate.records.provenance import NOT_STATED
 from ablate.records.store import RunFolder
-from ablate.runner.layout import WHOLE, Spread
 from ablate.runner.messages import Message
-from ablate.training.device import CPU, EAGER, ENVIRONMENT, choose_device
+from ablate.training.device import CPU, ENVIRONMENT, choose_device
 from prereg.errors import RunError
-from prereg.registry import disk
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec
 from prereg.registry.registration import folder_of_study
@@ -47,32 +44,21 @@ ALONE: Mapping[str, str] = {
 """Environment of a worker that trains many runs side by side."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """What a worker is sent: one run, or the runs of a variant that are trained together."""
-
-    specs: tuple[Spec, ...]
-    members: tuple[int, ...] = ()
-    """The seeds of a cohort, with those that have ended; none for a run by itself."""
-    step: str = EAGER
-    """How a cohort's steps are computed."""
-
-
 @dataclass
 class WorkerProcess:
-    """One worker, the job it is on, and the runs of the job that have not ended."""
+    """One worker, and the run that it makes."""
 
     process: subprocess.Popen[str]
     number: int
     lane: int = 0
     """Which of the slots it has, and with it which GPUs."""
-    job: Job | None = None
-    open: dict[str, Spec] = field(default_factory=dict)
+    spec: Spec | None = None
+    """The run that it makes, until that has ended."""
+    ready: bool = False
+    """Whether it has said that it takes orders."""
     stopping: bool = False
     idle: bool = False
     """Whether it waits because other parts are at work on all that is left."""
-    heard: float = field(default_factory=time.monotonic)
-    """When it last said something."""
 
     def send(self, command: dict[str, object]) -> None:
         """One command. A worker that has just died is noticed by its reader, not here."""
@@ -93,23 +79,17 @@ class WorkerProcess:
             self.process.wait()
 
 
-def start_worker(
-    *, own: bool, log: IO[str], device: str = CPU, gpus: Sequence[str] = (), spread: Spread = WHOLE
-) -> subprocess.Popen[str]:
-    """A worker process: of a user's own trainer, or of the built-in one for a device, or for several by `torchrun`.
+def start_worker(*, own: bool, log: IO[str], device: str = CPU, gpus: Sequence[str] = ()) -> subprocess.Popen[str]:
+    """A worker process: of a user's own trainer, or of the built-in one for a device.
 
     It sees the named GPUs alone.
     """
     # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
     needed = {} if own else ALONE if device == CPU else {**ALONE, **ENVIRONMENT}
     seen = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
-    program = ["-m", "ablate.runner.external.trainer" if own else "ablate.runner.builtin.process"]
-    if spread.devices > 1 and not own:
-        processes = f"--nproc-per-node={spread.devices}"
-        logs = f"--log-dir={disk.make('torchrun')}"  # its own default is a folder that nobody removes
-        program = ["-m", "torch.distributed.run", "--standalone", processes, logs, *program, spread.shard]
+    program = "ablate.runner.external.trainer" if own else "ablate.runner.builtin.process"
     return subprocess.Popen(
-        [sys.executable, *program],
+        [sys.executable, "-m", program],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,
@@ -153,7 +133,6 @@ def rerun(
     *,
     made_on: str = CPU,
     until: int | None = None,
-    spread: Spread | None = None,
     onlooker: Callable[[Message], None] | None = None,
 ) -> RunFolder:
     """The folder of a registered run, sealed, or after step `until` as it is then. Raises `RunError` where it fails.
@@ -163,9 +142,7 @@ def rerun(
     study_folder = folder_of_study(root, spec.study)
     device = choose_device(CPU if made_on in (CPU, NOT_STATED) else "auto")
     alone = {"until": until}
-    last = run_alone(
-        spec, folder, root, study_folder, device=device, spread=spread or WHOLE, order=alone, onlooker=onlooker
-    )
+    last = run_alone(spec, folder, root, study_folder, device=device, order=alone, onlooker=onlooker)
     if last.status == "failed":
         raise RunError(f"the run failed: {last.error}", required="a run that ends")
     return RunFolder(folder)
@@ -178,7 +155,6 @@ def run_alone(
     study_folder: Path,
     *,
     device: str = CPU,
-    spread: Spread = WHOLE,
     order: Mapping[str, object] | None = None,
     limit_s: float | None = None,
     onlooker: Callable[[Message], None] | None = None,
@@ -189,7 +165,7 @@ def run_alone(
     """
     with TemporaryFile("w+", encoding="utf-8") as log:
         own = isinstance(spec, CommandSpec)
-        worker = WorkerProcess(start_worker(own=own, log=log, device=device, spread=spread), 0)
+        worker = WorkerProcess(start_worker(own=own, log=log, device=device), 0)
         limit = Timer(limit_s or 0.0, worker.send, ({"do": "stop"},))
         try:
             worker.send(
@@ -201,20 +177,16 @@ def run_alone(
                     "root": str(root.path),
                     "study_folder": str(study_folder),
                     "device": device,
-                    "spread": asdict(spread),
                     **(order or {}),
                 }
             )
-            last, silent_s = _follow(worker, onlooker, limit if limit_s is not None else None)
+            last = _follow(worker, onlooker, limit if limit_s is not None else None)
         finally:
             limit.cancel()
             worker.end(PATIENCE_S)  # the end of its input ends a worker, whatever it is at, with its child
             assert worker.process.stdout is not None
             worker.process.stdout.close()
         if last is None or last.event not in ("ended", "stopped"):
-            overdue = None if last is None else last.overdue(silent_s, worker.process.returncode)
-            if overdue is not None:
-                raise RunError(f"the run failed: {overdue}", required="a run that ends")
             log.seek(0)
             said = " / ".join(log.read().strip().splitlines()[-3:])
             raise RunError(
@@ -224,26 +196,24 @@ def run_alone(
     return last
 
 
-def _follow(
-    worker: WorkerProcess, onlooker: Callable[[Message], None] | None, limit: Timer | None
-) -> tuple[Message | None, float]:
-    """Listen until the run has ended. The last words, of a worker that went away too, and the silence after them."""
+def _follow(worker: WorkerProcess, onlooker: Callable[[Message], None] | None, limit: Timer | None) -> Message | None:
+    """Listen until the run has ended. The last words, of a worker that went away too."""
     assert worker.process.stdout is not None
-    last, heard = None, time.monotonic()
+    last = None
     for line in worker.process.stdout:
         try:
             message = Message.model_validate_json(line)
         except ValidationError:
-            return None, 0.0
+            return None
         if message.waits:
             worker.send({"do": "noted"})  # this run is in no ledger
         if message.event == "begun" and limit is not None:
             limit.start()
         if message.event in ("ready", "begun"):
             continue
-        last, heard = message, time.monotonic()
+        last = message
         if message.event in ("ended", "stopped"):
             break
         if onlooker is not None and message.event == "progress":
             onlooker(message)
-    return last, time.monotonic() - heard
+    return last

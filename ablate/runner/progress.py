@@ -118,7 +118,7 @@ def short(run_id: str) -> str:
 def doing(message: Message) -> str:
     """What a run does besides its steps; nothing while it trains."""
     if message.measuring is not None:
-        return f"measuring {message.measuring.metric}"
+        return f"measuring {message.measuring}"
     asking = message.asking
     if asking is None:
         return ""
@@ -199,7 +199,7 @@ class JsonWatcher:
                 "done": tally.sealed,
                 "running": sorted(tally.running),
                 "asking": {run_id: m.asking.model_dump() for run_id, m in sorted(tally.running.items()) if m.asking},
-                "measuring": {run_id: m.measuring.metric for run_id, m in sorted(tally.running.items()) if m.measuring},
+                "measuring": {run_id: m.measuring for run_id, m in sorted(tally.running.items()) if m.measuring},
                 "failed": tally.failed,
                 "steps": tally.steps,
                 "steps_planned": tally.steps_planned,

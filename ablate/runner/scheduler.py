@@ -1,4 +1,4 @@
-"""The scheduler of one `ablate run`: jobs to workers, what they say into the ledger, the dead replaced.
+"""The scheduler of one `ablate run`: runs to workers, what they say into the ledger, the dead replaced.
 
 It is the only writer of the ledger; workers write only their run's folder. A killed worker's run resumes from its
 checkpoint by another; an error inside a run is final for this call, because trying the same thing again would give the
@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -21,18 +20,18 @@ from typing import IO, Literal
 from pydantic import JsonValue, ValidationError
 
 from ablate.records.gather import unlike
-from ablate.records.run_record import RunRecord, layout_of
+from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.external.child import end_leftover
 from ablate.runner.external.failures import kind_of, left_values
-from ablate.runner.layout import Machine
+from ablate.runner.machine import Machine
 from ablate.runner.messages import Message
 from ablate.runner.neighbours import Neighbours
-from ablate.runner.processes import Job, Spec, WorkerProcess, interrupts_heard, start_worker
+from ablate.runner.processes import Spec, WorkerProcess, interrupts_heard, start_worker
 from ablate.runner.progress import Tally, Watcher
 from ablate.training.device import CPU
 from prereg.errors import RunError
-from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.canon import sha256_file
 from prereg.registry.disk import sweep
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
@@ -55,11 +54,11 @@ class Scheduler:
     now: Callable[[], str]
     watcher: Watcher
     tally: Tally
-    pending: deque[Job]
+    pending: deque[Spec]
     machine: Machine = field(default_factory=Machine)
     workers: dict[int, WorkerProcess] = field(default_factory=dict)
-    events: queue.Queue[tuple[int, Message | None, float]] = field(default_factory=queue.Queue)
-    """Worker, what it said (none: it is gone), and when that arrived."""
+    events: queue.Queue[tuple[int, Message | None]] = field(default_factory=queue.Queue)
+    """Worker, and what it said (none: it is gone)."""
     deaths: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
     failures: set[str] = field(default_factory=set)
@@ -147,8 +146,7 @@ class Scheduler:
             own = self.registration.study.trainer == "command"
             lane = next(lane for lane in count() if all(worker.lane != lane for worker in self.workers.values()))
             gpus = self.machine.gpus_of(lane) if own or self.machine.device != CPU else ()
-            machine = self.machine
-            process = start_worker(own=own, log=log, device=machine.device, gpus=gpus, spread=machine.spread)
+            process = start_worker(own=own, log=log, device=self.machine.device, gpus=gpus)
         self.workers[number] = WorkerProcess(process, number, lane)
         assert process.stdout is not None
         threading.Thread(target=self._read, args=(number, process.stdout), daemon=True).start()
@@ -157,40 +155,38 @@ class Scheduler:
         with lines:
             for line in lines:
                 try:
-                    self.events.put((number, Message.model_validate_json(line), time.monotonic()))
+                    self.events.put((number, Message.model_validate_json(line)))
                 except ValidationError:
                     break
-        self.events.put((number, None, time.monotonic()))
+        self.events.put((number, None))
 
     def assign(self, worker: WorkerProcess) -> None:
-        """The next job, or rest."""
-        worker.job, worker.open = None, {}
-        job = None if worker.stopping else self.next_job()
-        while job is not None and (foreign := [spec for spec in job.specs if self._holds_a_seal(spec)]):
+        """The next run, or rest."""
+        worker.spec = None
+        spec = None if worker.stopping else self.next_run()
+        while spec is not None and self._holds_a_seal(spec):
             # It waited for this run when the call began, and nothing but the run itself may seal its record.
-            for spec in foreign:
-                error = "its folder holds a sealed record, and it had not been started; remove it, and run again"
-                self.end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
-            job = self.next_job()
-        worker.idle = job is None and bool(self.pending) and not worker.stopping
+            error = "its folder holds a sealed record, and it had not been started; remove it, and run again"
+            self.end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
+            spec = self.next_run()
+        worker.idle = spec is None and bool(self.pending) and not worker.stopping
         if worker.idle:
             return  # others are at work on what is left, and may be lost
-        if job is None:
+        if spec is None:
             worker.send({"do": "stop"})
             worker.stopping = True
             return
-        worker.job = job
-        worker.open = {spec.run_id: spec for spec in job.specs}
-        for spec in job.specs:
-            self.tally.running[spec.run_id] = Message(event="progress", run_id=spec.run_id, steps=spec.steps)
+        worker.spec = spec
+        self.tally.running[spec.run_id] = Message(event="progress", run_id=spec.run_id, steps=spec.steps)
         worker.send(
             {
-                **self._command(job),
+                "do": "run",
+                "spec": spec.model_dump(mode="json"),
+                "folder": str(self.folder(spec).path),
                 "corpora": str(self.root.corpora),
                 "root": str(self.root.path),
                 "device": self.machine.device,
                 "checkpoint_every_s": self.checkpoint_every_s,
-                "spread": asdict(self.machine.spread),
                 "study_folder": str(self.study_folder),
             }
         )
@@ -199,41 +195,23 @@ class Scheduler:
         record = self.folder(spec).readable_record()
         return record is not None and record.status in ("done", "diverged")
 
-    def next_job(self) -> Job | None:
-        """The next job; none where there is none for this process."""
+    def next_run(self) -> Spec | None:
+        """The next run; none where there is none for this process."""
         return self.pending.popleft() if self.pending else None
 
-    def _command(self, job: Job) -> dict[str, object]:
-        first = job.specs[0]
-        if not job.members:
-            return {"do": "run", "spec": first.model_dump(mode="json"), "folder": str(self.folder(first).path)}
-        return {
-            "do": "cohort",
-            "specs": [spec.model_dump(mode="json") for spec in job.specs],
-            "folders": [str(self.folder(spec).path) for spec in job.specs],
-            "members": list(job.members),
-            "step": job.step,
-            "checkpoint": str(self.cohort_checkpoint(first.variant, job.members)),
-        }
-
-    def cohort_checkpoint(self, variant: str, members: tuple[int, ...]) -> Path:
-        """Where the runs of a cohort resume: one file for all, in two generations, next to their folders."""
-        name = f"cohort-{variant}-{sha256_bytes(layout_of(members).encode())[:8]}-checkpoint.safetensors"
-        return self.root.runs(self.registration.study.study, self.registration.runs_sha256) / name
-
-    def handle(self, number: int, message: Message | None, at: float) -> None:
-        """One thing a worker said, or its end, and when it arrived: this process may be late itself."""
+    def handle(self, number: int, message: Message | None) -> None:
+        """One thing a worker said, or its end."""
         worker = self.workers[number]
         if message is None:
-            self._bury(worker, silent_s=at - worker.heard)
+            self._bury(worker)
             return
-        worker.heard = at
+        spec = worker.spec if worker.spec is not None and worker.spec.run_id == message.run_id else None
         if message.event == "ready":
-            self.early_deaths = 0
+            self.early_deaths, worker.ready = 0, True
             self.assign(worker)
         elif message.event == "begun":
-            if message.run_id in worker.open:
-                self.log_start(worker.open[message.run_id], message)
+            if spec is not None:
+                self.log_start(spec, message)
             if message.waits:
                 worker.send({"do": "noted"})
         elif message.event == "note" and message.text not in self.noted:
@@ -242,30 +220,28 @@ class Scheduler:
         elif message.event == "progress" and message.run_id:
             self.tally.hear(message.run_id, message)
         elif message.event == "stopped" and worker.stopping:
-            self._stopped(worker, message)
-        elif message.event == "ended" and message.run_id in worker.open:
-            self._ended(worker, message, worker.open[message.run_id])
+            self._stopped(worker, message, spec)
+        elif message.event == "ended" and spec is not None:
+            self._ended(worker, message, spec)
 
-    def _stopped(self, worker: WorkerProcess, message: Message) -> None:
+    def _stopped(self, worker: WorkerProcess, message: Message, spec: Spec | None) -> None:
         self.tally.running.pop(str(message.run_id), None)
-        if (spec := worker.open.get(str(message.run_id))) is None:
+        if spec is None:
             return
-        changed = self._written_elsewhere([spec])
-        del worker.open[spec.run_id]
+        changed = self._written_elsewhere(spec)
+        worker.spec = None
         self._settle(spec)
         if changed:
             self.end(spec, self._trespassed(spec, message, changed), changed=changed)
 
     def _ended(self, worker: WorkerProcess, message: Message, spec: Spec) -> None:
-        changed = self._written_elsewhere([spec])
-        del worker.open[spec.run_id]
+        changed = self._written_elsewhere(spec)
+        worker.spec = None
         if changed:
             message = self._trespassed(spec, message, changed)
         if message.status == "failed":
             self.end(spec, message, changed=changed)  # first: it may be the last
-        worker.stopping |= message.leaves
-        if not worker.open:
-            self.assign(worker)  # before a seal goes to the disk
+        self.assign(worker)  # before a seal goes to the disk
         if message.status != "failed":
             self.end(spec, message)
 
@@ -286,12 +262,12 @@ class Scheduler:
             return None
         return Neighbours({spec.cell: self.folder(spec).path for spec in plan(self.registration)})
 
-    def _written_elsewhere(self, ended: Iterable[Spec]) -> list[str]:
-        """What was written in folders of runs that were not at work, while these were."""
+    def _written_elsewhere(self, ended: Spec) -> list[str]:
+        """What was written in folders of runs that were not at work, while this one was."""
         if self.neighbours is None:
             return []
-        working = [spec.cell for worker in self.workers.values() for spec in worker.open.values()]
-        changed = self.neighbours.changed({*working, *(spec.cell for spec in ended)})
+        working = {worker.spec.cell for worker in self.workers.values() if worker.spec is not None}
+        changed = self.neighbours.changed(working | {ended.cell})
         for cell in {(arm, int(seed)) for arm, seed, *_ in (name.split("/") for name in changed)}:
             self.neighbours.settle(cell)  # said once
         return changed
@@ -347,50 +323,40 @@ class Scheduler:
             self.pending.clear()
             self.watcher.note("two runs failed in the same way, and none has ended well: nothing more is started")
         self.failures.add(kind)
-        same_arm = [job for job in self.pending if job.specs[0].variant == spec.variant]
-        self.pending = deque([*same_arm, *(job for job in self.pending if job not in same_arm)])
+        same_arm = [other for other in self.pending if other.variant == spec.variant]
+        self.pending = deque([*same_arm, *(other for other in self.pending if other.variant != spec.variant)])
 
-    def _bury(self, worker: WorkerProcess, silent_s: float) -> None:
-        """A worker has gone. If it was at work, its runs go to another, a bounded number of times."""
+    def _bury(self, worker: WorkerProcess) -> None:
+        """A worker has gone. If it was at work, its run goes to another, a bounded number of times."""
         del self.workers[worker.number]
         worker.end()
-        if worker.job is None and not worker.stopping and not worker.idle:
+        if not worker.ready and not worker.stopping:
             self._count_early_death(worker)
-        blamed = self._end_overdue(worker, silent_s)
-        self._end_leftovers(worker)
-        unfinished = []
-        for spec in () if worker.stopping else worker.open.values():
-            record = self.folder(spec).read_record() if self.folder(spec).is_sealed() else None
-            if record is None:
-                unfinished.append(spec)
-            elif other := unlike(record, spec):
-                error = f"its folder holds a sealed record of another run: {other}"
-                self.end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
-            else:
-                # It sealed the run and died before it could say so; or somebody put the record there.
-                status: Literal["done", "diverged"] = "diverged" if record.status == "diverged" else "done"
-                ended = Message(event="ended", run_id=spec.run_id, status=status, step=record.steps)
-                self.end(spec, ended, recovered=True)
-        if unfinished and worker.job is not None:
-            job = replace(worker.job, specs=tuple(unfinished))
-            if blamed:
-                self.pending.appendleft(job)  # of a cohort, those that did nothing: each such death takes a run away
-            else:
-                self._retry(job, worker.process.returncode)
+        if worker.spec is not None:
+            self._settle_dead(worker, worker.spec)
         if self.pending:
             self.spawn()
 
-    def _end_leftovers(self, worker: WorkerProcess) -> None:
-        """End what trainers of a dead worker still do. Those that wrote in other runs' folders have failed."""
-        for spec in worker.open.values():
-            self.tally.running.pop(spec.run_id, None)
-            end_leftover(self.folder(spec).path)
-            self._settle(spec)
-        changed = self._written_elsewhere(worker.open.values())
-        for spec in list(worker.open.values()) if changed else ():
-            del worker.open[spec.run_id]
-            died = Message(event="ended", run_id=spec.run_id, error="its worker died")
+    def _settle_dead(self, worker: WorkerProcess, spec: Spec) -> None:
+        """What becomes of the run whose worker has died."""
+        self.tally.running.pop(spec.run_id, None)
+        end_leftover(self.folder(spec).path)
+        self._settle(spec)
+        ended = Message(event="ended", run_id=spec.run_id, status="failed")
+        if changed := self._written_elsewhere(spec):
+            died = ended.model_copy(update={"error": "its worker died"})
             self.end(spec, self._trespassed(spec, died, changed), changed=changed)
+        elif worker.stopping:
+            return
+        elif (record := self.folder(spec).read_record() if self.folder(spec).is_sealed() else None) is None:
+            self._retry(spec, worker.process.returncode)
+        elif other := unlike(record, spec):
+            error = f"its folder holds a sealed record of another run: {other}"
+            self.end(spec, ended.model_copy(update={"error": error}))
+        else:
+            # It sealed the run and died before it could say so; or somebody put the record there.
+            status: Literal["done", "diverged"] = "diverged" if record.status == "diverged" else "done"
+            self.end(spec, ended.model_copy(update={"status": status, "step": record.steps}), recovered=True)
 
     def _count_early_death(self, worker: WorkerProcess) -> None:
         """A worker died before its first order. Another may live, but not without end."""
@@ -405,33 +371,16 @@ class Scheduler:
             )
         self.watcher.note(f"a worker died before it was ready (exit {exit_status}); starting another")
 
-    def _end_overdue(self, worker: WorkerProcess, silent_s: float) -> bool:
-        """A run whose own metric outlasted its limit has ended its worker. It would do so again: it has failed."""
-        blamed = False
-        for run_id, spec in list(worker.open.items()):
-            said = self.tally.running.get(run_id)
-            overdue = None if said is None else said.overdue(silent_s, worker.process.returncode)
-            if overdue is None:
-                continue
-            del worker.open[run_id]
-            blamed = True
-            self.folder(spec).fail(overdue, self.now())
-            self.end(spec, Message(event="ended", run_id=run_id, status="failed", error=overdue))
-        return blamed
-
-    def _retry(self, job: Job, exit_status: int) -> None:
-        """Runs whose worker died: resumed, or given up. A cohort's die together."""
-        names = ", ".join(spec.run_id for spec in job.specs)
-        if all(self.deaths.get(spec.run_id, 0) < WORKER_DEATHS_ALLOWED for spec in job.specs):
-            for spec in job.specs:
-                self.deaths[spec.run_id] = self.deaths.get(spec.run_id, 0) + 1
-            self.pending.appendleft(job)
-            runs = "run" if len(job.specs) == 1 else "runs"
-            self.watcher.note(f"the worker of {names} died (exit {exit_status}); resuming the {runs}")
+    def _retry(self, spec: Spec, exit_status: int) -> None:
+        """A run whose worker died: resumed, or given up."""
+        deaths = self.deaths.get(spec.run_id, 0)
+        if deaths < WORKER_DEATHS_ALLOWED:
+            self.deaths[spec.run_id] = deaths + 1
+            self.pending.appendleft(spec)
+            self.watcher.note(f"the worker of {spec.run_id} died (exit {exit_status}); resuming the run")
             return
         error = f"its worker died {WORKER_DEATHS_ALLOWED + 1} times, last with exit {exit_status}"
-        for spec in job.specs:
-            self.end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
+        self.end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
 
     def serve(self, slots: int) -> bool:
         """Until nothing is left to do. True when the user interrupted."""
@@ -460,12 +409,12 @@ class Scheduler:
     def next_event(self) -> None:
         """Wait a moment for something to happen, and handle it."""
         try:
-            number, message, at = self.events.get(timeout=0.25)
+            number, message = self.events.get(timeout=0.25)
         except queue.Empty:
             self.watcher.tick(self.tally)
             return
         if number in self.workers:
-            self.handle(number, message, at)
+            self.handle(number, message)
         self.watcher.tick(self.tally)
 
     def _dismiss(self) -> None:

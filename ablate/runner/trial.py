@@ -67,6 +67,19 @@ class TrialRun(FrozenModel):
     """Names of the metrics that it recorded."""
 
 
+class Spread(FrozenModel):
+    """How noisy a metric is over seeds, as far as a trial can tell; nothing of which arm is better."""
+
+    sd: float
+    """SD of one arm over seeds to plan with: the upper end of the range, exceeded in one of five trials."""
+    estimate: float
+    """The SD that was seen."""
+    low: float
+    """Lower end of the range."""
+    correlation: float | None = None
+    """Correlation of two arms over shared seeds to plan with, at its cautious end; none from fewer than ten seeds."""
+
+
 class Trial(FrozenModel):
     """What a trial found."""
 
@@ -90,10 +103,10 @@ class Trial(FrozenModel):
     """About how long they take one after another; none where no run ended."""
     bytes_in_all: int | None
     """About how much they leave on disk."""
-    assume: dict[str, dict[str, float]]
-    """Metric -> SD over seeds and correlation of two arms, for `assume:`; empty with fewer than three seeds."""
+    assume: dict[str, Spread]
+    """Metric -> its spread, for `assume:`; empty with fewer than three seeds."""
     metric_correlation: float | None = None
-    """Correlation of the noise of two metrics in one run, for `assume:`; none with fewer than three seeds or two
+    """Correlation of the noise of two metrics in one run, for `assume:`; none with fewer than ten seeds or two
     metrics."""
     folder: str
     """Where the runs lie; empty where they were removed."""

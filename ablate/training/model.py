@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 from torch.utils.checkpoint import checkpoint
 
-from ablate.training.kernels.backends import Paths, own_attend, own_attention, own_feed, own_gelu, own_linear
-from ablate.training.kernels.library import WHOLE, BlockPart, Norm, kernels
 from ablate.training.streams import DropoutStream, generator
 from prereg.study.training import Model, NormalInit
 
@@ -62,36 +60,24 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
 
 
-class Projection(nn.Linear):
-    """A linear layer inside a block: by our kernel, where that is chosen and its widths are such as it knows."""
-
-    def __init__(self, inputs: int, outputs: int, *, bias: bool, paths: Paths) -> None:
-        super().__init__(inputs, outputs, bias=bias)
-        self.own = paths.products == "own" and inputs % WHOLE == 0 and outputs % WHOLE == 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        return own_linear(x, self.weight, self.bias) if self.own else super().forward(x)
-
-    def without_bias(self, x: Tensor) -> Tensor:
-        """The product alone: kernels of our own add the bias where they read it."""
-        return own_linear(x, self.weight) if self.own else F.linear(x, self.weight)
-
-
 class Attention(nn.Module):
-    """Causal multi-head self-attention."""
+    """Causal multi-head self-attention.
 
-    def __init__(self, config: Model, place: str, paths: Paths) -> None:
+    With `fused` by torch's scaled_dot_product_attention where no attention weights are dropped; otherwise by two
+    products around a softmax.
+    """
+
+    def __init__(self, config: Model, place: str, *, fused: bool) -> None:
         super().__init__()
-        self.path = paths.attention
+        self.fused = fused
         self.heads, self.size = config.heads, config.size_of_head
         self.rate = config.dropout
         self.place = place
         inner = self.heads * self.size
-        self.qkv = Projection(config.width, 3 * inner, bias=config.bias, paths=paths)
-        self.out = Projection(inner, config.width, bias=config.bias, paths=paths)
+        self.qkv = nn.Linear(config.width, 3 * inner, bias=config.bias)
+        self.out = nn.Linear(inner, config.width, bias=config.bias)
         self.q_norm = norm_layer("rmsnorm" if config.qk_norm else "none", self.size)
         self.k_norm = norm_layer("rmsnorm" if config.qk_norm else "none", self.size)
-        self.normed = config.qk_norm
         self.rotary = config.positions == "rope"
         if self.rotary:
             turns = angles(config.context, self.size)
@@ -105,35 +91,24 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, dropout: DropoutStream | None) -> Tensor:
         batch, time, _ = x.shape
-        stream = dropout if self.rate > 0.0 else None
-        if self.path == "own" and stream is None:
-            y = self._own(x)
-        else:
-            y = self._torchs(self.qkv(x).view(batch, time, 3, self.heads, self.size), stream)
-        merged: Tensor = self.out(y.reshape(batch, time, self.heads * self.size))
+        # Each (batch, heads, time, size).
+        q, k, v = self.qkv(x).view(batch, time, 3, self.heads, self.size).permute(2, 0, 3, 1, 4)
+        q, k = self._placed(self.q_norm(q)), self._placed(self.k_norm(k))
+        y = self._weighted(q, k, v, dropout if self.rate > 0.0 else None)
+        merged: Tensor = self.out(y.transpose(1, 2).reshape(batch, time, self.heads * self.size))
         return merged
 
-    def _torchs(self, qkv: Tensor, dropout: DropoutStream | None) -> Tensor:
-        time = qkv.shape[1]
-        q, k, v = qkv.permute(2, 0, 3, 1, 4)
-        q, k = self._placed(self.q_norm(q)), self._placed(self.k_norm(k))
-        if self.path == "fused" and dropout is None:
-            return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
+    def _weighted(self, q: Tensor, k: Tensor, v: Tensor, dropout: DropoutStream | None) -> Tensor:
+        """Values weighted by attention: (batch, heads, time, size)."""
+        if self.fused and dropout is None:
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        time = q.shape[-2]
         # torch's kernel cannot take a mask drawn elsewhere.
         scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(self.size)) + self.mask[:time, :time].to(q.dtype)
         weights = scores.softmax(dim=-1)
         if dropout is not None:
             weights = weights * dropout.mask(f"{self.place}.attention", weights, self.rate)
-        y: Tensor = weights.to(v.dtype) @ v
-        return y.transpose(1, 2)
-
-    def _own(self, x: Tensor) -> Tensor:
-        shape = (*x.shape[:2], 3, self.heads, self.size)
-        if not self.rotary and not self.normed:
-            return own_attention(self.qkv.without_bias(x).view(shape), self.qkv.bias)
-        q, k, v = self.qkv(x).view(shape).permute(2, 0, 3, 1, 4)
-        q, k = self._placed(self.q_norm(q)), self._placed(self.k_norm(k))
-        return own_attention(torch.stack((q.to(v.dtype), k.to(v.dtype), v)).permute(1, 3, 0, 2, 4))
+        return weights.to(v.dtype) @ v
 
     def _placed(self, x: Tensor) -> Tensor:
         if not self.rotary:
@@ -145,22 +120,19 @@ class Attention(nn.Module):
 class FeedForward(nn.Module):
     """Two linear layers around a non-linearity; SwiGLU's is the product with a third, gating one."""
 
-    def __init__(self, config: Model, paths: Paths) -> None:
+    def __init__(self, config: Model) -> None:
         super().__init__()
-        self.own = paths.gelu == "own"
-        self.up = Projection(config.width, config.inner_width, bias=config.bias, paths=paths)
-        self.out = Projection(config.inner_width, config.width, bias=config.bias, paths=paths)
+        self.up = nn.Linear(config.width, config.inner_width, bias=config.bias)
+        self.out = nn.Linear(config.inner_width, config.width, bias=config.bias)
         self.activation = config.activation
         if config.activation == "swiglu":
-            self.gate = Projection(config.width, config.inner_width, bias=config.bias, paths=paths)
+            self.gate = nn.Linear(config.width, config.inner_width, bias=config.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         fed: Tensor = self.out(self._activated(x))
         return fed
 
     def _activated(self, x: Tensor) -> Tensor:
-        if self.own and self.activation == "gelu_tanh":
-            return own_gelu(self.up.without_bias(x), self.up.bias)
         up: Tensor = self.up(x)
         if self.activation == "swiglu":
             return F.silu(self.gate(x)) * up
@@ -169,22 +141,10 @@ class FeedForward(nn.Module):
         return F.gelu(up, approximate="tanh" if self.activation == "gelu_tanh" else "none")
 
 
-def _part(norm: nn.Module, first: Projection, second: Projection) -> BlockPart:
-    """A part of a block as our kernels are given it."""
-    before = Norm("none")
-    if isinstance(norm, nn.LayerNorm):
-        before = Norm("layernorm", norm.weight, norm.bias, LAYERNORM_EPS)
-    elif isinstance(norm, nn.RMSNorm):
-        before = Norm("rmsnorm", norm.weight, None, RMSNORM_EPS)
-    else:
-        assert isinstance(norm, nn.Identity), norm
-    return BlockPart(before, (first.weight, first.bias), (second.weight, second.bias))
-
-
 class Block(nn.Module):
     """One transformer block: norms before (pre), after the sum (post), on both sides of a sub-layer, or none."""
 
-    def __init__(self, config: Model, index: int, paths: Paths) -> None:
+    def __init__(self, config: Model, index: int, *, fused: bool) -> None:
         super().__init__()
         self.placement = config.norm
         self.rate = config.dropout
@@ -192,10 +152,10 @@ class Block(nn.Module):
         kind = config.block_norm if config.norm != "none" else "none"
         behind = kind if config.norm == "sandwich" else "none"
         self.norm_attention = norm_layer(kind, config.width)
-        self.attention = Attention(config, self.place, paths)
+        self.attention = Attention(config, self.place, fused=fused)
         self.norm_attention_out = norm_layer(behind, config.width)
         self.norm_feed = norm_layer(kind, config.width)
-        self.feed = FeedForward(config, paths)
+        self.feed = FeedForward(config)
         self.norm_feed_out = norm_layer(behind, config.width)
         self.factor = 1.0 / math.sqrt(2 * config.layers) if config.residual_scale == "depth" else 1.0
         self.learned = config.residual_scale == "rezero"
@@ -203,29 +163,12 @@ class Block(nn.Module):
             self.scale_attention = nn.Parameter(torch.zeros(()))
             self.scale_feed = nn.Parameter(torch.zeros(()))
 
-        # A norm before, the sum after and nothing else in between: our kernels take all of it as one.
-        bare = config.norm in ("pre", "none") and self.factor == 1.0 and not self.learned
-        attention, feed, bare = self.attention, self.feed, bare and config.dropout == 0.0
-        plain = paths.attention == "own" and not config.qk_norm and config.positions != "rope"
-        self.attended_as_one = bare and plain and attention.qkv.own and attention.out.own
-        self.fed_as_one = bare and config.activation == "gelu_tanh" and feed.up.own and feed.out.own
-
-    def before_attention(self, x: Tensor) -> Tensor:
-        """What the block's attention is given of the block's input."""
-        given: Tensor = x if self.placement == "post" else self.norm_attention(x)
-        return given
-
     def forward(self, x: Tensor, dropout: DropoutStream | None) -> Tensor:
         if self.placement == "post":
             x = self.norm_attention(x + self._attended(x, dropout))
             fed: Tensor = self.norm_feed(x + self._fed(x, dropout))
             return fed
-        if self.attended_as_one:
-            x = own_attend(x, _part(self.norm_attention, self.attention.qkv, self.attention.out), self.attention.heads)
-        else:
-            x = x + self._attended(self.norm_attention(x), dropout)
-        if self.fed_as_one:
-            return own_feed(x, _part(self.norm_feed, self.feed.up, self.feed.out))
+        x = x + self._attended(self.norm_attention(x), dropout)
         return x + self._fed(self.norm_feed(x), dropout)
 
     def _attended(self, x: Tensor, dropout: DropoutStream | None) -> Tensor:
@@ -247,12 +190,8 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """The language model. `forward` gives logits; `first_input` gives what the first block sees."""
 
-    def __init__(self, config: Model, vocabulary: int, paths: Paths = Paths()) -> None:  # noqa: B008 (frozen)
+    def __init__(self, config: Model, vocabulary: int, *, fused: bool = True) -> None:
         super().__init__()
-        if "own" in (paths.attention, paths.gelu, paths.products):
-            # Loaded before any pass: a library is checked by differentiating, which a pass whose inside is to be
-            # computed again would count as its own.
-            kernels()
         self.config = config
         self.recompute = False
         """Whether the backward pass computes the inside of each block again (Chen et al. 2016)."""
@@ -265,7 +204,7 @@ class GPT(nn.Module):
             self.register_buffer("waves", waves, persistent=False)
             self.waves: Tensor
         self.embedding_norm = norm_layer(config.embedding_norm, config.width)
-        self.blocks = nn.ModuleList([Block(config, index, paths) for index in range(config.layers)])
+        self.blocks = nn.ModuleList([Block(config, index, fused=fused) for index in range(config.layers)])
         self.final_norm = norm_layer(_final_norm(config), config.width)
         self.head = nn.Linear(config.width, vocabulary, bias=False)
         if config.tie_embeddings:
@@ -312,8 +251,8 @@ def _final_norm(config: Model) -> str:
     return config.block_norm if config.norm in ("pre", "sandwich") else "none"
 
 
-def initialise(model: GPT, seed: int, put: Callable[[Tensor, Tensor], object] = Tensor.copy_) -> dict[str, str]:
-    """Set every parameter from its own stream, by `put`; return sha256 of each one's initial bytes by name."""
+def initialise(model: GPT, seed: int) -> dict[str, str]:
+    """Set every parameter from its own stream; return sha256 of each one's initial bytes by name."""
     hashes = {}
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     with torch.no_grad():
@@ -324,7 +263,7 @@ def initialise(model: GPT, seed: int, put: Callable[[Tensor, Tensor], object] = 
                 value.uniform_(-reach, reach, generator=generator(seed, "init", name))
             elif parameter.dim() >= 2:
                 value.normal_(0.0, _initial_std(model.config, name), generator=generator(seed, "init", name))
-            put(parameter, value)
+            parameter.copy_(value)
             hashes[name] = hashlib.sha256(value.numpy().tobytes()).hexdigest()
     return hashes
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import json
 import math
 import os
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import torch
@@ -23,9 +22,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ablate.data.batches import Batches, Split, chain_next, chain_start
-from ablate.training.device import compiler_name
-from ablate.training.distributed import ALONE, Ranks, together
-from ablate.training.kernels.backends import Paths, default_paths
+from ablate.training.compiling import compile_settings, compiled_folder, compiler_name, load_compiler
 from ablate.training.model import GPT, count_parameters, initialise
 from ablate.training.streams import DropoutStream
 from prereg.errors import EvidenceError
@@ -54,18 +51,9 @@ def learning_rate(optim: Optim, step: int, steps: int) -> float:
 def build_optimizers(model: GPT, optim: Optim) -> tuple[torch.optim.Optimizer, ...]:
     """The registered optimiser; decay on matrices only, never on norms and biases. Muon comes as two."""
     inside = {id(p) for block in model.blocks for p in block.parameters() if p.dim() == 2}
-    return optimizers_of(
-        [p for p in model.parameters() if p.dim() >= 2 and id(p) in inside],
-        [p for p in model.parameters() if p.dim() >= 2 and id(p) not in inside],
-        [p for p in model.parameters() if p.dim() < 2],
-        optim,
-    )
-
-
-def optimizers_of(
-    inner: list[Parameter], outer: list[Parameter], vectors: list[Parameter], optim: Optim
-) -> tuple[torch.optim.Optimizer, ...]:
-    """The registered optimiser over the matrices inside the blocks, those outside, and vectors and scalars."""
+    inner = [p for p in model.parameters() if p.dim() >= 2 and id(p) in inside]
+    outer = [p for p in model.parameters() if p.dim() >= 2 and id(p) not in inside]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
     if optim.name == "muon":
         return (
             # Its own rate is matched to AdamW's, so that one `lr` serves both (Liu et al. 2025).
@@ -141,21 +129,137 @@ class Progress:
         self.grad_norm_count += 1
 
 
-class Trained(ABC):
-    """A run in training, as its recorder sees it: its progress and its weights, not how its steps are taken.
+def arithmetic(config: Training, device: torch.device) -> AbstractContextManager[None]:
+    """The registered arithmetic of matrix products on a device."""
+    if config.numerics.dtype == "bfloat16":
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return nullcontext()
+
+
+def takes_fused_attention(config: Training) -> bool:
+    """Whether attention without dropout is torch's fused one. Its bfloat16 backward is slow on a CPU."""
+    return config.numerics.dtype == "float32"
+
+
+class Trainer:
+    """The runs of one configuration, one after another, on one model object.
 
     Weights are drawn on the CPU whatever the device, so that a seed starts from the same bytes everywhere.
     """
 
-    config: Training
-    device: torch.device
-    paths: Paths
-    parameters: int
-    progress: Progress
+    def __init__(
+        self,
+        config: Training,
+        split: Split,
+        vocabulary: int,
+        *,
+        device: str = "cpu",
+    ) -> None:
+        torch.use_deterministic_algorithms(config.numerics.deterministic)
+        # Deterministic mode otherwise writes NaN into every tensor before it is filled: a twentieth of a step.
+        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+        self.config = config
+        self.split = split
+        self.device = torch.device(device)
+        self.compiler = compiler_name(self.device.type) if config.numerics.compile else ""
+        """What compiles its steps, with its version; empty where nothing does."""
+        self.model = GPT(config.model, vocabulary, fused=takes_fused_attention(config)).to(self.device)
+        self.model.recompute = config.numerics.recompute == "blocks"
+        self.parameters = count_parameters(self.model)
+        self.compiled = self._compiled() if config.numerics.compile else None
 
-    @abstractmethod
-    def evaluated(self) -> AbstractContextManager[GPT]:
+    def _compiled(self) -> Callable[..., Tensor]:
+        """The model's loss, compiled when it is first called."""
+        load_compiler()
+        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compiled_folder(self.device.type)))
+        settings = compile_settings(self.device.type, deterministic=self.config.numerics.deterministic)
+        made: Callable[..., Tensor] = torch.compile(self.model.loss, fullgraph=True, dynamic=False, options=settings)
+        return made
+
+    def begin(self, seed: int) -> dict[str, str]:
+        """Set the model to a seed's initial weights; returns the hash of each parameter."""
+        hashes = initialise(self.model, seed)
+        self.optimizers = build_optimizers(self.model, self.config.optim)
+        decay = self.config.optim.ema
+        self.average = {n: p.detach().clone() for n, p in self.model.named_parameters()} if decay > 0.0 else {}
+        self.batches = Batches(self.split.train, self.config.model.context, self.config.budget.batch, seed)
+        self.dropout = DropoutStream(seed)
+        self.progress = Progress(dropout=self.dropout.chain, layer_norm_sums=[0.0] * self.config.model.layers)
+        self.model.train()
+        return hashes
+
+    def step(self) -> Step:
+        """One optimiser step. The loss is that of the batch before the update."""
+        progress, optim = self.progress, self.config.optim
+        number = progress.step + 1
+        inputs, targets, identity = self.batches.at(number)
+        inputs, targets = inputs.to(self.device), targets.to(self.device)
+        self.dropout.at(number)
+        rate = learning_rate(optim, number, self.config.budget.steps)
+        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
+            group["lr"] = rate
+        loss = self._gradient(inputs, targets)
+        limit = optim.clip if optim.clip > 0.0 else math.inf
+        layers = self._layer_norms()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+        for optimizer in self.optimizers:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+        self._move_average()
+        result = Step(number, float(loss), float(norm))
+        progress.count(result, targets.numel(), identity, self.dropout.chain, layers)
+        return result
+
+    def _gradient(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        """Mean loss of the whole batch; leaves its gradient in the parameters, summed over equal micro-batches."""
+        stream = self.dropout if self.config.model.dropout > 0.0 else None
+        at_once = self.config.budget.micro_batch or len(inputs)
+        parts = len(inputs) // at_once
+        assert parts * at_once == len(inputs), (len(inputs), at_once)
+        losses = []
+        for first in range(0, len(inputs), at_once):
+            rows = slice(first, first + at_once)
+            self.dropout.from_sequence(first)
+            with self.arithmetic():
+                loss = (self.compiled or self.model.loss)(inputs[rows], targets[rows], stream) / parts
+            loss.backward()  # type: ignore[no-untyped-call]
+            losses.append(loss.detach())
+        return torch.stack(losses).sum()
+
+    def _layer_norms(self) -> list[float]:
+        """L2 norm of each block's gradient, before clipping."""
+        norms = [
+            torch.linalg.vector_norm(
+                torch.stack([torch.linalg.vector_norm(p.grad) for p in block.parameters() if p.grad is not None])
+            )
+            for block in self.model.blocks
+        ]
+        return torch.stack(norms).tolist()
+
+    def _move_average(self) -> None:
+        if self.average:
+            decay = self.config.optim.ema
+            with torch.no_grad():
+                for name, parameter in self.model.named_parameters():
+                    self.average[name].lerp_(parameter, 1.0 - decay)
+
+    @contextmanager
+    def evaluated(self) -> Iterator[GPT]:
         """The model as it is to be judged: with the averaged weights where an average is registered."""
+        if not self.average:
+            yield self.model
+            return
+        moving = {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
+        self._set(self.average)
+        try:
+            yield self.model
+        finally:
+            self._set(moving)
+
+    def _set(self, values: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for name, parameter in self.model.named_parameters():
+                parameter.copy_(values[name])
 
     def arithmetic(self) -> AbstractContextManager[None]:
         """The registered arithmetic of matrix products."""
@@ -184,161 +288,9 @@ class Trained(ABC):
         with self.evaluated() as model:
             return bytes(save({name: p.detach().cpu().contiguous() for name, p in model.named_parameters()}))
 
-
-def arithmetic(config: Training, device: torch.device) -> AbstractContextManager[None]:
-    """The registered arithmetic of matrix products on a device."""
-    if config.numerics.dtype == "bfloat16":
-        return torch.autocast(device.type, dtype=torch.bfloat16)
-    return nullcontext()
-
-
-class Trainer(Trained):
-    """The runs of one configuration, one after another, on one model object, which may be spread over devices."""
-
-    def __init__(
-        self,
-        config: Training,
-        split: Split,
-        vocabulary: int,
-        paths: Paths | None = None,
-        ranks: Ranks = ALONE,
-        *,
-        device: str = "cpu",
-    ) -> None:
-        torch.use_deterministic_algorithms(config.numerics.deterministic)
-        # Deterministic mode otherwise writes NaN into every tensor before it is filled: a twentieth of a step.
-        torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-        self.paths = paths if paths is not None else default_paths(config)
-        if config.numerics.compile:
-            self.paths = replace(default_paths(config), compiled=compiler_name(device))
-        self.config = config
-        self.split = split
-        self.device = torch.device(device)
-        self.model = GPT(config.model, vocabulary, self.paths).to(self.device)
-        self.model.recompute = config.numerics.recompute == "blocks"
-        self.parameters = count_parameters(self.model)
-        self.vocabulary = vocabulary
-        self.ranks = ranks
-        self.ranks.spread(self.model)
-        self.compiled = self._compiled() if config.numerics.compile else None
-
-    def _compiled(self) -> Callable[..., Tensor]:
-        """The model's loss, compiled when it is first called."""
-        from ablate.training.cohort.joint import compile_settings, compiled_folder, load_compiler
-
-        load_compiler()
-        os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(compiled_folder(self.device.type)))
-        settings = compile_settings(self.device, self.config.numerics.deterministic)
-        made: Callable[..., Tensor] = torch.compile(self.model.loss, fullgraph=True, dynamic=False, options=settings)
-        return made
-
-    @together
-    def begin(self, seed: int) -> dict[str, str]:
-        """Set the model to a seed's initial weights; returns the hash of each parameter."""
-        hashes = initialise(self.model, seed, self.ranks.put)
-        self.optimizers = build_optimizers(self.model, self.config.optim)
-        decay = self.config.optim.ema
-        self.average = {n: p.detach().clone() for n, p in self.model.named_parameters()} if decay > 0.0 else {}
-        self.batches = Batches(self.split.train, self.config.model.context, self.config.budget.batch, seed)
-        self.dropout = DropoutStream(seed)
-        self.progress = Progress(dropout=self.dropout.chain, layer_norm_sums=[0.0] * self.config.model.layers)
-        self.model.train()
-        return hashes
-
-    @together
-    def step(self) -> Step:
-        """One optimiser step. The loss is that of the batch before the update."""
-        progress, optim = self.progress, self.config.optim
-        number = progress.step + 1
-        inputs, targets, identity = self.batches.at(number)
-        inputs, targets = inputs.to(self.device), targets.to(self.device)
-        self.dropout.at(number)
-        rate = learning_rate(optim, number, self.config.budget.steps)
-        for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
-            group["lr"] = rate
-        loss = self._gradient(inputs, targets)
-        limit = optim.clip if optim.clip > 0.0 else math.inf
-        layers = self._layer_norms()
-        norm = self.ranks.whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit))
-        for optimizer in self.optimizers:
-            optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
-        self._move_average()
-        result = Step(number, float(loss), float(norm))
-        progress.count(result, targets.numel(), identity, self.dropout.chain, layers)
-        return result
-
-    def _gradient(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean loss of the whole batch; leaves its gradient in the parameters, summed over equal micro-batches."""
-        stream = self.dropout if self.config.model.dropout > 0.0 else None
-        mine = self.ranks.rows(len(inputs))
-        at_once = self.config.budget.micro_batch or len(mine)
-        parts = len(mine) // at_once
-        assert parts * at_once == len(mine), (len(mine), at_once)
-        losses = []
-        for first in mine[::at_once]:
-            rows = slice(first, first + at_once)
-            self.dropout.from_sequence(first)
-            with self.arithmetic():
-                loss = (self.compiled or self.model.loss)(inputs[rows], targets[rows], stream) / parts
-            loss.backward()  # type: ignore[no-untyped-call]
-            losses.append(loss.detach())
-        self.ranks.average_gradients(self.model)
-        return self.ranks.mean(torch.stack(losses).sum())
-
-    def _layer_norms(self) -> list[float]:
-        """L2 norm of each block's gradient, before clipping."""
-        norms = [
-            torch.linalg.vector_norm(
-                torch.stack([torch.linalg.vector_norm(p.grad) for p in block.parameters() if p.grad is not None])
-            )
-            for block in self.model.blocks
-        ]
-        found: list[float] = self.ranks.whole(torch.stack(norms)).tolist()
-        return found
-
-    def _move_average(self) -> None:
-        if self.average:
-            decay = self.config.optim.ema
-            with torch.no_grad():
-                for name, parameter in self.model.named_parameters():
-                    self.average[name].lerp_(parameter, 1.0 - decay)
-
-    @contextmanager
-    def evaluated(self) -> Iterator[GPT]:
-        """The model as it is to be judged: with the averaged weights where an average is registered."""
-        if self.ranks.shard == "fsdp":
-            # Put together on the first rank, so that whatever is measured meets an ordinary model.
-            whole = GPT(self.config.model, self.vocabulary, self.paths).to(self.device)
-            self._set(self.whole_weights(), whole)
-            yield whole
-            return
-        if not self.average:
-            yield self.model
-            return
-        moving = {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
-        self._set(self.average, self.model)
-        try:
-            yield self.model
-        finally:
-            self._set(moving, self.model)
-
-    @together
-    def whole_weights(self) -> dict[str, Tensor]:
-        """The weights to be judged, put together on the first rank."""
-        return self.ranks.gather(self.average.items() if self.average else self.model.named_parameters())
-
-    def _set(self, values: dict[str, Tensor], model: GPT) -> None:
-        with torch.no_grad():
-            for name, parameter in model.named_parameters():
-                parameter.copy_(values[name])
-
-    @together
     def checkpoint(self) -> bytes:
-        """Weights, both moments and progress, in one self-describing block of bytes; nothing on ranks but the first."""
-        tensors = self.ranks.gather(self._state())
-        if self.ranks.rank > 0:
-            return b""
+        """Weights, both moments and progress, in one self-describing block of bytes."""
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self._state()}
         return bytes(save(tensors, metadata={"progress": json.dumps(asdict(self.progress), allow_nan=False)}))
 
     def _state(self) -> Iterator[tuple[str, Tensor]]:
@@ -352,39 +304,31 @@ class Trainer(Trained):
         for name, value in self.average.items():
             yield f"average/{name}", value
 
-    @together
     def restore(self, path: Path) -> None:
-        """Resume a run where `checkpoint` left it, on all ranks or on none. Call `begin` with its seed first.
-
-        When it returns, every rank has read the file, and the caller may move it.
-        """
-        fault: Exception | None = None
+        """Resume a run where `checkpoint` left it. Call `begin` with its seed first."""
         try:
             self._load(path)
         except (OSError, KeyError, ValueError, TypeError, RuntimeError, SafetensorError) as error:
-            fault = error
-        agreed = self.ranks.agree(self.progress.step if fault is None else -1)
-        if fault is not None or not agreed:
             raise EvidenceError(
-                f"checkpoint {path} cannot be read: {fault or 'another rank found something else in its place'}",
+                f"checkpoint {path} cannot be read: {error}",
                 fix=f"remove {path}; the run then starts again from its first step",
-            ) from fault
+            ) from error
 
     def _load(self, path: Path) -> None:
-        with safe_open(path, framework="pt") as stored:
+        with safe_open(path, framework="pt") as stored, torch.no_grad():
             progress = json.loads(stored.metadata()["progress"])
-            names = set(stored.keys())
+            names = sorted(stored.keys())
             for name, parameter in self.model.named_parameters():
-                with torch.no_grad():
-                    self.ranks.put(parameter, stored.get_tensor(f"weight/{name}"))
-                kept = {full.split("/", 1)[0]: full for full in sorted(names) if full.split("/", 1)[1] == name}
-                moments = {kind: full for kind, full in kept.items() if kind not in ("weight", "average")}
+                parameter.copy_(stored.get_tensor(f"weight/{name}"))
+                kinds = {full.split("/", 1)[0]: full for full in names if full.split("/", 1)[1] == name}
+                moments = {
+                    kind: stored.get_tensor(full).to(self.device, copy=True)
+                    for kind, full in kinds.items()
+                    if kind not in ("weight", "average")
+                }
                 if moments:
-                    state = {
-                        kind: self.ranks.like(parameter, stored.get_tensor(full)) for kind, full in moments.items()
-                    }
-                    optimizer_of(parameter, self.optimizers).state[parameter] = state
+                    optimizer_of(parameter, self.optimizers).state[parameter] = moments
                 if name in self.average:
-                    self.ranks.put(self.average[name], stored.get_tensor(f"average/{name}"))
+                    self.average[name].copy_(stored.get_tensor(f"average/{name}"))
         self.progress = Progress(**progress)
         self.dropout.chain = self.progress.dropout

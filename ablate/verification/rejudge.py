@@ -1,22 +1,19 @@
 """The verdict of a bundle or a repository, judged again from its records by the judge here; a bundle's reports too.
 
 Only what was decided is judged: an unfinished study, or one that nobody has decided, shows no contrast here either.
-That the judge here may be another than the one that decided is said, of a bundle with both versions; see
-`ablate.verification.comparison` for what may differ between two versions, and what may not.
+A number that differs has three answers: the evidence has changed, this version judges it differently (where the ledger
+says that other code decided), or, by the same code, the file is not what was decided.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import JsonValue
-
-from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide
 from ablate.judge.interim import view
-from ablate.judge.verdict import Check, Decision, verdict_bytes, with_deviations
+from ablate.judge.verdict import OWN, Check, Decision, verdict_bytes, with_deviations
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.gather import gather
 from ablate.records.parquet import TableError, open_bounded
@@ -33,40 +30,50 @@ from prereg.registry.registration import Registration, load_registration
 def require_same_decision(root: Root, entry: Entry, now: Decision) -> None:
     """Raise `EvidenceError` where verdict.json is not the one of a ledger entry, or states other facts than `now`.
 
-    `now` is the decision judged here, and what is shown afterwards is `now`: no word is taken from the file.
+    `now` is the decision judged here, and what is shown afterwards is `now`.
     """
     path = root.report(entry.study) / "verdict.json"
     data = path.read_bytes() if path.is_file() else b""
     registration = load_registration(root, entry.study)
     assert registration is not None, entry.study
-    matter: tuple[str, ...] = ("verdict.json is not the file of the decision in the ledger",)
+    facts: tuple[str, ...] = ("verdict.json is not the file of the decision in the ledger",)
+    here = "the evidence on disk does not give the decision in the ledger"
     if sha256_bytes(data) == entry.body["verdict_sha256"]:
-        later = _since(registration, gather(root, registration), entry, now)
-        matter = compare_verdicts(data, verdict_bytes(now), later=later, titles=titles_of(registration)).matter
-    if matter:
+        own = tuple(check for check in now.checks if check.name.startswith(OWN))
+        then = _as_of(registration, gather(root, registration), entry, own or None)
+        facts = compare_verdicts(data, verdict_bytes(then)).facts or _overruled(then, now)
+        if by_other_code(entry) and then.evidence == entry.body.get("evidence"):
+            here = "this version judges the same evidence differently"
+    if facts:
         study = root.study(entry.study)
         raise EvidenceError(
-            f"the evidence on disk does not give the decision in the ledger: {matter[0]}",
+            f"{here}: {facts[0]}",
             required=f"the evidence of the decision taken {entry.at}",
             fix=f"ablate verify {study}, then ablate decide {study}",
         )
 
 
-def titles_of(registration: Registration) -> frozenset[str]:
-    """The title that a study was registered with, and all that it was reworded to."""
-    reworded = (rewording.words.get("title", "") for rewording in registration.rewordings)
-    return frozenset((registration.study.title, *reworded))
+def by_other_code(entry: Entry) -> bool:
+    """Whether the ledger says that other code than this gave a decision."""
+    code = entry.body.get("code")
+    return code is not None and code != this_tool().code
 
 
-def _since(registration: Registration, evidence: Evidence, entry: Entry, now: Decision) -> frozenset[str]:
-    """Deviations that follow from entries after the decision: it could not list them. A clock set back is one."""
-    failed = frozenset(check.name for check in now.checks if not check.passed and check.severity == "deviation")
-    if not failed:
-        return failed
-    own = tuple(check for check in now.checks if check.name.startswith(OWN))
+_AFTERWARDS = ("decided", "reported", "attested", "reworded")
+"""Entries that leave a decision before them as it is."""
+
+
+def _as_of(registration: Registration, evidence: Evidence, entry: Entry, own: tuple[Check, ...] | None) -> Decision:
+    """What the judge here gives with the ledger as it was before a decision."""
     before = tuple(one for one in evidence.ledger if one.index < entry.index)
-    then = decide(registration, replace(evidence, ledger=before), lambda _: own)
-    return failed - {check.name for check in then.checks if not check.passed}
+    return _decide_with(registration, replace(evidence, ledger=before), own)
+
+
+def _overruled(then: Decision, now: Decision) -> tuple[str, ...]:
+    """What entries after a decision have made of it, where that is more than a deviation."""
+    if now.status == then.status or (then.status, now.status) == ("decided", "decided_with_deviations"):
+        return ()
+    return (f"status is {then.status}, and {now.status} by entries of the ledger since then",)
 
 
 ReportsOf = Callable[[Root, Registration, Entry, Decision, Evidence], Mapping[str, bytes]]
@@ -119,26 +126,16 @@ def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, repo
     if maker is None and own is None and registration.study.checks and not path.is_file():
         note = "not judged again: what the study's own checks found is in verdict.json, which is not here"
         return [item(study, JUDGED, note=note)]
-    decision = _decide_with(registration, evidence, own)
-    now = verdict_bytes(decision)
-    if path.is_file():
-        data = path.read_bytes()
-        later = frozenset[str]()
-        if maker is not None and not is_this(maker):
-            later = frozenset(check.name for check in decision.checks)
-        elif data != now:
-            later = _since(registration, evidence, entry, decision)
-        compared = compare_verdicts(data, now, later=later, titles=titles_of(registration))
-        judged = _verdict_item(study, decision, compared, maker, entry)
-    else:
-        later = _since(registration, evidence, entry, decision) if maker is None else frozenset[str]()
-        judged = _recorded_item(study, decision, now, entry, maker, later=later)
+    then = _as_of(registration, evidence, entry, own)
+    left = all(one.index < entry.index or one.event in _AFTERWARDS for one in evidence.ledger)
+    decision = then if left else _decide_with(registration, evidence, own)
+    judged = _verdict_item(study, then, path.read_bytes() if path.is_file() else None, entry, decision)
     items = [judged.model_copy(update={"inadmissible": decision.status == "inadmissible"})]
     if own:
         # Code that a stranger brings is never executed here.
         names = ", ".join(check.name for check in own)
         items.append(item(study, "own checks", note=f"not run again; taken from verdict.json: {names}"))
-    if reports_of is not None and not items[0].faults:
+    if reports_of is not None and not items[0].faults and not items[0].judged_differently:
         items.append(
             _reports_item(root.report(study), study, reports_of(root, registration, entry, decision, seen), maker)
         )
@@ -160,22 +157,6 @@ def _decide_with(registration: Registration, evidence: Evidence, own: tuple[Chec
     return decide(registration, evidence, None if own is None else lambda _: own)
 
 
-def _recorded_item(
-    study: str, decision: Decision, now: bytes, entry: Entry, maker: Tool | None, *, later: frozenset[str]
-) -> Item:
-    """Against the ledger's entry alone, which holds the verdict and the hash of all else that was decided."""
-    said, body = _said(decision), entry.body
-    status: str = decision.status
-    if status == "decided_with_deviations" and later.issuperset(check.name for check in decision.deviations):
-        status = "decided"
-    if sha256_bytes(now) == body.get("verdict_sha256"):
-        return item(study, JUDGED, note=f"{said}: the bytes that the ledger recorded")
-    if maker is None and (status, decision.verdict) == (body.get("status"), body.get("verdict")):
-        note = f"{said}, as the ledger recorded; verdict.json is not here, and its words and numbers were not compared"
-        return item(study, JUDGED, note=note)
-    return item(study, JUDGED, "verdict.json is not here, and judged here it is not what the ledger recorded")
-
-
 def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | None:
     """What the study's own checks said when it was decided; none where not all are recorded."""
     wanted = [f"{OWN}{check.name}" for check in registration.study.checks]
@@ -185,40 +166,35 @@ def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | 
     return tuple(text[name] for name in wanted) if set(wanted) <= set(text) else None
 
 
-def _verdict_item(study: str, decision: Decision, compared: Comparison, maker: Tool | None, entry: Entry) -> Item:
-    said = _said(decision)
-    if compared.matter:
-        faults = [f"verdict.json: {what}" for what in compared.matter[:8]]
-        return item(study, JUDGED, *faults, *([] if maker is None else [tool_versions(maker)]))
-    if compared.words:
-        return _worded_otherwise(study, said, _first(compared.words), maker, entry.body.get("code"))
-    if compared.since:
-        how = _first(compared.since)
-    elif compared.digits:
-        how = "the same but for digits beyond the ninth, as on another processor"
+def _verdict_item(study: str, then: Decision, written: bytes | None, entry: Entry, now: Decision) -> Item:
+    """Evidence that changed, a verdict that this version judges differently, or the same."""
+    said, body = _said(now), entry.body
+    if overruled := _overruled(then, now):
+        return item(study, JUDGED, *overruled)
+    if then.evidence != body.get("evidence"):
+        return item(study, JUDGED, "the evidence has changed: its sha256 is not that of the decision in the ledger")
+    if written is None:
+        facts = tuple(
+            f"{name} is {body.get(name)}, and {value} when judged here"
+            for name, value in (("status", then.status), ("verdict", then.verdict))
+            if body.get(name) != value
+        )
+        compared = Comparison(facts)
+        how = "as the ledger recorded; verdict.json is not here, and its numbers were not compared"
+        if sha256_bytes(verdict_bytes(then)) == body.get("verdict_sha256"):
+            compared, how = Comparison(), "the bytes that the ledger recorded"
     else:
-        same = "the same but for the title, which was reworded since" if compared.retitled else "the same bytes"
-        how = same + ("" if maker is None or is_this(maker) else f"; {tool_versions(maker)}")
-    return item(study, JUDGED, note=f"{said}; {how}")
-
-
-def _worded_otherwise(study: str, said: str, where: str, maker: Tool | None, code: JsonValue) -> Item:
-    """Of words that are not those of this version: a fault, unless another version is on record as their writer.
-
-    `code` is the hash of the code that the ledger's decision names.
-    """
-    if maker is not None and not is_this(maker):
-        return item(study, JUDGED, note=f"{said}; worded otherwise: {where}; {tool_versions(maker)}")
-    if maker is None and code is not None and code != this_tool().code:
-        by = f"the ledger says that code {str(code)[:8]} wrote it, and this is {this_tool().words}"
-        return item(study, JUDGED, note=f"{said}; worded otherwise: {where}; {by}. What is shown is worded here")
-    named = maker is not None or code is not None
-    wrote = "the same version wrote it" if named else "no entry says which version wrote it"
-    return item(study, JUDGED, f"verdict.json is worded otherwise: {where}; {wrote} (ablate decide writes it again)")
-
-
-def _first(differences: Sequence[str]) -> str:
-    return ", ".join(differences[:4]) + (" and more" if len(differences) > 4 else "")
+        compared = compare_verdicts(written, verdict_bytes(then))
+        how = "the same bytes"
+        if compared.digits:
+            how = "the same but for digits beyond the ninth, as on another processor"
+    if compared.facts and by_other_code(entry):
+        note = f"code {str(body['code'])[:8]} decided, and this is {this_tool().words}"
+        return item(study, JUDGED, note=note).model_copy(update={"judged_differently": compared.facts})
+    if compared.facts:
+        return item(study, JUDGED, *(f"verdict.json: {what}" for what in compared.facts[:8]))
+    since = "" if then.status == now.status else "; deviations came about afterwards"
+    return item(study, JUDGED, note=f"{said}; {how}{since}")
 
 
 def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: Tool | None) -> Item:
@@ -228,10 +204,10 @@ def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: T
     faults, notes = [], []
     for name, data in there.items():
         found = compare_pages(name, (folder / name).read_bytes(), data)
-        text = f"{name} is not what the decision gives here: {'; '.join(found.words)}"
-        if found.words and is_this(maker) and any("text" in words for words in found.words):
+        text = f"{name} is not what the decision gives here: {'; '.join(found.parts)}"
+        if found.parts and is_this(maker) and any("text" in part for part in found.parts):
             faults.append(text)
-        elif found.words:
+        elif found.parts:
             notes.append(text)
         else:
             notes.append(f"{name} the same" + (" but for last digits" if found.digits else " bytes"))

@@ -32,6 +32,8 @@ class Item(FrozenModel):
     """What has changed, one sentence each; empty when nothing has."""
     note: str = ""
     """What was found, with counts, or why it could not be checked."""
+    judged_differently: tuple[str, ...] = ()
+    """Facts that this version judges differently from the evidence of the decision, each with both values."""
     inadmissible: bool = False
     """Whether the judge gives no verdict from what is here, be it as it was decided."""
 
@@ -55,6 +57,11 @@ class Verification(FrozenModel):
     def intact(self) -> bool:
         """Whether nothing has changed."""
         return not any(item.faults for item in self.items)
+
+    @property
+    def judged_differently(self) -> bool:
+        """Whether this version judges a decision differently, from the evidence that it was taken on."""
+        return any(item.judged_differently for item in self.items)
 
     @property
     def inadmissible(self) -> bool:

@@ -330,10 +330,6 @@ def _published(root: Root, name: str, written: list[Entry]) -> tuple[str, str]:
         return "", f"{place}, which they show, is not on this disk"
     if sha256_file(path) != recorded:
         return f"{place} is not the file that the reports show (ablate report updates them)", ""
-    # Kept pages show the figures of the last report that was not kept; only their notice names the file of today.
-    shown = next((entry.body.get("published") for entry in reversed(written) if "kept" not in entry.body), None)
-    if "kept" in last and shown != recorded:
-        return "", f"{place} is newer than the kept pages" + (", as their notice says" if shown is not None else "")
     return "", f"{place} is the file that they show"
 
 
@@ -342,9 +338,7 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Item:
     written = [entry for entry in entries if entry.event == "reported"]
     pages = [path for page in ("report.md", "report.html") if (path := root.report(name) / page).exists()]
     if not written:
-        note = (
-            "none is here" if not pages else "not covered: written before hashes of reports were kept (ablate report)"
-        )
+        note = "none is here" if not pages else "not covered: the ledger holds no hash of them (ablate report)"
         if not pages or any(entry.event == "decided" for entry in entries):
             return item(name, "reports", note=note)
         gone = f"{root.relative(pages[0])} is here and the ledger has no decision: its end may have been cut off"
@@ -358,8 +352,7 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Item:
     decided = [entry for entry in entries if entry.event == "decided"]
     if decided and decided[-1].sha256 != last.body.get("decision"):
         faults.append("the reports show an earlier decision than the ledger's last (ablate report writes them again)")
-    kept = ", kept with a notice: the records were gone, and nothing was judged again" if "kept" in last.body else ""
-    note = "" if faults else f"{len(pages)} of 2 pages are as they were written{kept}"
+    note = "" if faults else f"{len(pages)} of 2 pages are as they were written"
     fault, more = _published(root, name, written)
     faults += [fault] if fault else []
     note = "; ".join(part for part in (note, more) if part)

@@ -196,14 +196,13 @@ def _design(source: Source) -> list[Block]:
     if design is None:
         frozen = "No design that can be read here was frozen" if source.registration else "No design is frozen yet"
         return [f"{frozen}.", beliefs(study, None)]
-    heads = ("Hypothesis", "Found with power 80%", "Power at the smallest that matters", "Seeds for power 80%")
+    heads = ("Hypothesis", "Found with power 80%", "Power", "Seeds for power 80%")
     simulated = scenario_rows(design)
     return [
         f"{beliefs(study, design)} {cost(design)}".strip(),
         Table(heads, power_rows(study, design)),
         f"Power is that of {power_test(study)} {at_level(study.analysis.correct)}; for a claim of no harm or no change "
-        "it is the power to show it at its margin if there is no difference, and for a claim by at least a margin the "
-        "power if the effect is twice the margin.",
+        "it is the power to show it at its margin if there is no difference.",
         false_adoption(design),
         Table(("If the truth is", "Chance of each verdict ± simulation error", "Simulated studies"), simulated)
         if simulated

@@ -158,7 +158,7 @@ class Power(_Read):
     detectable_sd_corrected: float
     sd_difference: float | None = None
     detectable: float | None = None
-    power_at_smallest: float | None = None
+    power: float | None = None
     seeds_80: int | None = None
     effect: float | None = None
 
@@ -202,6 +202,19 @@ def frozen_design(registration: Registration | None) -> Frozen | None:
     return found if found.hypotheses else None
 
 
+def unknown_power(registration: Registration) -> str:
+    """That nothing is known of the power of some claims, because `assume` says nothing of their metrics; else empty."""
+    design = frozen_design(registration)
+    unknown = [one.hypothesis for one in design.hypotheses if one.sd_difference is None] if design is not None else []
+    if not unknown:
+        return ""
+    metrics = dict.fromkeys(registration.study.claims[name].metric for name in unknown)
+    return (
+        f"the power of {listed(unknown)} is unknown: nothing is assumed of the spread of {listed(metrics)} "
+        "(ablate try --seeds 3, before registering)"
+    )
+
+
 def beliefs(study: Study, design: Frozen | None) -> str:
     """What the design takes for granted."""
     said = (
@@ -231,12 +244,12 @@ def beliefs(study: Study, design: Frozen | None) -> str:
 
 
 def power_rows(study: Study, design: Frozen) -> list[tuple[str, str, str, str]]:
-    """For each hypothesis: what is detectable, power at what matters, seeds for power 80%."""
+    """For each hypothesis: what is detectable, power with the effect at which it is stated, seeds for power 80%."""
     return [
         (
             one.hypothesis,
             _detectable(study, one),
-            "unknown" if one.power_at_smallest is None else share(one.power_at_smallest),
+            "unknown" if one.power is None else f"{share(one.power)} {_at(study, one)}",
             "unknown" if one.seeds_80 is None else str(one.seeds_80),
         )
         for one in design.hypotheses
@@ -254,11 +267,9 @@ def power_sentences(study: Study, design: Frozen) -> list[str]:
         least = _detectable(study, one)
         text = f"a margin of {least} is" if absence else f"a difference of {least} is"
         text += " shown with power 80% if there is no difference" if absence else " found with power 80%"
-        if one.power_at_smallest is not None:
-            at = "at the registered margin" if absence else "at the smallest difference that matters"
-            if one.effect is not None and not absence:
-                at = f"at a true difference of {amount(study, one.hypothesis, abs(one.effect))}"
-            text += f"; the power {at} is {share(one.power_at_smallest)}"
+        if one.power is not None:
+            at = "at the registered margin" if absence else _at(study, one)
+            text += f"; the power {at} is {share(one.power)}"
             if one.seeds_80 is not None:
                 text += f", and {counted(one.seeds_80, 'seed')} would give 80%"
         groups.setdefault(text, []).append(one.hypothesis)
@@ -317,10 +328,20 @@ def cost(design: Frozen) -> str:
     return f"All runs one after another are expected to take {duration(design.cost_s)}."
 
 
+def _at(study: Study, one: Power) -> str:
+    """The true effect at which the power and the seeds of a claim are stated."""
+    effect = abs(one.effect or 0.0)
+    return f"at a true difference of {amount(study, one.hypothesis, effect) if effect else '0'}"
+
+
 def _detectable(study: Study, one: Power) -> str:
     if one.detectable is None:
         of = "the per-seed differences" if study.paired else "the difference of two independent runs"
-        return f"{one.detectable_sd_corrected:.2f} standard deviations of {of}"
+        by = study.claims[one.hypothesis].by
+        beyond = (
+            "" if by is None else f"{amount(study, one.hypothesis, study.hypotheses[one.hypothesis].smallest)} and "
+        )
+        return f"{beyond}{one.detectable_sd_corrected:.2f} standard deviations of {of}"
     return amount(study, one.hypothesis, float(f"{one.detectable:.3g}"))
 
 

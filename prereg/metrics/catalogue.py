@@ -44,7 +44,7 @@ SUITES: Final[dict[str, SuiteDeclaration]] = {
         "one forward pass over the whole validation split, in windows of twice the context",
     ),
     "cost": SuiteDeclaration(
-        "what a trained model costs to use, and training in arithmetic, memory and energy",
+        "what a trained model costs to use, and training in arithmetic and memory",
         "the registered number of forward passes over one batch, and four matrix products",
         only_at_end=True,
     ),
@@ -187,9 +187,6 @@ cost/flops_per_s | FLOP/s | higher | | cost/flops_per_token x training tokens co
 cost/mfu | share | higher | Chowdhery et al. 2022 | cost/flops_per_s / the fastest of three products of two 1024 x 1024
     matrices in the registered arithmetic, timed in the same process right after training: a limit that was measured,
     not a maker's figure
-cost/energy | J | lower | David et al. 2010 | energy of the processor packages over the run by their own counters
-    (RAPL), everything else that ran on the machine included; recorded where the counters can be read and the run was
-    made in one go
 suite items
 harness/accuracy | share | higher | | share of the items of all tasks that are answered correctly
 harness/macro_accuracy | share | higher | | mean over tasks of the share of a task's items that are answered correctly

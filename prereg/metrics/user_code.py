@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import faulthandler
 import importlib.util
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from importlib.abc import InspectLoader
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import TypeVar
 
 from prereg.errors import FieldPath, SpecError, field_error
@@ -167,97 +165,51 @@ class _Bytes(InspectLoader):
         return self.path.name == "__init__.py"
 
 
-GRACE_S = 3.0
-"""What code that was interrupted has to end, before its process is."""
 AGAIN_S = 1.0
-"""Seconds between interruptions."""
-EXIT_STATUS = 1
-"""Of a process that the watchdog has ended."""
-_SOON_S = 1e-3
-"""When an alarm of somebody else rings that should have rung meanwhile."""
+"""Seconds between interruptions of code that goes on all the same."""
 
 T = TypeVar("T")
-_Ended = tuple[float, tuple[T, ...], BaseException | None]
-"""When a piece of work ended, what it returned (nothing where it raised), and what it raised."""
 
 
 class Overdue(BaseException):
     """The limit has passed. No `Exception`: what the interrupted code makes of its own errors must not catch it."""
 
 
-def at_most(seconds: float, work: Callable[[], T], *, deadly: bool = False) -> T:
-    """What the work returns; `Overdue` where it takes longer, however it ends. `deadly` ends a process that cannot be
-    stopped.
+def at_most(seconds: float, work: Callable[[], T]) -> T:
+    """What the work returns; `Overdue` where it takes longer, whatever the code made of the interruption.
 
-    The work is a function of Python: in one of C no signal is looked at. Outside a process's main thread nothing can be
-    interrupted, and lateness is reported once the work has ended.
+    The alarm rings in a process's main thread, between two steps of Python. Work in another thread, and a call of C, is
+    not interrupted: it is late when it has ended.
     """
-    given: object = work
-    assert isinstance(given, FunctionType), given
     due = time.monotonic() + seconds
-    with _ending(seconds + GRACE_S, deadly=deadly):
-        here = threading.current_thread() is threading.main_thread()
-        at, values, error = _under_alarm(seconds, due, work) if here else _carried_out(work)
+    alone = threading.current_thread() is not threading.main_thread()
     try:
-        if at >= due:
-            # Whatever the code made of the interruption.
-            raise Overdue from error
-        if error is not None:
-            raise error
-        return values[0]
-    finally:
-        del error  # which knows of this call, and this call would know of it
-
-
-def _carried_out(work: Callable[[], T]) -> _Ended[T]:
-    # `_inside` looks for this frame. Nothing but the work may have a frame above it, and a class of ours would.
-    try:
-        value = work()
-        return time.monotonic(), (value,), None
+        value = work() if alone else _under_alarm(seconds, work)
     except BaseException as error:
-        return time.monotonic(), (), error
+        if time.monotonic() >= due:
+            raise Overdue from error
+        raise
+    if time.monotonic() >= due:
+        raise Overdue
+    return value
 
 
-def _under_alarm(seconds: float, due: float, work: Callable[[], T]) -> _Ended[T]:
-    def interrupt(_number: int, frame: FrameType | None) -> None:
-        # Before its time it is somebody else's alarm, which says nothing of the work.
-        if time.monotonic() >= due and _inside(frame):
-            raise Overdue
+def _under_alarm(seconds: float, work: Callable[[], T]) -> T:
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise Overdue
 
     began = time.monotonic()
-    left = every = 0.0
+    # An alarm of somebody else waits, and rings afterwards.
+    left, every = signal.setitimer(signal.ITIMER_REAL, 0.0)
+    before = signal.signal(signal.SIGALRM, interrupt)
     try:
-        # Theirs is stopped first: one that has rung already still reaches the code that set it.
-        left, every = signal.setitimer(signal.ITIMER_REAL, 0.0)
-        handler = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
         try:
-            signal.setitimer(signal.ITIMER_REAL, seconds, AGAIN_S)
-            return _carried_out(work)
+            return work()
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signal.SIGALRM, handler)
     finally:
-        rest = max(left - (time.monotonic() - began), _SOON_S) if left else 0.0
+        # Reached where the alarm rang just before it was stopped, too: the next one is a second away.
+        signal.signal(signal.SIGALRM, before)
+        rest = max(left - (time.monotonic() - began), 1e-3) if left else 0.0
         signal.setitimer(signal.ITIMER_REAL, rest, every)
-
-
-def _inside(frame: FrameType | None) -> bool:
-    """Whether what is interrupted is the work of the innermost limit, and no line of this module."""
-    interrupted = frame
-    while frame is not None and frame.f_code is not _under_alarm.__code__:
-        if frame.f_code is _carried_out.__code__:
-            return frame is not interrupted
-        frame = frame.f_back
-    return False
-
-
-@contextmanager
-def _ending(seconds: float, *, deadly: bool) -> Iterator[None]:
-    if not deadly:
-        yield
-        return
-    try:
-        faulthandler.dump_traceback_later(seconds, exit=True, file=sys.stderr)
-        yield
-    finally:
-        faulthandler.cancel_dump_traceback_later()

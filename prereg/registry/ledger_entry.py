@@ -172,7 +172,6 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
             "report.md": "sha256 of that page",
             "report.html": "sha256 of that page",
             "published": "sha256 of the published figures that they show",
-            "kept": "page -> sha256 before a notice was put on it, where the records are gone",
         },
     ),
     "attested": (

@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from prereg.errors import RegistrationError, StudyError, Where
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin, kind_of, own_code, read_registered
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
@@ -31,10 +31,8 @@ LARGEST_LOCK = 2**26
 """Bytes of a lock that is read."""
 
 
-class CorpusPin(GrownModel):
+class CorpusPin(FrozenModel):
     """What the name of a corpus meant at registration."""
-
-    later_fields = ("tokens",)
 
     name: str
     """Its name."""

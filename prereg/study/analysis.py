@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from prereg.errors import field_error
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import Better
 from prereg.study.claim import margin_of
 from prereg.study.designs.gate import Gate
@@ -31,10 +31,8 @@ Alpha = Annotated[float, Field(gt=0.0, le=MOST_ALPHA)]
 """A larger chance of a false finding is no level that a reader would take a verdict from."""
 
 
-class Analysis(GrownModel):
+class Analysis(FrozenModel):
     """How evidence is judged."""
-
-    later_fields = ("zeros", "least_pairs", "most_lost_starts", "gate")
 
     test: Test = "paired_t"
     """The test that decides, over per-seed paired differences (items: over seeds and items, which asks for claims
@@ -57,15 +55,15 @@ class Analysis(GrownModel):
     can speak of new items, and it has no default there: the study says which."""
     least_pairs: Annotated[int, Field(ge=2)] | None = None
     """Under `on_divergence: exclude_pair`: a hypothesis that lost pairs is inconclusive with fewer left. By default
-    half the seeds, rounded up, and three where there are as many; not written where it is the default. Without pairs
+    half the seeds, rounded up, and three where there are as many. Without pairs
     (welch) the same holds for the runs of each arm."""
     most_lost_starts: Annotated[int, Field(ge=0)] | None = None
     """No verdict where more starts of runs than this have no seal and were not resumed: killed and begun again, failed,
     or removed with their folder. By default one may, and only those count that may have recorded a value of a claimed
-    metric and need not give the same bits; not written where it is the default."""
+    metric and need not give the same bits."""
     gate: Gate | None = None
     """One alpha over the hypotheses of all roles, in steps that are tested one after the other. Without it each role
-    has an alpha of its own; not written then."""
+    has an alpha of its own."""
 
 
 class Looks(FrozenModel):
@@ -117,10 +115,8 @@ def _smallest_may_be_in_the_claim(schema: dict[str, Any]) -> None:
     schema["required"] = [field for field in schema["required"] if field != "smallest"]
 
 
-class Hypothesis(GrownModel):
+class Hypothesis(FrozenModel):
     """One claim that will end as supported, refuted or inconclusive."""
-
-    later_fields = ("percent", "per", "family")
 
     model_config = ConfigDict(json_schema_extra=_smallest_may_be_in_the_claim)
 
@@ -223,10 +219,8 @@ _REACHED: dict[str, Any] = {
 }
 
 
-class Stable(GrownModel):
+class Stable(FrozenModel):
     """What counts as an unstable run; a variant is stable when none of its runs is unstable."""
-
-    later_fields = ("reached",)
 
     loss_spike: LossSpike = LossSpike(first_steps=True)
     """A run with any spike is unstable. Left out, the first steps are judged too."""

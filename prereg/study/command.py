@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field, JsonValue
 
 from prereg.errors import FieldPath, RegistrationError, SpecError, Where, field_error, nearest
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
 from prereg.registry.canon import sha256_file, sha256_of
 
@@ -53,10 +53,8 @@ class Declared(FrozenModel):
     """What it is, in a sentence for readers of the registration."""
 
 
-class MetricsFile(GrownModel):
+class MetricsFile(FrozenModel):
     """Where your own trainer writes its metrics, and what they are."""
-
-    later_fields = ("step", "columns")
 
     file: str = "metrics.jsonl"
     """A file in the run's own directory. JSON objects, one per line, each a long row

@@ -31,8 +31,6 @@ _MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 class StudyFields(YamlModel):
     """What a study file can say, each field with its default."""
 
-    later_fields = ("arm_seeds", "checks", "code", "components", "data", "reuses", "tune", "working_directory")
-
     study: Name
     """The study's id; equals the file's name without its ending."""
     title: str
@@ -100,7 +98,7 @@ class StudyFields(YamlModel):
     assume: Assume = Assume()
     """Assumptions for the design."""
     checks: tuple[OwnCheck, ...] = ()
-    """The study's own checks of admissibility, in addition to the tool's; not written where there are none."""
+    """The study's own checks of admissibility, in addition to the tool's."""
 
     @field_validator("hypotheses", mode="before")
     @classmethod

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import Better, Suite, task_of
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
@@ -16,10 +16,8 @@ AN_HOUR_S = 3600.0
 EntryPoint = Annotated[str, Field(pattern=r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*$", max_length=200)]
 
 
-class OwnMetric(GrownModel):
+class OwnMetric(FrozenModel):
     """A metric that the study brings: a plain function of a model at rest and the validation text, one number back."""
-
-    later_fields = ("limit_s",)
 
     name: Annotated[str, Field(pattern=r"^own/[a-z][a-z0-9_]*$", max_length=80)]
     """Its name, beginning with own/. Claims may read it."""
@@ -40,10 +38,8 @@ class OwnMetric(GrownModel):
     is the default."""
 
 
-class OwnCheck(GrownModel):
+class OwnCheck(FrozenModel):
     """A check of admissibility that the study brings: a plain function over the sealed records, no outcomes."""
-
-    later_fields = ("limit_s",)
 
     name: Name
     """Its name; reported as `own check: NAME`."""
@@ -136,10 +132,9 @@ class Measure(FrozenModel):
     inference: Inference = Inference()
     """What the cost of inference is measured on; written where the suite cost is named."""
     loss_level: Annotated[float, Field(gt=0.0)] | None = None
-    """A validation loss in nats a token: val/steps_to_level is how many steps it takes to get there. Not written
-    where there is none."""
+    """A validation loss in nats a token: val/steps_to_level is how many steps it takes to get there."""
     own: tuple[OwnMetric, ...] = ()
-    """The study's own metrics, in addition to the tool's; not written where there are none."""
+    """The study's own metrics, in addition to the tool's."""
     harness: Harness | None = None
     """Zero-shot tasks at the end of each run."""
     uneven_steps: Annotated[str, Field(min_length=1, max_length=500)] | None = None
@@ -182,10 +177,8 @@ class ItemSpread(FrozenModel):
     """How many items there are. Left out where the task pack says it: blimp, and the number of tasks of zorro."""
 
 
-class Assumption(GrownModel):
+class Assumption(FrozenModel):
     """What is believed of a metric before data, for the design."""
-
-    later_fields = ("over_items",)
 
     sd: Annotated[float, Field(gt=0.0)]
     """Standard deviation of one variant's value over seeds, on the claim's scale; where the value is a mean over items,
@@ -198,10 +191,8 @@ class Assumption(GrownModel):
     that within a task. Not written where there is none."""
 
 
-class Assume(GrownModel):
+class Assume(FrozenModel):
     """Assumptions for the design before any data; the verdict never uses them."""
-
-    later_fields = ("effects", "metric_correlation", "power_floor")
 
     metrics: dict[str, Assumption] = Field(default_factory=dict)
     """By metric. harness/accuracy/* is that of each task, where a task has no entry of its own."""

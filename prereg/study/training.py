@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.study.command import is_inside
 
 Positive = Annotated[int, Field(ge=1)]
@@ -223,10 +223,8 @@ class Budget(FrozenModel):
         return self
 
 
-class Numerics(GrownModel):
+class Numerics(FrozenModel):
     """The arithmetic of a run."""
-
-    later_fields = ("compile",)
 
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Arithmetic of the matrix products; weights and optimiser state stay in float32."""
@@ -236,8 +234,8 @@ class Numerics(GrownModel):
     """What the backward pass computes again instead of keeping it: nothing, or the inside of each block, of which only
     the input is kept (activation checkpointing, Chen et al. 2016). It changes no bit and costs another forward pass."""
     compile: bool = False
-    """Whether forward and backward pass are compiled by torch.compile, without our own CPU kernels. It changes the
-    last bits, and needs a C++ compiler or Triton. Without dropout, and with runs trained one by one on one device."""
+    """Whether forward and backward pass are compiled by torch.compile. It changes the last
+    bits, and needs a C++ compiler or Triton. Without dropout."""
 
 
 class Training(FrozenModel):

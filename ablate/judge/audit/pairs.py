@@ -276,26 +276,6 @@ def _validated(context: AuditContext) -> Found:
     return Result(apart, "arms read other corpora, each validated on its own")
 
 
-@_check_pairs(
-    "pairs were trained in the same layout",
-    "deviation",
-    looks_at="whether the runs of a seed were trained by themselves, spread over devices or in a cohort",
-    why="each adds in another order, and rounding differs",
-    required="all runs of a seed by themselves, spread over devices alike, or in a cohort of the same seeds",
-    only_failed=True,
-)
-def _layouts(context: AuditContext) -> Found:
-    found: dict[int, dict[str, str]] = defaultdict(dict)
-    for run in _ended(context):
-        found[run.seed].setdefault(run.provenance.layout, run.variant)
-    apart = [
-        f"seed {seed}, " + " against ".join(f"{arm} {layout}" for layout, arm in sorted(layouts.items()))
-        for seed, layouts in sorted(found.items())
-        if len(layouts) > 1
-    ]
-    return Result(apart, f"{len(apart)} of {len(found)} seeds differ")
-
-
 def _one_kind(
     name: str,
     consequence: Severity,
@@ -354,10 +334,10 @@ _one_kind(
     applies=built_in,
 )
 _one_kind(
-    "every run took the same path through attention",
+    "the steps of every run were compiled alike",
     "deviation",
-    lambda made: made.paths,
-    looks_at="which of equal computations each run took, as its machine measured them",
+    lambda made: made.compiler,
+    looks_at="what compiled the steps of each run, where they were compiled",
     why="they differ by rounding, and pairs then differ by it too",
     only_failed=True,
 )

@@ -26,7 +26,7 @@ import numpy as np
 import pandas as pd
 
 from ablate.judge.audit.checks import Found, Result, check
-from ablate.judge.verdict import Check
+from ablate.judge.verdict import OWN, Check
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
 from prereg.errors import EvidenceError, StudyError
@@ -34,7 +34,6 @@ from prereg.metrics.user_code import Overdue, at_most, loading, read_registered
 from prereg.registry.registration import Registration
 from prereg.study.measure import OwnCheck
 
-OWN: Final = "own check: "
 _LONGEST: Final = 300
 
 

@@ -19,7 +19,7 @@ from ablate.judge.readings import item_means
 from ablate.judge.stats.paired_t import Floats, sd_of
 from ablate.records.evidence import Evidence
 from prereg.errors import EvidenceError, SpecError, Where
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.registry.registration import Registration
 from prereg.rule.divergence import is_worse
@@ -30,10 +30,8 @@ from prereg.study.spec import Study
 Group = tuple[str, Scale]
 
 
-class Belief(GrownModel):
+class Belief(FrozenModel):
     """What is believed of one metric on one scale."""
-
-    later_fields = ("n_items", "sd_items", "sd_residual")
 
     metric: str
     """The metric."""
@@ -53,7 +51,7 @@ class Belief(GrownModel):
     """Upper end of it."""
     n_items: int | None = None
     """Items (or tasks) that a value is a mean over, for a test over new items; this and the next two are none without
-    it, and then not written."""
+    it."""
     sd_items: float | None = None
     """SD between items of the difference of two arms."""
     sd_residual: float | None = None
@@ -233,6 +231,17 @@ def _of_one_arm(study: Study, group: Group, table: Floats, raw: Floats, pilot: s
         source=f"pilot '{pilot}', {len(table)} seeds of one arm, correlation not known",
         level=float(table.mean()),
     )
+
+
+LIMIT = 0.8
+"""Confidence of each end of a range of SDs. A plan with the upper end has the power that it states, or more, in so many
+of all pilots (Browne 1995, "On the use of a pilot sample for sample size determination")."""
+
+
+def sd_range(variance: float, df: int) -> tuple[float, float]:
+    """Lower and upper limit of an SD, each at `LIMIT`, from a sample variance: df s^2 / sigma^2 is chi-square."""
+    low, high = (sqrt(variance * df / float(stats.chi2.ppf(q, df))) for q in (LIMIT, 1.0 - LIMIT))
+    return low, high
 
 
 def variances(table: Floats) -> tuple[float, float]:

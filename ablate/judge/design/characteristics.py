@@ -28,7 +28,7 @@ from ablate.judge.design.simulate import Chance, Scenario, adopting_verdicts, af
 from ablate.judge.stats.null_hypotheses import require_known_methods
 from ablate.judge.stats.resample import COUNTED_PAIRS, LISTED_PAIRS
 from prereg.documents.procedures import counted_as
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.rule.divergence import said_losses
 from prereg.study.analysis import Test
 from prereg.study.designs.gate import in_words
@@ -74,10 +74,8 @@ class PowerAt(FrozenModel):
     """The chance of any adopting verdict when every claim is true, by simulation of the registered rule."""
 
 
-class Design(GrownModel):
+class Design(FrozenModel):
     """The operating characteristics of a study."""
-
-    later_fields = ("gate", "not_searched")
 
     study: str
     """The study's id."""
@@ -122,7 +120,7 @@ class Design(GrownModel):
     curve: tuple[PowerAt, ...] = ()
     """Power by number of seeds."""
     seeds_80: int | None = None
-    """Seeds with which every hypothesis that the decision asks to be supported has power .80 at its `smallest`."""
+    """Seeds with which every hypothesis that the decision asks to be supported has power .80 at its `effect`."""
     seeds_90: int | None = None
     """The same for power .90."""
     adoption_80: int | None = None
@@ -136,10 +134,10 @@ class Design(GrownModel):
     cost_90_s: float | None = None
     """Seconds for all runs with `seeds_90` seeds."""
     gate: str = ""
-    """The gate in words; empty, and not written, without one."""
+    """The gate in words; empty without one."""
     not_searched: str = ""
     """Why the worst case was not searched for, so that `false_adoption` is the largest of the printed scenarios and a
-    lower bound; empty, and not written, where it was."""
+    lower bound; empty where it was."""
 
 
 def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: Beliefs | None = None) -> Design:

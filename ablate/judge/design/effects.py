@@ -23,10 +23,15 @@ KIND: dict[Verb, Kind] = {
     "does_not_change": "equivalence",
 }
 
+FEWEST_FOR_CORRELATION = 10
+"""Seeds. From 3, Pearson's r of two arms that share nothing is beyond .7 in half of all pilots (the arcsine law)."""
+
 
 def effect_when_true(study: Study, name: str) -> float:
-    """The effect at which a claim's power is stated: the one that `assume` expects; else `smallest`, or twice that for
-    a claim of at least `smallest`, which is at its border there; 0 for a claim of no change."""
+    """The effect at which a claim's power, and the seeds that give it, are stated, in design, documents and report: the
+    one that `assume` expects; else `smallest`, or twice that for a claim by at least `smallest`, which is at its border
+    there and found with a chance of alpha; 0 for a claim of no change. Wherever such a number is shown, the effect is
+    shown with it."""
     verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
     if verb.startswith("does_not"):
         return 0.0

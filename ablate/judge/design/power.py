@@ -169,7 +169,7 @@ def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
         update={
             "effect": effect,
             "detectable": planning.detectable(name),
-            "power_at_smallest": chance if stated else None,
+            "power": chance if stated else None,
             "power_error": sqrt(max(chance * (1.0 - chance), 1.0 / found.n_sims) / found.n_sims) if stated else None,
             "seeds_80": planning.seeds_for(name, 0.8) if stated else None,
             "seeds_90": planning.seeds_for(name, 0.9) if stated else None,

@@ -66,9 +66,10 @@ class HypothesisDesign(FrozenModel):
     sd_difference: float | None
     """SD of the per-seed differences that `assume` implies; none without it."""
     detectable: float | None
-    """The effect (for does_not claims: the margin) at which the registered test has power .80, on the claim's scale, by
-    simulation; none without `assume`, or beyond reach. In locks written before 2026-11-22: in closed form."""
-    power_at_smallest: float | None
+    """The true effect (for does_not claims: the margin) found with power .80 by the registered test, on the claim's
+    scale and counted from no effect, of a claim by at least D too; by simulation; none without `assume` or beyond
+    reach."""
+    power: float | None
     """The chance of "supported" at `effect`, by simulation of the registered rule; none without `assume`, or at
     smallest 0 where no effect is expected."""
     seeds_80: int | None
@@ -76,7 +77,7 @@ class HypothesisDesign(FrozenModel):
     seeds_90: int | None
     """Seeds for power .90."""
     effect: float | None = None
-    """The true effect at which power is stated: 0 for does_not claims."""
+    """The true effect at which power and seeds are stated (`effect_when_true`): 0 for does_not claims."""
     power_error: float | None = None
     """Monte Carlo standard error of the power."""
 
@@ -103,7 +104,7 @@ def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDe
         detectable_sd_corrected=t_power.detectable(kind, runs, level, df=df),
         sd_difference=sd,
         detectable=None,
-        power_at_smallest=None,
+        power=None,
         seeds_80=None,
         seeds_90=None,
     )
@@ -228,17 +229,17 @@ def obstacle(design: Design) -> UndecidableDesignError | None:
 
 def _too_weak(design: Design) -> UndecidableDesignError | None:
     """The needed claim with the least power, where that is below the floor."""
-    known = [one for one in design.hypotheses if one.needed and one.power_at_smallest is not None]
-    weakest = min(known, key=lambda one: one.power_at_smallest or 0.0, default=None)
+    known = [one for one in design.hypotheses if one.needed and one.power is not None]
+    weakest = min(known, key=lambda one: one.power or 0.0, default=None)
     floor = design.power_floor
-    if weakest is None or floor is None or weakest.power_at_smallest is None or weakest.power_at_smallest >= floor:
+    if weakest is None or floor is None or weakest.power is None or weakest.power >= floor:
         return None
     where = "if there is no difference" if not weakest.effect else f"at a true effect of {weakest.effect:.4g}"
     more = f"a less noisy measure, or {'another' if weakest.effect else 'a larger'} smallest difference"
     if weakest.seeds_80 is not None:
         more = f"give {weakest.seeds_80} seeds, for power 80%"
     return UndecidableDesignError(
-        f"'{weakest.hypothesis}' would be supported with a chance of {100 * weakest.power_at_smallest:.3g}% {where}, "
+        f"'{weakest.hypothesis}' would be supported with a chance of {100 * weakest.power:.3g}% {where}, "
         f"with {weakest.n} seeds",
         required=f"power of {100 * floor:g}% or more (assume: power_floor) for a claim that the decision needs",
         fix=more,

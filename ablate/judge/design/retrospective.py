@@ -1,9 +1,9 @@
 """After the data: what was assumed against what came, what it would take, and how far luck may have carried a finding.
 
 Nothing here decides: outcomes and verdict are settled before it is called. It is computed from findings and
-registration whenever a report is made and is not written into verdict.json, so that a verdict keeps the bytes which
-its ledger entry has hashed. All of it is post hoc. Power is never taken at the observed effect, which would only say
-the p value again (Hoenig and Heisey 2001), but at the registered `smallest`; what the data give is the SD.
+registration whenever a report is made and is not in verdict.json. All of it is post hoc. Power is never taken at the
+observed effect, which would only say the p value again (Hoenig and Heisey 2001), but at the effect at which the design
+stated it; the data give the SD.
 
 Type M and type S (Gelman and Carlin 2014), for a true effect D > 0, SD s of the differences, n pairs, and a two-sided
 paired t test at the level that the finding had to reach: given the sample SD, the mean is normal about D with SE
@@ -23,7 +23,7 @@ import numpy as np
 from scipy import special
 
 from ablate.judge.design.characteristics import Design
-from ablate.judge.design.effects import KIND
+from ablate.judge.design.effects import KIND, distance, effect_when_true
 from ablate.judge.design.reach import HypothesisDesign, level_of
 from ablate.judge.stats import t_power
 from ablate.judge.stats.paired_t import sd_of
@@ -33,7 +33,7 @@ from prereg.registry.registration import Registration
 from prereg.study.spec import Study
 
 LOW_POWER: Final = 0.8
-"""Below this power at `smallest`, significance selects estimates that are too large: the report says by how much."""
+"""Below this power, significance selects estimates that are too large: the report says by how much."""
 
 
 @dataclass(frozen=True)
@@ -62,19 +62,21 @@ class Retrospective(FrozenModel):
     """Correlation of the two sides, observed."""
     correlation_assumed: float | None
     """The design's."""
+    effect: float
+    """Size of the true effect at which `power`, `more_seeds` and exaggeration are stated: that of the design."""
     detectable: float
-    """Difference found with power .80 by a paired t at the corrected level: at the observed SD and n; in a sequential
-    study at its most seeds, `planned`, as the design's is."""
+    """True effect (for does_not claims: the margin) found with power .80 by a paired t at the corrected level, at the
+    observed SD and n; in a sequential study at its most seeds, `planned`, as the design's is."""
     detectable_assumed: float | None
     """The same as it was planned."""
     power: float | None
-    """Power at the registered `smallest` (of a claim by at least D at 2 D) with the observed SD; none where it is 0."""
+    """Power at `effect` with the observed SD; none where `effect` is no more than what must be ruled out."""
     more_seeds: int | None = None
     """Further seeds for power .80 there, for an inconclusive hypothesis; none where it is not, or beyond reach."""
     beyond_reach: bool = False
     """Whether an inconclusive hypothesis would need more seeds than are ever tried."""
     exaggeration: float | None = None
-    """Type M at `smallest`, where significance selected the estimate and power is low."""
+    """Type M at `effect`, where significance selected the estimate and power is low."""
     wrong_sign: float | None = None
     """Type S there."""
     planned: int | None = None
@@ -115,18 +117,19 @@ def _one(
     fixed = study.stopping == "fixed"
     n, verb = int(differences.size) if fixed else len(study.seeds), study.claims[finding.hypothesis].verb
     level = level_of(study, finding.hypothesis)
-    kind, smallest = KIND[verb], finding.smallest
+    kind, smallest, beyond = KIND[verb], finding.smallest, distance(study, finding.hypothesis)
     # A change that is shown to be too small to matter is refuted, and counts against the power of its claim.
     claim = study.claims[finding.hypothesis]
     below = smallest / sd if claim.by is None and not verb.startswith("does_not") else None
-    reached = min(1.0, t_power.power(kind, smallest / sd, n, level, refuted_below=below)) if smallest > 0 else None
-    seeds = t_power.seeds_for(kind, smallest / sd, level, 0.8, refuted_below=below) if smallest > 0 else None
-    undecided = finding.outcome == "inconclusive" and smallest > 0 and fixed
+    reached = min(1.0, t_power.power(kind, beyond / sd, n, level, refuted_below=below)) if beyond > 0 else None
+    seeds = t_power.seeds_for(kind, beyond / sd, level, 0.8, refuted_below=below) if beyond > 0 else None
+    undecided = finding.outcome == "inconclusive" and beyond > 0 and fixed
     # A claim by at least D is selected against D, which is not the test that `selection` describes.
     selected = finding.outcome == ("refuted" if verb.startswith("does_not") else "supported")
+    border = smallest if claim.by is not None else 0.0
     luck = None
-    if fixed and selected and smallest > 0 and claim.by is None and claim.constant is None:
-        luck = selection(smallest / sd, n, level)
+    if fixed and selected and beyond > 0 and claim.by is None and claim.constant is None:
+        luck = selection(beyond / sd, n, level)
         luck = luck if luck.power < LOW_POWER else None
     return Retrospective(
         hypothesis=finding.hypothesis,
@@ -136,8 +139,9 @@ def _one(
         sd_assumed=None if planned is None else planned.sd_difference,
         correlation=finding.correlation,
         correlation_assumed=_assumed_correlation(study, finding, design),
-        detectable=t_power.detectable(kind, n, level) * sd,
-        detectable_assumed=_detectable_assumed(planned),
+        effect=abs(effect_when_true(study, finding.hypothesis)),
+        detectable=border + t_power.detectable(kind, n, level) * sd,
+        detectable_assumed=_detectable_assumed(planned, border),
         power=reached,
         more_seeds=max(0, seeds - n) if undecided and seeds is not None else None,
         beyond_reach=undecided and seeds is None,
@@ -146,11 +150,11 @@ def _one(
     )
 
 
-def _detectable_assumed(planned: HypothesisDesign | None) -> float | None:
-    """As the observed one is computed, so that the two differ by the SD alone."""
+def _detectable_assumed(planned: HypothesisDesign | None, border: float) -> float | None:
+    """As the observed one is computed, so that the two differ by the SD alone; `border` is what must be exceeded."""
     if planned is None or planned.sd_difference is None:
         return None
-    return planned.detectable_sd_corrected * planned.sd_difference
+    return border + planned.detectable_sd_corrected * planned.sd_difference
 
 
 def _assumed_correlation(study: Study, finding: Finding, design: Design | None) -> float | None:

@@ -107,7 +107,7 @@ def effect_scenarios(study: Study, *, divergence: float = 0.0, correlation: floa
     if divergence > 0.0:
         share = f"{100 * divergence:.3g}% of runs diverge"
         found.append(TrueEffects(f"no effect anywhere, {share}", nothing, divergence=divergence))
-        found.append(TrueEffects(f"every claim true at its smallest, {share}", gains, divergence=divergence))
+        found.append(TrueEffects(f"every claim true, {share}", gains, divergence=divergence))
     alarms = alarms_of(study)
     return [replace(one, correlation=correlation, alarms=alarms) for one in found]
 
@@ -115,7 +115,7 @@ def effect_scenarios(study: Study, *, divergence: float = 0.0, correlation: floa
 def all_true(study: Study) -> TrueEffects:
     """Every claim true at the effect where its power is stated."""
     gains = {name: effect_when_true(study, name) for name in study.hypotheses}
-    return TrueEffects("every claim true at its smallest", gains, alarms=alarms_of(study))
+    return TrueEffects("every claim true", gains, alarms=alarms_of(study))
 
 
 def alarms_of(study: Study) -> dict[str, float]:

@@ -42,17 +42,15 @@ from ablate.judge.stats.resample import LISTED_PAIRS
 from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, batchable
 from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
 from ablate.judge.verdict import Outcome, Outcomes
-from prereg.frozen import FrozenModel, GrownModel
+from prereg.frozen import FrozenModel
 from prereg.registry.looks import looks_of
 from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Test
 from prereg.study.spec import Study
 
 
-class Chance(GrownModel):
+class Chance(FrozenModel):
     """A simulated probability."""
-
-    later_fields = ("at_most",)
 
     of: str
     """What."""
@@ -62,7 +60,7 @@ class Chance(GrownModel):
     """Monte Carlo standard error (Agresti-Coull, so that it is not 0 at a share of 0 or 1)."""
     at_most: float | None = None
     """Where it never happened: the chance with which so many studies would still show it in 95% (about 3 over their
-    number), a one-sided upper bound; not written elsewhere."""
+    number), a one-sided upper bound; none elsewhere."""
 
 
 class Scenario(FrozenModel):

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from math import log, sqrt
 from typing import TYPE_CHECKING, Final, Literal
 
-from ablate.judge.design.effects import KIND, contrast_sd, distance, effect_when_true
+from ablate.judge.design.effects import FEWEST_FOR_CORRELATION, KIND, contrast_sd, distance, effect_when_true
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.study.analysis import EProcess
 from prereg.study.measure import PACKS
@@ -190,10 +190,10 @@ def _exact_power(study: Study, name: str) -> Power | None:
 
 def _simulated_power(design: Design, name: str) -> Power | None:
     [one] = [one for one in design.hypotheses if one.hypothesis == name]
-    if one.power_at_smallest is None or name in _refused(design):
+    if one.power is None or name in _refused(design):
         return None
     error = "" if one.power_error is None else f" (± {100 * one.power_error:.1g})"
-    return one.power_at_smallest, f"by simulation{error}", one.seeds_80 or 0
+    return one.power, f"by simulation{error}", one.seeds_80 or 0
 
 
 def _refused(design: Design) -> tuple[str, ...]:
@@ -316,7 +316,7 @@ def _step(study: Study, metric: str, validation_tokens: int | None) -> tuple[flo
 def _correlations(study: Study, path: str, design: Design | None) -> Iterator[DesignWarning]:
     used = {claim.metric: study.assume.of(claim.metric) for claim in study.claims.values()}
     piloted = design is not None and any(one.source != "assumed" for one in design.beliefs)
-    pilot = f"ablate try {path} --seeds 3   (a pilot proposes it)"
+    pilot = f"ablate try {path} --seeds {FEWEST_FOR_CORRELATION}   (a pilot proposes it)"
     silent = [metric for metric, one in used.items() if one is not None and "correlation" not in one.model_fields_set]
     if silent and not piloted and study.paired and study.compares_sides:
         found = f"correlation 0 of two arms over shared seeds is assumed for {listed(silent)}: the study gives none"

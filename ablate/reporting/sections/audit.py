@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from ablate.judge.audit.audit import MEANS, why
 from ablate.judge.verdict import Check, Stability
 from ablate.judge.wording import share_of_bound
-from ablate.records.run_record import SINGLE, RunRecord
+from ablate.records.run_record import RunRecord
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.context import ReportContext
@@ -273,18 +273,14 @@ PROVENANCE: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
     ("Platform", lambda run: run.provenance.platform),
     ("Processor", lambda run: run.provenance.processor),
     ("Device", lambda run: run.provenance.device),
-    ("Computed by", lambda run: run.provenance.paths),
-    ("Lacking", lambda run: run.provenance.lacking),
+    ("Compiled by", lambda run: run.provenance.compiler),
     ("Threads of a run", lambda run: str(run.provenance.threads or "not stated")),
 )
-LAYOUT: tuple[str, Callable[[RunRecord], str]] = ("Layout", lambda run: run.provenance.layout)
-"""Shown only where runs were trained in cohorts."""
 
 
 def _provenance(context: ReportContext) -> Facts:
     items = []
-    alone = all(run.provenance.layout == SINGLE for run in context.evidence.runs)
-    for name, read in PROVENANCE if alone else (*PROVENANCE, LAYOUT):
+    for name, read in PROVENANCE:
         seen = Counter(read(run) for run in context.evidence.runs)
         text = (
             next(iter(seen))

@@ -51,7 +51,7 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
         yield (
             "False-positive rate of the whole rule",
             f"{'Not searched, and at least ' * bool(design.not_searched)}{said_chance(design.false_adoption)}: the "
-            f"largest chance, {over}. It is largest if the truth is: {estimates.shown_truth(design.false_adoption_in)}."
+            f"largest chance, {over}. It is largest if the truth is: {design.false_adoption_in}."
             + (f" Other true effects may give more: {design.not_searched}." if design.not_searched else ""),
         )
     if design.gate:
@@ -60,7 +60,7 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
     if skewed is not None and skewed.false_adopting is not None:
         yield (
             "The same if differences are skewed",
-            f"{said_chance(skewed.false_adopting)} at worst ({estimates.shown_truth(skewed.name)}).",
+            f"{said_chance(skewed.false_adopting)} at worst ({skewed.name}).",
         )
     failing = _worst_of(design, "failed_seed")
     if failing is not None and failing.false_adopting is not None:
@@ -77,8 +77,7 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
         assert worst.false_adopting is not None
         yield (
             "The same if runs diverge",
-            f"{said_chance(worst.false_adopting)} at worst ({estimates.shown_truth(worst.name)}, every arm equally "
-            "often).",
+            f"{said_chance(worst.false_adopting)} at worst ({worst.name}, every arm equally often).",
         )
     if design.curve:
         yield "Seeds for power 80% and 90%", _said_seeds(design)
@@ -299,8 +298,8 @@ def _when(entry: Entry) -> str:
 
 
 POST_HOC = (
-    "Post hoc: computed after the data and no part of the verdict. Power is at the registered smallest difference that "
-    "matters, never at the observed one; only the spread is taken from the data, and from few seeds it is uncertain."
+    "Post hoc: computed after the data and no part of the verdict. Power is at the true effect of the design, never at "
+    "the observed one; only the spread is taken from the data, and from few seeds it is uncertain."
 )
 
 
@@ -353,23 +352,20 @@ def _table(study: Study, found: tuple[Retrospective, ...], findings: dict[str, F
             "SD of differences:": lambda one: pair(one.sd, one.sd_assumed, decimals(one)),
             "Correlation of the sides:": lambda one: pair(one.correlation, one.correlation_assumed, 2),
             "Detectable:": lambda one: pair(one.detectable, one.detectable_assumed, decimals(one)),
-            "Power at the smallest difference that matters:": lambda one: (
-                NONE if one.power is None else words.share(one.power)
-            ),
+            "Power:": lambda one: estimates.power_at(one.power, one.effect),
             "n:": lambda one: str(one.n) if one.planned is None else f"{one.n} of {one.planned}",
         },
-        note=f"Detectable: found with power 80% by a {counted_as(study, 'paired t')} {after}. Power: with the "
-        "achieved SD. Of a claim by at least D: detectable that far beyond D, and power at 2 D.",
+        note=f"Detectable: the true effect, or of a claim of no change the margin, found with power 80% by a "
+        f"{counted_as(study, 'paired t')} {after}. Power: at the true effect in brackets, with the achieved SD.",
     )
 
 
 def _sentence(one: Retrospective, finding: Finding, correct: str) -> str:
-    # At its own border a claim by at least D is found in alpha: its power is stated at twice that.
-    size = finding.smallest * (1.0 if estimates.claim_of(finding).by is None else 2.0)
-    smallest = f"{words.compact(size)} {finding.unit}".strip()
+    size = f"{words.compact(one.effect or finding.smallest)} {finding.unit}".strip()
+    where = estimates.stated_at(finding, one.effect)
     if one.exaggeration is not None and one.wrong_sign is not None and one.power is not None:
         return (
-            f"Beware of the winner's curse. If the true difference were the registered {smallest}, this test would "
+            f"Beware of the winner's curse. If the true difference were the registered {size}, this test would "
             f"find it with power {words.share(one.power)} (below {words.share(LOW_POWER)}), and an estimate that it "
             f"does find would on average be {words.number(one.exaggeration, 1)} times too large (type M error), with "
             f"the wrong sign in {words.share(one.wrong_sign)} of cases (type S error). "
@@ -378,19 +374,19 @@ def _sentence(one: Retrospective, finding: Finding, correct: str) -> str:
         )
     if one.beyond_reach:
         return (
-            f"Inconclusive, and at the achieved SD no number of seeds up to 2,000 would give power 80% at {smallest}: "
+            f"Inconclusive, and at the achieved SD no number of seeds up to 2,000 would give power 80% {where}: "
             "a less noisy measure is needed. Post hoc."
         )
     if one.more_seeds is None or one.power is None:
         return ""
     if one.more_seeds == 0:
         return (
-            f"Inconclusive although the power at {smallest} was {words.share(one.power)} at the achieved SD with n = "
+            f"Inconclusive although the power {where} was {words.share(one.power)} at the achieved SD with n = "
             f"{one.n}: more seeds are not what was lacking. Post hoc."
         )
     more = words.counted(one.more_seeds, "more seed")
     return (
-        f"Inconclusive. The same rule would need {more} ({one.n + one.more_seeds} in all) for power 80% at {smallest}, "
+        f"Inconclusive. The same rule would need {more} ({one.n + one.more_seeds} in all) for power 80% {where}, "
         f"at the achieved SD and by a paired t {after_correction(correct)}. Post hoc: it plans another study and must "
         "not extend this one."
     )

@@ -32,6 +32,7 @@ from prereg.documents.procedures import (
     test,
 )
 from prereg.registry.registration import CorpusPin, TaskPin
+from prereg.study.claim import parse_claim
 from prereg.study.command import ScriptPin, command_line
 from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import tasks_are_strata
@@ -252,7 +253,7 @@ def _frozen_design(context: ReportContext) -> list[Block]:
         {
             "Hypothesis": lambda one: context.study.labels.claim(one.hypothesis),
             "Detectable:": detectable_of,
-            "Power:": power_cell,
+            "Power:": lambda one: estimates.power_at(one.power, one.effect),
             "Smallest p possible:": lambda one: estimates.p_cell(one.attainable_support),
             "Seeds for power 80%:": lambda one: NONE if one.seeds_80 is None else str(one.seeds_80),
             "n:": lambda one: str(one.n),
@@ -297,8 +298,9 @@ def _noted(design: Design) -> str:
 
 
 TERMS = (
-    "Detectable: the effect found with power 80% by the registered rule. Power: the chance of 'supported' at the "
-    "effect in brackets, every other claim true; by simulation under the study's assumptions."
+    "Detectable: the true effect, or of a claim of no change the margin, found with power 80% by the registered rule. "
+    "Power: the chance of 'supported' at the true effect in brackets, every other claim true; by simulation under the "
+    "study's assumptions."
 )
 _EARLIER_TERMS = (
     "Detectable: found with power 80% by a paired t after correction. Power: at the smallest difference that matters, "
@@ -306,19 +308,14 @@ _EARLIER_TERMS = (
 )
 
 
-def power_cell(one: HypothesisDesign) -> str:
-    """`84% (at 0.02)`: power and the size of the effect where it is stated; designs before that say power alone."""
-    if one.power_at_smallest is None:
-        return NONE
-    at = "" if one.effect is None else f" (at {words.compact(abs(one.effect))})"
-    return words.share(one.power_at_smallest) + at
-
-
 def detectable_of(one: HypothesisDesign) -> str:
     """The difference found with power 80% after correction, on the claim's scale where that is known."""
     if one.detectable is not None:
         return estimates.significant(one.detectable)
-    return f"{words.number(one.detectable_sd_corrected, 2)} SD of differences"
+    # Nothing is known of the spread: a claim by at least D needs that many SDs beyond D.
+    by = parse_claim(one.claim, baseline="").by
+    beyond = "" if by is None else f"{words.compact(by)} + "
+    return f"{beyond}{words.number(one.detectable_sd_corrected, 2)} SD of differences"
 
 
 def _decision_list(context: ReportContext) -> Table:

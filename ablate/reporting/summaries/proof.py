@@ -62,13 +62,19 @@ def bundle_section(path: Path, found: BundleCheck, *, written: bool) -> Section:
 
 def _checked(found: Verification) -> Iterator[Block]:
     rows = [
-        ("CHANGED" if item.faults else "ok", f"{item.study}: {item.what}", item.note or _faults(len(item.faults)))
+        (
+            "CHANGED" if item.faults else "DIFFERS" if item.judged_differently else "ok",
+            f"{item.study}: {item.what}",
+            item.note or _faults(len(item.faults)),
+        )
         for item in found.items
     ]
-    marked = frozenset(at for at, item in enumerate(found.items) if item.faults)
+    marked = frozenset(at for at, item in enumerate(found.items) if item.faults or item.judged_differently)
     yield Table("", columns("State", "Checked", "Found"), tuple(rows), marked=marked)
     for item in found.items:
         yield Facts(tuple(("", f"{item.study}: {item.what}: {fault}") for fault in item.faults))
+        different = "judged differently by this version"
+        yield Facts(tuple(("", f"{item.study}: {different}: {fact}") for fact in item.judged_differently))
     yield from _seals(found.seals)
     for item in found.items:
         if item.inadmissible:
@@ -202,8 +208,7 @@ def _peeked(body: Body) -> str:
 
 def _reported(body: Body) -> str:
     pages = [name for name in body if name.startswith("report.")]
-    how = "kept, with a notice that the records are gone" if "kept" in body else "written"
-    return f"{words.listed(pages)} {how}, of decision {str(body.get('decision'))[:8]}"
+    return f"{words.listed(pages)} written, of decision {str(body.get('decision'))[:8]}"
 
 
 def _run(body: Body) -> str:

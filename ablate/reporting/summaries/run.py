@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING
 
 from ablate.reporting import estimates
@@ -66,8 +67,6 @@ def _status(health: StudyHealth) -> Iterator[Block]:
     )
     if rows:
         yield Table("", columns("Run", "State", "Step:", "Training loss", "Attempts:"), rows)
-    for lacking, count in Counter(run.lacking for run in health.runs if run.lacking).items():
-        yield Paragraph(f"{words.counted(count, 'run')}: {lacking}")
     for run in health.runs:
         if run.error:
             yield Paragraph(f"{run.variant}, seed {run.seed}: {run.error}")
@@ -217,18 +216,51 @@ def _trial(trial: Trial) -> Iterator[Block]:
             f"The plan: {words.counted(trial.planned, 'run')}, about {words.duration(trial.seconds_in_all)} one after "
             f"another, about {trial.bytes_in_all / 2**20:,.1f} MiB on disk."
         )
-    n = len({run.seed for run in trial.runs})
-    beliefs = [
-        f"{metric}: {{sd: {belief['sd']:.2g}, correlation: {belief['correlation']:.2g}}}"
-        for metric, belief in trial.assume.items()
-    ]
-    values = [f"metrics: {{{', '.join(beliefs)}}}"] if beliefs else []
-    if trial.metric_correlation is not None:
-        values.append(f"metric_correlation: {trial.metric_correlation:.2g}")
-    if values:
-        yield Paragraph(f"To plan with, from {n} seeds: assume: {{{', '.join(values)}}}")
+    if trial.assume:
+        yield from _to_assume(trial)
     if trial.folder:
         yield Paragraph(f"The runs lie in {trial.folder} until the next trial.", "aside")
+
+
+def _to_assume(trial: Trial) -> Iterator[Block]:
+    """The range of every SD, and the line that plans with its larger end."""
+    n = len({run.seed for run in trial.runs})
+    ranges = {name: (_up(one.sd), one) for name, one in trial.assume.items()}
+    yield Facts(
+        tuple(
+            (
+                name,
+                f"SD over seeds {one.estimate:.2g}; by {n} seeds alone it may be {one.low:.2g} to {words.compact(sd)}",
+            )
+            for name, (sd, one) in ranges.items()
+        )
+    )
+    beliefs = [
+        f"{name}: {{sd: {words.compact(sd)}"
+        + ("" if one.correlation is None else f", correlation: {floor(100 * one.correlation) / 100:.2g}")
+        + "}"
+        for name, (sd, one) in ranges.items()
+    ]
+    values = [f"metrics: {{{', '.join(beliefs)}}}"]
+    if trial.metric_correlation is not None:
+        values.append(f"metric_correlation: {trial.metric_correlation:.2g}")
+    yield Paragraph(f"To plan with, at the larger end: assume: {{{', '.join(values)}}}")
+    yield Paragraph(
+        "Each end of a range is wrong in one trial of five (80% chi-square limits)."
+        + (
+            f" What two arms share at one seed cannot be told from {n} seeds: a plan takes it to be nothing, which is "
+            "cautious."
+            if all(one.correlation is None for one in trial.assume.values())
+            else ""
+        ),
+        "aside",
+    )
+
+
+def _up(value: float) -> float:
+    """Rounded up to two digits: a limit that is rounded down is none."""
+    unit = 10.0 ** (floor(log10(value)) - 1)
+    return float(f"{ceil(value / unit - 1e-9) * unit:.2g}")
 
 
 def corpora_section(rows: Iterable[tuple[str, int, str, object, str]]) -> Section:

@@ -234,16 +234,16 @@ def design_section(design: Design) -> Section:
 
 
 def _hypotheses(design: Design) -> Table:
-    from ablate.reporting.sections.registration import TERMS, detectable_of, power_cell
+    from ablate.reporting.sections.registration import TERMS, detectable_of
 
     rows = []
     for label, members in by_family(design.hypotheses).items():
-        one = min(members, key=lambda one: one.power_at_smallest or 0.0)
+        one = min(members, key=lambda one: one.power or 0.0)
         endings = ["supported"] * one.can_be_supported + ["refuted"] * one.can_be_refuted
         ends = "any outcome" if len(endings) == 2 else " or ".join([*endings, "inconclusive"])
         seeds = NONE if one.seeds_80 is None else str(one.seeds_80)
         shown = label if len(members) == 1 else f"{label}, per task ({len(members)}), least power"
-        rows.append((shown, ends, detectable_of(one), power_cell(one), seeds))
+        rows.append((shown, ends, detectable_of(one), estimates.power_at(one.power, one.effect), seeds))
     heads = columns("Hypothesis", "Can end as", "Detectable:", "Power:", "Seeds:")
     return Table("", heads, tuple(rows), note=f"{TERMS} Seeds: for power 80% there.")
 
@@ -259,26 +259,24 @@ def _scenarios(design: Design) -> Table:
         shown = NONE if wrong is None else words.share(wrong.share)
         if wrong is not None and wrong.at_most is not None:
             shown = said_bound(wrong.at_most)
-        rows.append((estimates.shown_truth(scenario.name), verdicts, shown))
+        rows.append((scenario.name, verdicts, shown))
     over = "over the gate and what it leaves out" if design.gate else "over roles"
     return Table(
         "",
         columns("If the truth is", "The study ends as", "False:"),
         tuple(rows),
-        note=f"False: the largest chance, {over}, of any false 'supported' or any false 'refuted'. All of them, with "
-        "their simulation errors: ablate design --json.",
+        note=f"False: the largest chance, {over}, of any false 'supported' or any false 'refuted'. Every claim true: "
+        "each at the effect where its power is stated. All chances, with simulation errors: ablate design --json.",
     )
 
 
 def power_section(design: Design) -> Section:
     """Power of every claim that the decision needs, in one line each: what registration rests on."""
-    from ablate.reporting.sections.registration import power_cell
-
     lines = []
     for label, members in by_family(one for one in design.hypotheses if one.needed).items():
-        one = min(members, key=lambda one: one.power_at_smallest or 0.0)
-        power = f"{power_cell(one)}, n = {one.n} seeds, by simulation"
-        if one.power_at_smallest is None:
+        one = min(members, key=lambda one: one.power or 0.0)
+        power = f"{estimates.power_at(one.power, one.effect)}, n = {one.n} seeds, by simulation"
+        if one.power is None:
             power = "unknown, because nothing is assumed of the spread of its metric"
         of = label if len(members) == 1 else f"{label}, the task with least of {len(members)}"
         lines.append(Paragraph(f"power of {of}: {power}"))

@@ -25,12 +25,8 @@ from ablate.evaluation.harness.evaluate import prepare
 from ablate.evaluation.harness.tasks import Questions
 from ablate.evaluation.loss import classes_of
 from ablate.records.run_record import CountedBaselines, Repetition
-from ablate.runner.layout import WHOLE, Spread
 from ablate.runner.messages import Message
 from ablate.training.device import CPU, device_name
-from ablate.training.distributed import ALONE, Ranks
-from ablate.training.kernels.backends import choose_paths
-from ablate.training.kernels.library import cache_folder
 from ablate.training.trainer import Trainer
 from prereg.errors import StudyError
 from prereg.registry.paths import Root
@@ -59,8 +55,6 @@ class Text:
         return None if pieces is None else classes_of(pieces)
 
 
-LOST_A_RANK = 4
-"""Exit status of a rank that has lost another, or the launcher."""
 THREADS = 1
 """Threads of one run: a study's own parallelism is used before a run's."""
 CHECKPOINT_EVERY_S = 20.0
@@ -75,13 +69,9 @@ class Resources:
     stop: threading.Event
     study_folder: Path = Path()
     checkpoint_every_s: float = CHECKPOINT_EVERY_S
-    spread: Spread = WHOLE
-    ranks: Ranks = ALONE
     device: str = CPU
     root: Path | None = None
     """The project; by default the folder that holds `data/corpora`."""
-    deadly: bool = False
-    """Whether the process ends where code of the study's own cannot be stopped."""
     _texts: dict[str, Text] = field(default_factory=dict)
     _trainer: tuple[str, Trainer] | None = None
     _questions: dict[tuple[str, str, str], Questions] = field(default_factory=dict)
@@ -163,10 +153,6 @@ class Resources:
         """The trainer of a configuration, kept while runs of that configuration follow one another."""
         wanted = spec.config.model_dump_json() + json.dumps([text.corpus_sha256, text.tokenizer.sha256])
         if self._trainer is None or self._trainer[0] != wanted:
-            paths = choose_paths(spec.config, cache_folder(), device=self.device)
-            if paths.lacking:
-                self.say(Message(event="note", text=f"{paths.lacking}; torch's operators are used"))
-            self.ranks.send("run", (spec.model_dump_json(), json.dumps(asdict(paths)), str(self.corpora), self.device))
-            trainer = Trainer(spec.config, text.split, text.tokenizer.size, paths, self.ranks, device=self.device)
+            trainer = Trainer(spec.config, text.split, text.tokenizer.size, device=self.device)
             self._trainer = (wanted, trainer)
         return self._trainer[1]

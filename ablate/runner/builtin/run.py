@@ -1,194 +1,43 @@
-"""What all runs share, alone or in a cohort: they are begun, observed, reported and sealed.
+"""One run after another: each begun or resumed, trained, observed, reported and sealed.
 
-The only module that joins training, evaluation, the harness and records. `Observer` measures the model while it is
-trained: suites, the study's own metrics, and what measuring took.
+What goes wrong in a run becomes its record, not the process'. The only module that joins training, evaluation, the
+harness and records.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Literal
 
-import torch
-
 from ablate.data.batches import Mixture
-from ablate.evaluation.harness.evaluate import Answers
-from ablate.evaluation.suites import (
-    Meter,
-    copy_of,
-    evaluate,
-    measure_cost,
-    second_moments,
-    steps_to_level,
-    update_ratios,
-)
-from ablate.evaluation.user_metrics import Source, measure_own, registered_sources
+from ablate.evaluation.harness.adapter import Standing, Stopped
+from ablate.evaluation.harness.evaluate import Answers, evaluate_tasks
+from ablate.evaluation.user_metrics import registered_sources
 from ablate.records.provenance import collect, differing
-from ablate.records.run_record import Pairing, Provenance, RunRecord, Status, utc_now
+from ablate.records.run_record import Pairing, RunRecord, Status, utc_now
 from ablate.records.store import Row, RunFolder, rows_of
-from ablate.runner.builtin.resources import THREADS, Resources, Text
+from ablate.runner.builtin.observer import Observer
+from ablate.runner.builtin.resources import THREADS, Resources
 from ablate.runner.external.failures import left_values
-from ablate.runner.messages import Measuring, Message, TaskProgress, begun
+from ablate.runner.messages import Message, TaskProgress, begun, failed, said, show_trace
 from ablate.training.device import Peak
-from ablate.training.kernels.backends import Paths
-from ablate.training.model import GPT
-from ablate.training.trainer import Step, Trained, Trainer
-from prereg.errors import EvidenceError
+from ablate.training.trainer import Step
+from prereg.errors import EvidenceError, RunError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.plan import RunSpec
 from prereg.text import listed
 
-Curve = list[tuple[int, float]]
-
-
-@dataclass(frozen=True)
-class Watched:
-    """The weights before a step, and the seconds that keeping them took."""
-
-    weights: dict[str, torch.Tensor]
-    seconds: float
-
-
-class Observer:
-    """Evaluates the model of one run. Weights and moments stay as they are.
-
-    `deadly` ends the process where code of the study's own cannot be stopped; `report` gets the name of such code
-    before it is called, and of none when it has ended.
-    """
-
-    def __init__(
-        self,
-        spec: RunSpec,
-        text: Text,
-        own: tuple[Source, ...],
-        trainer: Trained,
-        peak: Peak,
-        *,
-        whole: Trainer | None,
-        deadly: bool,
-        report: Callable[[Measuring | None], None],
-    ) -> None:
-        self.spec, self.text, self.own, self.trainer, self.peak = spec, text, own, trainer, peak
-        self.whole = whole
-        """The trainer, where weights and moments lie whole and alone in this process; elsewhere neither is measured."""
-        self._deadly, self._report = deadly, report
-        self._watched: Watched | None = None
-        wanted = "cost" in spec.measure.recorded
-        # Energy of a part of a run is not that of the run: one resumed from a checkpoint has no meter.
-        self._energy = Meter.started() if wanted and trainer.progress.step == 0 else None
-
-    def watch(self, step: int) -> None:
-        """Keep the weights before a step whose update is measured."""
-        measure, last = self.spec.measure, step == self.spec.config.budget.steps
-        self._watched = None
-        if self.whole is not None and "gradients" in measure.due(last=last) and (last or step % measure.every == 0):
-            started = time.perf_counter()
-            self._watched = Watched(copy_of(self.whole.model), time.perf_counter() - started)
-
-    def evaluate(self, recorded: Callable[[str], Curve]) -> dict[str, float]:
-        """Every metric that is due at this step. `recorded` gives the values that a metric has had so far, by step."""
-        progress, measure = self.trainer.progress, self.spec.measure
-        last = progress.step == self.spec.config.budget.steps
-        suites = measure.due(last=last)
-        if self._energy is not None:
-            self._energy.read()  # its counters start over when they are full
-        started = time.perf_counter()
-        found = self._moved() if "gradients" in suites else {}
-        with self.trainer.arithmetic(), self.trainer.evaluated() as model:
-            found |= evaluate(
-                model,
-                self.text.split.validation,
-                self.text.tokenizer.byte_lengths(),
-                suites,
-                classes=self.text.classes,
-                calibration=measure.calibration,
-                clock=time.perf_counter,
-            )
-            found |= self._own_metrics(model, last=last)
-            if "cost" in suites:
-                found |= self._measured_cost(model)
-        if measure.loss_level is not None:
-            curve = [*recorded("val/loss"), (progress.step, found["val/loss"])]
-            found["val/steps_to_level"] = steps_to_level(curve, measure.loss_level)
-        progress.eval_s += time.perf_counter() - started
-        norms = self.trainer.mean_grad_norms()
-        if "gradients" in suites:
-            found |= norms
-        if "speed" not in suites:
-            found = {name: value for name, value in found.items() if not name.startswith("speed/")}
-        elif progress.step:
-            found["speed/tokens_per_s"] = progress.tokens / progress.train_s
-            found["speed/eval_s"] = progress.eval_s
-        return found
-
-    def _moved(self) -> dict[str, float]:
-        """What the step before this evaluation did to the weights, and the optimiser's second moments."""
-        if self.whole is None:
-            return {}
-        started = time.perf_counter()
-        found = second_moments(self.whole.model, self.whole.optimizers)
-        if self._watched is None:  # before the first step
-            return found
-        found |= update_ratios(self.whole.model, self._watched.weights)
-        found["speed/measure_gradients_s"] = self._watched.seconds + time.perf_counter() - started
-        return found
-
-    def _own_metrics(self, model: GPT, *, last: bool) -> dict[str, float]:
-        """What the study's own code makes of the model."""
-        due = tuple(source for source in self.own if last or not source.metric.at_end)
-        if not due:
-            return {}
-        started = time.perf_counter()
-        text, step = self.text, self.trainer.progress.step
-        pieces = text.tokenizer.pieces()
-        found: dict[str, float] = {}
-        for source in due:
-            # Said first: of code that never ends, nothing can be said afterwards.
-            self._report(Measuring(metric=source.metric.name, limit_s=source.metric.limit_s))
-            found |= measure_own((source,), model, text.split.validation, pieces, step, deadly=self._deadly)
-        self._report(None)
-        return found | {"speed/measure_own_s": time.perf_counter() - started}
-
-    def _measured_cost(self, model: GPT) -> dict[str, float]:
-        """The suite of the whole run, at its end."""
-        started = time.perf_counter()
-        progress = self.trainer.progress
-        model.eval()
-        with torch.inference_mode():
-            found = measure_cost(
-                model,
-                self.text.split.validation,
-                self.spec.measure.inference,
-                trained_tokens_per_s=progress.tokens / progress.train_s,
-                energy=self._energy,
-                peak_bytes=self.peak.read_bytes() if self.peak.since == "run" else None,
-                clock=time.perf_counter,
-            )
-        model.train()
-        found["speed/measure_cost_s"] = time.perf_counter() - started
-        return found
-
-
 SAY_EVERY_S = 0.5
 
 
-def provenance_of(worker: Resources, paths: Paths, layout: str) -> Provenance:
-    """With what this process makes a run."""
-    return collect(threads=THREADS, device=worker.device_name, paths=str(paths), layout=layout, lacking=paths.lacking)
+class Run:
+    """One run: begin or resume, train, evaluate, checkpoint, seal."""
 
-
-class Run(ABC):
-    """One run, from its beginning to its seal. Who takes its steps, and where it resumes from, its children say."""
-
-    trainer: Trained
-    peak: Peak
-
-    def _hold(self, worker: Resources, spec: RunSpec, folder: RunFolder) -> None:
+    def __init__(self, worker: Resources, spec: RunSpec, folder: RunFolder) -> None:
+        self.peak = Peak.reset()
         self.taken = time.perf_counter()
         self.worker, self.spec, self.folder = worker, spec, folder
         self.rows: list[Row] = []
@@ -199,9 +48,8 @@ class Run(ABC):
         self.repetition = worker.repetition(spec)
         self.baselines = worker.baselines(spec, self.text)
         self.taken += time.perf_counter() - counting  # the time of the corpus, and of no run
-
-    def _start(self, initial: dict[str, str]) -> None:
-        self.initial = initial
+        self.trainer = worker.trainer(spec, self.text)
+        self.initial = self.trainer.begin(spec.seed)
         self.record = self._begin()
         self._said = time.perf_counter()
         self._said_step = self.trainer.progress.step
@@ -212,35 +60,68 @@ class Run(ABC):
             self.own,
             self.trainer,
             self.peak,
-            whole=self._whole(),
-            deadly=self.worker.deadly,
             report=lambda measuring: self.worker.say(self._at_rest(measuring=measuring)),
         )
+        self._saved = time.perf_counter()
 
-    def _whole(self) -> Trainer | None:
-        """The trainer, where weights and moments lie whole in this process: not cut over devices, in no cohort.
+    def finish(self, until: int | None = None) -> None:
+        """Train to the end of the budget, to divergence, to the scheduler's stop, or until a step."""
+        trainer, steps = self.trainer, self.spec.config.budget.steps
+        if trainer.progress.step == 0:
+            self._evaluate()
+        while trainer.progress.step < steps:
+            if self.worker.stop.is_set():
+                self._checkpoint()
+                self.say_stopped()
+                return
+            self.observer.watch(trainer.progress.step + 1)
+            started = time.perf_counter()
+            step = trainer.step()
+            if self.took(step, time.perf_counter() - started):
+                return
+            if step.step == until and until < steps:
+                self.keep()
+                self.say_stopped()
+                return
+            if time.perf_counter() - self._saved > self.worker.checkpoint_every_s and step.step < steps:
+                self._checkpoint()
+        try:
+            answers = self._evaluate_tasks()
+        except Stopped:
+            self.say_stopped()
+            return
+        self._seal("done", answers)
 
-        Elsewhere updates and moments are not measured, and `ablate run` refuses layouts under which a claim lacks them.
-        """
-        trainer, cut = self.trainer, self.worker.spread.shard == "fsdp"
-        return trainer if isinstance(trainer, Trainer) and not cut else None
-
-    @property
-    @abstractmethod
-    def layout(self) -> str:
-        """The words for its provenance."""
-
-    @abstractmethod
     def _restored(self, faults: list[str]) -> Path | None:
         """The generation of the checkpoint that gave the trainer its state back; what is wrong with those before it."""
+        for generation in self.folder.checkpoints.generations():
+            if generation.fault is not None:
+                faults.append(f"{generation.path.name} {generation.fault}")
+                continue
+            try:
+                self.trainer.restore(generation.path)
+            except EvidenceError as error:
+                faults.append(error.found)
+                self._begin_anew()  # half a state may have been restored
+                continue
+            changed = self._rows_fault()
+            if changed is None:
+                return generation.path
+            # No earlier generation: what was changed lies there for both, and nothing says from where on.
+            faults.append(changed)
+            self._begin_anew()
+            return None
+        return None
 
-    @abstractmethod
-    def _was_left(self) -> bool:
-        """Whether an earlier attempt left what could have been resumed."""
+    def _rows_fault(self) -> str | None:
+        """Why the live rows are not those that the restored checkpoint counts; none where they are."""
+        progress = self.trainer.progress
+        if not progress.live_sha256:
+            return "the checkpoint does not say which rows it goes with"
+        return self.folder.live_fault(progress.live_bytes, progress.live_sha256)
 
-    @abstractmethod
-    def _begun(self, resumed_from: Path | None) -> None:
-        """Called once its record is written."""
+    def _begin_anew(self) -> None:
+        self.initial = self.trainer.begin(self.spec.seed)
 
     def _begin(self) -> RunRecord:
         """Take a live run up again when the same code, libraries and machine left it; otherwise start over.
@@ -248,7 +129,7 @@ class Run(ABC):
         Starting over, or from the checkpoint before the newest, costs time and no bit; the record says that it was so.
         """
         earlier = self.folder.read_record()
-        provenance = provenance_of(self.worker, self.trainer.paths, self.layout)
+        provenance = collect(threads=THREADS, device=self.worker.device_name, compiler=self.trainer.compiler)
         resumed = earlier.resumed_from if earlier is not None else ()
         mishaps = list(earlier.mishaps) if earlier is not None else []
         attempts = (earlier.attempts if earlier is not None else 0) + 1
@@ -260,7 +141,7 @@ class Run(ABC):
             self.folder.cut_back(self.trainer.progress.live_bytes)
             resumed = (*resumed, self.trainer.progress.step)
         else:
-            if others and self._was_left():
+            if others and self.folder.checkpoints.exist():
                 new.append(f"{listed(others)} not as in the attempt before")
             self.folder.path.mkdir(parents=True, exist_ok=True)
             left = None if earlier is None else left_values(self.spec, self.folder)
@@ -283,7 +164,10 @@ class Run(ABC):
             **cost,
         )
         self.folder.write_record(record)
-        self._begun(resumed_from)
+        if resumed_from == self.folder.checkpoints.previous:
+            # Only now that the record says so. Left there, the damaged one would replace the sound one.
+            self.folder.checkpoints.fall_back()
+        self._saved_step = None if resumed_from is None else self.trainer.progress.step
         # The record first: a kill in between leaves a start that the ledger lacks, and never one that the folder lacks.
         step = None if resumed_from is None else self.trainer.progress.step
         self.worker.say(begun(self.spec, record, step, left_values=left))
@@ -308,6 +192,26 @@ class Run(ABC):
         self.folder.append(self.rows, durable=durable)
         self.rows = []
 
+    def _checkpoint(self) -> None:
+        """Metrics first, then the checkpoint that makes them count. None where one of this very step is there."""
+        progress = self.trainer.progress
+        if self._saved_step == progress.step:
+            return
+        self.keep(durable=True)
+        self.count_rows()
+        data, place = self.trainer.checkpoint(), self.folder.checkpoints
+        try:
+            place.write(data)
+        except OSError as error:
+            raise RunError(
+                f"the checkpoint of step {progress.step} ({len(data) / 2**20:.1f} MiB) cannot be written "
+                f"to {place.folder}: {error.strerror}; the one before it is still there",
+                required="space for three checkpoints: two are kept while the next is written",
+                fix="free some space, and run again: the run resumes from the checkpoint that is there",
+            ) from error
+        self._saved, self._saved_step = time.perf_counter(), progress.step
+        self.folder.write_record(self.record.model_copy(update=self._cost()))
+
     def count_rows(self) -> None:
         """Let the next checkpoint say which live rows it goes with. They are durable by now."""
         progress = self.trainer.progress
@@ -319,6 +223,36 @@ class Run(ABC):
 
     def _recorded(self, metric: str) -> list[tuple[int, float]]:
         return [(row.step, row.value) for row in self.folder.rows() if row.metric == metric]
+
+    def _evaluate_tasks(self) -> Answers | None:
+        """Evaluate the tasks once training has ended. A run killed meanwhile repeats this, not its training."""
+        if self.questions is None:
+            return None
+        self._checkpoint()
+        started = time.perf_counter()
+        self._report_tasks(None)
+        with self.trainer.evaluated() as model:
+            answers = evaluate_tasks(
+                self.questions,
+                model,
+                self.spec.config.model.context,
+                self.text.written_with,
+                stop=self.worker.stop.is_set,
+                report=self._report_tasks,
+            )
+        self.trainer.progress.eval_s += time.perf_counter() - started
+        return answers
+
+    def _report_tasks(self, progress: Standing | None) -> None:
+        """Report how far the tasks have been evaluated; none when that begins."""
+        now = time.perf_counter()
+        ended = progress is not None and progress.requests == progress.of
+        if progress is not None and not ended and now - self._said < SAY_EVERY_S:
+            return
+        assert self.questions is not None
+        asking = TaskProgress(tasks=self.questions.name, **({} if progress is None else asdict(progress)))
+        self.worker.say(self._at_rest(asking=asking))
+        self._said = now
 
     def _seal(self, status: Status, answers: Answers | None = None) -> None:
         progress, config = self.trainer.progress, self.spec.config
@@ -382,7 +316,7 @@ class Run(ABC):
         self.worker.say(self._reported)
         self._said, self._said_step = now, step.step
 
-    def _at_rest(self, *, asking: TaskProgress | None = None, measuring: Measuring | None = None) -> Message:
+    def _at_rest(self, *, asking: TaskProgress | None = None, measuring: str | None = None) -> Message:
         """What a run does between its steps, with its speed and the like as last reported."""
         step = self.trainer.progress.step
         return self._reported.model_copy(update={"step": step, "asking": asking, "measuring": measuring})
@@ -399,3 +333,25 @@ class Run(ABC):
     def _wall(self) -> float:
         """Seconds of this attempt."""
         return time.perf_counter() - self.taken
+
+
+class Worker(Resources):
+    """Carries out runs one after another."""
+
+    def carry_out(self, spec: RunSpec, folder: RunFolder, until: int | None = None) -> None:
+        """One run from its current state to its seal. Everything that goes wrong becomes a `failed` record.
+
+        `until` ends it after that step, unsealed: the beginning of a run, made again to be compared.
+        """
+        try:
+            Run(self, spec, folder).finish(until)
+        except Exception as error:
+            self._trainer = None  # nobody knows in what state this one is
+            self.fail(spec, folder, error)
+
+    def fail(self, spec: RunSpec, folder: RunFolder, error: Exception) -> None:
+        """Record a run as failed, and say so."""
+        show_trace(error)
+        line = said(error, folder)
+        folder.fail(line, utc_now())
+        self.say(failed(spec, error, line))

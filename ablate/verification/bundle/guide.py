@@ -146,12 +146,15 @@ def _verdict(decision: Decision | None) -> str:
         return "None yet: the study has not been decided, or its verdict is not in this bundle."
     if decision.status == "inadmissible":
         failed = [check.name for check in decision.checks if not check.passed and check.severity == "inadmissible"]
-        why = "".join(f"\n- failed check: {name}" for name in failed)
-        return f"No verdict: the evidence is inadmissible by the registered rules.\n{decision.because}{why}"
-    found = "".join(f"\n- {one.hypothesis}, {one.outcome}: {one.sentence}" for one in decision.findings)
-    deviations = "".join(f"\n- deviation: {check.name}: {check.found}" for check in decision.deviations)
+        return f"No verdict: the evidence is inadmissible by the registered rules.{_lines_of(failed)}"
+    found = _lines_of([f"{one.hypothesis}, {one.outcome}: {one.claim} (n = {one.n})" for one in decision.findings])
+    deviations = _lines_of([f"deviation: {check.name}" for check in decision.deviations])
     verdict = ", ".join(filter(None, [decision.verdict or "No verdict", with_deviations(decision)]))
-    return f"{verdict}{deviations}\n{decision.because}{found}"
+    return f"{verdict}{deviations}{found}"
+
+
+def _lines_of(members: Sequence[str]) -> str:
+    return "".join(f"\n- {member}" for member in members)
 
 
 def _listing(files: Sequence[str], study: str) -> list[str]:

@@ -1,0 +1,141 @@
+"""What is measured of a model while it is trained: suites, the study's own metrics, and what measuring took."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from ablate.evaluation.suites import (
+    copy_of,
+    evaluate,
+    measure_cost,
+    second_moments,
+    steps_to_level,
+    update_ratios,
+)
+from ablate.evaluation.user_metrics import Source, measure_own
+from ablate.runner.builtin.resources import Text
+from ablate.training.device import Peak
+from ablate.training.model import GPT
+from ablate.training.trainer import Trainer
+from prereg.registry.plan import RunSpec
+
+Curve = list[tuple[int, float]]
+
+
+@dataclass(frozen=True)
+class Watched:
+    """The weights before a step, and the seconds that keeping them took."""
+
+    weights: dict[str, torch.Tensor]
+    seconds: float
+
+
+class Observer:
+    """Evaluates the model of one run. Weights and moments stay as they are.
+
+    `report` gets the name of a metric of the study's own before it is called, and none when it has ended.
+    """
+
+    def __init__(
+        self,
+        spec: RunSpec,
+        text: Text,
+        own: tuple[Source, ...],
+        trainer: Trainer,
+        peak: Peak,
+        *,
+        report: Callable[[str | None], None],
+    ) -> None:
+        self.spec, self.text, self.own, self.trainer, self.peak = spec, text, own, trainer, peak
+        self._report = report
+        self._watched: Watched | None = None
+
+    def watch(self, step: int) -> None:
+        """Keep the weights before a step whose update is measured."""
+        measure, last = self.spec.measure, step == self.spec.config.budget.steps
+        self._watched = None
+        if "gradients" in measure.due(last=last) and (last or step % measure.every == 0):
+            started = time.perf_counter()
+            self._watched = Watched(copy_of(self.trainer.model), time.perf_counter() - started)
+
+    def evaluate(self, recorded: Callable[[str], Curve]) -> dict[str, float]:
+        """Every metric that is due at this step. `recorded` gives the values that a metric has had so far, by step."""
+        progress, measure = self.trainer.progress, self.spec.measure
+        last = progress.step == self.spec.config.budget.steps
+        suites = measure.due(last=last)
+        started = time.perf_counter()
+        found = self._moved() if "gradients" in suites else {}
+        with self.trainer.arithmetic(), self.trainer.evaluated() as model:
+            found |= evaluate(
+                model,
+                self.text.split.validation,
+                self.text.tokenizer.byte_lengths(),
+                suites,
+                classes=self.text.classes,
+                calibration=measure.calibration,
+                clock=time.perf_counter,
+            )
+            found |= self._own_metrics(model, last=last)
+            if "cost" in suites:
+                found |= self._measured_cost(model)
+        if measure.loss_level is not None:
+            curve = [*recorded("val/loss"), (progress.step, found["val/loss"])]
+            found["val/steps_to_level"] = steps_to_level(curve, measure.loss_level)
+        progress.eval_s += time.perf_counter() - started
+        norms = self.trainer.mean_grad_norms()
+        if "gradients" in suites:
+            found |= norms
+        if "speed" not in suites:
+            found = {name: value for name, value in found.items() if not name.startswith("speed/")}
+        elif progress.step:
+            found["speed/tokens_per_s"] = progress.tokens / progress.train_s
+            found["speed/eval_s"] = progress.eval_s
+        return found
+
+    def _moved(self) -> dict[str, float]:
+        """What the step before this evaluation did to the weights, and the optimiser's second moments."""
+        started = time.perf_counter()
+        found = second_moments(self.trainer.model, self.trainer.optimizers)
+        if self._watched is None:  # before the first step
+            return found
+        found |= update_ratios(self.trainer.model, self._watched.weights)
+        found["speed/measure_gradients_s"] = self._watched.seconds + time.perf_counter() - started
+        return found
+
+    def _own_metrics(self, model: GPT, *, last: bool) -> dict[str, float]:
+        """What the study's own code makes of the model."""
+        due = tuple(source for source in self.own if last or not source.metric.at_end)
+        if not due:
+            return {}
+        started = time.perf_counter()
+        text, step = self.text, self.trainer.progress.step
+        pieces = text.tokenizer.pieces()
+        found: dict[str, float] = {}
+        for source in due:
+            # Said first: of code that never ends, nothing can be said afterwards.
+            self._report(source.metric.name)
+            found |= measure_own((source,), model, text.split.validation, pieces, step)
+        self._report(None)
+        return found | {"speed/measure_own_s": time.perf_counter() - started}
+
+    def _measured_cost(self, model: GPT) -> dict[str, float]:
+        """The suite of the whole run, at its end."""
+        started = time.perf_counter()
+        progress = self.trainer.progress
+        model.eval()
+        with torch.inference_mode():
+            found = measure_cost(
+                model,
+                self.text.split.validation,
+                self.spec.measure.inference,
+                trained_tokens_per_s=progress.tokens / progress.train_s,
+                peak_bytes=self.peak.read_bytes() if self.peak.since == "run" else None,
+                clock=time.perf_counter,
+            )
+        model.train()
+        found["speed/measure_cost_s"] = time.perf_counter() - started
+        return found

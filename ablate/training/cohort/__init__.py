@@ -1,1 +1,0 @@
-"""The runs of one configuration trained together, one seed per slice of every tensor."""
