@@ -253,7 +253,6 @@ def test_seeds_by_arm_are_planned_run_and_registered_as_they_are_written() -> No
         ({"seeds": [1, 2]}, "seeds"),
         ({"analysis": {"test": "welch", "least_pairs": 2}}, "analysis.least_pairs"),
         ({"seeds": {"none": ["a"], "layernorm": [3, 4], "rmsnorm": [1, 2]}}, "seeds.none"),
-        ({"analysis": {"test": "welch", "correct": "max_t"}}, "analysis.correct"),
         ({"analysis": {"test": "welch", "also": ["paired_t"]}}, "analysis.also"),
         ({"seeds": [1, 2, 3], "analysis": {"test": "paired_t", "also": ["welch"]}}, "analysis.also"),
         ({"seeds": [1, 2, 3], "stopping": {"looks": [2, 3]}}, "stopping"),

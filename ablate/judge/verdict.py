@@ -424,5 +424,5 @@ def shown_zone(outcome: Outcome, margin: MarginTest) -> Zone:
 
 def correction_of(bounds: Interval) -> str:
     """Over how many claims an interval is corrected, `Bonferroni over 2`; empty where it is that of one test alone."""
-    found = re.search(r"(?:Bonferroni|max-T) over (\d+).*", bounds.method)
+    found = re.search(r"Bonferroni over (\d+).*", bounds.method)
     return "" if found is None or found[0] == "Bonferroni over 1" else found[0]

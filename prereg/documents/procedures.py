@@ -28,7 +28,6 @@ TESTS: dict[Test, str] = {
 CORRECTIONS = {
     "gate": "gatekeeping in a fixed order (Westfall and Krishen 2001)",
     "holm": "Holm (1979)",
-    "max_t": "max-T over shared seeds",
     "none": "none",
 }
 PSEUDOMEDIAN = "pseudomedian (Hodges-Lehmann)"
@@ -59,7 +58,6 @@ ABOUT_CORRECTIONS = {
     "another",
     "gate": "step by step, each by Holm's procedure (Westfall and Krishen 2001), which needs no assumption on how the "
     "tests depend on one another",
-    "max_t": "by the joint distribution of the largest statistic over shared seeds (Westfall and Young 1993)",
     "none": "",
 }
 """Within each family, p values are corrected ..."""

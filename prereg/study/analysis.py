@@ -43,8 +43,8 @@ class Analysis(FrozenModel):
     alpha: Alpha = 0.05
     """Chance of any false finding of one kind within the hypotheses of one role, or of one line
     `per: task`, which is corrected apart; at most 0.1."""
-    correct: Literal["holm", "max_t", "none"] = "holm"
-    """Correction over the hypotheses of one role. max_t is for sign_flip and wilcoxon, whose sign-flips are joint."""
+    correct: Literal["holm", "none"] = "holm"
+    """Correction over the hypotheses of one role."""
     also: tuple[Test, ...] = ()
     """Tests reported next to the deciding one; they never decide. Here items always speaks of new items too."""
     zeros: Zeros = "pratt"

@@ -228,13 +228,6 @@ def _check_item_settings(study: Study) -> None:
             "the interval is wider)",
             "estimand: new_seeds_and_items",
         )
-    if study.analysis.correct == "max_t":
-        raise field_error(
-            ("analysis", "correct"),
-            "correct is 'max_t' and test is 'items'",
-            "holm or none: there is no joint resampling of seeds and items under the null",
-            "correct: holm",
-        )
 
 
 def _check_harness(study: Study) -> None:
@@ -345,13 +338,6 @@ def _check_stopping(study: Study) -> None:
             f"test is '{study.analysis.test}' in a sequential study",
             "paired_t: the levels of looks, and the e-process, are those of a t test",
             "test: paired_t, or stopping: fixed",
-        )
-    if study.analysis.correct == "max_t":
-        raise field_error(
-            ("analysis", "correct"),
-            "correct is 'max_t' in a sequential study",
-            "holm or none: a joint resampling at one look knows nothing of the other looks",
-            "correct: holm, or stopping: fixed",
         )
 
 

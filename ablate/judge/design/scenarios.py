@@ -23,7 +23,7 @@ from ablate.judge.design.assumptions import Beliefs, Group, groups_of, over_new_
 from ablate.judge.design.effects import effect_when_true
 from ablate.judge.design.reach import planned_sizes
 from ablate.judge.stats.crossed_items import Tail, tail_of
-from ablate.judge.stats.multiplicity import EDGE
+from ablate.judge.stats.null_hypotheses import EDGE
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.vectorized_tests import Kept, OverItems
 from prereg.study.analysis import Ceiling
