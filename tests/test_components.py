@@ -225,7 +225,7 @@ def test_the_schema_asks_for_components_or_for_what_they_write() -> None:
     assert set(schema["$defs"]["Part"]["properties"]) == {"without", "with", "why"}
 
 
-def test_a_study_with_components_holds_them_and_what_follows_from_them() -> None:
+def test_a_study_with_components_holds_both() -> None:
     study = made("factorial")
     whole = study.model_dump(mode="json")
     assert whole["components"]["parts"]["swiglu"] == {"without": {}, "with": {"model.activation": "swiglu"}, "why": ""}

@@ -253,7 +253,7 @@ def test_no_task_is_judged_where_no_item_was_sealed() -> None:
 
 def test_a_gate_takes_a_family_as_a_step() -> None:
     made = study(analysis={"gate": {"order": ["no_harm", "macro"]}})
-    assert [stage.names for stage in made.stages] == [made.families["no_harm"], ("macro",)]
+    assert made.gate_steps == (made.families["no_harm"], ("macro",))
     decision = decide(*case(made, GAIN))
     assert decision.verdict == "adopt"
     assert all(one.equal for one in recompute(made, decision.findings).numbers)
