@@ -45,7 +45,7 @@ from ablate.judge.interim import _rows_at, restrict
 from ablate.judge.stats.crossed_items import Tail, spread_of, tail_of
 from ablate.judge.stats.estimate import prepare
 from ablate.judge.stats.sequential import prepare_at
-from ablate.judge.stats.vectorized_judge import OUTCOME, Items, batchable, judge_rows
+from ablate.judge.stats.vectorized_judge import OUTCOME, Items, judge_rows
 from ablate.judge.stats.vectorized_tests import OverItems, RowsOfItems, RowsOfT
 from ablate.records.evidence import ITEM_COLUMNS, Evidence
 from prereg.errors import StudyError
@@ -272,7 +272,7 @@ def measure(cell: Cell, seed: int, scale: float = 1.0) -> dict[str, Rate]:
         decided = 60 if cell.design == "fixed" else 20 if over_items(cell) else 40
         return _diverging(cell, seed, max(500, int(scale * 4_000)), max(10, int(scale * decided)))
     study = rule_of(cell)
-    many = _studies(study, cell)
+    many = _studies(cell)
     n = max(200, int(scale * many))
     return {
         "adoption": worst(_adoptions(cell, study, seed, n)),
@@ -281,15 +281,13 @@ def measure(cell: Cell, seed: int, scale: float = 1.0) -> dict[str, Rate]:
     }
 
 
-def _studies(study: Study, cell: Cell) -> int:
+def _studies(cell: Cell) -> int:
     """As many as a few CPU seconds allow."""
     many = {"paired_t": 20_000, "sign_flip": 20_000, "wilcoxon": 2_000}.get(cell.test, 800 if cell.n > 6 else 3_000)
     if over_items(cell):
         many = 4_000
     elif cell.design != "fixed":
         many = 2_500
-    elif not batchable(study, cell.n):
-        many = min(many, 2_000 if cell.n < 8 else 600)
     return many // 2 if cell.law == "correlated" else many
 
 

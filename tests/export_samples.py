@@ -102,7 +102,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         on_divergence={"ceiling": 4.5},
         analysis={"test": "wilcoxon"},
     ),
-    "max_t": document(analysis={"test": "bootstrap_t", "correct": "max_t", "alpha": 0.1}),
+    "bootstrap_t": document(analysis={"test": "bootstrap_t", "alpha": 0.1}),
     "uncorrected": document(analysis={"correct": "none"}, tie_breakers=["speed/tokens_per_s"]),
     "items": document(
         analysis={"test": "items", "estimand": "new_seeds_and_items"},

@@ -78,8 +78,6 @@ def test_every_field_of_a_study_has_a_place_in_the_table() -> None:
 
 
 def test_correction_ties_a_role_together_as_it_is_registered() -> None:
-    change: list[Change] = [("hypotheses.gain_ln.smallest", 0.01, 0.02)]
-    assert after(change, study=small_study(analysis={"correct": "max_t"}))[0] == GAINS
     role: list[Change] = [("hypotheses.gain_ln.role", "secondary", "primary")]
     assert after(role, study=small_study(analysis={"correct": "none"}))[0] == {"gain_ln"}
 

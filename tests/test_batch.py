@@ -9,21 +9,18 @@ import pytest
 from evidence_factory import one_claim, small_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from paired_tests import outcomes_of
 
-from ablate.judge.design.simulate import outcomes_of
 from ablate.judge.stats.crossed_items import Crossed, TwoWay, spread_of, tail_of
 from ablate.judge.stats.estimate import prepare
-from ablate.judge.stats.multiplicity import adjust, adjust_rows
-from ablate.judge.stats.null_hypotheses import Nulls, judge_families, nulls_of, weigh
+from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
 from ablate.judge.stats.paired_t import Floats, Procedure
-from ablate.judge.stats.resample import COUNTED_PAIRS, FAST_ENUMERATED_PAIRS, LISTED_PAIRS, BootstrapT
-from ablate.judge.stats.vectorized_judge import OUTCOME, _scored, batchable, judge_rows
+from ablate.judge.stats.resample import COUNTED_PAIRS, FAST_ENUMERATED_PAIRS, BootstrapT
+from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
 from ablate.judge.stats.vectorized_tests import OverItems, rows_of_test
 from prereg.study.analysis import Test
-from prereg.study.claim import Verb
 from prereg.study.spec import Study
 
-JOINT = {"paired_t": [], "bootstrap_t": [], "sign_flip": ["max_t"], "wilcoxon": ["max_t"]}
 VERBS = ("lowers", "raises", "changes", "does_not_worsen", "does_not_change")
 
 
@@ -55,7 +52,7 @@ def studies(draw: Any) -> Study:
         analysis={
             "test": test,
             "zeros": draw(st.sampled_from(["pratt", "wilcox"])) if test == "wilcoxon" or rank else "pratt",
-            "correct": draw(st.sampled_from(["holm", "none", *JOINT[test]])),
+            "correct": draw(st.sampled_from(["holm", "none"])),
             "alpha": draw(st.sampled_from([0.01, 0.05, 0.1])),
         },
         assume={},
@@ -82,8 +79,7 @@ def test_the_judge_over_rows_is_the_scalar_judge(study: Study, seed: int, coarse
     found = judge_rows(study, drawn, kept, rng_seed=seed % 3)[0]
     for row in range(rows):
         one = {name: values[row] if kept is None else values[row][kept[name][row]] for name, values in drawn.items()}
-        whose = None if kept is None else {name: tuple(np.flatnonzero(kept[name][row])) for name in kept}
-        expected = outcomes_of(study, one, seed % 3, seeds=whose)
+        expected = outcomes_of(study, one, seed % 3, left_out=losses)
         assert [OUTCOME[code] for code in found[row]] == [expected[name] for name in study.hypotheses], row
 
 
@@ -91,28 +87,6 @@ def test_all_outcomes_occur_so_that_the_comparison_means_something() -> None:
     study, rng = small_study(), np.random.default_rng(0)
     drawn = {name: rng.normal(0.0, 0.01, (500, 5)) + rng.normal(0, 0.02, (500, 1)) for name in study.hypotheses}
     assert set(np.unique(judge_rows(study, drawn)[0])) == {0, 1, 2}
-
-
-@pytest.mark.parametrize("test", ["paired_t", "bootstrap_t"])
-def test_a_joint_bootstrap_is_left_to_the_scalar_judge(test: Test) -> None:
-    assert not batchable(one_claim(analysis={"test": test, "correct": "max_t"}), 6)
-
-
-@pytest.mark.parametrize("verbs", [("lowers", "lowers"), ("lowers", "does_not_change"), ("changes", "does_not_worsen")])
-@pytest.mark.parametrize("n", [5, LISTED_PAIRS + 1])
-def test_joint_p_values_over_rows_are_those_of_the_scalar_correction(verbs: tuple[Verb, Verb], n: int) -> None:
-    # Two-sided nulls, one-sided ones and nulls on either side of zero; all sign vectors, and drawn ones.
-    drawn = np.random.default_rng(n).standard_normal((12, 2, n)) + 0.4
-    drawn[0, 1] = drawn[0, 0]
-    drawn[1] = np.round(drawn[1])
-    nulls = [nulls_of(verb, "lower", 0.75)[0] for verb in verbs]
-    study = one_claim(seeds=n, analysis={"test": "sign_flip", "correct": "max_t"})
-    members = [_scored(study, drawn[:, place], None) for place in (0, 1)]
-    flips = [[prepare(row[place], "sign_flip", np.random.default_rng(3)) for place in (0, 1)] for row in drawn]
-    own = np.array([[null.p(test) for test, null in zip(row, nulls, strict=True)] for row in flips])
-    found = adjust_rows(members, nulls, own, rng_seed=3)
-    expected = [adjust(list(zip(row, nulls, strict=True)), rng_seed=3)[0] for row in flips]
-    assert found.tolist() == [list(row) for row in expected]
 
 
 N_TABLES = 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import sqrt
 from pathlib import Path
 from typing import Any
 
@@ -322,7 +323,8 @@ def test_a_pilot_of_one_arm_tells_its_spread() -> None:
     registration, evidence = make_evidence(pilot, sd=0.02)
     (belief,) = learned(one_claim("none lowers val/loss below 2", 0.0), registration, evidence).metrics
     final = [value for (arm, _), value in evidence.final("val/loss").items() if arm == "none"]
-    assert (belief.sd, belief.correlation) == (pytest.approx(np.std(final, ddof=1)), 0.0)
+    upper = sqrt(39 / stats.chi2.ppf(0.2, 39))  # the 80% limit that a plan takes
+    assert (belief.sd, belief.correlation) == (pytest.approx(upper * np.std(final, ddof=1)), 0.0)
     assert belief.sd_difference_low is None
 
 
@@ -333,7 +335,7 @@ def rates(study: Study, effect: float, outcome: str, n_sims: int) -> float:
     return float((codes == OUTCOME.index(outcome)).any(axis=1).mean())
 
 
-def border(test: str, n: int, smallest: float, *, claims: int = 1, correct: str = "holm") -> Study:
+def border(test: str, n: int, smallest: float, *, claims: int = 1) -> Study:
     names = [f"h{at}" for at in range(claims)]
     arms = ("none", "layernorm", "rmsnorm")
     return of_constants(
@@ -343,7 +345,7 @@ def border(test: str, n: int, smallest: float, *, claims: int = 1, correct: str 
         },
         decision=[{"verdict": "adopt", "when": "supported(h0)"}, {"verdict": "inconclusive"}],
         seeds=list(range(1, n + 1)),
-        analysis={"test": test, "correct": correct},
+        analysis={"test": test},
     )
 
 
@@ -358,18 +360,17 @@ def test_a_false_finding_at_the_constant_has_alpha(smallest: float, effect: floa
 
 @pytest.mark.simulation
 @pytest.mark.parametrize(
-    ("test", "n", "claims", "correct"),
+    ("test", "n", "claims"),
     [
-        *((test, n, 1, "holm") for test, n in TESTS_OVER_SEEDS),
-        *((test, n, 3, "holm") for test, n in TESTS_OVER_SEEDS),
-        *((test, n, 3, "max_t") for test, n in TESTS_OVER_SEEDS if test != "paired_t"),  # which is refused
+        *((test, n, 1) for test, n in TESTS_OVER_SEEDS),
+        *((test, n, 3) for test, n in TESTS_OVER_SEEDS),
     ],
 )
-def test_error_rates_at_the_borders_of_a_constant(test: str, n: int, claims: int, correct: str) -> None:
+def test_error_rates_at_the_borders_of_a_constant(test: str, n: int, claims: int) -> None:
     sims = 20_000 if test == "paired_t" else 6_000
     most = 0.05 + 3.0 * np.sqrt(0.05 * 0.95 / sims)
-    at_zero = border(test, n, 0.0, claims=claims, correct=correct)
-    margin = border(test, n, 1.0, claims=claims, correct=correct)  # so far that only the margin decides
+    at_zero = border(test, n, 0.0, claims=claims)
+    margin = border(test, n, 1.0, claims=claims)  # so far that only the margin decides
     found = [
         rates(at_zero, 0.0, "supported", sims),
         rates(at_zero, 0.0, "refuted", sims),

@@ -14,6 +14,7 @@ from evidence_factory import make_evidence, small_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from own_trainer import AT, SCRIPT, OwnHouse
+from paired_tests import nulls_of_study
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from typer.testing import CliRunner
@@ -30,17 +31,15 @@ from ablate.judge.design.scenarios import TrueEffects, draw
 from ablate.judge.design.simulate import Scenario, simulate
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.recompute import recompute
-from ablate.judge.stats.gatekeeping import adjusted, adjusted_rows, levels_tested, rejected_rows
-from ablate.judge.stats.multiplicity import holm
+from ablate.judge.stats.multiplicity import adjusted, adjusted_rows, holm, levels_tested, rejected_rows
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families, levels_of
 from ablate.judge.stats.vectorized_judge import OUTCOME, code_rows, judge_rows
-from ablate.judge.verdict import Finding, verdict_bytes
+from ablate.judge.verdict import Finding
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
 from ablate.runner.options import RunOptions
 from prereg.errors import SpecError
 from prereg.registry.amendments import Affected
-from prereg.study.measure import Assume
 from prereg.study.spec import Study, study_from_document
 
 ROLES = {"order": ["primary", "guardrail"]}
@@ -143,7 +142,6 @@ def test_a_larger_p_never_lowers_an_adjusted_one() -> None:
         ({"gate": {"order": ["primary", "guardrail", []]}}, "analysis.gate.order", "an empty step"),
         ({"gate": {"weights": {"gain_ln": 1.0}}}, "analysis.gate.weights", "unknown"),
         ({"gate": ROLES, "correct": "none"}, "analysis.correct", "correct is 'none' and a gate is given"),
-        ({"gate": ROLES, "correct": "max_t", "test": "sign_flip"}, "analysis.correct", "correct is 'max_t'"),
     ],
 )
 def test_a_gate_that_cannot_be_meant_is_refused(changes: dict[str, Any], field: str, found: str) -> None:
@@ -172,15 +170,6 @@ def test_a_refused_gate_ends_with_code_2_and_changes_nothing(
         main()
     assert ended.value.code == 2 and "analysis.gate.order" in capsys.readouterr().err
     assert house.snapshot() == before
-
-
-def test_a_study_without_a_gate_writes_nothing_of_it() -> None:
-    study = small_study()
-    assert "gate" not in study.model_dump_json()
-    registration, evidence = make_evidence(study)
-    assert b"gate" not in verdict_bytes(decide(registration, evidence))
-    unscaled = study.model_copy(update={"assume": Assume()})  # nothing is simulated
-    assert "gate" not in set(json.loads(design(unscaled).model_dump_json()))
 
 
 # The judge.
@@ -242,10 +231,8 @@ def test_lost_pairs_over_rows_are_those_of_one_study_under_a_gate(gate: dict[str
     drawn = {name: rng.normal(0, 1, (60, 5)) * 0.01 + rng.normal(0, 0.03, (60, 1)) for name in study.hypotheses}
     ends = {end: rng.random((60, 4)) < 0.3 for end in ("supported", "refuted")}
     codes, possible = judge_rows(study, drawn, None, ends)  # type: ignore[arg-type]
-    from ablate.judge.design.simulate import _nulls
-
     for row in range(60):
-        found = _nulls(study, {name: values[row] for name, values in drawn.items()}, 0, None)
+        found = nulls_of_study(study, {name: values[row] for name, values in drawn.items()})
         outcomes = {name: one.outcome for name, one in judge_families(study, found).items()}
         mine = {n: frozenset(e for e in ends if ends[e][row, at]) for at, n in enumerate(study.hypotheses)}
         expected = possible_outcomes(study, outcomes, found, mine)  # type: ignore[arg-type]

@@ -36,7 +36,6 @@ def test_a_study_over_items_says_so_in_one_line_and_is_taken() -> None:
     [
         ("analysis.estimand", "test is 'paired_t'", {"analysis": {"estimand": "new_seeds_and_items"}}),
         ("analysis.estimand", "nothing says what the verdict speaks of", {"analysis": {"test": "items"}}),
-        ("analysis.correct", "correct is 'max_t'", {"analysis": CROSSED | {"correct": "max_t"}}),
         ("on_divergence", "a ceiling", {"on_divergence": {"ceiling": 0.5}}),
         ("analysis.test", "'items' with on_divergence: rank", {"on_divergence": "rank"}),
         ("analysis.test", "'items' in a sequential study", {"stopping": {"looks": [3, 5]}}),

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from evidence_factory import make_evidence, one_claim, small_study
+from paired_tests import nulls_of_study
 from typer.testing import CliRunner
 
 from ablate.cli import app
 from ablate.judge.audit.sensitivity import lost_pairs, possible_outcomes, unmasked
 from ablate.judge.decide import decide
-from ablate.judge.design import simulate as simulation
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import design
 from ablate.judge.design.scenarios import Drawn, TrueEffects, draw
@@ -202,7 +202,6 @@ def test_a_hypothesis_that_lost_too_many_pairs_is_inconclusive_and_a_small_study
 
 
 def test_the_least_number_of_pairs_is_registered_only_where_it_is_given() -> None:
-    assert "least_pairs" not in one_claim().model_dump(mode="json")["analysis"]
     given = one_claim(analysis={"least_pairs": 4})
     assert given.model_dump(mode="json")["analysis"]["least_pairs"] == 4 and least_pairs(given) == 4
     for wrong, changes in ((6, {}), (1, {}), (3, {"on_divergence": "rank"})):
@@ -250,7 +249,7 @@ def test_simulated_studies_are_ruled_as_real_ones() -> None:
 
 @pytest.mark.parametrize(
     "analysis",
-    [{"correct": "holm"}, {"correct": "none"}, {"test": "sign_flip"}, {"test": "sign_flip", "correct": "max_t"}],
+    [{"correct": "holm"}, {"correct": "none"}, {"test": "sign_flip"}],
 )
 def test_the_possible_outcomes_over_rows_are_those_of_one_study(analysis: dict[str, str]) -> None:
     study, rng, rows = small_study(analysis=analysis | {"alpha": 0.1}), np.random.default_rng(7), 80
@@ -260,8 +259,7 @@ def test_the_possible_outcomes_over_rows_are_those_of_one_study(analysis: dict[s
     codes, possible = judge_rows(study, drawn, kept, ends)  # type: ignore[arg-type]
     sizes = set()
     for row in range(rows):
-        whose = {name: tuple(map(int, np.flatnonzero(kept[name][row]))) for name in kept}
-        nulls = simulation._nulls(study, {n: drawn[n][row][list(whose[n])] for n in drawn}, 0, whose)
+        nulls = nulls_of_study(study, {n: drawn[n][row][kept[n][row]] for n in drawn}, left_out=True)
         outcomes = {name: one.outcome for name, one in judge_families(study, nulls).items()}
         mine = {name: frozenset(end for end in ends if ends[end][row, at]) for at, name in enumerate(study.hypotheses)}
         expected = possible_outcomes(study, outcomes, nulls, mine)  # type: ignore[arg-type]
@@ -269,15 +267,6 @@ def test_the_possible_outcomes_over_rows_are_those_of_one_study(analysis: dict[s
         assert [OUTCOME[code] for code in codes[row]] == list(outcomes.values())
         sizes |= {len(found) for found in expected.values()}
     assert sizes == {1, 2, 3}
-
-
-def test_max_t_and_tests_without_rows_lose_pairs_too() -> None:
-    study = small_study(seeds=list(range(6)), analysis={"test": "bootstrap_t", "correct": "max_t"})
-    truth = TrueEffects("t", dict.fromkeys(study.hypotheses, 0.0) | {"gain_ln": -0.05}, divergence=0.1)
-    found = simulate(study, truth, assumed(study), n_sims=20, seed=[3])
-    assert found.inadmissible is not None and 0 < found.inadmissible.share < 1
-    drawn = draw(study, truth, assumed(study), n_sims=5, n_seeds=6, rng=np.random.default_rng(0))
-    assert judge_drawn(study, drawn)[0].shape == (5, 4)
 
 
 def unlucky(

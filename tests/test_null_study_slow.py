@@ -11,9 +11,9 @@ from math import sqrt
 import numpy as np
 import pytest
 from evidence_factory import one_claim, small_study
-from paired_tests import p_against
+from paired_tests import outcomes_of, p_against
 
-from ablate.judge.design.simulate import adopting_verdicts, outcomes_of
+from ablate.judge.design.simulate import adopting_verdicts
 from ablate.judge.findings import judge_hypotheses
 from prereg.study.spec import Study
 

@@ -202,7 +202,6 @@ def test_a_registered_look_prepares_its_own_test() -> None:
     [
         ({"stopping": {"evidence": "e_process", "max_seeds": 12}}, "max_seeds is 12 and 10 seeds are listed"),
         ({"stopping": GROWING, "analysis": {"test": "sign_flip"}}, "test is 'sign_flip' in a sequential study"),
-        ({"stopping": LOOKS, "analysis": {"correct": "max_t"}}, "correct is 'max_t' in a sequential study"),
     ],
 )
 def test_what_no_level_was_worked_out_for_is_refused(changes: dict[str, object], said: str) -> None:

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import tiny_document
-from evidence_factory import make_evidence, one_claim, small_study
+from evidence_factory import make_evidence, one_claim
+from paired_tests import outcomes_of
 
 from ablate.api.support import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.design.scenarios import Drawn
-from ablate.judge.design.simulate import judge_drawn, outcomes_of
+from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
 from prereg.errors import SpecError, UnsupportedError
 from prereg.study.spec import study_from_document
@@ -112,21 +113,7 @@ def test_bootstrap_t_is_refused_below_four_seeds_and_gives_no_finding_where_pair
     assert judge_rows(study, {"h": np.array([[-0.9, -0.91, -0.92]])})[0].tolist() == [[OUTCOME.index("inconclusive")]]
 
 
-@pytest.mark.parametrize("test", ["paired_t", "bootstrap_t"])
-def test_max_t_with_a_t_is_refused_for_new_studies_and_judged_as_registered(test: str) -> None:
-    study = small_study(seeds=[1, 2, 3, 4, 5, 6], analysis={"test": test, "correct": "max_t"})
-    with pytest.raises(UnsupportedError, match="Holm has more power") as caught:
-        require_supported(study)
-    assert (str(caught.value.where), caught.value.fix) == ("analysis.correct", "correct: holm")
-    found = decide(*make_evidence(study, effects={"val/loss": {"layernorm": -0.2, "rmsnorm": -0.2}}, sd=0.004))
-    assert found.verdict == "adopt layernorm"
-    for exact in ("sign_flip", "wilcoxon"):
-        require_supported(small_study(analysis={"test": exact, "correct": "max_t"}))
-
-
-def test_a_choice_of_zeros_is_written_only_where_it_is_one_and_asks_for_ranks() -> None:
-    default = one_claim(analysis={"test": "wilcoxon"})
-    assert "zeros" not in default.model_dump_json()
+def test_a_choice_of_zeros_is_written_and_asks_for_ranks() -> None:
     chosen = one_claim(analysis={"test": "wilcoxon", "zeros": "wilcox"})
     assert study_from_document(json.loads(chosen.model_dump_json())) == chosen
     assert chosen.analysis.zeros == "wilcox" and '"zeros":"wilcox"' in chosen.model_dump_json()

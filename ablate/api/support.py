@@ -192,7 +192,7 @@ def require_no_bytes(study: Study, arm: str) -> None:
     needed: list[tuple[FieldPath, str]] = [
         (("hypotheses", n, "claim"), c.metric) for n, c in study.claims.items() if arm in c.named
     ]
-    needed += [(("tie_breakers", index), metric) for index, metric in enumerate(study.shown_at_ties)]
+    needed += [(("tie_breakers", index), metric) for index, metric in enumerate(study.tie_breakers)]
     for field, metric in needed:
         if metric.startswith("val/bits_per_byte"):
             raise CorpusError(
@@ -217,11 +217,11 @@ def require_names_of_files(study: Study) -> None:
 
 
 def _require_sound_test(study: Study) -> None:
-    """Refuse a deciding test whose measured error exceeds alpha, and a correction that costs power against Holm's."""
+    """Refuse a deciding test whose measured error exceeds alpha."""
     test, n = study.analysis.test, len(study.seeds)
-    if test == "paired_t" and study.analysis.correct != "max_t":
+    if test != "bootstrap_t":
         return
-    from ablate.judge.stats.estimate import undecided, words  # here: it loads scipy, and most studies need none of it
+    from ablate.judge.stats.estimate import undecided  # here: it loads scipy, and most studies need none of it
 
     reason = undecided(test, n)
     if reason is not None:
@@ -230,14 +230,6 @@ def _require_sound_test(study: Study) -> None:
             required="a test that keeps its error rate: paired_t, sign_flip, wilcoxon, or bootstrap_t with more seeds",
             fix=f"test: paired_t, and also: [{test}] as description",
             where=Where(field=("analysis", "test")),
-        )
-    if study.analysis.correct == "max_t" and test in ("paired_t", "bootstrap_t"):
-        raise UnsupportedError(
-            f"correct is 'max_t' and test is '{test}', whose joint resampling is a bootstrap: Holm has more power here "
-            "(five seeds: .74 against .34)",
-            required=f"max_t with sign_flip or wilcoxon, whose joint sign-flips are exact; holm with {words(test)}",
-            fix="correct: holm",
-            where=Where(field=("analysis", "correct")),
         )
 
 

@@ -21,17 +21,16 @@ from ablate.judge.readings import notes_on_seeds, reading_of, samples_of, scaled
 from ablate.judge.stats.crossed_items import TwoWay, cross
 from ablate.judge.stats.effects import effect_sizes, independent_effects
 from ablate.judge.stats.estimate import NoTestError, prepare, summarise, undecided, words
-from ablate.judge.stats.multiplicity import Null
 from ablate.judge.stats.null_hypotheses import (
     AgainstMargin,
     Judged,
+    Null,
     Nulls,
     deciding_interval,
     excludes,
     interval_level,
     judge_families,
     rejected_null,
-    simultaneous,
     step_level,
     weigh,
     zones,
@@ -101,11 +100,10 @@ def judge_hypotheses(
     contrasts = {name: contrast(study, name, values, seeds) for name in study.hypotheses}
     tested = {name: _tested(study, name, pairs, rng_seed, look=look, items=items) for name, pairs in contrasts.items()}
     nulls = {name: found if isinstance(found, Nulls) else None for name, found in tested.items()}
-    judged = judge_families(study, nulls, rng_seed=rng_seed)
+    judged = judge_families(study, nulls)
     for name, reason in (withheld or {}).items():
         judged[name] = replace(judged[name], outcome="inconclusive", note=reason)
     against = {name: one for name, one in zones(study, nulls, judged).items() if name not in (withheld or {})}
-    together = simultaneous(study, nulls, rng_seed)
     return tuple(
         _finding(
             study,
@@ -114,7 +112,6 @@ def judge_hypotheses(
             nulls=tested[name],
             judged=judged[name],
             against=against.get(name),
-            together=together.get(name),
             level_of_step=step_level(study, name, nulls, judged[name]),
             rng_seed=rng_seed,
             items=items,
@@ -206,8 +203,6 @@ def _tested(
             return NoTestError(reason)
         else:
             test = prepare(pairs.differences, analysis.test, np.random.default_rng(rng_seed), analysis.zeros)
-        if not pairs.samples:
-            test.seeds = pairs.seeds
         if not claim.is_paired and not pairs.samples:
             test.speak_of_seeds()
         return weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
@@ -235,7 +230,6 @@ def _finding(
     nulls: Nulls | NoTestError,
     judged: Judged,
     against: AgainstMargin | None,
-    together: Interval | None,
     level_of_step: float | None,
     rng_seed: int,
     items: pd.DataFrame | None,
@@ -264,7 +258,7 @@ def _finding(
             share = interval_level(study, name) * (level / analysis.alpha)
             over = f", Bonferroni over {len(study.corrected_with(name))}"
             over += " by the share of alpha that it starts with" if judged.gate is not None else ""
-            interval = together or (test.interval(share, suffix=over) if share else None)
+            interval = test.interval(share, suffix=over) if share else None
             if interval is None:
                 why = test.without_interval(share) if share else "it starts with no share of alpha"
                 notes.append(f"no simultaneous interval: {why}")

@@ -17,8 +17,7 @@ from math import isclose, sqrt
 import numpy as np
 
 from ablate.judge.audit.checks import Found, check
-from ablate.judge.stats.multiplicity import Null
-from ablate.judge.stats.null_hypotheses import is_gated, nulls_of
+from ablate.judge.stats.null_hypotheses import Null, is_gated, nulls_of
 from ablate.judge.stats.paired_t import Floats, Side
 from ablate.judge.verdict import Finding
 from prereg.registry.looks import Look
@@ -167,11 +166,9 @@ def _nulls(study: Study, finding: Finding) -> Iterator[tuple[str, float | None, 
 def _intervals(finding: Finding, theirs: Callable[[float], tuple[float, float]], size: float) -> Iterator[Number]:
     """Both ends of every finite interval of a t, next to those that a library gives at its level."""
     assert finding.estimate is not None, finding.hypothesis
-    # That of a joint correction is no library's.
-    joint = finding.simultaneous is not None and "max" in finding.simultaneous.method
     for label, interval in (
         ("interval", finding.estimate.interval),
-        ("simultaneous interval", None if joint else finding.simultaneous),
+        ("simultaneous interval", finding.simultaneous),
         ("interval against the margin", None if finding.margin is None else finding.margin.interval),
     ):
         if interval is not None and interval.low is not None and interval.high is not None:

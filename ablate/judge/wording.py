@@ -17,8 +17,7 @@ from scipy.stats import beta
 
 from ablate.judge.readings import reading_of
 from ablate.judge.stats.estimate import words
-from ablate.judge.stats.multiplicity import Null
-from ablate.judge.stats.null_hypotheses import deciding_interval, excludes, is_gated, levels_of, nulls_of
+from ablate.judge.stats.null_hypotheses import Null, deciding_interval, excludes, is_gated, levels_of, nulls_of
 from ablate.judge.stats.paired_t import EQUAL, one_sample
 from ablate.judge.verdict import (
     Estimate,
@@ -328,8 +327,7 @@ def _said_correction(study: Study, name: str, adjusted: float, outcome: Outcome)
         return f"gate p {p} over {len(together)}{against}"
     m = _corrected_over(study, name)
     if m > 1:
-        named = "Holm" if study.analysis.correct == "holm" else "max-T"
-        return f"{named} p {p} over {m}{against}"
+        return f"Holm p {p} over {m}{against}"
     return f"p {p}{against}"
 
 

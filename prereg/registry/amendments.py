@@ -58,7 +58,7 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
     AmendmentEffect(
         fields=("hypotheses.H",),
         scope="hypothesis",
-        said="H; under max_t every hypothesis of its role",
+        said="H",
         why="another claim, margin, scale or reading is another test",
     ),
     AmendmentEffect(
@@ -377,10 +377,9 @@ def _hypotheses_reached(study: Study, difference: Difference) -> set[str]:
         if not own:
             return set(study.hypotheses)  # it was removed since, and nothing here says what its role was
         moved += [study.hypotheses[name].role for name in own]
-    joint = [of[name] for name in own] if study.analysis.correct == "max_t" else []
     if study.gate_steps and moved:
         return own | set(study.hypotheses)
-    return own | {name for name, family in of.items() if family in (*moved, *joint)}
+    return own | {name for name, family in of.items() if family in moved}
 
 
 def _reshapes(field: str, name: str, difference: Difference) -> bool:

@@ -130,7 +130,7 @@ def _check_analysis(study: Study) -> None:
             f"2 to {n_seeds} {'pairs' if study.paired else 'runs of each arm'}, and on_divergence: exclude_pair",
             f"least_pairs: {n_seeds}" if lost else "leave it out",
         )
-    for index, metric in enumerate(study.shown_at_ties):
+    for index, metric in enumerate(study.tie_breakers):
         check_known(study, metric, ("tie_breakers", index), f"a tie-breaker reads {metric}")
 
 
@@ -227,13 +227,6 @@ def _check_item_settings(study: Study) -> None:
             "estimand: new_seeds (these items are the ones that matter), or new_seeds_and_items (both are samples, and "
             "the interval is wider)",
             "estimand: new_seeds_and_items",
-        )
-    if study.analysis.correct == "max_t":
-        raise field_error(
-            ("analysis", "correct"),
-            "correct is 'max_t' and test is 'items'",
-            "holm or none: there is no joint resampling of seeds and items under the null",
-            "correct: holm",
         )
 
 
@@ -345,13 +338,6 @@ def _check_stopping(study: Study) -> None:
             f"test is '{study.analysis.test}' in a sequential study",
             "paired_t: the levels of looks, and the e-process, are those of a t test",
             "test: paired_t, or stopping: fixed",
-        )
-    if study.analysis.correct == "max_t":
-        raise field_error(
-            ("analysis", "correct"),
-            "correct is 'max_t' in a sequential study",
-            "holm or none: a joint resampling at one look knows nothing of the other looks",
-            "correct: holm, or stopping: fixed",
         )
 
 

@@ -12,8 +12,7 @@ of an exploratory hypothesis are shown like any others. They decide nothing.
 at the ends towards which its lost pairs push it (`prereg.rule.divergence`), in the family that it is corrected in:
 under Holm's procedure its neighbours may owe their outcomes to a p that rests on the luckier seeds. A hypothesis can
 then end as found, as at these ends, or as anything between, and the verdict is given only if the rule gives the same
-for all of it. "inconclusive" is always given. Under `max_t` the ends are corrected by Holm's procedure: a pair that is
-not there has no joint distribution. `same_verdict_rows` asks the same of the design's simulated studies.
+for all of it. "inconclusive" is always given. `same_verdict_rows` asks the same of the design's simulated studies.
 
 **Runs begun again** after a start that may have recorded a claimed value (`ablate.judge.audit.history`). Each
 hypothesis that reads one is judged again with the p values of `ablate.judge.audit.retried`, and the verdict is given
@@ -204,13 +203,11 @@ def possible_outcomes(
     """Hypothesis -> the outcomes to reckon with, given p values of all, the ends of those that lost pairs, and the p
     values of those with retried runs at an end (`worst`)."""
     possible = {name: {outcome} for name, outcome in outcomes.items()}
-    # Without their tests, p values are corrected by Holm's procedure also under max-T.
-    bare = {name: None if one is None else Nulls(one.support, one.refute) for name, one in nulls.items()}
     for end in ENDS:
         moved = {} if worst is None else dict(worst[end])
         moved |= {name: _at(study, name, end) for name, mine in ends.items() if end in mine}
         reached = {other for name in moved for other in study.corrected_with(name)}
-        judged = judge_families(study, bare | moved) if moved else {}
+        judged = judge_families(study, dict(nulls) | moved) if moved else {}
         for name, one in judged.items():
             if name in reached:
                 possible[name].add(one.outcome)
@@ -335,8 +332,3 @@ def answer_rows(study: Study, codes: Codes, stable: Kept, answer: Callable[..., 
 def unmasked(mask: int | npt.NDArray[np.int8]) -> frozenset[Outcome]:
     """The outcomes of a mask."""
     return frozenset(outcome for code, outcome in enumerate(OUTCOME) if int(mask) >> code & 1)
-
-
-def masked(outcomes: Iterable[Outcome]) -> int:
-    """The mask of outcomes."""
-    return sum(1 << OUTCOME.index(outcome) for outcome in set(outcomes))

@@ -10,7 +10,7 @@ its margin. A gate holds that no better. So the worst case is searched for:
 
 The search draws few studies and the cases that come out worst are drawn afresh with many, so that the rate is not the
 luckiest of a thousand. With fixed seeds and few hypotheses all cases share one set of draws; elsewhere (looks, an
-e-process, max-T, more hypotheses) each is judged by itself, and where that would take too long nothing is searched:
+e-process, more hypotheses) each is judged by itself, and where that would take too long nothing is searched:
 `unsearched` says so, and the largest rate of the printed scenarios is a lower bound. Differences are normal and no run
 diverges; skewed differences and divergence are scenarios of their own, because no test over few seeds holds its level
 there.
@@ -38,7 +38,7 @@ from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, constants
 from ablate.judge.design.simulate import Scenario, adopting_verdicts, affordable, harmful_verdicts, is_true, simulate
 from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.paired_t import Floats
-from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, batchable, code_rows, weigh_rows
+from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, code_rows, weigh_rows
 from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
 from prereg.text import compact, counted
@@ -118,9 +118,8 @@ def worst_case(
 
 
 def searchable(study: Study) -> bool:
-    """Whether p values of all cases can be tabulated: fixed seeds, a test over rows, few hypotheses."""
-    known = batchable(study, study.n_seeds) and study.analysis.correct != "max_t"
-    return known and study.stopping == "fixed" and len(study.hypotheses) <= _MOST_HYPOTHESES
+    """Whether p values of all cases can be tabulated: fixed seeds, few hypotheses."""
+    return study.stopping == "fixed" and len(study.hypotheses) <= _MOST_HYPOTHESES
 
 
 def unsearched(study: Study) -> str:
@@ -358,12 +357,7 @@ def notes_on_choice(study: Study, believed: Beliefs, *, n_sims: int, seed: int) 
     for name, claim in study.claims.items():
         belief = believed.of(claim.metric, study.hypotheses[name].scale)
         tuned = [arm for arm in claim.weights if arm in settings]
-        if (
-            claim.metric != study.tune.choose_by
-            or belief is None
-            or not tuned
-            or not batchable(study, len(study.seeds))
-        ):
+        if claim.metric != study.tune.choose_by or belief is None or not tuned or study.stopping != "fixed":
             continue
         error, gap = worst_choice(study, name, sd=belief.sd, correlation=belief.correlation, n_sims=n_sims, seed=seed)
         n_pilot = counted(len(study.tune.seeds), "seed")

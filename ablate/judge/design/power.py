@@ -27,7 +27,7 @@ from ablate.judge.design.reach import (
 from ablate.judge.design.scenarios import TrueEffects, all_true, arm_means, constants_of, draw, weights_of
 from ablate.judge.design.simulate import Chance, Scenario, affordable, simulate
 from ablate.judge.stats import t_power
-from ablate.judge.stats.multiplicity import EDGE
+from ablate.judge.stats.null_hypotheses import EDGE
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.unpaired import welch_df
 from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, code_rows, weigh_rows

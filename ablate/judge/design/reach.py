@@ -19,9 +19,8 @@ from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.effects import KIND, contrast_sd, distance
 from ablate.judge.stats import t_power
 from ablate.judge.stats.estimate import p_floor, words
-from ablate.judge.stats.gatekeeping import adjusted
-from ablate.judge.stats.multiplicity import Null, p_floor_of
-from ablate.judge.stats.null_hypotheses import is_gated, nulls_in, support_levels
+from ablate.judge.stats.multiplicity import adjusted
+from ablate.judge.stats.null_hypotheses import Null, is_gated, nulls_in, support_levels
 from ablate.judge.stats.paired_t import Side
 from ablate.judge.stats.sequential import EProcessT
 from ablate.judge.stats.unpaired import proportional, welch_df
@@ -148,9 +147,9 @@ def support_floor(study: Study, name: str, n: int) -> float:
 
 def floor_of(study: Study, family: int, n: int, side: Side) -> float:
     """Smallest p at the first step of the correction; of an e-process, with the most seeds."""
-    if isinstance(study.stopping, EProcess):
-        return min(1.0, EProcessT.floor(n) * (family if study.analysis.correct == "holm" else 1))
-    return p_floor_of(study.analysis, family, n, side)
+    steps = family if study.analysis.correct == "holm" else 1
+    sequential = isinstance(study.stopping, EProcess)
+    return min(1.0, steps * (EProcessT.floor(n) if sequential else p_floor(study.analysis.test, n, side)))
 
 
 def planned_sizes(study: Study, n: int) -> dict[str, int]:
@@ -164,8 +163,7 @@ def _side(null: Null) -> Side:
 
 
 def level_of(study: Study, name: str) -> float:
-    """The level of the first step of the correction. Max-T is less strict; Holm's first step bounds it. Under a gate
-    the smallest level at which support is ever tested."""
+    """The level of the first step of the correction; under a gate the smallest at which support is ever tested."""
     return support_levels(study, name)[-1]
 
 

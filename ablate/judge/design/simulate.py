@@ -1,8 +1,7 @@
 """Made-up differences through the functions that will judge the real ones: the chance of every verdict.
 
-Differences drawn by `ablate.judge.design.scenarios` are passed through `prepare`, `weigh` and `judge_families` (all
-that `judge_hypotheses` decides by), row by row or all at once where `vectorized_judge` can, and `Rule.decide` sees each
-combination of outcomes once.
+Differences drawn by `ablate.judge.design.scenarios` are judged all at once by `vectorized_judge`, whose outcomes are
+those of `judge_hypotheses`, and `Rule.decide` sees each combination of outcomes once.
 
 Three terms, used throughout:
 
@@ -25,27 +24,19 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.audit.sensitivity import (
-    ends_of_rows,
     judge_rows_with_losses,
-    masked,
-    possible_outcomes,
-    same_verdict_rows,
 )
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.reach import verdicts_of
 from ablate.judge.design.scenarios import Drawn, Law, TrueEffects, draw
 from ablate.judge.interim import run_to_the_stop
-from ablate.judge.stats.estimate import NoTestError, prepare, undecided
-from ablate.judge.stats.null_hypotheses import Nulls, judge_families, nulls_in, weigh
-from ablate.judge.stats.paired_t import Floats
+from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.resample import LISTED_PAIRS
-from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, batchable
+from ablate.judge.stats.vectorized_judge import OUTCOME, Codes
 from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.frozen import FrozenModel
 from prereg.registry.looks import looks_of
-from prereg.rule.bound import adopting_claims, needed_support
-from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Test
 from prereg.study.spec import Study
 
@@ -102,80 +93,21 @@ class Scenario(FrozenModel):
     """Seeds that a sequential study takes on average."""
 
 
-def outcomes_of(
-    study: Study,
-    differences: Mapping[str, Floats],
-    rng_seed: int = 0,
-    *,
-    seeds: Mapping[str, tuple[int, ...]] | None = None,
-) -> dict[str, Outcome]:
-    """What `judge_hypotheses` decides, from per-seed differences on the claims' scales, without the description.
-
-    `seeds` says whose differences they are, where pairs were left out: a joint resampling pairs claims by seed.
-    """
-    nulls = _nulls(study, differences, rng_seed, seeds)
-    return {name: judged.outcome for name, judged in judge_families(study, nulls, rng_seed=rng_seed).items()}
-
-
-def _nulls(
-    study: Study, differences: Mapping[str, Floats], rng_seed: int, seeds: Mapping[str, tuple[int, ...]] | None
-) -> dict[str, Nulls | None]:
-    """Both p values of every claim; none where it cannot be tested, or lost too many pairs."""
-    nulls: dict[str, Nulls | None] = {}
-    for name, claim in study.claims.items():
-        if undecided(study.analysis.test, len(differences[name])) is not None:
-            nulls[name] = None
-            continue
-        try:
-            if seeds is not None and len(seeds[name]) < least_pairs(study):
-                raise NoTestError("too few pairs are left")
-            rng = np.random.default_rng(rng_seed)
-            test = prepare(differences[name], study.analysis.test, rng, study.analysis.zeros)
-            if seeds is not None:
-                test.seeds = seeds[name]
-            nulls[name] = weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
-        except NoTestError:
-            nulls[name] = None
-    return nulls
-
-
 def adopting_verdicts(study: Study) -> tuple[str, ...]:
     """The adopting verdicts of a decision, as defined above."""
-    return tuple(verdict for verdict, names in needed_support(study).items() if names)
+    return tuple(verdict for verdict, names in study.rule.needed_support.items() if names)
 
 
 def judge_drawn(study: Study, drawn: Drawn) -> tuple[Codes, Kept, npt.NDArray[np.int64] | None]:
-    """Outcome codes of simulated studies: over rows where that is proved to be the same, one by one elsewhere; which
-    studies have a verdict, one that is the same with lost pairs at their worst; and the look where each stops."""
-    n_seeds = next(iter(drawn.differences.values())).shape[1]
+    """Outcome codes of simulated studies; which of them have a verdict, one that is the same with lost pairs at their
+    worst; and the look where each stops."""
     if study.stopping != "fixed":
         codes, stopped, ruled = run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable, drawn.lost)
         return codes, ruled, stopped
-    if batchable(study, n_seeds):
-        return *judge_rows_with_losses(
-            study, drawn.differences, drawn.kept, drawn.lost, drawn.stable, items=drawn.items
-        ), None
-    ends = None if drawn.kept is None or drawn.lost is None else ends_of_rows(study, drawn.lost)
-    rows, masks = [], []
-    for index in range(len(drawn.stable)):
-        one = {name: values[index] for name, values in drawn.differences.items()}
-        seeds = None
-        if drawn.kept is not None:
-            seeds = {name: tuple(map(int, np.flatnonzero(kept[index]))) for name, kept in drawn.kept.items()}
-            one = {name: values[list(seeds[name])] for name, values in one.items()}
-        nulls = _nulls(study, one, index, seeds)
-        outcomes = {name: judged.outcome for name, judged in judge_families(study, nulls, rng_seed=index).items()}
-        rows.append([OUTCOME.index(outcomes[name]) for name in study.hypotheses])
-        if ends is not None:
-            mine = {
-                name: frozenset(end for end, moved in ends.items() if moved[index, place])
-                for place, name in enumerate(study.hypotheses)
-            }
-            masks.append([masked(found) for found in possible_outcomes(study, outcomes, nulls, mine).values()])
-    codes = np.array(rows, dtype=np.int8)
-    if ends is None:
-        return codes, np.ones(len(drawn.stable), dtype=bool), None
-    return codes, same_verdict_rows(study, codes, np.array(masks, dtype=np.int8), drawn.stable), None
+    codes, ruled = judge_rows_with_losses(
+        study, drawn.differences, drawn.kept, drawn.lost, drawn.stable, items=drawn.items
+    )
+    return codes, ruled, None
 
 
 def simulate(
@@ -280,8 +212,8 @@ def harmful_verdicts(study: Study, effects: Mapping[str, float]) -> frozenset[st
     }
     return frozenset(
         verdict
-        for verdict, names in needed_support(study).items()
-        if any(broken & set(_of_arms(study, name)) for name in adopting_claims(study, names))
+        for verdict, names in study.rule.needed_support.items()
+        if any(broken & set(_of_arms(study, name)) for name in names)
     )
 
 
@@ -318,13 +250,8 @@ def affordable(study: Study, n: int | None = None) -> int:
         n = study.n_seeds
         # Of many seeds fewer studies are drawn: time and memory are those of all their differences.
         return min(affordable(study, n), max(_FEWEST, _MOST_DRAWN // n))
-    test = study.analysis.test
     if study.stopping != "fixed":
         return 4_000
-    if not batchable(study, n):
-        return 1_000 if n <= 6 else 250
-    if study.analysis.correct == "max_t":
-        return next(most for limit, most in ((8, 4_000), (10, 2_000), (inf, 1_000)) if n <= limit)
     limits: dict[Test, tuple[tuple[float, int], ...]] = {
         "paired_t": ((inf, 10_000),),
         "items": ((inf, 10_000),),
@@ -333,4 +260,4 @@ def affordable(study: Study, n: int | None = None) -> int:
         "wilcoxon": ((6, 6_000), (inf, 2_500)),
         "welch": ((inf, 10_000),),
     }
-    return next(most for limit, most in limits[test] if n <= limit)
+    return next(most for limit, most in limits[study.analysis.test] if n <= limit)

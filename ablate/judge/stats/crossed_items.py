@@ -201,7 +201,6 @@ class TwoWay(Procedure):
         if differences is not None:
             assert np.allclose(differences, means, rtol=1e-9, atol=1e-9 * size), (differences, means)
         super().__init__(means if differences is None else differences)
-        self.seeds = crossed.seeds
         self.crossed = crossed
         self.items = crossed.layout(estimand)
         n_units, unit = weights.size, self.items.unit

@@ -35,9 +35,7 @@ little.
 When both hold: an improvement that is real but smaller than what matters refutes `lowers`, `raises` and `changes`;
 a worsening that is real but smaller than what matters supports `does_not_worsen` and `does_not_change`.
 
-Under `max_t` the same nulls are tested jointly over the role: see `ablate.judge.stats.multiplicity`.
-
-Under a `gate` one alpha holds over the supports of all roles, by the steps of `ablate.judge.stats.gatekeeping`:
+Under a `gate` one alpha holds over the supports of all roles, by the steps of `ablate.judge.stats.multiplicity`:
 any false "supported" has at most alpha, where the test's assumptions hold. Refutations are corrected by role, as
 without one. What opens a gate is the rejected null of support, also where the finding is then refuted for being too
 small to matter.
@@ -49,10 +47,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from ablate.judge.stats import gatekeeping
-from ablate.judge.stats.multiplicity import MOST_TWO_SIDED_MARGINS, Member, Null, adjust, holm, intervals
-from ablate.judge.stats.paired_t import Procedure
+from ablate.judge.stats.multiplicity import adjusted, holm, levels_tested
+from ablate.judge.stats.paired_t import Procedure, Side
 from ablate.judge.verdict import Estimate, Finding, GateLevel, Interval, MarginTest, Outcome, Zone
 from prereg.errors import UnsupportedError
 from prereg.metrics.catalogue import Better
@@ -60,6 +58,34 @@ from prereg.study.analysis import Ceiling
 from prereg.study.claim import Verb
 from prereg.study.spec import Study
 from prereg.text import compact
+
+EDGE: Final = 1e-9
+"""True effects this close to a null, relative to its margin, lie on it."""
+
+
+@dataclass(frozen=True)
+class Null:
+    """What must be rejected: every point, from its side, and the test's statistic must point `towards` if not 0."""
+
+    points: tuple[tuple[float, Side], ...]
+    towards: int = 0
+
+    def p(self, test: Procedure) -> float:
+        """p of the null by one test: two points are an intersection-union test, and the larger p counts."""
+        if self.towards and test.leaning != self.towards:
+            return 1.0
+        return max(test.p(point, side) for point, side in self.points)
+
+    def excludes(self, effect: float) -> bool:
+        """Whether the null is false at a true effect. One within `EDGE` of a point, relative to it, lies on it."""
+        if self.towards:
+            return effect * self.towards > 0.0
+        return all(
+            effect != point
+            if side == "two"
+            else (effect - point) * (1.0 if side == "greater" else -1.0) > EDGE * abs(point)
+            for point, side in self.points
+        )
 
 
 @dataclass(frozen=True)
@@ -69,8 +95,7 @@ class Nulls:
     support: float
     refute: float | None
     test: Procedure | None = None
-    """The test they come from, and the nulls below: what a joint correction needs."""
-    pair: tuple[Null, Null | None] | None = None
+    """The test they come from."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +106,7 @@ class Judged:
     refute: float | None
     outcome: Outcome
     note: str = ""
-    """What a reader must know of the correction."""
+    """What a reader must know of the gate."""
     gate: GateLevel | None = None
     """Under a gate, the levels of its support."""
 
@@ -113,7 +138,7 @@ def interval_level(study: Study, name: str) -> float:
 def weigh(test: Procedure, verb: Verb, better: Better, smallest: float) -> Nulls:
     """Both p values of a claim."""
     support, refute = nulls_of(verb, better, smallest)
-    return Nulls(support.p(test), None if refute is None else refute.p(test), test, (support, refute))
+    return Nulls(support.p(test), None if refute is None else refute.p(test), test)
 
 
 def nulls_of(verb: Verb, better: Better, smallest: float) -> tuple[Null, Null | None]:
@@ -199,8 +224,8 @@ def deciding_interval(
 
 
 def step_level(study: Study, name: str, nulls: Mapping[str, Nulls | None], judged: Judged) -> float | None:
-    """The level at which the correction tested the null that was rejected: of Holm's step, or of the gate; none where
-    it tests jointly."""
+    """The level at which the correction tested the null that was rejected: of Holm's step, or of the gate; none without
+    a correction."""
     if judged.gate is not None and judged.outcome == "supported":
         return judged.gate.level
     if study.analysis.correct != "holm":
@@ -243,17 +268,6 @@ def zones(study: Study, nulls: Mapping[str, Nulls | None], judged: Mapping[str, 
     return zoned
 
 
-def simultaneous(study: Study, nulls: Mapping[str, Nulls | None], rng_seed: int) -> dict[str, Interval]:
-    """Hypothesis -> its max-T interval, in the families that have them."""
-    found: dict[str, Interval] = {}
-    for names in study.families.values() if study.analysis.correct == "max_t" else ():
-        tests = [one.test for name in names if (one := nulls[name]) is not None and one.test is not None]
-        if len(tests) == len(names) > 1:
-            made = intervals(tests, study.analysis.alpha, family=len(names), rng_seed=rng_seed)
-            found |= dict(zip(names, made or (), strict=False))
-    return found
-
-
 def _implied(verb: Verb, outcome: Outcome) -> Zone | None:
     """The zone of an outcome that is a test against the margin."""
     if outcome == "supported" and verb in ("lowers_by", "raises_by"):
@@ -268,7 +282,7 @@ def found_nulls(findings: Iterable[Finding]) -> dict[str, Nulls | None]:
     return {one.hypothesis: None if one.p_support is None else Nulls(one.p_support, one.p_refute) for one in findings}
 
 
-def judge_families(study: Study, nulls: Mapping[str, Nulls | None], *, rng_seed: int = 0) -> dict[str, Judged]:
+def judge_families(study: Study, nulls: Mapping[str, Nulls | None]) -> dict[str, Judged]:
     """Correct within each role, or support over the gate, and give every hypothesis its outcome."""
     alpha = study.analysis.alpha
     support: dict[str, float] = {}
@@ -278,15 +292,13 @@ def judge_families(study: Study, nulls: Mapping[str, Nulls | None], *, rng_seed:
     for names in study.corrected_together.values():
         found = [nulls[name] for name in names]
         if is_gated(study, names):
-            support |= zip(names, gatekeeping.adjusted(study.gate_steps, _p(found, 0)), strict=True)
+            support |= zip(names, adjusted(study.gate_steps, _p(found, 0)), strict=True)
             gates = _gate_levels(study, [support[name] <= alpha for name in names])
             notes |= {name: _about_gate(study, gate) for name, gate in gates.items()}
         else:
-            adjusted, note = _corrected(study, found, 0, rng_seed)
-            support |= zip(names, adjusted, strict=True)
-            notes |= dict.fromkeys(names, note)
+            support |= zip(names, _corrected(study, found, 0), strict=True)
     for names in study.families.values():
-        refute |= zip(names, _corrected(study, [nulls[name] for name in names], 1, rng_seed)[0], strict=True)
+        refute |= zip(names, _corrected(study, [nulls[name] for name in names], 1), strict=True)
     judged = {}
     for name in study.hypotheses:
         one, gate = nulls[name], gates.get(name)
@@ -298,20 +310,12 @@ def judge_families(study: Study, nulls: Mapping[str, Nulls | None], *, rng_seed:
             supported = study.claims[name].verb.startswith("does_not")
         outcome: Outcome = "supported" if supported else "refuted" if refuted else "inconclusive"
         against = refute[name] if one.refute is not None else None
-        judged[name] = Judged(support[name], against, outcome, notes[name], gate)
+        judged[name] = Judged(support[name], against, outcome, notes.get(name, ""), gate)
     return judged
 
 
 def require_known_methods(study: Study) -> None:
     """Refuse what the study format can say and this judge cannot yet do, before any number is made."""
-    for role, names in study.families.items():
-        either = [name for name in names if study.claims[name].verb in ("changes", "does_not_change")]
-        if study.analysis.correct == "max_t" and len(either) > MOST_TWO_SIDED_MARGINS:
-            raise UnsupportedError(
-                f"max_t over {len(either)} {role} claims with a null on either side of zero",
-                required=f"at most {MOST_TWO_SIDED_MARGINS} claims 'changes' or 'does_not_change' in a role",
-                fix="correct: holm",
-            )
     metrics = sorted({claim.metric for claim in study.claims.values()})
     if isinstance(study.on_divergence, Ceiling) and len(metrics) > 1:
         raise UnsupportedError(
@@ -330,7 +334,7 @@ def is_gated(study: Study, names: Sequence[str]) -> bool:
 def _gate_levels(study: Study, passed: Sequence[bool]) -> dict[str, GateLevel]:
     steps = study.gate_steps
     names = [name for step in steps for name in step]
-    levels = gatekeeping.levels_tested(steps, passed, study.analysis.alpha)
+    levels = levels_tested(steps, passed, study.analysis.alpha)
     return {
         name: GateLevel(weight=1.0 / len(steps[0]) if name in steps[0] else 0.0, level=level)
         for name, level in zip(names, levels, strict=True)
@@ -345,27 +349,14 @@ def _about_gate(study: Study, gate: GateLevel) -> str:
     return f"tested for support at the level {level} of the gate: {start} and {end} in the end"
 
 
-def _corrected(study: Study, found: Sequence[Nulls | None], which: int, rng_seed: int) -> tuple[tuple[float, ...], str]:
-    """Corrected p of support (0) or refutation (1), and a note; a claim without a p keeps its place with 1."""
+def _corrected(study: Study, found: Sequence[Nulls | None], which: int) -> tuple[float, ...]:
+    """Corrected p of support (0) or refutation (1); a claim without a p keeps its place with 1."""
     p = _p(found, which)
-    if study.analysis.correct == "none":
-        return tuple(p), ""
-    # A p without the test it comes from has no joint distribution.
-    if study.analysis.correct == "holm" or any(one is not None and one.test is None for one in found):
-        return holm(p), ""
-    return adjust([_member(one, which) for one in found], rng_seed=rng_seed)
+    return tuple(p) if study.analysis.correct == "none" else holm(p)
 
 
 def _p(found: Sequence[Nulls | None], which: int) -> list[float]:
     return [1.0 if one is None or (value := (one.support, one.refute)[which]) is None else value for one in found]
-
-
-def _member(one: Nulls | None, which: int) -> Member | None:
-    if one is None:
-        return None
-    assert one.test is not None and one.pair is not None, one
-    null = one.pair[which]
-    return None if null is None else (one.test, null)
 
 
 def _towards(sign: int) -> Null:

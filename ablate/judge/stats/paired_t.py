@@ -87,8 +87,6 @@ class Procedure(ABC):
         self.scaled = np.ldexp(values, -self.exponent)
         """The differences in their own unit, 2**exponent: the largest lies between 1/2 and 1."""
         self.n = int(values.size)
-        self.seeds: tuple[int, ...] = tuple(range(self.n))
-        """Which seed each difference is of: what a joint resampling of several tests shares."""
         self.scaled_mean = float(self.scaled.mean())
         self.mean = self.from_unit(self.scaled_mean)
         self.centre: float | None = self.mean
@@ -145,10 +143,6 @@ class Procedure(ABC):
             return None
         low, high = (end if np.isfinite(end) else None for end in found)
         return Interval(low=low, high=high, level=1.0 - alpha, method=self.words + suffix)
-
-    def scores(self, null: float) -> Floats:
-        """What the test adds up, one score a pair, its sign the pair's: what a joint sign-flip flips."""
-        return self.scaled - self.to_unit(null)
 
     @property
     def leaning(self) -> int:

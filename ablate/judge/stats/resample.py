@@ -300,10 +300,6 @@ class SignedRank(Procedure):
         scale = max(self.scaled_size, abs(null)) or 1.0
         return np.round((self.scaled - null) / scale, 12)  # ties and zeros survive the shift's rounding
 
-    def scores(self, null: float) -> Floats:
-        doubled, signs = self._doubled(null)
-        return doubled * signs / 2.0
-
     def p(self, null: float, side: Side) -> float:
         return rank_sum_p(*self._doubled(null), side)
 

@@ -56,7 +56,6 @@ class Welch(Procedure):
         """Weight times value, arm by arm, in the unit of the largest: the effect is the sum of their means."""
         self.sizes = tuple(one.size for one in self.parts)
         self.n = sum(self.sizes)
-        self.seeds = tuple(sorted({seed for one in samples for seed in one.seeds}))
         self.scaled_size = max(float(np.abs(one).max()) for one in self.parts)
         self.scaled_mean = float(sum(one.mean() for one in self.parts))
         self.mean = self.from_unit(self.scaled_mean)

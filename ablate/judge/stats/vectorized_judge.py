@@ -3,14 +3,11 @@
 A design asks for thousands of studies in a dozen states of the world. One study at a time that takes minutes; here each
 row of an array is a study. Outcomes are those of the scalar judge and not merely close: `tests/test_batch.py` draws
 studies at random and compares. Where rounding could part the two (resamples of nearly equal values, ranks that tie)
-a row is given to the scalar test. A joint correction is done here where its resamples are sign-flips; a joint bootstrap
-is left to the scalar judge, and `batchable` says so.
+a row is given to the scalar test.
 
 The studies of one call share the resamples of one `rng_seed`: each is judged as the scalar judge would with that seed.
-Two exceptions: from `resample.LISTED_PAIRS` to `resample.COUNTED_PAIRS` the scalar sign-flip counts all sign vectors,
-which takes too long for thousands of studies; here they are drawn as they are beyond, and a design says so. And where
-the joint correction draws sign vectors (above `LISTED_PAIRS`), it draws them for all seeds, also for a seed that every
-hypothesis lost.
+One exception: from `resample.LISTED_PAIRS` to `resample.COUNTED_PAIRS` the scalar sign-flip counts all sign vectors,
+which takes too long for thousands of studies; here they are drawn as they are beyond, and a design says so.
 """
 
 from __future__ import annotations
@@ -21,9 +18,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.stats.gatekeeping import rejected_rows
-from ablate.judge.stats.multiplicity import Null, ScoredRows, adjust_rows, holm_rows
-from ablate.judge.stats.null_hypotheses import is_gated, levels_of, nulls_in, nulls_of
+from ablate.judge.stats.multiplicity import holm_rows, rejected_rows
+from ablate.judge.stats.null_hypotheses import Null, is_gated, levels_of, nulls_of
 from ablate.judge.stats.paired_t import TINY, Floats
 from ablate.judge.stats.resample import FAST_ENUMERATED_PAIRS, RESAMPLES, multisets
 from ablate.judge.stats.vectorized_tests import (
@@ -32,9 +28,7 @@ from ablate.judge.stats.vectorized_tests import (
     Kept,
     OverItems,
     Rows,
-    RowsOfHalves,
     RowsOfItems,
-    RowsOfRanks,
     rows_of_test,
 )
 from ablate.judge.stats.vectorized_unpaired import unpaired_tests
@@ -46,16 +40,6 @@ from prereg.study.spec import Study
 Codes = npt.NDArray[np.int8]
 OUTCOME: tuple[Outcome, ...] = ("supported", "refuted", "inconclusive")
 """What a code means."""
-
-
-def batchable(study: Study, n: int) -> bool:
-    """Whether this judge over rows knows the study's test with n pairs, its correction and its stopping."""
-    test, correct = study.analysis.test, study.analysis.correct
-    if not study.paired:
-        return n >= 2
-    known = test in ("paired_t", "bootstrap_t", "wilcoxon", "sign_flip", "items")
-    joint = correct == "max_t" and test in ("wilcoxon", "sign_flip")
-    return known and n >= 2 and (joint or correct in ("holm", "none")) and study.stopping == "fixed"
 
 
 Items = Mapping[str, OverItems]
@@ -86,16 +70,13 @@ def judge_rows(
         (p,) = weigh_rows(study, name, differences[name], mine, rng_seed=rng_seed, rows_of=rows_of, items=items)
         weighed.append(p)
     support, refute = (np.stack([p[which] for p in weighed], axis=1) for which in (0, 1))
-    codes = _codes(study, differences, kept, support, refute, rng_seed=rng_seed)
+    codes = code_rows(study, names, support, refute)
     can = np.array([refutable(study, name) for name in study.hypotheses])
     possible = np.left_shift(1, codes).astype(np.int8)
     for end, moved in (ends or {}).items():
         at = (TINY, 1.0) if end == "supported" else (1.0, TINY)
         there = code_rows(study, names, np.where(moved, at[0], support), np.where(moved & can, at[1], refute))
-        # A role of which nothing moved stays as it was found: without its tests it is corrected by Holm's procedure.
-        together = [[names.index(one) for one in study.corrected_with(name)] for name in names]
-        touched = np.stack([moved[:, places].any(axis=1) for places in together], axis=1)
-        possible |= np.where(touched, np.left_shift(1, there), 0).astype(np.int8)
+        possible |= np.left_shift(1, there).astype(np.int8)
     both = 1 << OUTCOME.index("supported") | 1 << OUTCOME.index("refuted")
     possible[possible & both == both] |= 1 << OUTCOME.index("inconclusive")
     return codes, possible
@@ -125,7 +106,6 @@ def weigh_rows(
     In each case, with one preparation of the tests for all: every test moves with its differences. Over new items a p
     is only known to lie at or below the levels of the correction, which decides the same.
     """
-    assert rows_of is not None or batchable(study, differences.shape[1]), (study.analysis, study.stopping)
     new_items = study.analysis.estimand == "new_seeds_and_items"
     assert not new_items or items is not None, study.analysis
     claim = study.claims[name]
@@ -164,61 +144,9 @@ def _tests(
             yield rows, rows_of_test(study, values, rng_seed) if rows_of is None else rows_of(values)
 
 
-def _codes(
-    study: Study,
-    differences: Mapping[str, Floats],
-    kept: Mapping[str, Kept] | None,
-    support: Floats,
-    refute: Floats,
-    *,
-    rng_seed: int,
-) -> Codes:
-    """Outcome codes of all hypotheses, with a joint correction from the differences themselves."""
-    names = list(study.hypotheses)
-    if study.analysis.correct != "max_t":
-        return code_rows(study, names, support, refute)
-    adjusted = [p.copy() for p in (support, refute)]
-    for family in study.families.values():
-        if len(family) > 1:
-            places = [names.index(name) for name in family]
-            scored = [_scored(study, differences[name], None if kept is None else kept[name]) for name in family]
-            nulls = [nulls_in(study, name) for name in family]
-            for which, p in enumerate(adjusted):
-                chosen = [both[which] for both in nulls]
-                p[:, places] = adjust_rows(scored, chosen, p[:, places], rng_seed=rng_seed)
-    return code_rows(study, names, adjusted[0], adjusted[1], corrected=True)
-
-
-def _scored(study: Study, differences: Floats, kept: Kept | None) -> ScoredRows:
-    """What a joint sign-flip flips, of every study that can be tested."""
-    tested: Kept = np.zeros(len(differences), dtype=bool)
-    leaning = np.zeros(len(differences))
-    blocks: list[tuple[npt.NDArray[np.intp], RowsOfRanks | RowsOfHalves]] = []
-    for rows, values in _blocks(differences, kept, least_pairs(study), 1):
-        ranked = study.analysis.test == "wilcoxon" or not np.isfinite(values).all()
-        test = RowsOfRanks(values, study.analysis.zeros) if ranked else RowsOfHalves(values)
-        tested[rows], leaning[rows] = True, test.leaning
-        blocks.append((rows, test))
-
-    def scores(null: float) -> Floats:
-        found = np.zeros(differences.shape)
-        for rows, test in blocks:
-            pairs = np.ones((rows.size, differences.shape[1]), dtype=bool) if kept is None else kept[rows]
-            mine = np.zeros(pairs.shape)
-            mine[pairs] = test.scores(null).ravel()
-            found[rows] = mine
-        return found
-
-    return ScoredRows(tested, leaning, scores)
-
-
-def code_rows(study: Study, names: list[str], support: Floats, refute: Floats, *, corrected: bool = False) -> Codes:
-    """Outcome codes of the named hypotheses, whole roles (or the gate) at a time, from p values (studies x hypotheses).
-
-    Without their differences p values of a joint correction are corrected by Holm's procedure, unless they already are
-    `corrected`.
-    """
-    corrected = corrected or study.analysis.correct == "none"
+def code_rows(study: Study, names: list[str], support: Floats, refute: Floats) -> Codes:
+    """Outcome codes of the named hypotheses, whole roles (or the gate) at a time; p are studies x hypotheses."""
+    uncorrected = study.analysis.correct == "none"
     codes = np.empty(support.shape, dtype=np.int8)
     supported = np.empty(support.shape, dtype=bool)
     for together in dict.fromkeys(study.corrected_with(name) for name in names):
@@ -227,10 +155,10 @@ def code_rows(study: Study, names: list[str], support: Floats, refute: Floats, *
         if is_gated(study, together):
             supported[:, places] = rejected_rows(study.gate_steps, p, study.analysis.alpha)
         else:
-            supported[:, places] = (p if corrected else holm_rows(p)) <= study.analysis.alpha
+            supported[:, places] = (p if uncorrected else holm_rows(p)) <= study.analysis.alpha
     for family in dict.fromkeys(study.family_of(name) for name in names):
         places = [names.index(name) for name in family]
-        p = refute[:, places] if corrected else holm_rows(refute[:, places])
+        p = refute[:, places] if uncorrected else holm_rows(refute[:, places])
         refuted = p <= study.analysis.alpha
         yields = np.array([study.claims[names[place]].verb.startswith("does_not") for place in places])
         kept = supported[:, places] & (~refuted | yields)

@@ -314,10 +314,6 @@ def _drawn_flips(n: int, rng_seed: int) -> Floats:
 class RowsOfHalves(_RowsOfSubsets):
     """With too many pairs for a list: one count a row."""
 
-    def scores(self, null: float) -> Floats:
-        """As `Procedure.scores`."""
-        return np.asarray(self.values - self.to_unit(null)[:, None])
-
     def _up_to(self, limit: Floats) -> Floats:
         return self._counted(self.values - limit)
 
@@ -342,11 +338,6 @@ class RowsOfRanks(Rows):
     def leaning_at(self, null: float) -> Floats:
         doubled, signs = self._ranks(null)
         return np.asarray(np.sign((doubled * signs).sum(axis=1)), dtype=np.float64)
-
-    def scores(self, null: float) -> Floats:
-        """As `Procedure.scores`, doubled."""
-        doubled, signs = self._ranks(null)
-        return np.asarray(doubled * signs)
 
     def _ranks(self, null: float) -> tuple[npt.NDArray[np.int64], Floats]:
         """Doubled mid-ranks, 0 for a zero, and signs."""

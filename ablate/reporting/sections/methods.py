@@ -234,17 +234,6 @@ def _rate(study: Study) -> str:
         "chance of one or more false 'refuted'; the chance of either is at most "
         f"{words.compact(2 * study.analysis.alpha)} (strong control of the family-wise error rate, where the test's "
         "assumptions hold, and only there). It is not controlled over all families together. "
-        f"{_about_intervals(study)}"
-    )
-
-
-def _about_intervals(study: Study) -> str:
-    if study.analysis.correct == "max_t" and study.analysis.test in ("paired_t", "bootstrap_t"):
-        return (
-            "The simultaneous intervals of a family of several are those of the joint bootstrap-t (its largest "
-            "statistic), and Bonferroni's where a family has none; the findings name which."
-        )
-    return (
         "The simultaneous intervals are Bonferroni's, which can be wider than the correction needs; a finding that "
         "they do not show has the interval at the level of the step that decided."
     )

@@ -4,7 +4,7 @@
     gate: {order: [primary, guardrail, secondary]}       the same with whole roles as steps
 
 A step is tested only when every hypothesis of all earlier steps has passed: a fixed sequence where each step is one
-hypothesis, serial gatekeeping where a step is several (`ablate.judge.stats.gatekeeping`).
+hypothesis, serial gatekeeping where a step is several (`ablate.judge.stats.multiplicity`).
 
 To pass is to reject the null that support rejects. Refutations wait for no gate and are corrected by Holm's procedure
 over their role, as without one: harm must be found whether or not a gain was, and a rule that says `not refuted(harm)`

@@ -88,13 +88,6 @@ def check_unpaired(study: Study) -> None:
         raise field_error(
             ("analysis", "least_pairs"), f"least_pairs is {analysis.least_pairs}", _ENOUGH, f"least_pairs: {LEAST_RUNS}"
         )
-    if analysis.correct == "max_t":
-        raise field_error(
-            ("analysis", "correct"),
-            f"correct is 'max_t' and test is '{analysis.test}'",
-            "holm or none: max_t flips the signs of differences over shared seeds, and here are no differences",
-            "correct: holm",
-        )
     if study.stopping != "fixed":
         raise field_error(
             ("stopping",),
