@@ -132,45 +132,18 @@ def statements(study: Study, *, mark: str = "") -> list[str]:
     return found
 
 
-def _left(study: Study, name: str, *, any_part: bool = False) -> str:
+def _left(study: Study, name: str) -> str:
     claim = study.claims[name]
-    return _sides(claim, any_part=any_part)[0] if claim.trend is None else claim.trend.text
+    return _sides(claim)[0] if claim.trend is None else claim.trend.text
 
 
-def grouped_statements(study: Study) -> list[str]:
-    """Every claim, those that differ in nothing but their left side in one sentence, with role and what matters."""
-    groups: dict[str, list[str]] = {}
-    shown = said_once(study)
-    for label, name in shown.items():
-        role, task = study.hypotheses[name].role, f"{label} " * (label in study.task_families)
-        said = _statement(study, name, "", any_part=True)
-        groups.setdefault(f"{task}{role} {said} {matters(study, name)}", []).append(label)
-    sentences = []
-    for names in groups.values():
-        first = shown[names[0]]
-        role, n_tasks = study.hypotheses[first].role, len(tasks_of(study, names[0]))
-        many = len(names) > 1
-        lefts = [_left(study, shown[name], any_part=True) for name in names]
-        if many and all(left.startswith('arm "') for left in lefts):
-            lefts = [left.removeprefix("arm ") for left in lefts]
-            lefts[0] = f"arms {lefts[0]}"
-        left = listed(f"{left} ({name})" for left, name in zip(lefts, names, strict=True))
-        if study.arm_groups and many and len(set(lefts)) == 1:
-            left, many = f"{lefts[0]} ({listed(names)})", False
-        said = _statement(study, first, left, many=many, any_part=True)
-        if n_tasks:
-            said = f"{of_any_task(study, names[0], said)[:-1]}, on each of {counted(n_tasks, 'task')}."
-        sentences.append(f"{capital(role)}: {said} {matters(study, first)}".strip())
-    return sentences
-
-
-def _statement(study: Study, name: str, left: str, *, many: bool = False, any_part: bool = False) -> str:
+def _statement(study: Study, name: str, left: str) -> str:
     claim = study.claims[name]
     what = f"the {reading(study, name)}"
     margin = amount(study, name, study.hypotheses[name].smallest)
     if not claim.is_paired:
         return _of_one_side(study, name, what, left, margin)
-    right, least = _sides(claim, any_part=any_part)[1], "" if claim.by is None else f", by at least {margin}"
+    right, least = _sides(claim)[1], "" if claim.by is None else f", by at least {margin}"
     if not isclose(sum(claim.left.values()), 1.0):
         verb = {
             "lowers": f"lower than {right}{least}",
@@ -178,9 +151,8 @@ def _statement(study: Study, name: str, left: str, *, many: bool = False, any_pa
             "changes": f"different from {right}, in either direction",
             "does_not_change": f"equal to {right} within {margin} in either direction",
         }[claim.plain_verb]
-        each = "are each" if many else "is"
         kind = "no interaction" if claim.verb == "does_not_change" else "an interaction"
-        return f"In {what}, {left} {each} {verb} ({kind})."
+        return f"In {what}, {left} is {verb} ({kind})."
     if claim.verb == "does_not_worsen":
         worse = _WORSE[study.claims[name].better]
         return f"{capital(what)} is not {worse} for {left} than for {right} by {margin} or more (non-inferiority)."
@@ -264,11 +236,11 @@ def _short_of(study: Study, name: str, sign: int) -> Null:
     return Null(f"δ {reached} {bound}", f"δ {ruled_out} {bound}", "one-sided")
 
 
-def _sides(claim: Claim, *, any_part: bool = False) -> tuple[str, str]:
+def _sides(claim: Claim) -> tuple[str, str]:
     """Left and right side of a claim; a group of arms by what its arms have in common."""
     written, weights = (claim.left_as_written, claim.right_as_written), (claim.left, claim.right)
     left, right = (
-        group_text(text, any_part=any_part) or _side({claim.labels.arm(name): weight for name, weight in side.items()})
+        group_text(text) or _side({claim.labels.arm(name): weight for name, weight in side.items()})
         for text, side in zip(written, weights, strict=True)
     )
     return left, right

@@ -30,14 +30,12 @@ def arms(names: Sequence[str], *, last: str = "and") -> str:
     return f"{'arm' if len(names) == 1 or last == 'or' else 'arms'} {listed((quoted(one) for one in names), last=last)}"
 
 
-def group_text(text: str, *, any_part: bool = False) -> str | None:
-    """One side of a claim in words, where it is a group of arms: `the mean of the arms with rotary`, or `with the part`
-    where one sentence is about every part."""
+def group_text(text: str) -> str | None:
+    """One side of a claim in words, where it is a group of arms: `the mean of the arms with rotary`."""
     kind, _, names = text.partition(":")
     if not names or kind not in _GROUPS:
         return None
-    parts = names.split("&")
-    return _GROUPS[kind].format(("the part" if len(parts) == 1 else "the two parts") if any_part else listed(parts))
+    return _GROUPS[kind].format(listed(names.split("&")))
 
 
 def design_sentences(study: Study) -> str:

@@ -70,7 +70,6 @@ _OVER = "over the positions of the first 16 validation windows"
 _COSINE = "mean cosine of two different positions of a window, mean over the first 16 validation windows"
 _BEFORE = "what the embedding norm is given (the same where there is none)"
 _MOMENT = "root of the mean of Adam's bias-corrected second moments"
-_BY_CHARACTERS = "the same with every log-likelihood divided by the number of characters of its choice"
 
 # name | unit | better | reference (none where the definition is plain arithmetic) | definition. A line that is indented
 # goes on with the one before. An N in the name is a number from 0: of a block, a bin, a prompt, of shots.
