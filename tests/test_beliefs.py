@@ -7,6 +7,7 @@ from math import sqrt
 import numpy as np
 import pytest
 from evidence_factory import make_evidence, make_registration, one_claim, small_study
+from scipy import stats
 
 from ablate import api
 from ablate.judge.design.assumptions import assumed, learned
@@ -38,7 +39,7 @@ def test_a_pilot_tells_sd_correlation_time_and_how_sure_it_is() -> None:
     belief = found.of("val/loss", "raw")
     assert belief is not None
     assert belief.sd == pytest.approx(0.02, rel=0.25) and belief.correlation == pytest.approx(0.6, abs=0.2)
-    assert belief.source == "pilot 'pilot', 30 seeds x 3 arms"
+    assert belief.source == "pilot 'pilot', 30 seeds x 3 arms, upper 80% limit of the SD"
     low, high = belief.sd_difference_low, belief.sd_difference_high
     assert low is not None and high is not None
     assert low < sqrt(2) * belief.sd_of_rest < high and low < 0.02 * sqrt(2 * 0.4) < high
@@ -53,6 +54,17 @@ def test_the_interval_of_a_pilots_sd_covers_as_often_as_it_says() -> None:
         assert belief is not None and belief.sd_difference_low is not None and belief.sd_difference_high is not None
         covered += belief.sd_difference_low <= 0.02 <= belief.sd_difference_high  # sqrt(2 (1 - .5)) x .02
     assert covered / studies >= 0.95 - 4 * sqrt(0.05 * 0.95 / studies)
+
+
+def test_a_plan_takes_the_upper_end_of_a_pilot_and_no_correlation_from_a_few_seeds() -> None:
+    few, many = (learned(planned(), *pilot(n, sd=0.02, rho=0.6)).of("val/loss", "raw") for n in (3, 30))
+    assert few is not None and few.correlation == 0.0 and few.sd > 0.02
+    assert many is not None and 0.3 < many.correlation < 0.8
+    # Both ends as chi-square has them: 80% and 97.5%, on 58 degrees of freedom, of the SD of a difference.
+    high = many.sd_difference_high
+    assert high is not None
+    ratio = sqrt(float(stats.chi2.ppf(0.2, 58) / stats.chi2.ppf(0.025, 58)))
+    assert high / (sqrt(2.0) * many.sd_of_rest) == pytest.approx(ratio)
 
 
 def test_a_pilot_never_tells_who_is_better() -> None:

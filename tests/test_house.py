@@ -219,6 +219,7 @@ def test_checking_a_study_loads_neither_torch_nor_tables() -> None:
     assert not loaded & {"torch", "pandas", "pyarrow", "scipy.stats", "statsmodels", "altair"}
 
 
+@pytest.mark.slow
 def test_importing_the_worker_loads_neither_the_harness_nor_byte_pairs() -> None:
     code = "import sys, ablate.runner.builtin.run; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

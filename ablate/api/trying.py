@@ -94,26 +94,16 @@ def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict
 
 def spread_of(table: Floats, *, paired: bool) -> Spread | None:
     """From values, a row a seed and a column an arm; none where they do not vary."""
-    from ablate.judge.design.assumptions import sd_range, variances
-    from ablate.judge.design.effects import FEWEST_FOR_CORRELATION
+    from ablate.judge.design.assumptions import cautious, sd_range, variances
     from ablate.runner.trial import Spread
 
     n_seeds, n_arms = table.shape
     rest, total = variances(table)
     if total <= 0.0:
         return None
-    # Arms of a seed may move together: what is counted as independent are then seeds, and not runs.
-    low, high = sd_range(total, n_seeds - 1 if paired else (n_seeds - 1) * n_arms)
-    if not paired:
-        return Spread(sd=high, estimate=total**0.5, low=low)
-    # The SD of a difference of two arms is sqrt(2) times this one, and planned at its upper end too: where it is the
-    # larger one, correlation 0 and the SD of an arm alone would plan for less noise than was seen.
-    _, high_rest = sd_range(rest, (n_seeds - 1) * (n_arms - 1))
-    high = max(high, high_rest)
-    known = n_seeds >= FEWEST_FOR_CORRELATION
-    return Spread(
-        sd=high, estimate=total**0.5, low=low, correlation=min(0.999, 1.0 - (high_rest / high) ** 2) if known else None
-    )
+    sd, correlation = cautious(rest, total, n_seeds, n_arms, paired=paired)
+    low, _ = sd_range(total, n_seeds - 1 if paired else (n_seeds - 1) * n_arms)
+    return Spread(sd=sd, estimate=total**0.5, low=low, correlation=correlation)
 
 
 def _final(rows: Iterable[tuple[int, str, float]], metric: str) -> float:

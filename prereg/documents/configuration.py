@@ -202,6 +202,8 @@ def training_sentences(study: Study, corpus: CorpusPin | None) -> str:
     unused = {path for path, value in _leaves(_plain(base)).items() if all(at.get(path) != value for at in configs)}
     if not isinstance(base, Training):
         return f"{_command_sentences(study, without=unused)} {said}"
+    if all(at["optim.name"] == "sgd" for at in configs):
+        unused.add("optim.eps")  # SGD reads neither epsilon nor the second beta, and takes the first as its momentum
     tokens = {arm: study.training(arm).tokens for arm in study.arms}
     same = next(iter(tokens.values())) if len(set(tokens.values())) == 1 else None
     if same is None:
@@ -254,6 +256,8 @@ def _base_parts(base: Training, corpus: CorpusPin | None, without: Set[str]) -> 
     def said(part: Mapping[str, Say], prefix: str) -> list[str]:
         later = [path for path in at if path.startswith(prefix) and path not in SAID]
         lines = [path for path in part if _is_described(path, at)]
+        if "optim.eps" in without and at["optim.name"] == "sgd":
+            part = {**part, "optim.betas": lambda v: f"momentum {_number(v[0])}"}
         return [part[path](at[path]) for path in lines if path not in without] + [
             _plainly(path, at[path]) for path in later if path not in without
         ]

@@ -253,6 +253,8 @@ class Metric:
     def range(self) -> tuple[float, float] | None:
         """The smallest and largest value that it can have, where that is known. What is measured against a limit that
         is itself measured (cost/mfu) can pass it."""
+        if self.name == "calibration/overconfidence":
+            return -1.0, 1.0  # a difference of two shares
         return SHARE if self.unit == "share" and self.suite != "cost" else None
 
     @property

@@ -231,7 +231,9 @@ class Study(StudyFields):
         declared = self.metrics.declare.get(name)
         if declared is not None:
             return Metric(name, declared.unit, declared.better, "own", declared.definition.rstrip("."))
-        return METRICS.get(name)
+        known = METRICS.get(name)
+        # What a trainer of the user's own computes under a known name is not known here.
+        return known if known is None or self.trainer == "gpt" else replace(known, definition="")
 
     @property
     def own_units(self) -> dict[str, str]:

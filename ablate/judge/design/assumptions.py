@@ -3,6 +3,7 @@
 Model of a metric: every arm has the same SD over seeds, any two arms the same correlation over shared seeds (compound
 symmetry). Then the SD of every contrast follows from sd^2 (1 - r), the seed-by-arm interaction of a two-way table, and
 that is what a pilot estimates: its mean square has (S - 1)(A - 1) degrees of freedom and an exact chi-square interval.
+A plan takes its upper end, and no correlation from a few seeds (`cautious`): half of all estimates are too small.
 The means of arms are taken out and never looked at: a pilot may tell how noisy a metric is, not who is better. How a
 difference varies over items is assumed always (`assume: over_items`), with a pilot too.
 """
@@ -15,6 +16,7 @@ import numpy as np
 from scipy import stats
 
 from ablate.judge.audit.headroom import ROOM_SD, no_room
+from ablate.judge.design.effects import FEWEST_FOR_CORRELATION
 from ablate.judge.readings import item_means
 from ablate.judge.stats.paired_t import Floats, sd_of
 from ablate.records.evidence import Evidence
@@ -206,13 +208,13 @@ def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence
     if not study.paired:
         rest, df = total, (len(seeds) - 1) * len(arms)
     low, high = (sqrt(2.0 * rest * df / stats.chi2.ppf(q, df)) for q in (0.975, 0.025))
-    # Where seeds vary less than their interaction with arms the estimate of r is below 0, and it is left there.
+    sd, correlation = cautious(rest, total, len(seeds), len(arms), paired=study.paired)
     return Belief(
         metric=metric,
         scale=scale,
-        sd=sqrt(total),
-        correlation=_used(study, float(np.clip(1.0 - rest / total, -0.999, 0.999))),
-        source=f"pilot '{name}', {len(seeds)} seeds x {len(arms)} arms",
+        sd=sd,
+        correlation=correlation or 0.0,
+        source=f"pilot '{name}', {len(seeds)} seeds x {len(arms)} arms, upper 80% limit of the SD",
         level=float(table.mean()),
         sd_difference_low=low,
         sd_difference_high=high,
@@ -226,9 +228,9 @@ def _of_one_arm(study: Study, group: Group, table: Floats, raw: Floats, pilot: s
     return Belief(
         metric=group[0],
         scale=group[1],
-        sd=sd_of(table),
+        sd=sd_range(sd_of(table) ** 2, len(table) - 1)[1],
         correlation=0.0,
-        source=f"pilot '{pilot}', {len(table)} seeds of one arm, correlation not known",
+        source=f"pilot '{pilot}', {len(table)} seeds of one arm, upper 80% limit of the SD, correlation not known",
         level=float(table.mean()),
     )
 
@@ -242,6 +244,20 @@ def sd_range(variance: float, df: int) -> tuple[float, float]:
     """Lower and upper limit of an SD, each at `LIMIT`, from a sample variance: df s^2 / sigma^2 is chi-square."""
     low, high = (sqrt(variance * df / float(stats.chi2.ppf(q, df))) for q in (LIMIT, 1.0 - LIMIT))
     return low, high
+
+
+def cautious(rest: float, total: float, n_seeds: int, n_arms: int, *, paired: bool) -> tuple[float, float | None]:
+    """SD of one arm and correlation of two to plan with, from the variances of so many seeds: the SD of an arm and that
+    of a difference each at its upper limit, and no correlation from fewer than `FEWEST_FOR_CORRELATION` seeds."""
+    if not paired:
+        return sd_range(total, (n_seeds - 1) * n_arms)[1], None
+    # Arms of a seed may move together: what is counted as independent are then seeds, and not runs.
+    _, high = sd_range(total, n_seeds - 1)
+    # The SD of a difference is sqrt(2) times this one. Where it is the larger, correlation 0 and the SD of an arm alone
+    # would plan for less noise than was seen.
+    _, high_rest = sd_range(rest, (n_seeds - 1) * (n_arms - 1))
+    high = max(high, high_rest)
+    return high, min(0.999, 1.0 - (high_rest / high) ** 2) if n_seeds >= FEWEST_FOR_CORRELATION else None
 
 
 def variances(table: Floats) -> tuple[float, float]:
