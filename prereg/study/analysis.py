@@ -85,7 +85,7 @@ class EProcess(FrozenModel):
 
 
 Stopping = Literal["fixed"] | Looks | EProcess
-Role = Literal["primary", "secondary", "guardrail", "exploratory", "tie_breaker"]
+Role = Literal["primary", "secondary", "guardrail", "exploratory"]
 Scale = Literal["raw", "log", "log10"]
 
 
@@ -131,8 +131,7 @@ class Hypothesis(FrozenModel):
     it already, and `smallest` is then D. A percentage, 2%, is a ratio of geometric means over
     seeds, and not of arithmetic ones: it is turned into a margin on `scale: log`."""
     role: Role = "primary"
-    """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing; those of the role
-    tie_breaker are written from `tie_breakers` alone."""
+    """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing."""
     scale: Scale = "raw"
     """Scale on which differences are taken: raw, natural logarithm, or log10."""
     read: Read = "final"
