@@ -196,11 +196,8 @@ class LossSpike(FrozenModel):
 
     @model_serializer(mode="wrap")
     def _only_what_decides(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        # A limit that was registered before there were rates keeps its bytes, and a rate is the whole of its rule.
         written: dict[str, JsonValue] = handler(self)
         written.pop("false_alarms" if self.false_alarms is None else "above", None)
-        if not self.first_steps:
-            written.pop("first_steps", None)
         return written
 
 
