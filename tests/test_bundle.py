@@ -476,8 +476,8 @@ def test_seals_and_documents_beside_the_lock_come_along_and_those_of_others_do_n
 
 def test_a_later_form_of_bundle_is_a_mistake_that_says_so(registered: Path, tmp_path: Path) -> None:
     files = files_of(bundled(registered, out=tmp_path / "b.zip").path)
-    later = forged(tmp_path / "f.zip", files, format="ablate-bundle/2")
-    with pytest.raises(UnsupportedError, match="ablate-bundle/2"):
+    later = forged(tmp_path / "f.zip", files, format=2)
+    with pytest.raises(UnsupportedError, match="format 2"):
         checked(later)
 
 

@@ -402,7 +402,6 @@ def test_an_expected_effect_is_where_power_is_stated() -> None:
     believed = {"metrics": {"val/loss": {"sd": 0.02, "correlation": 0.5}}, "effects": {"h": 0.06}}
     found = design(one_claim(seeds=6, assume=believed, smallest=0.03)).hypotheses[0]
     assert found.effect == -0.06 and found.power is not None and found.power > 0.98
-    assert "effects" not in small_study().model_dump(mode="json")["assume"]  # old locks keep their bytes
     with pytest.raises(SpecError, match="not a hypothesis"):
         one_claim(assume=believed | {"effects": {"k": 0.06}})
 
@@ -658,7 +657,7 @@ def test_what_is_not_searched_is_said_to_be_a_lower_bound() -> None:
     assert "judged one by one" in found.not_searched
     said = dict(facts_of(found))["False-positive rate of the whole rule"]
     assert said.startswith("Not searched, and at least ") and "over the printed scenarios" in said
-    assert "not_searched" not in quick_design().model_dump(mode="json")
+    assert quick_design().not_searched == ""
 
 
 def test_a_rate_that_no_simulated_study_showed_has_a_bound_and_no_zero() -> None:
@@ -669,7 +668,7 @@ def test_a_rate_that_no_simulated_study_showed_has_a_bound_and_no_zero() -> None
     assert never.share == 0.0 and never.at_most == pytest.approx(3 / 300, rel=0.01)
     assert said_chance(never) == "at most 1% (never met; 95% bound)"
     some = never.model_copy(update={"share": 0.05, "error": 0.01, "at_most": None})
-    assert said_chance(some) == "5.0% ±1.0%" and "at_most" not in some.model_dump(mode="json")
+    assert said_chance(some) == "5.0% ±1.0%"
 
 
 @pytest.mark.parametrize("n", [3, 5, 8])

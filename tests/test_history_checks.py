@@ -499,9 +499,7 @@ def test_a_run_that_began_before_its_registration_is_inadmissible_and_an_import_
     assert BEGUN not in failed(registration, brought)
 
 
-def test_a_number_of_lost_starts_is_written_only_where_it_is_registered() -> None:
-    plain = small_study()
-    assert "most_lost_starts" not in plain.model_dump(mode="json")["analysis"]
+def test_a_registered_number_of_lost_starts_is_judged_by() -> None:
     named = small_study(analysis={"most_lost_starts": 0})
     assert named.model_dump(mode="json")["analysis"]["most_lost_starts"] == 0
     registration, evidence = make_evidence(named)

@@ -185,7 +185,7 @@ def _page(root: Root, name: str) -> list[Item]:
     try:
         if load_registration(root, name) is None:
             return []
-        standing, words = compare_page(root, name)
+        standing = compare_page(root, name)
     except StudyError:
         return []  # what is wrong with the lock is said on its own
     if standing == "other":
@@ -193,7 +193,7 @@ def _page(root: Root, name: str) -> list[Item]:
     note = {
         "missing": f"{path} is not written yet: ablate register writes it",
         "as the lock says": "as the lock says",
-        "in other words": f"{path} is in the words of version {words} and was not compared: ablate register renews it",
+        "of another version": f"{path} was not compared, as another version registered it: ablate register renews it",
     }[standing]
     return [item(name, what, note=note)]
 

@@ -26,7 +26,6 @@ from prereg.registry.looks import FIRST_OF_E_PROCESS
 from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
 from prereg.rule.divergence import cost_of_divergence, least_pairs, said_least
 from prereg.study.analysis import Ceiling, EProcess, Looks
-from prereg.study.designs import ties
 from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import families_listed, of_any_task, said_once, tasks_are_strata
 from prereg.study.spec import Study
@@ -264,9 +263,7 @@ def families(study: Study) -> str:
     word = "family" if len(study.families) == 1 else "families"
     alpha = compact(study.analysis.alpha)
     held = errors_held(study)
-    by_tie = held.get("For a verdict by a tie-breaker")
-    tied = "" if by_tie is None else f" A verdict by a tie-breaker: {by_tie}."
-    verdict = f"The chance of a wrong verdict is {held['For the verdict']}.{tied}"
+    verdict = f"The chance of a wrong verdict is {held['For the verdict']}."
     if study.gate_steps:
         return f"{gatekeeping(study)} {verdict}"
     if study.analysis.correct == "none":
@@ -332,10 +329,10 @@ def decision_in_brief(study: Study) -> str:
 
 
 def tie_breakers(study: Study) -> str:
-    """What decides at a tie, or metrics that are shown when several adopting lines hold."""
-    if not study.shown_at_ties:
-        return ties.in_words(study)
-    shown = listed(plain(metric) for metric in study.shown_at_ties)
+    """Metrics that are shown when several adopting lines hold."""
+    if not study.tie_breakers:
+        return ""
+    shown = listed(plain(metric) for metric in study.tie_breakers)
     return f"Shown if several adopting lines hold, deciding nothing: {shown}."
 
 
