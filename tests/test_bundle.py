@@ -78,7 +78,7 @@ def files_of(path: Path) -> Files:
 
 
 def unguided(files: Files) -> Files:
-    """Files without what explains them, as earlier versions wrote bundles."""
+    """Files without what explains them."""
     return {name: data for name, data in files.items() if name != "README.txt" and not name.startswith("figures/")}
 
 
@@ -444,7 +444,7 @@ def test_a_file_that_is_added_or_removed_is_found(bundle: Path, tmp_path: Path) 
 def test_what_would_expand_beyond_measure_is_refused_before_it_does(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = files_of(bundle) | {"reports/tiny/aspredicted.md": bytes(2**23)}
+    files = files_of(bundle) | {"reports/tiny/osf.md": bytes(2**23)}
     bomb = zipped_again(forged(tmp_path / "f.zip", files), tmp_path / "bomb.zip")
     monkeypatch.setattr("ablate.verification.bundle.container.FREE_BYTES", 2**20)
     monkeypatch.setattr("ablate.verification.bundle.container.MOST_EXPANSION", 20)

@@ -178,13 +178,6 @@ _LATER: dict[str, Any] = {
 """Fields that came after the first version, with their defaults: a base that keeps them is described as it was."""
 
 
-_BRIEF = (
-    ("model.layers", "model.width", "model.heads", "model.context", "model.norm", "model.block_norm", "model.dropout"),
-    ("data.corpus", "data.tokenizer", "data.validation"),
-    ("optim.name", "optim.lr", "optim.schedule", "optim.warmup", "budget.steps", "budget.batch"),
-)
-
-
 def base_sentences(study: Study, corpus: CorpusPin | None) -> str:
     """What every run is made of, before an arm changes anything."""
     if not isinstance(study.base, Training):
@@ -197,7 +190,7 @@ def training_sentences(study: Study, corpus: CorpusPin | None) -> str:
 
     A value of the base that no arm keeps was trained nowhere, such as the learning rate where a pilot chose each arm's.
     """
-    said = arms_in_brief(study)
+    said = arms_sentence(study)
     base, configs = study.base, [_leaves(_plain(arm.config)) for arm in study.arms.values()]
     unused = {path for path, value in _leaves(_plain(base)).items() if all(at.get(path) != value for at in configs)}
     if not isinstance(base, Training):
@@ -222,23 +215,6 @@ def _base_in_words(
     about = f" ({', '.join(model)})" if model else ""
     rest = "".join(f" {name}: {', '.join(parts)}." for name, parts in said.items() if parts)
     return f"decoder-only transformer language model{about} on the {', '.join(data)}.{rest}"
-
-
-def base_in_brief(study: Study, corpus: CorpusPin | None) -> str:
-    """The same with fewer words, and without what readers of a short form can look up."""
-    if not isinstance(study.base, Training):
-        return _command_sentences(study)
-    at = _leaves(study.base.model_dump(mode="json"))
-    model, data, rest = (", ".join(SAID[path](at[path]) for path in _with_later(part, at)) for part in _BRIEF)
-    where = "the registration" if corpus is not None else "the study file"
-    return f"Base: decoder-only transformer ({model}); {data}; {rest}. Other settings: see {where}."
-
-
-def _with_later(part: tuple[str, ...], at: Mapping[str, Any]) -> tuple[str, ...]:
-    """The fields of a part, and those of its kinds that came later and are not left at their defaults."""
-    kinds = {path.partition(".")[0] for path in part}
-    text = tuple(path for path in part if path != "data.corpus" or not at["data.mixture"])
-    return (*text, *(path for path in _LATER if path.partition(".")[0] in kinds and _is_described(path, at)))
 
 
 def _is_described(path: str, at: Mapping[str, Any]) -> bool:
@@ -310,7 +286,7 @@ def arm_sentences(study: Study) -> list[str]:
     return [f"Arm {said}." for said in _arms_said(study, unchanged=unchanged, reasons=reasons)]
 
 
-def arms_in_brief(study: Study) -> str:
+def arms_sentence(study: Study) -> str:
     """All arms in one sentence."""
     return f"{counted(len(study.arms), 'arm')}: {'; '.join(_arms_said(study, unchanged='the base, unchanged'))}."
 
