@@ -289,7 +289,7 @@ def scenario_rows(design: Frozen) -> list[tuple[str, str, str]]:
 
 
 def false_adoption(design: Frozen) -> str:
-    """The false-positive rate of the whole rule, or of the tests where an older design did not count it."""
+    """The false-positive rate of the whole rule, or of the tests where that was not counted."""
     if design.false_adoption is not None:
         n_sims = design.scenarios[0].n_sims if design.scenarios else 0
         if design.worst:
