@@ -258,6 +258,11 @@ def bytes_after_the_table(of: Holding) -> None:
     place.write_bytes(place.read_bytes() + b"x")
 
 
+def the_same_values_in_another_file(of: Holding) -> None:
+    """A table written anew: its values are those that were sealed, and its bytes are not."""
+    of.run("fast", 2).sealed_path.write_bytes(of.table(lambda table: table))
+
+
 # --- The ledger. ----------------------------------------------------------------------------------------------------
 
 

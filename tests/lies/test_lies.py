@@ -53,6 +53,7 @@ from forgeries import (
     seals_replaced,
     table_of,
     text,
+    the_same_values_in_another_file,
     twenty_years_earlier,
     values_alone,
     values_and_record,
@@ -132,6 +133,7 @@ LIES = [
     Lie("a row twice", table_of(a_row_twice), SEALS, RECORDS, RECORDS),
     Lie("a row left out", table_of(a_row_left_out), SEALS, RECORDS, RECORDS),
     Lie("bytes after a table", bytes_after_the_table, SEALS, RECORDS, RECORDS),
+    Lie("the same values in another file", the_same_values_in_another_file, SEALS, RECORDS, RECORDS),
     Lie("a record of another arm",
         record_says(variant="slow"), "every configuration is the registered one", RECORDS, RECORDS),
     Lie("a record of another study", record_says(study="other"), UNDER, JUDGED, JUDGED),
@@ -196,6 +198,7 @@ LIES = [
     Lie("no trainer", gone("train.py"), AS_REGISTERED, PROMISE, PROMISE),
     # Verdict and reports.
     Lie("another verdict", verdict(saying_of_itself(verdict="inconclusive")), NOTHING, VERDICT, VERDICT),
+    Lie("another effect", verdict(a_larger_effect), NOTHING, VERDICT, VERDICT),
     Lie("another verdict, and the ledger to match",
         verdict(saying_of_itself(verdict="inconclusive"), verdict="inconclusive"), NOTHING, JUDGED, JUDGED),
     Lie("another outcome, and the ledger to match",
