@@ -84,6 +84,30 @@ def rows_bomb(path: Path, times: int) -> Path:
     return written(path, tidy(_ROWS), times)
 
 
+def liar(path: Path) -> Path:
+    """One text of 600 MiB, where the metadata says 1,000 bytes."""
+
+    def varint(number: int, length: int = 0) -> bytes:
+        """As Thrift writes twice the number, padded to a length."""
+        at, parts = 2 * number, []
+        while at or len(parts) < length:
+            at, low = at >> 7, at & 127
+            parts.append(low | 128)
+        return bytes([*parts[:-1], parts[-1] & 127])
+
+    row = tidy(1, metric="a" * (600 * 2**20))
+    data = written(path, row, use_dictionary=False, write_statistics=False).read_bytes()
+    group = pq.ParquetFile(path).metadata.row_group(0)
+    begin = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    footer = data[begin:]
+    for size in (group.total_byte_size, max(group.column(at).total_uncompressed_size for at in range(5))):
+        true = varint(size)
+        assert true in footer
+        footer = footer.replace(true, varint(1000, len(true)))
+    path.write_bytes(data[:begin] + footer)
+    return path
+
+
 def bombs(folder: Path) -> dict[str, tuple[Path, str]]:
     long = "a" * (3 * 2**20)
     listed = pa.table({**{k: v for k, v in tidy(1).items() if k != "value"}, "value": pa.array([[[1.5] * 9]])})
@@ -96,7 +120,8 @@ def bombs(folder: Path) -> dict[str, tuple[Path, str]]:
             written(folder / "texts.parquet", tidy(190_000, **{"metric": "m" * 4000, "variant": "v" * 4000})),
             "decodes to more",
         ),
-        "a page": (written(folder / "page.parquet", page, use_dictionary=False), "a page of"),
+        "a page": (written(folder / "page.parquet", page, use_dictionary=False), "a text of"),
+        "a lie": (liar(folder / "lie.parquet"), "bytes to decode a part of|a text of"),  # where memory is free already
         "nested": (folder / "nested.parquet", "no column value|no plain number"),
     }
 
@@ -114,6 +139,7 @@ def test_an_import_is_refused_before_it_is_decoded(made: dict[str, tuple[Path, s
             read_table(path)
     assert "26,214,400 rows" in small("import", made["rows"][0])
     assert "a text of" in small("import", made["a long text in every row"][0])
+    assert "bytes to decode a part of" in small("import", made["a lie"][0])
 
 
 def test_texts_that_repeat_what_stood_before_are_not_read(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from sklearn.metrics import brier_score_loss, log_loss
 from ablate.evaluation.calibration import (
     NODES,
     best_temperature,
-    equal_mass,
     equal_width,
     measure_calibration,
     tempered,
@@ -61,26 +60,22 @@ def seen(table: torch.Tensor, tokens: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return p, p.max(axis=1), (p.argmax(axis=1) == tokens[1:]).astype(float)
 
 
-def by_hand(confidence: np.ndarray, correct: np.ndarray, bins: int) -> tuple[float, float]:
-    """Expected and largest error, bin by bin, as Guo et al. (2017) write them."""
-    expected, largest = 0.0, 0.0
+def by_hand(confidence: np.ndarray, correct: np.ndarray, bins: int) -> float:
+    """The expected error, bin by bin, as Guo et al. (2017) write it."""
+    expected = 0.0
     for i in range(bins):
         above = confidence > i / bins if i else confidence >= 0.0
         inside = above & (confidence <= (i + 1) / bins)
         if inside.any():
-            gap = abs(correct[inside].mean() - confidence[inside].mean())
-            expected += inside.mean() * gap
-            largest = max(largest, gap)
-    return expected, largest
+            expected += inside.mean() * abs(correct[inside].mean() - confidence[inside].mean())
+    return expected
 
 
 def test_the_errors_are_those_of_the_hand_computation(table: torch.Tensor, tokens: np.ndarray) -> None:
     found = measured(table, tokens)
     _, confidence, correct = seen(table, tokens)
-    expected, largest = by_hand(confidence, correct, BINS)
+    expected = by_hand(confidence, correct, BINS)
     assert found["calibration/ece"] == pytest.approx(expected, rel=1e-12)
-    assert found["calibration/mce"] == pytest.approx(largest, rel=1e-12)
-    assert found["calibration/overconfidence"] == pytest.approx(confidence.mean() - correct.mean(), rel=1e-12)
 
 
 def test_the_reliability_curve_is_that_of_scikit_learn(table: torch.Tensor, tokens: np.ndarray) -> None:
@@ -94,12 +89,11 @@ def test_the_reliability_curve_is_that_of_scikit_learn(table: torch.Tensor, toke
     assert sum(shares) == pytest.approx(1.0) and [i for i in range(BINS) if shares[i] > 0] == here
 
 
-def test_brier_and_entropy_are_those_of_scikit_learn_and_scipy(table: torch.Tensor, tokens: np.ndarray) -> None:
+def test_brier_is_that_of_scikit_learn(table: torch.Tensor, tokens: np.ndarray) -> None:
     found = measured(table, tokens)
     p, _, _ = seen(table, tokens)
     ours = brier_score_loss(tokens[1:], p, labels=list(range(VOCABULARY)), scale_by_half=False)
     assert found["calibration/brier"] == pytest.approx(ours, rel=1e-9)
-    assert found["calibration/entropy"] == pytest.approx(-(p * np.log(p)).sum(axis=1).mean(), rel=1e-9)
 
 
 def test_the_loss_at_a_temperature_is_that_of_scikit_learn(table: torch.Tensor, tokens: np.ndarray) -> None:
@@ -126,13 +120,10 @@ def test_the_temperature_is_fitted_on_one_half_and_tried_on_the_other(tokens: np
         log_p = log_softmax(table.double().numpy()[part[:-1]] / temperature, axis=1)
         return float(-log_p[np.arange(len(part) - 1), part[1:]].mean())
 
-    first, second = text[: middle + 1], text[middle:]
+    first = text[: middle + 1]
     best = minimize_scalar(lambda t: loss(t, first), bounds=(0.25, 4.0), method="bounded", options={"xatol": 1e-9}).x
     assert best == pytest.approx(1.7, rel=0.1)
     assert found["calibration/temperature"] == pytest.approx(best, rel=1e-3)
-    assert found["calibration/loss_tempered"] == pytest.approx(loss(best, second), rel=1e-6)
-    gain = loss(1.0, second) - loss(best, second)
-    assert gain > 0.01 and found["calibration/tempering_gain"] == pytest.approx(gain, rel=1e-3)
 
 
 def test_a_temperature_beyond_the_ends_is_the_end() -> None:
@@ -145,12 +136,9 @@ def test_a_temperature_beyond_the_ends_is_the_end() -> None:
 def test_uniform_predictions_gain_nothing_by_any_temperature(tokens: np.ndarray) -> None:
     found = measured(torch.zeros(VOCABULARY, VOCABULARY), tokens)
     assert found["calibration/temperature"] == 1.0
-    assert found["calibration/tempering_gain"] == 0.0
-    assert found["calibration/entropy"] == pytest.approx(math.log(VOCABULARY))
     # Nine-fold ties: the prediction is the lowest id, the confidence one ninth, all in one bin.
     accuracy = float((tokens[1:] == 0).mean())
-    for metric in ("calibration/ece", "calibration/ece_mass", "calibration/mce"):
-        assert found[metric] == pytest.approx(abs(accuracy - 1 / VOCABULARY))
+    assert found["calibration/ece"] == pytest.approx(abs(accuracy - 1 / VOCABULARY))
     assert sum(name.startswith("calibration/bin_accuracy_") for name in found) == 1
 
 
@@ -174,7 +162,7 @@ def test_the_slope_is_the_derivative_by_the_logarithm_of_the_temperature(table: 
 
 def test_one_class_is_perfectly_calibrated_and_nothing_is_divided_by_zero() -> None:
     found = measured(torch.zeros(1, 1), np.zeros(20, dtype=int))
-    for metric in ("ece", "ece_mass", "mce", "overconfidence", "brier", "entropy", "loss_tempered", "tempering_gain"):
+    for metric in ("ece", "brier"):
         assert found[f"calibration/{metric}"] == 0.0, metric
     assert found["calibration/temperature"] == 1.0
 
@@ -189,29 +177,6 @@ def test_the_shortest_text_there_can_be_is_measured() -> None:
     found = measured(torch.zeros(3, 3), np.array([1, 0]))
     assert found["calibration/ece"] == pytest.approx(2 / 3)
     assert found["calibration/temperature"] == 1.0
-
-
-def test_tokens_of_one_confidence_may_come_in_any_order() -> None:
-    rng = np.random.default_rng(2)
-    confidence = np.repeat([0.2, 0.4, 0.4, 0.9], 10)
-    correct = (rng.random(40) < 0.5).astype(float)
-    first = equal_mass(confidence, correct, 6)
-    for _ in range(5):
-        order = rng.permutation(40)
-        again = equal_mass(confidence[order], correct[order], 6)
-        assert again.expected_error == pytest.approx(first.expected_error, rel=1e-12)
-    assert set(first.count.tolist()) == {6, 7}
-
-
-def test_bins_of_equal_mass_are_those_of_a_sorted_split() -> None:
-    rng = np.random.default_rng(7)
-    confidence, correct = rng.random(60), (rng.random(60) < 0.6).astype(float)
-    order = np.argsort(confidence)
-    parts = np.array_split(order, 10)
-    wanted = sum(len(p) / 60 * abs(correct[p].mean() - confidence[p].mean()) for p in parts)
-    assert equal_mass(confidence, correct, 10).expected_error == pytest.approx(wanted, rel=1e-12)
-    few = equal_mass(confidence[:3], correct[:3], 10)  # more bins than tokens: a bin each, the others empty
-    assert few.expected_error == pytest.approx(np.abs(confidence[:3] - correct[:3]).mean())
 
 
 def test_the_best_temperature_of_a_parabola_is_exact() -> None:
@@ -234,7 +199,7 @@ def test_a_real_model_in_bfloat16_is_measured_in_the_windows_of_the_loss() -> No
     confidence = np.concatenate(p).max(axis=1)
     # bfloat16 keeps eight bits, so logits tie: the prediction is the lowest id in both.
     correct = (np.concatenate(p).argmax(axis=1) == text[1:]).astype(float)
-    assert found["calibration/ece"] == pytest.approx(by_hand(confidence, correct, 5)[0], rel=1e-9)
+    assert found["calibration/ece"] == pytest.approx(by_hand(confidence, correct, 5), rel=1e-9)
     accuracy = sum(
         found[f"calibration/bin_share_{i}"] * found.get(f"calibration/bin_accuracy_{i}", 0.0) for i in range(5)
     )

@@ -139,9 +139,8 @@ def test_a_word_that_leaves_the_root_names_no_file_of_the_code(tmp_path: Path) -
     assert script_of(root, "train.py") == script_of(root, str(root / "train.py")) == root / "train.py"
 
 
-def test_a_study_without_code_keeps_its_bytes() -> None:
+def test_code_is_a_field_of_the_promise() -> None:
     plain, with_code = study_from_document(own_document()), study_from_document(own_document(code=["lib"]))
-    assert "code" not in plain.model_dump(mode="json")
     assert [d.field for d in differing_fields(plain, with_code)] == ["code"]
     assert study_from_document(with_code.model_dump(mode="json")) == with_code
 

@@ -33,9 +33,8 @@ def document(**changes: object) -> dict[str, object]:
     return whole | {"measure": {"every": 6}} | changes
 
 
-def test_a_study_without_it_keeps_its_bytes_and_one_with_it_says_so() -> None:
+def test_a_study_with_it_says_so() -> None:
     study = study_from_document(document())
-    assert "compile" not in study.training("none").model_dump_json()
     assert json.loads(study.training("compiled").model_dump_json())["numerics"]["compile"] is True
 
 

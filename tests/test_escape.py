@@ -179,7 +179,7 @@ def test_no_verb_hands_a_control_on(hostile: OwnHouse, say: Callable[..., str], 
     for verb in ("verify", "ledger", "status", "decide"):
         said = say(verb, study_of(hostile), "--json", colours=colours)
         assert is_clean(said) and json.loads(said), (verb, said)
-    for form in ("osf", "aspredicted", "markdown"):
+    for form in ("osf", "markdown"):
         said = say("export", study_of(hostile), "--as", form, colours=colours)
         assert is_clean(said), [line for line in said.splitlines() if not is_clean(line)]
         assert "<script" not in prose(said) and "](" not in prose(said), form

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from prereg.documents.analysis_plan import condition
 from prereg.documents.claims import refutation, statement, support
 from prereg.documents.configuration import SAID
-from prereg.documents.forms import CUSTOMARY, aspredicted, osf
+from prereg.documents.forms import osf
 from prereg.documents.page import markdown
 from prereg.documents.source import Source, registered_source
 from prereg.errors import StudyError
@@ -58,9 +58,8 @@ DESIGN = {
 
 
 def told(source: Source) -> dict[str, str]:
-    """All three documents."""
+    """Both documents."""
     return {
-        "aspredicted": aspredicted(source).markdown(),
         "osf": osf(source).markdown(),
         "markdown": markdown(source),
     }
@@ -91,7 +90,7 @@ def documents(name: str) -> dict[str, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
-@pytest.mark.parametrize("form", ["aspredicted", "osf", "markdown"])
+@pytest.mark.parametrize("form", ["osf", "markdown"])
 def test_every_hypothesis_arm_verdict_and_number_of_seeds_stands_in_every_document(name: str, form: str) -> None:
     source = SOURCES[name]
     text, promised = documents(name)[form], source.study
@@ -106,7 +105,7 @@ def test_every_hypothesis_arm_verdict_and_number_of_seeds_stands_in_every_docume
 
 
 @pytest.mark.parametrize("name", SOURCES)
-@pytest.mark.parametrize("form", ["aspredicted", "osf", "markdown"])
+@pytest.mark.parametrize("form", ["osf", "markdown"])
 def test_a_document_is_plain_english(name: str, form: str) -> None:
     text = documents(name)[form]
     assert not re.search(
@@ -135,20 +134,17 @@ def test_a_document_is_plain_english(name: str, form: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SOURCES)
 def test_foreknowledge_is_never_answered(name: str) -> None:
-    for form, keys in (
-        (aspredicted(SOURCES[name]), {"data"}),
-        (osf(SOURCES[name]), {"foreknowledge", "foreknowledge_explanation"}),
-    ):
-        blanks = {field.key for field in form.fields if field.blank}
-        assert keys <= blanks
-        text, answers = form.markdown(), json.loads(form.json())
-        for field in form.fields:
-            assert answers[field.key] == field.shown and field.shown in text.replace("\\*", "*")
-            if field.blank:
-                assert field.shown.startswith("[LEFT TO YOU: whoever registers must ")
-        head = text[: text.index("\n## ")]
-        assert f"{len(blanks)} field{'s are' if len(blanks) > 1 else ' is'} left to you" in head
-        assert all(f'"{field.title}"' in head for field in form.fields if field.blank)
+    form = osf(SOURCES[name])
+    blanks = {field.key for field in form.fields if field.blank}
+    assert {"foreknowledge", "foreknowledge_explanation"} <= blanks
+    text, answers = form.markdown(), json.loads(form.json())
+    for field in form.fields:
+        assert answers[field.key] == field.shown and field.shown in text.replace("\\*", "*")
+        if field.blank:
+            assert field.shown.startswith("[LEFT TO YOU: whoever registers must ")
+    head = text[: text.index("\n## ")]
+    assert f"{len(blanks)} fields are left to you" in head
+    assert all(f'"{field.title}"' in head for field in form.fields if field.blank)
     assert "whoever registered can answer" in markdown(SOURCES[name]) or SOURCES[name].draft
 
 
@@ -159,11 +155,7 @@ def test_a_draft_says_so_in_its_first_line_and_a_registration_never(name: str) -
     assert json.loads(osf(SOURCES[name]).json())["status"].startswith("DRAFT") == SOURCES[name].draft
 
 
-def test_the_forms_have_their_fields() -> None:
-    assert [field.key for field in aspredicted(draft("plain")).fields] == [
-        *("data", "hypothesis", "dependent", "conditions", "analyses", "outliers", "sample", "other", "name"),
-        *("study_type", "study_type_other"),
-    ]
+def test_the_form_has_its_fields() -> None:
     assert [field.key for field in osf(draft("plain")).fields] == [
         *("research_questions", "foreknowledge", "foreknowledge_explanation", "study_type", "causal_intention"),
         *("blinding", "additional_blinding", "design", "randomization", "data_collection", "sample_size"),
@@ -171,13 +163,6 @@ def test_the_forms_have_their_fields() -> None:
         *("transformations", "inference_criteria", "inclusion_exclusion", "missing_data"),
         *("other_planned_analysis", "context"),
     ]
-
-
-def test_a_long_form_says_by_how_much_and_embnorm_is_within_what_is_customary() -> None:
-    embnorm = aspredicted(SOURCES["embnorm"])
-    assert embnorm.length <= CUSTOMARY and "within the customary 3,200" in embnorm.markdown()
-    long = aspredicted(draft("verbs"))
-    assert f"{long.length:,} characters, {long.length - CUSTOMARY:,} more than the customary 3,200" in long.markdown()
 
 
 def test_a_draft_leaves_the_reason_for_its_size_to_a_person_and_a_frozen_design_gives_it() -> None:
@@ -345,11 +330,6 @@ def changed_studies(option: str) -> dict[str, Study]:
     return found
 
 
-NOT_IN_A_SHORT_FORM = re.compile(
-    r"assume\.|measure\.(every|suites)"
-    r"|base\.(model\.(embedding_norm|positions|activation|tie)|optim\.(betas|eps|weight|clip)|numerics)"
-)
-"""What AsPredicted has no room for: it names the registration for it."""
 OF_COMMANDS = re.compile(r"metrics\.file")
 """Means nothing for the built-in trainer."""
 OF_GPT = re.compile(r"measure\.(every|suites)")
@@ -372,8 +352,6 @@ def test_two_studies_that_differ_in_a_promised_field_are_told_differently(option
         after = told(Source(changed, base.registration.model_copy(update={"study": changed}), base.entries))
         assert after["markdown"] != before["markdown"], field
         assert after["osf"] != before["osf"], field
-        if not NOT_IN_A_SHORT_FORM.match(field):
-            assert after["aspredicted"] != before["aspredicted"], field
 
 
 @given(smallest=st.floats(1e-6, 1e6), alpha=st.floats(0.001, 0.1), seeds=st.integers(2, 40))

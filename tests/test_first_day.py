@@ -120,7 +120,7 @@ def test_a_metrics_file_that_nothing_names_is_noted(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     made = api.new("mine", "command")
-    made.study.write_text(made.study.read_text().replace("\nbase:", "\nmetrics: {file: log.csv}\nbase:"))
+    made.study.write_text(made.study.read_text().replace("\nmetrics:\n", "\nmetrics:\n  file: log.csv\n"))
     for script, noted in (("print('trained')\n", True), ("open('log.csv', 'w')\n", False)):
         made.files[1].write_text(script)
         assert ablate(monkeypatch, "check", "studies/mine.yaml") == 0

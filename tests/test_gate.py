@@ -34,13 +34,12 @@ from ablate.judge.recompute import recompute
 from ablate.judge.stats.multiplicity import adjusted, adjusted_rows, holm, levels_tested, rejected_rows
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families, levels_of
 from ablate.judge.stats.vectorized_judge import OUTCOME, code_rows, judge_rows
-from ablate.judge.verdict import Finding, verdict_bytes
+from ablate.judge.verdict import Finding
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
 from ablate.runner.options import RunOptions
 from prereg.errors import SpecError
 from prereg.registry.amendments import Affected
-from prereg.study.measure import Assume
 from prereg.study.spec import Study, study_from_document
 
 ROLES = {"order": ["primary", "guardrail"]}
@@ -171,15 +170,6 @@ def test_a_refused_gate_ends_with_code_2_and_changes_nothing(
         main()
     assert ended.value.code == 2 and "analysis.gate.order" in capsys.readouterr().err
     assert house.snapshot() == before
-
-
-def test_a_study_without_a_gate_writes_nothing_of_it() -> None:
-    study = small_study()
-    assert "gate" not in study.model_dump_json()
-    registration, evidence = make_evidence(study)
-    assert b"gate" not in verdict_bytes(decide(registration, evidence))
-    unscaled = study.model_copy(update={"assume": Assume()})  # nothing is simulated
-    assert "gate" not in set(json.loads(design(unscaled).model_dump_json()))
 
 
 # The judge.
@@ -472,11 +462,11 @@ def test_a_gated_study_from_its_file_to_its_verdict(tmp_path: Any, monkeypatch: 
 
 
 def test_forms_of_a_gated_study_name_its_order() -> None:
-    from prereg.documents.analysis_plan import families, families_in_brief
+    from prereg.documents.analysis_plan import families
 
     study = gated({"order": ["gain_ln", "gain_rms", "guardrail"]}, decision=ADOPT)
     order = "gain_ln, then gain_rms, then harm_ln and harm_rms (by Holm)"
-    assert order in families(study) and order in families_in_brief(study)
+    assert order in families(study)
     assert study_from_document(study.model_dump(mode="json")) == study
 
 

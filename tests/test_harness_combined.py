@@ -93,7 +93,7 @@ def test_the_letters_of_every_source_of_a_mixture_can_be_written(house: House) -
     assert (alone.n_unencodable, mixed.tasks.n_unencodable) == (1, 0)
 
 
-def test_tasks_and_data_are_each_a_part_of_the_promise_and_old_promises_keep_their_hash() -> None:
+def test_tasks_and_data_are_each_a_part_of_the_promise() -> None:
     study = study_from_document(items_document()).model_dump(mode="json")
     part = {"x": 1}
     plain = {"study": study, "corpus": None}

@@ -165,16 +165,6 @@ def test_tasks_are_compared_with_the_registered_ones_where_they_are_here(
     assert found() == ((), f"'{TASKS}' are not on this disk and were not checked")
 
 
-def test_a_promise_without_tasks_has_the_hash_it_always_had(house: House) -> None:
-    registration, _ = api.register(house.write())
-    lock = json.loads((house.path / "studies" / "tiny.lock.json").read_text())
-    assert "tasks" not in lock and registration.tasks is None
-    from prereg.registry.canon import sha256_of
-
-    before = sha256_of({"study": lock["study"], "corpus": lock["corpus"], "factor_order": []})
-    assert registration.sha256 == before
-
-
 def test_changed_tasks_are_refused_by_run_and_amended_on_the_record(copy: Path) -> None:
     path = copy / TASKS / "order.jsonl"
     path.write_text(path.read_text().replace("cat", "hat", 1))

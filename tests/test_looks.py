@@ -153,7 +153,7 @@ def test_neither_futility_nor_the_stability_of_a_few_runs_ends_a_study_early() -
 
 def test_a_verdict_of_a_fixed_design_is_written_without_a_look() -> None:
     written = json.loads(decide(*make_evidence(one_claim())).model_dump_json())
-    assert "look" not in written
+    assert written["look"] is None
     registration, evidence = up_to(3, effects=STRONG, sd=0.001)
     assert json.loads(decide(registration, evidence).model_dump_json())["look"] == {"number": 1, "of": 3, "n_seeds": 3}
 

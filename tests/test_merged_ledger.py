@@ -94,11 +94,6 @@ def test_git_merges_two_branches_and_the_next_entry_joins_them(branches: Branche
     assert len(branches.ledger.sound().entries) == 8
 
 
-def test_a_ledger_of_one_branch_has_no_new_field(branches: Branches) -> None:
-    branches.append("first", "registered", "started")
-    assert b"joins" not in branches.ledger.path.read_bytes()
-
-
 def test_both_may_begin_with_an_empty_ledger(branches: Branches) -> None:
     branches.on("other")
     branches.append("theirs", "registered")

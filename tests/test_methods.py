@@ -19,6 +19,7 @@ from ablate.reporting.html import page as html_page
 from ablate.reporting.latex.paper import paper
 from ablate.reporting.markdown import page as markdown_page
 from ablate.reporting.sections.methods import methods_section
+from prereg.documents.configuration import training_sentences
 
 NUMBER = r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
 RATES = {"none": {"optim.lr": 1e-3}, "layernorm": {"optim.lr": 3e-3, "model.embedding_norm": "layernorm"}}
@@ -56,6 +57,17 @@ def test_the_rate_that_a_pilot_froze_is_the_one_that_the_methods_state() -> None
     for text in trained(context):
         assert "learning rate 0.001 (chosen by the pilot)" in text and "learning rate 0.01 (chosen" in text
         assert "0.0003" not in text and text.count("learning rate") == 2
+
+
+def test_sgd_is_not_said_to_have_what_it_does_not_read() -> None:
+    base = {"budget": {"steps": 60, "batch": 4}, "model": {"layers": 2, "width": 16, "heads": 2, "context": 8}}
+    alone = one_claim(base=base | {"optim": {"name": "sgd"}})
+    beside = one_claim(
+        base=base | {"optim": {"name": "sgd"}}, variants={"none": {}, "layernorm": {"optim.name": "adamw"}}
+    )
+    said = training_sentences(alone, None)
+    assert "SGD with momentum" in said and "momentum 0.9," in said and "epsilon" not in said and "betas" not in said
+    assert "betas 0.9 and 0.95, epsilon" in training_sentences(beside, None)
 
 
 def trained(context: ReportContext) -> Iterator[str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from functools import partial
 from pathlib import Path
 
 import pytest
-from evidence_factory import make_evidence, make_registration, small_study
-from prereg_samples import AT, EMBNORM, PIN, changed, load_text
+from evidence_factory import make_evidence, small_study
+from prereg_samples import AT, EMBNORM, PIN, load_text
 from pydantic import ValidationError
 
 from ablate.judge.audit.user_checks import OWN, Records, run_own_checks
@@ -23,9 +22,8 @@ from prereg.registry.amendments import affected
 from prereg.registry.history import require_unchanged
 from prereg.registry.paths import Root
 from prereg.registry.register import amend, register
-from prereg.registry.registration import Pins, Registration, load_registration, promise_sha256, verify_registration
+from prereg.registry.registration import Pins, Registration, load_registration, verify_registration
 from prereg.study.measure import OwnCheck
-from prereg.study.spec import study_from_document
 
 HELD = "def look(records):\n    return len(records.runs) == 15, f'{len(records.metrics)} rows'\n"
 GAIN = {"val/loss": {"layernorm": -0.06}}
@@ -98,9 +96,9 @@ def test_a_check_that_does_not_end_is_interrupted_and_has_neither_held_nor_faile
     assert "mine" not in sys.modules
 
 
-def test_a_check_without_a_limit_keeps_its_bytes_and_one_with_it_says_so() -> None:
+def test_a_limit_of_a_check_is_written() -> None:
     plain, strict = (OwnCheck(name="looked", entry_point="mine:look", **given) for given in ({}, {"limit_s": 5.0}))
-    assert "limit_s" not in plain.model_dump(mode="json") and plain.limit_s == 3600.0
+    assert plain.limit_s == 3600.0
     assert strict.model_dump(mode="json")["limit_s"] == 5.0
     assert OwnCheck.model_validate_json(strict.model_dump_json()) == strict
     for wrong in (0.0, -1.0, 604_801.0):
@@ -261,18 +259,3 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
     from prereg.registry.amendments import amendments_of
 
     assert affected(second.study, amendments_of([entry])).verdict
-
-
-def test_a_study_without_checks_keeps_the_hash_it_had(tmp_path: Path) -> None:
-    study = small_study()
-    assert "checks" not in study.model_dump(mode="json")
-    registration = make_registration(study)
-    kept = json.loads(study.model_dump_json())
-    corpus = registration.corpus.model_dump(mode="json")  # type: ignore[union-attr]
-    assert promise_sha256({"study": kept, "corpus": corpus, "own_checks": {}}) == registration.sha256
-    root, studies = Root(tmp_path), tmp_path / "studies"
-    register(
-        root, load_text(studies, changed(EMBNORM, "study", "study")), pins=Pins(corpus=PIN), design=None, tool={}, at=AT
-    )
-    assert "own_checks" not in json.loads(root.lock("embnorm").read_text())
-    assert study_from_document(study.model_dump(mode="json")) == study

@@ -155,13 +155,11 @@ def test_a_metric_that_does_not_end_fails_its_run_alone_and_says_why(house: Hous
     assert [body["variant"] for body in failed] == ["layernorm"] * 2 and "limit_s" in str(failed[0]["error"])
 
 
-def test_a_promise_without_a_limit_keeps_its_bytes_and_one_with_it_says_so() -> None:
+def test_a_limit_is_an_hour_unless_the_study_says_otherwise_and_then_its_words_say_so() -> None:
     plain = study_from_document(own_document())
-    (own,) = plain.model_dump(mode="json")["measure"]["own"]
-    assert "limit_s" not in own and plain.measure.own[0].limit_s == 3600.0
+    assert plain.measure.own[0].limit_s == 3600.0
     assert "at the last step):" in recorded(plain)
     strict = study_from_document(limited())
-    assert strict.model_dump(mode="json")["measure"]["own"][0]["limit_s"] == LIMIT_S
     assert study_from_document(json.loads(strict.model_dump_json())) == strict
     assert "own/worst (mine:worst, at the last step, within 2 s)" in recorded(strict)
     with pytest.raises(SpecError):

@@ -125,10 +125,6 @@ def test_a_line_per_task_is_one_hypothesis_for_each_task_and_a_family_of_its_own
     assert both.families["guardrail"] == ("harm",)
 
 
-def test_a_study_without_such_a_line_keeps_its_bytes() -> None:
-    assert not {"per", "family"} & set(small_study().model_dump(mode="json")["hypotheses"]["gain_ln"])
-
-
 def test_a_metric_of_one_task_is_the_mean_of_its_items() -> None:
     metric = ITEM_METRICS["harness/accuracy_shots_2/some-task"]
     assert (metric.scores, metric.counts_alike, metric.better) == ("harness/accuracy_shots_2", "items", "higher")
@@ -257,7 +253,7 @@ def test_no_task_is_judged_where_no_item_was_sealed() -> None:
 
 def test_a_gate_takes_a_family_as_a_step() -> None:
     made = study(analysis={"gate": {"order": ["no_harm", "macro"]}})
-    assert [stage.names for stage in made.stages] == [made.families["no_harm"], ("macro",)]
+    assert made.gate_steps == (made.families["no_harm"], ("macro",))
     decision = decide(*case(made, GAIN))
     assert decision.verdict == "adopt"
     assert all(one.equal for one in recompute(made, decision.findings).numbers)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evidence_factory import make_evidence, make_registration, one_claim, small_study
+from evidence_factory import make_evidence, one_claim
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -127,11 +127,6 @@ def test_a_lock_is_read_back_as_it_was_written(claim: str) -> None:
     document["hypotheses"]["h"]["smallest"] *= 1.001
     with pytest.raises(StudyError):
         study_from_document(document)
-
-
-def test_a_study_without_percentages_keeps_its_bytes() -> None:
-    assert "percent" not in small_study().model_dump_json()
-    assert "percent" not in make_registration(small_study()).study.model_dump_json()
 
 
 def bioequivalence(claim: str, margin: str, **changes: Any) -> Finding:

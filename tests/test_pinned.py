@@ -310,14 +310,12 @@ def test_earlier_promises_are_rebuilt_over_changes_of_data(reading: OwnHouse, mo
     made = past_registrations(root, "own", Ledger(root.ledger).entries())
     assert len(made) == 6 and all(promise.proven for promise in made), [promise.unknown for promise in made]
     read = [promise.document.get("data") for promise in made if promise.document is not None]
-    assert read == [None, ["data/number.txt"], ["data"], ["data/other.txt"], None, None]
+    assert read == [[], ["data/number.txt"], ["data"], ["data/other.txt"], [], []]
 
 
-def test_a_study_without_data_keeps_its_bytes_and_data_of_the_built_in_trainer_is_refused(house: OwnHouse) -> None:
+def test_data_of_the_built_in_trainer_is_refused(house: OwnHouse) -> None:
     registration = house.register()
     assert registration.data_files == ()
-    assert "data" not in registration.study.model_dump(mode="json")
-    assert "data_files" not in json.loads(Root(house.path).lock("own").read_text())
     with pytest.raises(SpecError, match="data is given and trainer is 'gpt'"):
         study_from_document(tiny_document(data=["x"]))
     with pytest.raises(SpecError, match=r"'\.\./x'"):

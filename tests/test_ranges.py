@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from evidence_factory import small_study
 from own_trainer import OwnHouse, own_document
 
 from ablate import api
@@ -18,6 +19,7 @@ from ablate.records.imports import Terms, read_source
 from ablate.records.rows import read_rows, require_range
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
+from prereg.documents.measures import measured
 from prereg.errors import EvidenceError, SpecError
 from prereg.registry.paths import Root
 from prereg.study.command import Declared, MetricsFile
@@ -133,6 +135,12 @@ def test_the_ends_of_a_range_and_rounding_are_in_it() -> None:
         with pytest.raises(ValueError, match="that it can have"):
             require_range("val/accuracy", value, limits)
     assert MetricsFile().range_of("val/loss") is None and MetricsFile().range_of("cost/mfu") is None
+
+
+def test_a_known_name_of_a_users_own_trainer_is_not_defined_by_this_tool() -> None:
+    said = measured(study_from_document(own_document()))
+    assert said.startswith("Validation loss (val/loss): as the researcher's own trainer defines it, in nats per token")
+    assert "cross-entropy" not in said and "cross-entropy" in measured(small_study())
 
 
 @pytest.mark.parametrize(

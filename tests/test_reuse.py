@@ -166,7 +166,5 @@ def test_a_sealed_folder_that_the_ledger_never_started_is_not_taken_in(tmp_path:
     assert len(history.ledger.entries()) == last
 
 
-def test_a_study_that_reuses_none_has_the_hash_that_it_had() -> None:
-    study = small_study()
-    assert "reuses" not in study.model_dump(mode="json")
+def test_what_a_study_reuses_is_part_of_it() -> None:
     assert small_study(reuses=["own"]).model_dump(mode="json")["reuses"] == ["own"]

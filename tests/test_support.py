@@ -113,9 +113,7 @@ def test_bootstrap_t_is_refused_below_four_seeds_and_gives_no_finding_where_pair
     assert judge_rows(study, {"h": np.array([[-0.9, -0.91, -0.92]])})[0].tolist() == [[OUTCOME.index("inconclusive")]]
 
 
-def test_a_choice_of_zeros_is_written_only_where_it_is_one_and_asks_for_ranks() -> None:
-    default = one_claim(analysis={"test": "wilcoxon"})
-    assert "zeros" not in default.model_dump_json()
+def test_a_choice_of_zeros_is_written_and_asks_for_ranks() -> None:
     chosen = one_claim(analysis={"test": "wilcoxon", "zeros": "wilcox"})
     assert study_from_document(json.loads(chosen.model_dump_json())) == chosen
     assert chosen.analysis.zeros == "wilcox" and '"zeros":"wilcox"' in chosen.model_dump_json()

@@ -366,8 +366,7 @@ def test_a_lost_pilot_run_is_a_missing_run() -> None:
     assert decision.status == "inadmissible" and not decision.findings
 
 
-def test_a_lock_without_a_pilot_has_no_word_of_it() -> None:
-    assert "tune" not in json.loads(one_claim().model_dump_json())
+def test_a_lock_does_not_hold_what_the_pilot_chose() -> None:
     assert "chosen" not in tuned_study().model_dump_json()
 
 

@@ -223,7 +223,7 @@ def registrations(study: StudySource, root: str | Path | None = None) -> tuple[E
     )
 
 
-FormName = Literal["aspredicted", "osf", "markdown"]
+FormName = Literal["osf", "markdown"]
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class Document:
 
 def export(study: StudySource, *, form: FormName, root: str | Path | None = None, as_json: bool = False) -> Document:
     """Describe a registration, or an unregistered study as a draft. A study that changed since is refused."""
-    from prereg.documents.forms import aspredicted, osf
+    from prereg.documents.forms import osf
     from prereg.documents.page import markdown, sections
     from prereg.documents.source import status
     from prereg.escape import json_visible
@@ -249,7 +249,7 @@ def export(study: StudySource, *, form: FormName, root: str | Path | None = None
         summary = {"status": status(source)} | sections(source)
         text = json_visible(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n" if as_json else markdown(source)
         return Document(text, source.draft, ())
-    filled = {"aspredicted": aspredicted, "osf": osf}[form](source)
+    filled = osf(source)
     blanks = tuple(field.title for field in filled.fields if field.blank)
     return Document(filled.json() if as_json else filled.markdown(), source.draft, blanks)
 

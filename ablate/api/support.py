@@ -192,7 +192,7 @@ def require_no_bytes(study: Study, arm: str) -> None:
     needed: list[tuple[FieldPath, str]] = [
         (("hypotheses", n, "claim"), c.metric) for n, c in study.claims.items() if arm in c.named
     ]
-    needed += [(("tie_breakers", index), metric) for index, metric in enumerate(study.shown_at_ties)]
+    needed += [(("tie_breakers", index), metric) for index, metric in enumerate(study.tie_breakers)]
     for field, metric in needed:
         if metric.startswith("val/bits_per_byte"):
             raise CorpusError(

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 class Form(StrEnum):
     """The documents there are."""
 
-    aspredicted = "aspredicted"
     osf = "osf"
     markdown = "markdown"
 
@@ -167,7 +166,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="A file to write; printed if left out.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Export a registration for OSF or AsPredicted.
+    """Export a registration for OSF, or as a page to read.
 
     Full sentences from the lock; a study that is not registered is marked as a draft. Fields that only you can answer
     stay blank.

@@ -1,45 +1,20 @@
-"""What flows inside: embeddings before and after their norm, the residual stream, attention, logits.
+"""What flows inside: embeddings before and after their norm, the residual stream, logits.
 
-One forward pass over the first batch of validation windows, watched by hooks that only look. The model is run
-unchanged; attention weights, which it does not keep, are taken again from queries and keys.
+One forward pass over the first batch of validation windows, watched by hooks that only look.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.hooks import RemovableHandle
 
 from ablate.data.batches import Pooled, Tokens
 from ablate.evaluation.loss import by_class, windows
-from ablate.training.model import GPT, Attention, angles, rotate
-
-
-def attention_weights(attention: Attention, projected: Tensor) -> Tensor:
-    """(batch, head, query, key) weights in float32, from what the layer `qkv` gave for (batch, time, width)."""
-    batch, time, _ = projected.shape
-    q, k, _ = projected.float().view(batch, time, 3, attention.heads, attention.size).permute(2, 0, 3, 1, 4)
-    q, k = attention.q_norm(q), attention.k_norm(k)
-    if attention.rotary:
-        turns = angles(time, attention.size)
-        cosine, sine = turns.cos().float().to(q.device), turns.sin().float().to(q.device)
-        q, k = rotate(q, cosine, sine), rotate(k, cosine, sine)
-    scores = (q @ k.transpose(-2, -1)) / math.sqrt(attention.size)
-    ahead = torch.ones(time, time, dtype=torch.bool, device=scores.device).triu(1)
-    weights: Tensor = scores.masked_fill(ahead, -math.inf).softmax(dim=-1)
-    return weights
-
-
-def mean_entropy(weights: Tensor) -> float:
-    """Mean over batch, heads and queries of the entropy of the weights, in nats."""
-    # A weight of 0 adds nothing: its logarithm is never taken.
-    logarithms = torch.where(weights > 0.0, weights, 1.0).double().log()
-    return float(-(weights.double() * logarithms).sum(dim=-1).mean())
+from ablate.training.model import GPT
 
 
 def norms(vectors: Tensor) -> Tensor:
@@ -64,23 +39,6 @@ def mean_cosine(vectors: Tensor) -> float | None:
     return float((pairs / (n * (n - 1))).mean())
 
 
-def effective_rank(vectors: Tensor) -> float:
-    """exp of the entropy of the singular values divided by their sum (Roy and Vetterli 2007); 0 for the zero matrix.
-
-    The singular values are the roots of the eigenvalues of the smaller Gram matrix.
-    """
-    matrix = vectors.double().reshape(-1, vectors.shape[-1])
-    gram = matrix.T @ matrix if matrix.shape[0] >= matrix.shape[1] else matrix @ matrix.T
-    squares = torch.linalg.eigvalsh(gram)
-    # Rounding leaves eigenvalues of the size of eps times the largest where the true ones are 0.
-    squares = squares[squares > squares.max() * torch.finfo(torch.float64).eps * max(gram.shape)]
-    singular = squares.clamp(min=0.0).sqrt()
-    if not singular.numel() or float(singular.sum()) == 0.0:
-        return 0.0
-    shares = singular / singular.sum()
-    return float((-(shares * shares.log()).sum()).exp())
-
-
 def measure_activations(model: GPT, tokens: Tokens | Pooled, classes: np.ndarray | None = None) -> dict[str, float]:
     """The `activations` suite; without `classes` of the vocabulary, nothing is said by class."""
     inputs, _ = next(windows(tokens, model.config.context, model.device))
@@ -88,50 +46,34 @@ def measure_activations(model: GPT, tokens: Tokens | Pooled, classes: np.ndarray
         logits = model(inputs).float()
         after = model.first_input(inputs)
         before = model.embedded(inputs)
-    # Products of matrices in here are the measure's own, and in full precision whatever the run's arithmetic is.
-    with _in_full(logits.device.type):
-        found = _embeddings(before, after)
-        if classes is not None:
-            per_token = norms(after).cpu().numpy().ravel()
-            kinds = by_class(per_token, classes[inputs.cpu().numpy().ravel()])
-            found |= {f"embedding/norm_{kind}": value for kind, value in kinds.items()}
-        found |= _table(model.token.weight)
-        for index, block in enumerate(model.blocks):
-            found |= _residual(given[f"block {index}"], index)
-            # Window by window: the weights of all of them at once are the largest thing there is in a long context.
-            entropies = [
-                mean_entropy(attention_weights(block.attention, window[None]))  # type: ignore[arg-type]
-                for window in given[f"qkv {index}"]
-            ]
-            found[f"attention/entropy_{index}"] = sum(entropies) / len(entropies)
-        return found | _logits(logits)
-
-
-def _in_full(device: str) -> AbstractContextManager[None]:
-    """No automatic casts, where the device knows any."""
-    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+    found = _embeddings(before, after)
+    if classes is not None:
+        per_token = norms(after).cpu().numpy().ravel()
+        kinds = by_class(per_token, classes[inputs.cpu().numpy().ravel()])
+        found |= {f"embedding/norm_{kind}": value for kind, value in kinds.items()}
+    found["embedding/table_norm"] = float(norms(model.token.weight).mean())
+    for index, stream in enumerate(given):
+        found[f"residual/norm_{index}"] = float(norms(stream).mean())
+        cosine = mean_cosine(stream)
+        if cosine is not None:
+            found[f"residual/cosine_{index}"] = cosine
+    return found | _logits(logits)
 
 
 @contextmanager
-def _given(model: GPT) -> Iterator[dict[str, Tensor]]:
-    """What blocks and their layers `qkv` give in the passes of this context."""
-    given: dict[str, Tensor] = {}
+def _given(model: GPT) -> Iterator[list[Tensor]]:
+    """What each block gives, (batch, time, width), in the one pass of this context."""
+    given: list[Tensor] = []
 
-    def keep(name: str) -> Callable[[nn.Module, object, Tensor], None]:
-        def hook(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-            given[name] = output
+    def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
+        given.append(output)
 
-        return hook
-
-    hooks: list[RemovableHandle] = []
-    for index, block in enumerate(model.blocks):
-        hooks.append(block.register_forward_hook(keep(f"block {index}")))
-        hooks.append(block.attention.qkv.register_forward_hook(keep(f"qkv {index}")))  # type: ignore[union-attr]
+    hooks = [block.register_forward_hook(keep) for block in model.blocks]
     try:
         yield given
     finally:
-        for one in hooks:
-            one.remove()
+        for hook in hooks:
+            hook.remove()
 
 
 def _embeddings(before: Tensor, after: Tensor) -> dict[str, float]:
@@ -144,27 +86,7 @@ def _embeddings(before: Tensor, after: Tensor) -> dict[str, float]:
         cosine = mean_cosine(vectors)
         if cosine is not None:
             found[f"embedding/cosine{name}"] = cosine
-        found[f"embedding/effective_rank{name}"] = effective_rank(vectors)
     return found
-
-
-def _table(table: Tensor) -> dict[str, float]:
-    cosine = mean_cosine(table)
-    said = {} if cosine is None else {"embedding/table_cosine": cosine}
-    return said | {
-        "embedding/table_norm": float(norms(table).mean()),
-        "embedding/table_effective_rank": effective_rank(table),
-    }
-
-
-def _residual(stream: Tensor, index: int) -> dict[str, float]:
-    cosine = mean_cosine(stream)
-    said = {} if cosine is None else {f"residual/cosine_{index}": cosine}
-    return {
-        f"residual/norm_{index}": float(norms(stream).mean()),
-        **said,
-        f"residual/effective_rank_{index}": effective_rank(stream),
-    }
 
 
 def _logits(logits: Tensor) -> dict[str, float]:

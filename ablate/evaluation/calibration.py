@@ -1,8 +1,7 @@
 """Do probabilities mean what they say: calibration of next-token predictions over the whole validation split.
 
 Confidence is the largest probability of a position (ties: lowest id is the prediction, as for accuracy). Everything is
-taken in float64 from float32 logits. The temperature is fitted on the first half of the split and tried on the second,
-so that no token judges a temperature that it helped to choose.
+taken in float64 from float32 logits. The temperature is fitted on the first half of the split.
 """
 
 from __future__ import annotations
@@ -37,41 +36,17 @@ class Curve:
     accuracy: np.ndarray
 
     @property
-    def gaps(self) -> np.ndarray:
-        """|accuracy - confidence| of the bins that are not empty."""
-        held = self.count > 0
-        return np.asarray(np.abs(self.accuracy[held] - self.confidence[held]))
-
-    @property
     def expected_error(self) -> float:
-        """The gaps, weighted by the tokens of their bins (Naeini et al. 2015); 0 for no tokens."""
-        held = self.count[self.count > 0]
-        return float((self.gaps * held).sum() / held.sum()) if held.size else 0.0
-
-    @property
-    def largest_error(self) -> float:
-        """The largest gap (Naeini et al. 2015); 0 for no tokens."""
-        return float(self.gaps.max()) if self.gaps.size else 0.0
+        """|accuracy - confidence|, weighted by the tokens of the bins (Naeini et al. 2015); 0 for no tokens."""
+        held = self.count > 0
+        tokens, gaps = self.count[held], np.abs(self.accuracy[held] - self.confidence[held])
+        return float((gaps * tokens).sum() / tokens.sum()) if tokens.size else 0.0
 
 
 def equal_width(confidence: np.ndarray, correct: np.ndarray, bins: int) -> Curve:
     """Bins (i / bins, (i + 1) / bins]; a confidence of 0 is in the first (Guo et al. 2017)."""
     edges = np.linspace(0.0, 1.0, bins + 1)
-    return _binned(np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, bins - 1), confidence, correct, bins)
-
-
-def equal_mass(confidence: np.ndarray, correct: np.ndarray, bins: int) -> Curve:
-    """Bins of equal numbers by rank (Nixon et al. 2019); tokens of one confidence share their mean accuracy."""
-    levels, level, counts = np.unique(confidence, return_inverse=True, return_counts=True)
-    shared = np.bincount(level, weights=correct, minlength=levels.size) / np.maximum(counts, 1)
-    order = np.argsort(confidence, kind="stable")
-    ranks = np.arange(confidence.size)
-    # Token r of n falls into bin floor(r x bins / n): sizes differ by at most one, and with few tokens some are empty.
-    places = ranks * bins // max(1, confidence.size)
-    return _binned(places, confidence[order], shared[level][order], bins)
-
-
-def _binned(place: np.ndarray, confidence: np.ndarray, correct: np.ndarray, bins: int) -> Curve:
+    place = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, bins - 1)
     count = np.bincount(place, minlength=bins)
     divisor = np.where(count > 0, count, np.nan)
     sums = (np.bincount(place, weights=values, minlength=bins) for values in (confidence, correct))
@@ -125,15 +100,11 @@ class _Seen:
     confidence: list[np.ndarray] = field(default_factory=list)
     correct: list[np.ndarray] = field(default_factory=list)
     brier: float = 0.0
-    entropy: float = 0.0
 
     def take(self, logits: Tensor, targets: Tensor) -> None:
-        log_p = logits.double().log_softmax(dim=-1)
-        p = log_p.exp()
+        p = logits.double().log_softmax(dim=-1).exp()
         wanted = p.gather(-1, targets[:, None]).squeeze(-1)
         self.brier += float((p.square().sum(dim=-1) - 2.0 * wanted + 1.0).sum())
-        # p ln p is 0 at p = 0, where the logarithm is not finite.
-        self.entropy -= float(torch.where(p > 0.0, p * log_p, 0.0).sum())
         self.confidence.append(p.amax(dim=-1).cpu().numpy())
         self.correct.append((logits.argmax(dim=-1) == targets).double().cpu().numpy())
 
@@ -142,7 +113,7 @@ def measure_calibration(model: GPT, tokens: Tokens | Pooled, bins: int) -> dict[
     """The `calibration` suite on a validation split, its reliability curve in so many bins."""
     context = model.config.context
     first, second = halves(tokens, context)
-    predicted, held_out = predictions_in(tokens), predictions_in(second)
+    predicted = predictions_in(tokens)
     seen = _Seen()
     totals = np.zeros(len(TEMPERATURES))
     losses, slopes = np.zeros(len(NODES)), np.zeros(len(NODES))
@@ -152,28 +123,18 @@ def measure_calibration(model: GPT, tokens: Tokens | Pooled, bins: int) -> dict[
         losses += [float(loss.sum()) for loss, _ in at_nodes]
         slopes += [float(slope.sum()) for _, slope in at_nodes]
     totals += [losses[NODES.index(_node(temperature))] for temperature in TEMPERATURES.values()]
-    best = best_temperature(losses, slopes)
-    plain = fitted = 0.0
     for logits, wanted in _predictions(model, second):
         seen.take(logits, wanted)
         totals += [float(tempered(logits, wanted, temperature)[0].sum()) for temperature in TEMPERATURES.values()]
-        plain += float(tempered(logits, wanted, 1.0)[0].sum())
-        fitted += float(tempered(logits, wanted, best)[0].sum())
     confidence, correct = np.concatenate(seen.confidence), np.concatenate(seen.correct)
     assert confidence.size == predicted, (confidence.size, predicted)
-    width, mass = equal_width(confidence, correct, bins), equal_mass(confidence, correct, bins)
+    curve = equal_width(confidence, correct, bins)
     return {
-        "calibration/ece": width.expected_error,
-        "calibration/ece_mass": mass.expected_error,
-        "calibration/mce": width.largest_error,
-        "calibration/overconfidence": float(confidence.mean() - correct.mean()),
+        "calibration/ece": curve.expected_error,
         "calibration/brier": seen.brier / predicted,
-        "calibration/entropy": seen.entropy / predicted,
         **{f"calibration/loss_t{end}": float(one) / predicted for end, one in zip(TEMPERATURES, totals, strict=True)},
-        "calibration/temperature": best,
-        "calibration/loss_tempered": fitted / held_out,
-        "calibration/tempering_gain": (plain - fitted) / held_out,
-        **_rows(width),
+        "calibration/temperature": best_temperature(losses, slopes),
+        **_rows(curve),
     }
 
 

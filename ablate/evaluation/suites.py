@@ -6,18 +6,17 @@ a caller that wants times passes a clock to `evaluate`. Two suites are called by
 
     cost      what a trained model costs to use, and what training it cost in arithmetic and memory: the one suite
               that reads clocks and the machine, at the last step. What that does not say is not recorded
-    movement  the size of one update against the weights it moves, and Adam's second moments. The trainer is only looked
-              at: weights are copied before the step, and the optimiser's state is read where it lies
+    moments   Adam's second moments, read where the optimiser's state lies
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ablate.data.batches import Pooled, Tokens, windows_at
 from ablate.evaluation.activations import measure_activations
@@ -122,26 +121,6 @@ def measure_cost(
         "cost/mfu": reached / matmul_speed(model.token.weight.device, clock),
     }
     return found if peak_bytes is None else found | {"cost/peak_memory": float(peak_bytes)}
-
-
-def copy_of(model: nn.Module) -> dict[str, Tensor]:
-    """The weights now, to be compared with those after the next step."""
-    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-
-
-def update_ratios(model: nn.Module, before: Mapping[str, Tensor]) -> dict[str, float]:
-    """|change| / |weights before|, of all weights and of each block; none where the weights were all zero."""
-    changes: dict[int | None, float] = {}
-    sizes: dict[int | None, float] = {}
-    for name, parameter in model.named_parameters():
-        change = float((parameter.detach() - before[name]).double().square().sum())
-        size = float(before[name].double().square().sum())
-        for place in {None, block_of(name)}:
-            changes[place] = changes.get(place, 0.0) + change
-            sizes[place] = sizes.get(place, 0.0) + size
-    return {
-        _named("update/ratio", place): (changes[place] / sizes[place]) ** 0.5 for place in changes if sizes[place] > 0.0
-    }
 
 
 def second_moments(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> dict[str, float]:

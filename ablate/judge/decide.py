@@ -193,7 +193,7 @@ def _tied(study: Study, ruling: Ruling) -> bool:
 def _tie_breakers(study: Study, evidence: Evidence) -> dict[str, JsonValue]:
     """Means of the registered tie-breaking metrics by arm: shown, never decisive."""
     shown: dict[str, JsonValue] = {}
-    for metric in study.shown_at_ties:
+    for metric in study.tie_breakers:
         final = evidence.final(metric)
         means: dict[str, JsonValue] = {}
         for arm in study.arms:

@@ -387,7 +387,7 @@ def with_deviations(decision: Decision) -> str:
     return f"with {counted(n, 'deviation')}" if n else ""
 
 
-_WORDS: Final[dict[type[BaseModel], tuple[str, ...]]] = {
+WORDS_OF: Final[dict[type[BaseModel], tuple[str, ...]]] = {
     Decision: ("title", "because"),
     Finding: ("sentence", "notes"),
     Estimate: ("notes",),
@@ -406,7 +406,7 @@ def _facts(value: Any) -> JsonValue:
     """A value without what its models hold in words; of a study's own check those are facts that its code alone has."""
     if isinstance(value, BaseModel):
         own = isinstance(value, Check) and value.name.startswith(OWN)
-        left_out = () if own else _WORDS.get(type(value), ())
+        left_out = () if own else WORDS_OF.get(type(value), ())
         return {name: _facts(getattr(value, name)) for name in type(value).model_fields if name not in left_out}
     if isinstance(value, dict):
         return {str(key): _facts(member) for key, member in value.items()}

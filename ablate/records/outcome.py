@@ -40,11 +40,13 @@ MEANS_OF_COLUMNS: Mapping[str, str] = {
 }
 """The columns of the sealed tables, for the documentation."""
 _ROWS_AT_ONCE = 1 << 16
+_VERSION = b"outcome 1\n"
+"""What is hashed first: another way to write values down would be another version."""
 
 
 def outcome_hash(rows: Iterable[Row], items: Iterable[ItemScore] = ()) -> str:
     """sha256 over the repeatable metrics and the items, every bit of every value: timings are left out."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(_VERSION)
     for row in sorted(rows, key=lambda r: (r.step, r.metric)):
         if is_repeatable(row.metric):
             digest.update(f"{row.step}\t{row.metric}\t{row.value.hex()}\n".encode())
@@ -65,7 +67,7 @@ def outcome_of_tables(metrics: pa.Table, items: pa.Table | None = None) -> str:
 
     A table is sorted by position and written out in slices, so that no more than the slices' text is in memory.
     """
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(_VERSION)
     for lines in (_metric_lines(metrics), () if items is None else _item_lines(items)):
         for part in lines:
             digest.update(part)

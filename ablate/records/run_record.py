@@ -156,6 +156,8 @@ class LiveValues(FrozenModel):
 class RunRecord(FrozenModel):
     """One run: of one study, one registration, one variant, one seed."""
 
+    format: Literal[1] = 1
+    """The version of the format."""
     study: str
     """The study's id."""
     registration: str

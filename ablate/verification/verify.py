@@ -7,6 +7,7 @@ else must hold a head hash, which is why every verb that appends prints it and e
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from pathlib import Path
 
@@ -184,7 +185,7 @@ def _page(root: Root, name: str) -> list[Item]:
     try:
         if load_registration(root, name) is None:
             return []
-        standing, words = compare_page(root, name)
+        standing = compare_page(root, name)
     except StudyError:
         return []  # what is wrong with the lock is said on its own
     if standing == "other":
@@ -192,7 +193,7 @@ def _page(root: Root, name: str) -> list[Item]:
     note = {
         "missing": f"{path} is not written yet: ablate register writes it",
         "as the lock says": "as the lock says",
-        "in other words": f"{path} is in the words of version {words} and was not compared: ablate register renews it",
+        "of another version": f"{path} was not compared, as another version registered it: ablate register renews it",
     }[standing]
     return [item(name, what, note=note)]
 
@@ -297,11 +298,28 @@ def check_verdict(root: Root, name: str, entries: list[Entry]) -> Item:
     if sha256_file(path) != decided[-1].body.get("verdict_sha256"):
         fault = f"{root.relative(path)} is not the decision the ledger recorded at {decided[-1].at}"
         return item(name, "verdict", fault)
+    if faults := _other_words(path, decided[-1]):
+        return item(name, "verdict", *faults)
     note = str(decided[-1].body.get("verdict") or decided[-1].body.get("status"))
     note += ", with deviations" * (decided[-1].body.get("status") == "decided_with_deviations")
     if any(look.index > decided[-1].index for look in recorded_afterwards(entries)):
         note += "; an early look was recorded after it: inadmissible by the registered rules"
     return item(name, "verdict", note=note)
+
+
+def _other_words(path: Path, decided: Entry) -> list[str]:
+    """What the entry of a decision says and its verdict.json does not: readers of the ledger go by the entry."""
+    try:
+        written = json.loads(path.read_bytes())
+    except ValueError:
+        written = None
+    if not isinstance(written, dict):
+        return ["verdict.json holds no decision"]
+    return [
+        f"the ledger's {field} is {decided.body.get(field)!a}, and that of verdict.json {written.get(field)!a}"
+        for field in ("status", "verdict")
+        if written.get(field) != decided.body.get(field)
+    ]
 
 
 def _judged(root: Root, name: str, entries: list[Entry], *, changed: bool) -> list[Item]:

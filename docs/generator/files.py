@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel
 
-from ablate.judge.verdict import Decision
+from ablate.judge.verdict import WORDS_OF, Check, Decision
 from ablate.records import imports, store, tables
 from ablate.records.outcome import MEANS_OF_COLUMNS
 from ablate.records.run_record import RunRecord
@@ -28,16 +28,16 @@ _PAGE = """# File formats
 
 {note}
 
-Every file is UTF-8 text (JSON, JSON lines, YAML, Markdown) or Parquet; nothing is a pickle. A field that says *not
-written* is left out of a file where it does not apply, so that files of earlier versions keep their bytes and hashes.
+This is format 1: lock, ledger entry, run record, verdict and bundle say so in the field `format`. A version of ablate
+that reads format 1 verifies every file of it, and none of another format. Every file is UTF-8 text (JSON, JSON lines,
+YAML, Markdown) or Parquet; nothing is a pickle. Every field of a file is written, with its default where it has one.
 All sha256 are 64 hexadecimal digits. Times are ISO 8601 with an offset. Where each file lies, and who writes it, is
 in [Architecture](../../ARCHITECTURE.md#where-state-lives).
 
 ## NAME.lock.json
 
 What was promised, as JSON: the lock, `studies/NAME.lock.json`. Its `sha256` is over the canonical JSON (RFC 8785) of
-`study`, `corpus`, the order of the factors and, where they are there, `scripts`, `data_files`, `data`, `tasks` and
-`own_checks`.
+`study`, the order of the factors, `corpus`, `scripts`, `data_files`, `data`, `tasks` and `own_checks`.
 
 {lock}
 ## ledger.jsonl
@@ -79,8 +79,10 @@ One row for each scored item and metric.
 {run}
 ## verdict.json
 
-`reports/NAME/verdict.json`: the verdict and everything it rests on. It holds no clock time and no path: the same
-evidence under the same registration gives the same bytes.
+`reports/NAME/verdict.json`: the verdict and everything it rests on, as facts: numbers, outcomes, names. What reports
+say in words is derived from them and is in no file that is compared. It holds no clock time and no path: the same
+evidence under the same registration gives the same bytes. `found` and `required` are written of the study's own checks
+only.
 
 {verdict}
 ## A bundle
@@ -159,6 +161,11 @@ def _fields(
 ) -> str:
     schema: dict[str, Any] = model.model_json_schema(mode="validation")
     schema["properties"] = {name: value for name, value in schema["properties"].items() if name not in left_out}
+    if model is Decision:
+        for worded, names in WORDS_OF.items():
+            part = schema if worded is Decision else schema["$defs"][worded.__name__]
+            for name in names if worded is not Check else ():  # of a study's own check they are written
+                del part["properties"][name]
     return Fields(schema, elsewhere, prefix=f"{file}: ").page(3)
 
 

@@ -1,1 +1,1 @@
-"""Documents of a registration for people: OSF, AsPredicted, and the readable page."""
+"""Documents of a registration for people: OSF, and the readable page."""

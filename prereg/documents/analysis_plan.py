@@ -6,7 +6,6 @@ from prereg.documents.claims import DIRECTED, Null, plain, reading, refutation, 
 from prereg.documents.designs import and_tuning, arms, lost_runs, sample
 from prereg.documents.procedures import (
     ABOUT_CORRECTIONS,
-    CORRECTIONS,
     SPENDING,
     TESTS,
     about_test,
@@ -17,17 +16,12 @@ from prereg.documents.procedures import (
     instability,
     lost_starts,
     meanings,
-    not_reached,
-    spike,
-    test,
 )
 from prereg.escape import quoted, visible
 from prereg.registry.looks import FIRST_OF_E_PROCESS
 from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
-from prereg.rule.divergence import cost_of_divergence, least_pairs, said_least
+from prereg.rule.divergence import cost_of_divergence, least_pairs
 from prereg.study.analysis import Ceiling, EProcess, Looks
-from prereg.study.designs import ties
-from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import families_listed, of_any_task, said_once, tasks_are_strata
 from prereg.study.spec import Study
 from prereg.text import compact, counted, listed, ranged
@@ -45,20 +39,6 @@ def sample_size(study: Study) -> str:
         + counted_as(study, "one paired difference for each hypothesis.")
         + and_tuning(study)
     )
-
-
-def sample_in_brief(study: Study) -> str:
-    """How many, what a seed is and when the number is settled, with fewer words."""
-    if not study.paired:
-        return f"{sample(study)} A look before the last run ends forfeits the verdict; no run is added."
-    seeds, n_arms = len(study.seeds), len(study.arms)
-    n = f"{counted(seeds, 'seed')} ({ranged(study.seeds)}) in each of {counted(n_arms, 'arm')}, "
-    n += counted(seeds * n_arms, "run")
-    fixes = " fixes weights, batches and dropout alike in every arm and" if study.trainer == "gpt" else ""
-    each = counted_as(study, f"A seed{fixes} gives one paired difference for each hypothesis.")
-    if study.stopping != "fixed":
-        return f"At most {n}. {each} {stopping(study)}"
-    return f"{n}. {each} A look before the last run ends forfeits the verdict; no seed is added.{and_tuning(study)}"
 
 
 def randomization(study: Study) -> str:
@@ -133,40 +113,6 @@ def divergence(study: Study) -> str:
     return f"{first}{counted_as(study, left_out)}{cost}"
 
 
-def exclusions_in_brief(study: Study) -> str:
-    """What may be left out, with fewer words."""
-    above = compact(study.stable.diverged.loss_above)
-    text = (
-        "No outlier is excluded. A run diverges, and ends, when its training loss is not finite or above "
-        f"{above} times the first step's; "
-    )
-    if isinstance(study.on_divergence, Ceiling):
-        text += f"it is scored at {compact(study.on_divergence.ceiling)}, on the metric's own scale."
-    elif study.on_divergence == "rank":
-        text += "it is ranked as worse than every run that did not."
-    elif not study.paired:
-        text += "it is left out, and a verdict must be the same with lost runs at their worst and "
-        text += f"{said_least(study)} runs of each arm left."
-    else:
-        text += "its pair is left out, and a verdict must be the same with lost pairs at their worst and "
-        text += f"{least_pairs(study)} of {len(study.seeds)} pairs left."
-    text = counted_as(study, text)
-    return f"{text} Missing and failed runs are made again."
-
-
-def stability_in_brief(study: Study) -> str:
-    """What an unstable run is, with fewer words."""
-    read, rule = [name for name in study.arms if name in study.rule.arms_read], study.stable.loss_spike
-    far = spike(study)
-    if rule.above is not None:
-        last = counted(rule.window, "step")
-        far = f"over {compact(rule.above)} robust standard deviations above the median of the last {last}"
-    levels = "".join(f", or {said}" for said in not_reached(study))
-    return (
-        f"Stable (asked of {arms(read) if read else 'no arm'}): no run diverged or had a training loss {far}{levels}."
-    )
-
-
 def stability(study: Study) -> str:
     """What an unstable run is, and who asks."""
     read = [name for name in study.arms if name in study.rule.arms_read]
@@ -197,16 +143,6 @@ OTHERWISE = "in every other case"
 def deciding_test(study: Study) -> str:
     """The test that decides, with its assumption."""
     return about_test(study).replace(", described below", "")
-
-
-def test_in_brief(study: Study) -> str:
-    """The tests by name."""
-    also = listed(TESTS[one] for one in study.analysis.also)
-    beside_it = f" Beside it, deciding nothing: {also}." if also else ""
-    name = test(study)
-    on = counted_as(study, "on per-seed differences δ (first side minus second).")
-    on = on if study.paired else "without pairs, of the difference of arm means δ (first side minus second)."
-    return f"{name[0].upper()}{name[1:]} {on}{beside_it}"
 
 
 def secondary_tests(study: Study) -> str:
@@ -244,13 +180,6 @@ def when_both(study: Study) -> str:
     return f"If both nulls are rejected, {listed(parts)}." if parts else ""
 
 
-def when_both_in_brief(study: Study) -> str:
-    """The same, without the reason."""
-    change, absence = _can_reject_both(study)
-    parts = ["claims of a change refuted"] * change + ["claims of no harm or no change supported"] * absence
-    return f" Both rejected: {', '.join(parts)}." if parts else ""
-
-
 def _can_reject_both(study: Study) -> tuple[bool, bool]:
     """Whether a claim of a change, and whether one of an absence, can have both its nulls rejected."""
     verbs = {claim.verb for name, claim in study.claims.items() if study.hypotheses[name].smallest > 0.0}
@@ -264,9 +193,7 @@ def families(study: Study) -> str:
     word = "family" if len(study.families) == 1 else "families"
     alpha = compact(study.analysis.alpha)
     held = errors_held(study)
-    by_tie = held.get("For a verdict by a tie-breaker")
-    tied = "" if by_tie is None else f" A verdict by a tie-breaker: {by_tie}."
-    verdict = f"The chance of a wrong verdict is {held['For the verdict']}.{tied}"
+    verdict = f"The chance of a wrong verdict is {held['For the verdict']}."
     if study.gate_steps:
         return f"{gatekeeping(study)} {verdict}"
     if study.analysis.correct == "none":
@@ -281,21 +208,6 @@ def families(study: Study) -> str:
         f'"supported" in a family is at most {alpha}, that of any false "refuted" likewise, and that of either at most '
         f"{compact(min(1.0, 2 * study.analysis.alpha))}. {verdict}"
     )
-
-
-def families_in_brief(study: Study) -> str:
-    """The same in one sentence; which hypothesis has which role is said elsewhere."""
-    alpha = compact(study.analysis.alpha)
-    if study.analysis.correct == "none":
-        return f"Alpha is {alpha} for each test, uncorrected."
-    if study.gate_steps:
-        return (
-            f"Alpha {alpha} over all supports by {CORRECTIONS['gate']}: {in_words(study)}. Refutations: Holm within "
-            "each role."
-        )
-    correction = CORRECTIONS[study.analysis.correct]
-    each = "role" if not study.task_families else f"role, {listed(study.task_families)} apart"
-    return f"Correction: {correction}, alpha {alpha} within each {each}, supports and refutations separately."
 
 
 def estimand(study: Study) -> str:
@@ -322,20 +234,11 @@ def decision_sentences(study: Study) -> str:
     )
 
 
-def decision_in_brief(study: Study) -> str:
-    """The same with the verbs left out."""
-    conditions = (
-        "otherwise" if parsed is None else _words(parsed, outer=True, verb="") for parsed in study.rule.conditions
-    )
-    rows = zip(conditions, study.decision, strict=True)
-    return "\n".join(f"{number}. {when}: {visible(line.verdict)}" for number, (when, line) in enumerate(rows, 1))
-
-
 def tie_breakers(study: Study) -> str:
-    """What decides at a tie, or metrics that are shown when several adopting lines hold."""
-    if not study.shown_at_ties:
-        return ties.in_words(study)
-    shown = listed(plain(metric) for metric in study.shown_at_ties)
+    """Metrics that are shown when several adopting lines hold."""
+    if not study.tie_breakers:
+        return ""
+    shown = listed(plain(metric) for metric in study.tie_breakers)
     return f"Shown if several adopting lines hold, deciding nothing: {shown}."
 
 
@@ -368,24 +271,24 @@ def _rejected(null: Null) -> str:
     return f"{null.null} ({null.sided})"
 
 
-def _words(condition_: Condition, *, outer: bool = False, verb: str = "is ") -> str:
+def _words(condition_: Condition, *, outer: bool = False) -> str:
     match condition_:
         case Question(state="stable", name=name):
-            return f"arm {quoted(name)} {verb}stable"
+            return f"arm {quoted(name)} is stable"
         case Question(state=state, name=name):
-            return f"{name} {verb}{state}"
+            return f"{name} is {state}"
         case Not(part=Question(state="stable", name=name)):
-            return f"arm {quoted(name)} {verb}not stable"
+            return f"arm {quoted(name)} is not stable"
         case Not(part=Question(state=state, name=name)):
-            return f"{name} {verb}not {state}"
+            return f"{name} is not {state}"
         case Not(part=part):
-            return f"it is not so that ({_words(part, outer=True, verb=verb)})"
+            return f"it is not so that ({_words(part, outer=True)})"
         case All(over=Question(state=state, name=family)):
-            text, outer = f"every claim of {family} {verb}{state}", True
+            text, outer = f"every claim of {family} is {state}", True
         case AnyOf(over=Question(state=state, name=family)):
-            text, outer = f"some claim of {family} {verb}{state}", True
+            text, outer = f"some claim of {family} is {state}", True
         case All(parts=parts):
-            text = listed(_words(part, verb=verb) for part in parts)
+            text = listed(_words(part) for part in parts)
         case AnyOf(parts=parts):
-            text = listed((_words(part, verb=verb) for part in parts), last="or")
+            text = listed((_words(part) for part in parts), last="or")
     return text if outer else f"({text})"

@@ -178,13 +178,6 @@ _LATER: dict[str, Any] = {
 """Fields that came after the first version, with their defaults: a base that keeps them is described as it was."""
 
 
-_BRIEF = (
-    ("model.layers", "model.width", "model.heads", "model.context", "model.norm", "model.block_norm", "model.dropout"),
-    ("data.corpus", "data.tokenizer", "data.validation"),
-    ("optim.name", "optim.lr", "optim.schedule", "optim.warmup", "budget.steps", "budget.batch"),
-)
-
-
 def base_sentences(study: Study, corpus: CorpusPin | None) -> str:
     """What every run is made of, before an arm changes anything."""
     if not isinstance(study.base, Training):
@@ -197,11 +190,13 @@ def training_sentences(study: Study, corpus: CorpusPin | None) -> str:
 
     A value of the base that no arm keeps was trained nowhere, such as the learning rate where a pilot chose each arm's.
     """
-    said = arms_in_brief(study)
+    said = arms_sentence(study)
     base, configs = study.base, [_leaves(_plain(arm.config)) for arm in study.arms.values()]
     unused = {path for path, value in _leaves(_plain(base)).items() if all(at.get(path) != value for at in configs)}
     if not isinstance(base, Training):
         return f"{_command_sentences(study, without=unused)} {said}"
+    if all(at["optim.name"] == "sgd" for at in configs):
+        unused.add("optim.eps")  # SGD reads neither epsilon nor the second beta, and takes the first as its momentum
     tokens = {arm: study.training(arm).tokens for arm in study.arms}
     same = next(iter(tokens.values())) if len(set(tokens.values())) == 1 else None
     if same is None:
@@ -222,23 +217,6 @@ def _base_in_words(
     return f"decoder-only transformer language model{about} on the {', '.join(data)}.{rest}"
 
 
-def base_in_brief(study: Study, corpus: CorpusPin | None) -> str:
-    """The same with fewer words, and without what readers of a short form can look up."""
-    if not isinstance(study.base, Training):
-        return _command_sentences(study)
-    at = _leaves(study.base.model_dump(mode="json"))
-    model, data, rest = (", ".join(SAID[path](at[path]) for path in _with_later(part, at)) for part in _BRIEF)
-    where = "the registration" if corpus is not None else "the study file"
-    return f"Base: decoder-only transformer ({model}); {data}; {rest}. Other settings: see {where}."
-
-
-def _with_later(part: tuple[str, ...], at: Mapping[str, Any]) -> tuple[str, ...]:
-    """The fields of a part, and those of its kinds that came later and are not left at their defaults."""
-    kinds = {path.partition(".")[0] for path in part}
-    text = tuple(path for path in part if path != "data.corpus" or not at["data.mixture"])
-    return (*text, *(path for path in _LATER if path.partition(".")[0] in kinds and _is_described(path, at)))
-
-
 def _is_described(path: str, at: Mapping[str, Any]) -> bool:
     """Whether a base speaks of a field: not of a later one at its default, unless something brings it into play."""
     if path == "data.corpus" and at["data.mixture"]:
@@ -254,6 +232,8 @@ def _base_parts(base: Training, corpus: CorpusPin | None, without: Set[str]) -> 
     def said(part: Mapping[str, Say], prefix: str) -> list[str]:
         later = [path for path in at if path.startswith(prefix) and path not in SAID]
         lines = [path for path in part if _is_described(path, at)]
+        if "optim.eps" in without and at["optim.name"] == "sgd":
+            part = {**part, "optim.betas": lambda v: f"momentum {_number(v[0])}"}
         return [part[path](at[path]) for path in lines if path not in without] + [
             _plainly(path, at[path]) for path in later if path not in without
         ]
@@ -306,7 +286,7 @@ def arm_sentences(study: Study) -> list[str]:
     return [f"Arm {said}." for said in _arms_said(study, unchanged=unchanged, reasons=reasons)]
 
 
-def arms_in_brief(study: Study) -> str:
+def arms_sentence(study: Study) -> str:
     """All arms in one sentence."""
     return f"{counted(len(study.arms), 'arm')}: {'; '.join(_arms_said(study, unchanged='the base, unchanged'))}."
 

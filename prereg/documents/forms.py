@@ -10,8 +10,8 @@ import json
 from dataclasses import dataclass
 
 from prereg.documents import analysis_plan, measures
-from prereg.documents.claims import grouped_statements, statements
-from prereg.documents.configuration import arm_sentences, arms_in_brief, base_in_brief, base_sentences, factor_sentences
+from prereg.documents.claims import statements
+from prereg.documents.configuration import arm_sentences, base_sentences, factor_sentences
 from prereg.documents.designs import design_sentences, pairing
 from prereg.documents.procedures import at_level, counted_as, power_test
 from prereg.documents.source import (
@@ -25,7 +25,7 @@ from prereg.documents.source import (
     status,
     versions,
 )
-from prereg.escape import json_visible, markdown_sentence, quoted, visible
+from prereg.escape import json_visible, markdown_sentence, quoted
 from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
 from prereg.text import counted, listed
@@ -61,17 +61,10 @@ class Form:
     status: str
     """What it was filled from, in a sentence."""
     fields: tuple[Field, ...]
-    customary: int | None = None
-    """Characters that are customary for all answers together."""
-
-    @property
-    def length(self) -> int:
-        """Characters of all answers; blanks do not count, they are not answers."""
-        return sum(len(field.text) for field in self.fields if not field.blank)
 
     def markdown(self) -> str:
         """The form as text, blanks named first."""
-        parts = [self.status, f"# {self.name}: {markdown_sentence(self.title)}", self._blanks(), self._said_length()]
+        parts = [self.status, f"# {self.name}: {markdown_sentence(self.title)}", self._blanks()]
         parts += [f"## {field.title}\n\n{_escaped(field.shown)}" for field in self.fields]
         return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -86,17 +79,6 @@ class Form:
             return ""
         are = "field is" if len(blanks) == 1 else "fields are"
         return f"**{len(blanks)} {are} left to you: {listed(quoted(field.title) for field in blanks)}**"
-
-    def _said_length(self) -> str:
-        if self.customary is None:
-            return ""
-        length, most = self.length, self.customary
-        against = (
-            f"within the customary {most:,}"
-            if length <= most
-            else f"{length - most:,} more than the customary {most:,}"
-        )
-        return f"The answers have {counted(length, 'character')}, {against}."
 
 
 def _escaped(answer: str) -> str:
@@ -278,60 +260,5 @@ def _context(source: Source) -> str:
     return f"{identity(source)} {ledger} {versions(source)}"
 
 
-CUSTOMARY = 3_200
-"""Characters that all answers together customarily have."""
-
-
-def aspredicted(source: Source) -> Form:
-    """The form, filled."""
-    study = source.study
-    question = _joined(study.question.strip(), *grouped_statements(study))
-    analyses = (
-        analysis_plan.test_in_brief(study),
-        " ".join(analysis_plan.grouped_nulls(study)),
-        "Neither rejected: inconclusive." + analysis_plan.when_both_in_brief(study),
-        analysis_plan.families_in_brief(study),
-        "" if study.analysis.estimand == "new_seeds" else analysis_plan.estimand(study),
-        "Verdict: the first line that holds.\n" + analysis_plan.decision_in_brief(study),
-    )
-    fields = (
-        Field(
-            "data",
-            "Have any data been collected for this study already?",
-            'whoever registers must choose "Yes", "No" or "It\'s complicated" (and then explain it under "Anything '
-            'else to pre-register?"). Only they know what was run or seen elsewhere.',
-            blank=True,
-        ),
-        Field("hypothesis", "What is the main question being asked or hypothesis being tested?", question),
-        Field("dependent", "Which are the key dependent variables?", measures.measured(study, brief=True)),
-        Field("conditions", "How many and which conditions are there?", _conditions(source)),
-        Field("analyses", "Exactly which analyses will be conducted?", _joined(*analyses, join="\n")),
-        Field("outliers", "How are outliers and exclusions handled?", analysis_plan.exclusions_in_brief(study)),
-        Field("sample", "What determines the sample size?", analysis_plan.sample_in_brief(study)),
-        Field(
-            "other",
-            "Anything else to pre-register?",
-            _joined(analysis_plan.stability_in_brief(study), analysis_plan.tie_breakers(study), identity(source)),
-        ),
-        Field("name", "Title", visible(study.title)),
-        Field("study_type", "Type of study", "Experiment"),
-        Field("study_type_other", "Type of study, if other", "None."),
-    )
-    return Form("AsPredicted", study.title, status(source), fields, CUSTOMARY)
-
-
-def _conditions(source: Source) -> str:
-    study, registration = source.study, source.registration
-    factors = factor_sentences(study)
-    arms = arms_in_brief(study)
-    if study.components is not None:
-        arms = f"Component ablation, {study.components.title()}. {arms}"
-    if factors:
-        named = ", ".join(quoted(name) for name in study.arms)
-        arms = f"{' '.join(factors)} Arms are all {len(study.arms)} combinations: {named}; baseline "
-        arms += f"{quoted(study.baseline)}."
-    return _joined(arms, base_in_brief(study, registration.corpus if registration else None))
-
-
-def _joined(*parts: str, join: str = " ") -> str:
-    return join.join(part for part in parts if part)
+def _joined(*parts: str) -> str:
+    return " ".join(part for part in parts if part)

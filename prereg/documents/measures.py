@@ -14,13 +14,13 @@ from prereg.text import compact, counted, listed
 AS_THE_TRAINER_DEFINES = "as the researcher's own trainer defines it"
 
 
-def measured(study: Study, *, brief: bool = False) -> str:
+def measured(study: Study) -> str:
     """Every claimed metric: its name, its definition, its unit, and when it is read."""
     sentences = []
     read = {name: of_any_task(study, label, study.claims[name].metric) for label, name in said_once(study).items()}
     for metric in dict.fromkeys(read.values()):
         known = study.metric(metric) or (TASK_METRICS.get(metric) if study.trainer == "gpt" else None)
-        own = "" if brief or plain(metric) == metric else f" ({metric})"
+        own = "" if plain(metric) == metric else f" ({metric})"
         shown = study.labels.metrics.get(metric)
         text = f"{shown} ({metric})" if shown else f"{capital(plain(metric)) if metric in PLAIN else metric}{own}"
         if known is not None:
@@ -29,13 +29,12 @@ def measured(study: Study, *, brief: bool = False) -> str:
             if any(study.hypotheses[name].family and one == metric for name, one in read.items()):
                 text += ", and of the items of each task"
             better = known.better
-            if not brief and better != "neither":
+            if better != "neither":
                 text += f"; {better} is better"
         else:
             text += f": {AS_THE_TRAINER_DEFINES}"
         sentences.append(text + ".")
-    tasks = tasks_sentence(study) if brief else ""
-    return " ".join(part for part in (*sentences, tasks, when_read(study)) if part)
+    return " ".join([*sentences, when_read(study)])
 
 
 def when_read(study: Study) -> str:

@@ -1,17 +1,14 @@
 """The registration as a page that can be read without the tool: `studies/NAME.registration.md`, next to the lock.
 
 It follows from the lock and from the ledger's entries of this registration, byte for byte, so that `ablate verify` can
-tell a page that was edited. WORDING counts the versions of its words: a page in other words is not a false one.
-
-What a study or the ledger brings is shown unchanged, and is no markup. Pages of version 2 did not see to that; where
-it makes no difference, a page still says version 2, and has the same bytes.
+tell a page that was edited. What a study or the ledger brings is shown unchanged, and is no markup.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -42,12 +39,6 @@ from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
 from prereg.text import counted, listed, moment
 
-WORDING = 3
-"""Version of the words; raise it whenever the same registration would give other bytes."""
-UNMARKED = 2
-"""Version of a page to which escaping does nothing."""
-_WORDED = re.compile(r"in the words of version (\d+)\.\n\Z")
-
 
 @dataclass(frozen=True)
 class Bullets:
@@ -71,24 +62,17 @@ Block = str | Bullets | Table
 
 def markdown(source: Source) -> str:
     """The page."""
-    text = _blocks(source)
-    page, bare = _written(source, text, markdown_sentence), _written(source, text, _line)
-    return "\n\n".join([page, "---", _footer(source, UNMARKED if page == bare else WORDING)]) + "\n"
-
-
-def _written(source: Source, sections: dict[str, list[Block]], mark: Callable[[str], str]) -> str:
-    """Everything above the footer."""
     state = "stands in its file" if source.draft else "was registered"
-    parts = [status(source), f"# {mark(source.study.title)}", f"The study as it {state}."]
-    for title, blocks in sections.items():
-        parts += [f"## {title}", *(_shown(block, mark) for block in blocks)]
-    return "\n\n".join(parts)
+    parts = [status(source), f"# {markdown_sentence(source.study.title)}", f"The study as it {state}."]
+    for title, blocks in _blocks(source).items():
+        parts += [f"## {title}", *map(_shown, blocks)]
+    return "\n\n".join([*parts, "---", _footer(source)]) + "\n"
 
 
 def sections(source: Source) -> dict[str, str]:
     """Title -> text of every section that has something to say."""
     text = _blocks(source)
-    return {title: "\n\n".join(_shown(block, markdown_sentence) for block in text[title]) for title in text}
+    return {title: "\n\n".join(_shown(block) for block in text[title]) for title in text}
 
 
 def _blocks(source: Source) -> dict[str, list[Block]]:
@@ -127,12 +111,6 @@ def _blocks(source: Source) -> dict[str, list[Block]]:
         "Amendments": _amendments(source),
     }
     return {title: kept for title, blocks in lines.items() if (kept := [block for block in blocks if block])}
-
-
-def wording_of(page: bytes) -> int | None:
-    """The version of the words that a page says it is written in; none when it does not say."""
-    found = _WORDED.search(page.decode(errors="replace"))
-    return int(found[1]) if found else None
 
 
 def _arms(study: Study) -> list[Block]:
@@ -236,10 +214,10 @@ def _amendments(source: Source) -> list[Block]:
     blocks: list[Block] = []
     first = source.entries[0]
     for entry, known, differences in amendments(source):
-        reason = str(entry.body.get("reason") or "none recorded")
+        reason = " ".join(str(entry.body.get("reason") or "none recorded").split())
         blocks.append(
             f"Entry {entry.index}, of {moment(entry.at)}: the registration `{str(entry.body.get('previous'))[:12]}` "
-            f"became `{entry.registration[:12]}`. By then {known}. Reason given: {_line(reason)}"
+            f"became `{entry.registration[:12]}`. By then {known}. Reason given: {' '.join(reason.split())}"
         )
         blocks.append(Table(("Place in the study file", "Registered before", "Since then"), differences))
     if not blocks:
@@ -248,43 +226,36 @@ def _amendments(source: Source) -> list[Block]:
     return [begun, *blocks]
 
 
-def _footer(source: Source, version: int) -> str:
+def _footer(source: Source) -> str:
     if source.registration is None:
-        return f"Written from the study file, in the words of version {version}."
+        return "Written from the study file."
     name = source.study.study
     return (
         f"Written from {name}.lock.json and ledger.jsonl; `ablate verify` checks that it says what they say. Edit the "
-        "study file, not this page. What the lock leaves to the software is told as its present version does it. The "
-        f"page is in the words of version {version}."
+        "study file, not this page. What the lock leaves to the software is told as its present version does it."
     )
 
 
-def _shown(block: Block, mark: Callable[[str], str]) -> str:
-    """A block as Markdown. `mark` makes one sentence of what may hold a study's own words."""
+def _shown(block: Block) -> str:
+    """A block as Markdown: what may hold a study's own words is one sentence and no markup."""
     if isinstance(block, str):
-        return block if mark is _line else "\n".join(mark(line) for line in block.split("\n"))
+        return "\n".join(map(markdown_sentence, block.split("\n")))
     if isinstance(block, Bullets):
-        return "\n".join(f"- {_bullet(line, mark) if block.named else mark(line)}" for line in block.lines)
-    heads, *rows = ["| " + " | ".join(_cell(cell, mark) for cell in row) + " |" for row in (block.heads, *block.rows)]
+        return "\n".join(f"- {_bullet(line) if block.named else markdown_sentence(line)}" for line in block.lines)
+    heads, *rows = ["| " + " | ".join(map(_cell, row)) + " |" for row in (block.heads, *block.rows)]
     return "\n".join([heads, "| " + " | ".join(["---"] * len(block.heads)) + " |", *rows])
 
 
-def _bullet(line: str, mark: Callable[[str], str]) -> str:
+def _bullet(line: str) -> str:
     name, space, rest = line.partition(" ")
-    return f"{name}{space}{mark(rest)}"
+    return f"{name}{space}{markdown_sentence(rest)}"
 
 
-def _cell(text: str, mark: Callable[[str], str]) -> str:
-    summary = mark(text)
-    return (summary.replace("\\", "\\\\") if mark is _line else summary).replace("|", "\\|")
+def _cell(text: str) -> str:
+    return markdown_sentence(text).replace("|", "\\|")
 
 
-def _line(text: str) -> str:
-    """A sentence as pages of version 2 have it."""
-    return " ".join(text.split())
-
-
-Standing = Literal["missing", "as the lock says", "other", "in other words"]
+Standing = Literal["missing", "as the lock says", "other", "of another version"]
 
 
 def keep_page(root: Root, name: str) -> Path | None:
@@ -306,20 +277,18 @@ def keep_page(root: Root, name: str) -> Path | None:
     return path
 
 
-def compare_page(root: Root, name: str) -> tuple[Standing, int | None]:
-    """How the page of a registered study relates to its lock, and the version of the words that it says it is in.
+def compare_page(root: Root, name: str) -> Standing:
+    """How the page of a registered study relates to its lock.
 
-    A page in the words of another version cannot be compared: it may be old, and it may have been edited.
+    What another version wrote, as the lock says, is not compared: it may be in other words, or have been edited.
     """
-    path, page = root.page(name), _page(root, name)
-    assert page is not None, name
+    path, source = root.page(name), registered_source(root, name)
+    assert source is not None and source.registration is not None, name
     if not path.is_file():
-        return "missing", None
-    found = path.read_bytes()
-    if found == page:
-        return "as the lock says", wording_of(page)
-    version = wording_of(found)
-    return ("other" if version in (None, wording_of(page)) else "in other words"), version
+        return "missing"
+    if path.read_bytes() == markdown(source).encode():
+        return "as the lock says"
+    return "other" if source.registration.tool.get("ablate") == version("ablate-prereg") else "of another version"
 
 
 def _page(root: Root, name: str) -> bytes | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from prereg.metrics.catalogue import Better
-from prereg.rule.bound import tie_errors
 from prereg.rule.divergence import least_pairs, said_least
 from prereg.study.analysis import Ceiling, EProcess, Looks, Test
 from prereg.study.claim import Claim, Verb
@@ -175,10 +174,7 @@ def power_test(study: Study) -> str:
 
 
 def errors_held(study: Study) -> dict[str, str]:
-    """Per claim, per role, for a verdict by a tie-breaker and for any: which chance of an error is held, and which is
-    not."""
-    by_tie = tie_errors(study)
-    tied = {"For a verdict by a tie-breaker": by_tie} if by_tie else {}
+    """Per claim, per role and for the verdict: which chance of an error is held, and which is not."""
     alpha, either = compact(study.analysis.alpha), compact(min(1.0, 2 * study.analysis.alpha))
     said = listed(f"{family} ({counted(len(names), 'claim')})" for family, names in study.families.items())
     ends = "the gate" if study.gate_steps else "a role"
@@ -193,7 +189,6 @@ def errors_held(study: Study) -> dict[str, str]:
             "assumptions hold",
             "Over the gate": f"over {counted(n, 'claim')} together, any false 'supported' at most {alpha}",
             "Per role": f"in each of {said}, any false 'refuted' at most {alpha}",
-            **tied,
             "For the verdict": verdict,
         }
     family = (
@@ -206,7 +201,6 @@ def errors_held(study: Study) -> dict[str, str]:
         "Per claim": f"a false 'supported' at most {alpha}, a false 'refuted' at most {alpha}, where the test's "
         "assumptions hold",
         "Per role": family,
-        **tied,
         "For the verdict": verdict,
     }
 

@@ -29,15 +29,12 @@ SUITES: Final[dict[str, SuiteDeclaration]] = {
     "loss": SuiteDeclaration("how well the model predicts", "one forward pass over the whole validation split"),
     "calibration": SuiteDeclaration(
         "whether its probabilities mean what they say",
-        "one forward pass over the whole validation split, and 17 softmaxes per token on half of it, 6 on the rest",
+        "one forward pass over the whole validation split, and 17 softmaxes per token on half of it, 4 on the rest",
     ),
     "activations": SuiteDeclaration(
         "what flows inside", "one forward pass over the first 16 validation windows, with everything between kept"
     ),
-    "gradients": SuiteDeclaration(
-        "how the weights move",
-        "one gradient norm per block per step, and a copy of the weights in the step before an evaluation",
-    ),
+    "gradients": SuiteDeclaration("how large gradients are", "one gradient norm per block per step"),
     "speed": SuiteDeclaration("how long training and measuring take", "nothing: clocks are read anyway"),
     "length": SuiteDeclaration(
         "what happens beyond the context length that was trained",
@@ -70,11 +67,9 @@ _EACH: Final[dict[str, dict[str, str]]] = {
 """Word in a row's name that makes it one row for each of these -> part of the name -> what the definition says."""
 
 _OVER = "over the positions of the first 16 validation windows"
-_RANK = "exp of the entropy of the singular values as shares of their sum"
 _COSINE = "mean cosine of two different positions of a window, mean over the first 16 validation windows"
 _BEFORE = "what the embedding norm is given (the same where there is none)"
 _MOMENT = "root of the mean of Adam's bias-corrected second moments"
-_CHANGE = "change of the step before the evaluation, as L2 norm, over the L2 norm of the weights before it"
 _BY_CHARACTERS = "the same with every log-likelihood divided by the number of characters of its choice"
 
 # name | unit | better | reference (none where the definition is plain arithmetic) | definition. A line that is indented
@@ -104,23 +99,12 @@ suite calibration
 calibration/ece | share | lower | Naeini et al. 2015; Guo et al. 2017 | expected calibration error: sum over
     measure.calibration.bins equal-width bins of the largest probability, (n_bin / n) x |accuracy - mean confidence|;
     bins are open below and closed above, the first closed on both sides; an empty bin adds nothing
-calibration/ece_mass | share | lower | Nguyen and O'Connor 2015; Nixon et al. 2019 | the same over
-    measure.calibration.bins bins of equal numbers of tokens by rank of confidence (sizes differ by at most one); tokens
-    of one confidence share their mean accuracy, so that their order moves nothing
-calibration/mce | share | lower | Naeini et al. 2015 | largest |accuracy - mean confidence| of the equal-width bins that
-    are not empty
-calibration/overconfidence | share | neither | | mean confidence minus accuracy; above zero the model claims too much
 calibration/brier | | lower | Brier 1950 | mean over tokens of the squared distance between the predicted distribution
     and the token's indicator, summed over the vocabulary (0 to 2)
-calibration/entropy | nats/token | neither | Shannon 1948 | mean entropy of the predicted distribution
 calibration/loss_tTEMPERATURE | nats/token | lower | Guo et al. 2017 | val/loss with logits divided by TEMPERATURE
 calibration/temperature | | neither | Guo et al. 2017 | temperature from 1/4 to 4 with the least loss on the first half
     of the validation split, by 17 temperatures in steps of 2^(1/4) and cubic interpolation of the loss between them; a
     value at an end says that the best lies beyond it
-calibration/loss_tempered | nats/token | lower | Guo et al. 2017 | mean cross-entropy over the second half of the
-    validation split at calibration/temperature
-calibration/tempering_gain | nats/token | neither | Guo et al. 2017 | mean cross-entropy over the second half of the
-    validation split at temperature 1, minus that at calibration/temperature: what a better temperature would have given
 calibration/bin_share_N | share | neither | | share of the tokens in the equal-width bin N (from 0)
 calibration/bin_confidence_N | share | neither | DeGroot and Fienberg 1983 | mean confidence in the equal-width bin N
     (from 0): the reliability curve's abscissa; not recorded for an empty bin
@@ -136,11 +120,7 @@ embedding/norm_before | | neither | Dettmers et al. 2022 | mean {_OVER} of the L
 embedding/norm_before_sd | | neither | | standard deviation {_OVER} of the L2 norm of {_BEFORE}
 embedding/cosine | | neither | Ethayarajh 2019 | of the first block's input: {_COSINE}; 1 is oversmoothed
 embedding/cosine_before | | neither | Ethayarajh 2019 | of {_BEFORE}: {_COSINE}
-embedding/effective_rank | | neither | Roy and Vetterli 2007 | of the first block's input, {_OVER}: {_RANK}
-embedding/effective_rank_before | | neither | Roy and Vetterli 2007 | of {_BEFORE}, {_OVER}: {_RANK}
 embedding/table_norm | | neither | | mean L2 norm of the rows of the token embedding table
-embedding/table_cosine | | neither | Ethayarajh 2019 | mean cosine of two different rows of the token embedding table
-embedding/table_effective_rank | | neither | Roy and Vetterli 2007 | of the token embedding table: {_RANK}
 logits/rms | | neither | | root mean square of the logits, {_OVER} and the vocabulary
 logits/sd | | neither | | mean {_OVER} of the standard deviation of a position's logits over the vocabulary
 logits/largest | | neither | | largest absolute logit, {_OVER}
@@ -148,26 +128,21 @@ logits/log_z | | neither | Chowdhery et al. 2022 | mean {_OVER} of the logarithm
     logits have drifted
 residual/norm_N | | neither | | mean {_OVER} of the L2 norm of what block N (from 0) gives
 residual/cosine_N | | neither | Shi et al. 2022 | of what block N (from 0) gives: {_COSINE}; 1 is oversmoothed
-residual/effective_rank_N | | neither | Roy and Vetterli 2007 | of what block N (from 0) gives, {_OVER}: {_RANK}
-attention/entropy_N | nats | neither | Zhai et al. 2023 | mean over heads and queries (first 16 validation windows) of
-    the entropy of the attention weights of block N (from 0)
 suite gradients
 grad/norm | | neither | | global L2 norm of the gradient before clipping, mean over the steps since the last evaluation
 adam/second_moment | | neither | Kingma and Ba 2015 | {_MOMENT}, over all parameters that have one (with Muon, those
     outside the blocks' matrices; none with SGD)
 adam/largest_second_moment | | neither | Kingma and Ba 2015 | root of the largest of Adam's bias-corrected second
     moments
-update/ratio | | neither | | of all weights: {_CHANGE}
 grad/layer_N | | neither | | L2 norm of the gradient of block N (from 0) before clipping, mean over the steps since the
     last evaluation
 adam/second_moment_N | | neither | Kingma and Ba 2015 | {_MOMENT}, over block N (from 0)
-update/ratio_N | | neither | | of block N (from 0): {_CHANGE}
 suite speed
 speed/tokens_per_s | tokens/s | higher | | training tokens consumed / seconds in training steps, evaluation left out
 speed/eval_s | s | lower | | seconds spent in evaluation so far
 speed/measure_SUITE_s | s | lower | | seconds of the suite SUITE in this evaluation
-speed/measure_gradients_s | s | lower | | seconds of the suite gradients in this evaluation and the step before it; the
-    norms taken in every step are part of the step
+speed/measure_gradients_s | s | lower | | seconds of the suite gradients in this evaluation; the norms taken in every
+    step are part of the step
 speed/measure_own_s | s | lower | | seconds of the study's own metrics in this evaluation
 suite length
 length/loss_beyond | nats/token | lower | Press et al. 2022 | mean cross-entropy over the positions from the context
@@ -253,6 +228,8 @@ class Metric:
     def range(self) -> tuple[float, float] | None:
         """The smallest and largest value that it can have, where that is known. What is measured against a limit that
         is itself measured (cost/mfu) can pass it."""
+        if self.name == "calibration/overconfidence":
+            return -1.0, 1.0  # a difference of two shares
         return SHARE if self.unit == "share" and self.suite != "cost" else None
 
     @property

@@ -230,15 +230,19 @@ def _commit(
     source = _relative(root, loaded.path)
     ledger.head()  # a damaged ledger is refused before anything is written
     name, own_checks = loaded.study.study, code_of(code)
-    accepted = {} if override is None else {"override": plain(override)}
     # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
-    promise: dict[str, Any] = {"study": plain(loaded.study), "corpus": plain(pins.corpus)}
-    promise |= {} if pins.scripts is None else {"scripts": [plain(pin) for pin in pins.scripts]}
-    promise |= {"data_files": [plain(pin) for pin in pins.data_files]} if pins.data_files else {}
-    promise |= {} if pins.data is None else {"data": plain(pins.data)}
-    promise |= {} if pins.tasks is None else {"tasks": plain(pins.tasks)}
-    sha256 = promise_sha256(promise | {"own_checks": own_checks})
+    promise: dict[str, Any] = {
+        "study": plain(loaded.study),
+        "corpus": plain(pins.corpus),
+        "scripts": None if pins.scripts is None else [plain(pin) for pin in pins.scripts],
+        "data_files": [plain(pin) for pin in pins.data_files],
+        "data": plain(pins.data),
+        "tasks": plain(pins.tasks),
+        "own_checks": own_checks,
+    }
+    sha256 = promise_sha256(promise)
     document = {
+        "format": 1,
         **promise,
         "sha256": sha256,
         "source_sha256": sha256_bytes(loaded.source_bytes),
@@ -247,8 +251,7 @@ def _commit(
         "design": design,
         "previous": None if amendment is None else amendment["previous"],
         "reason": None if amendment is None else amendment["reason"],
-        **({"own_checks": own_checks} if own_checks else {}),
-        **accepted,
+        "override": plain(override),
     }
     written = (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
     try:
@@ -276,7 +279,7 @@ def _commit(
             "lock_sha256": registration.lock_sha256,
             "source_sha256": registration.source_sha256,
             "file": source,
-            **accepted,
+            **({} if override is None else {"override": plain(override)}),
             **_runs_of_others(root, loaded.study),
             **(amendment or {}),
         },

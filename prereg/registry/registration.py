@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import JsonValue, ValidationError
 
@@ -43,7 +43,7 @@ class CorpusPin(FrozenModel):
     characters: int
     """Characters of its text; 0 where it is stored as tokens."""
     tokens: int | None = None
-    """Tokens of a corpus that is stored as tokens; none, and not in the lock, for a text."""
+    """Tokens of a corpus that is stored as tokens; none for a text."""
 
 
 class DataPins(FrozenModel):
@@ -93,14 +93,13 @@ class Pins(FrozenModel):
     corpus: CorpusPin | None = None
     """The corpus; none where the trainer is the user's own command."""
     scripts: tuple[ScriptPin, ...] | None = None
-    """The files of a user's own trainer; none, and not in the lock, for the built-in one."""
+    """The files of a user's own trainer; none for the built-in one."""
     data_files: tuple[ScriptPin, ...] = ()
-    """The files that a user's own trainer reads, as far as `data:` names them; not in the lock where it names none."""
+    """The files that a user's own trainer reads, as far as `data:` names them."""
     data: DataPins | None = None
-    """Corpora and tokenizers, where the arms read several corpora or a trained tokenizer; else none, and not in the
-    lock."""
+    """Corpora and tokenizers, where the arms read several corpora or a trained tokenizer; else none."""
     tasks: TaskPin | None = None
-    """The zero- and few-shot tasks; none, and not in the lock, where none are declared."""
+    """The zero- and few-shot tasks; none where none are declared."""
 
 
 WORDS = ("title", "question")
@@ -125,6 +124,8 @@ class Rewording(FrozenModel):
 class Registration(Pins):
     """A study as it was promised."""
 
+    format: Literal[1] = 1
+    """The version of the format."""
     study: Study
     """The study, resolved whole."""
     sha256: str
@@ -142,9 +143,9 @@ class Registration(Pins):
     reason: str | None
     """Why it was amended."""
     own_checks: dict[str, CheckPin] = {}
-    """The code of the study's own checks and own metrics, by name; not in the lock where there are none."""
+    """The code of the study's own checks and own metrics, by name."""
     override: Override | None = None
-    """What the user accepted although registration would have refused it; none, and not in the lock, otherwise."""
+    """What the user accepted although registration would have refused it; none otherwise."""
     lock_sha256: str
     """sha256 of the exact bytes of the lock file; not stored in it."""
     rewordings: tuple[Rewording, ...] = ()
@@ -206,9 +207,9 @@ def promise_sha256(promise: Mapping[str, Any]) -> str:
     Canonical JSON sorts keys, so order in the file does not matter. The one order that means
     something is that of the factors, which names the arms: it is hashed with them.
     """
-    parts = {"study": promise["study"], "corpus": promise["corpus"], "factor_order": list(promise["study"]["factors"])}
-    parts |= {name: promise[name] for name in ("own_checks", "data_files") if promise.get(name)}
-    return sha256_of(parts | {n: promise[n] for n in ("scripts", "data", "tasks") if promise.get(n) is not None})
+    pinned = ("corpus", "scripts", "data_files", "data", "tasks", "own_checks")
+    parts = {"study": promise["study"], "factor_order": list(promise["study"]["factors"])}
+    return sha256_of(parts | {name: promise.get(name) or None for name in pinned})
 
 
 def load_registration(root: Root, name: str) -> Registration | None:
@@ -355,6 +356,8 @@ def read_lock(path: Path) -> Registration:
         ) from None
     try:
         document = json.loads(data)
+        if document["format"] != 1:
+            raise ValueError(f"it has format {document['format']}, and this version reads format 1")
         kept = promise_sha256(document)
         whole = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
         registration = Registration.model_validate_json(whole)

@@ -129,6 +129,15 @@ class Rule:
             ) from None
         return rule
 
+    @cached_property
+    def needed_support(self) -> dict[str, frozenset[str]]:
+        """Verdict -> the hypotheses whose support its lines need; nothing for "inconclusive"."""
+        found: dict[str, frozenset[str]] = {}
+        for line, condition in zip(self.lines, self.conditions, strict=True):
+            needed = frozenset() if condition is None or line.verdict == "inconclusive" else _supports(condition)
+            found[line.verdict] = found.get(line.verdict, frozenset()) | needed
+        return found
+
     def decide(self, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool]) -> Ruling:
         """The verdict: the first line that holds. Every hypothesis and variant that the rule names is needed.
 
@@ -357,6 +366,17 @@ def _names(conditions: Sequence[Condition | None]) -> tuple[tuple[bool, str], ..
             for question in questions(condition)
         )
     )
+
+
+def _supports(condition: Condition, wanted: bool = True) -> frozenset[str]:
+    """Hypotheses whose support a condition needs."""
+    match condition:
+        case Question(state=state, name=name):
+            return frozenset({name} if wanted and state == "supported" else ())
+        case Not(part=part):
+            return _supports(part, not wanted)
+        case All(parts=parts) | AnyOf(parts=parts):
+            return frozenset().union(*(_supports(part, wanted) for part in parts))
 
 
 def _check_names(

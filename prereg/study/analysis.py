@@ -85,7 +85,7 @@ class EProcess(FrozenModel):
 
 
 Stopping = Literal["fixed"] | Looks | EProcess
-Role = Literal["primary", "secondary", "guardrail", "exploratory", "tie_breaker"]
+Role = Literal["primary", "secondary", "guardrail", "exploratory"]
 Scale = Literal["raw", "log", "log10"]
 
 
@@ -131,8 +131,7 @@ class Hypothesis(FrozenModel):
     it already, and `smallest` is then D. A percentage, 2%, is a ratio of geometric means over
     seeds, and not of arithmetic ones: it is turned into a margin on `scale: log`."""
     role: Role = "primary"
-    """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing; those of the role
-    tie_breaker are written from `tie_breakers` alone."""
+    """The family it is corrected in. Exploratory hypotheses are reported and can decide nothing."""
     scale: Scale = "raw"
     """Scale on which differences are taken: raw, natural logarithm, or log10."""
     read: Read = "final"
@@ -197,11 +196,8 @@ class LossSpike(FrozenModel):
 
     @model_serializer(mode="wrap")
     def _only_what_decides(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
-        # A limit that was registered before there were rates keeps its bytes, and a rate is the whole of its rule.
         written: dict[str, JsonValue] = handler(self)
         written.pop("false_alarms" if self.false_alarms is None else "above", None)
-        if not self.first_steps:
-            written.pop("first_steps", None)
         return written
 
 

@@ -16,7 +16,6 @@ from prereg.study.analysis import Analysis, Ceiling, Hypothesis, Stable, Stoppin
 from prereg.study.command import MetricsFile
 from prereg.study.designs import percent
 from prereg.study.designs.components import Components
-from prereg.study.designs.ties import TieBreakers
 from prereg.study.designs.tune import Tune
 from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.measure import Assume, Measure, Name, OwnCheck, Seed
@@ -93,9 +92,9 @@ class StudyFields(YamlModel):
     """When the number of seeds is settled."""
     decision: tuple[DecisionLine, ...]
     """Read from the top; the first line that holds is the verdict."""
-    tie_breakers: tuple[str, ...] | TieBreakers = ()
-    """A list of metrics: shown next to the verdict when several adopting lines hold, deciding nothing. A mapping: they
-    decide between two arms, by hypotheses and lines that are written when the study is read."""
+    tie_breakers: tuple[str, ...] = ()
+    """Metrics that are shown next to the verdict when several adopting lines hold. They decide nothing: what decides is
+    a claim, and a line of the decision."""
     assume: Assume = Assume()
     """Assumptions for the design."""
     checks: tuple[OwnCheck, ...] = ()

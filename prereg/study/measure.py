@@ -139,7 +139,7 @@ class Measure(FrozenModel):
     """Zero-shot tasks at the end of each run."""
     uneven_steps: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """Why runs that a claim compares may be evaluated at other steps, or end at another step. Without a reason that is
-    refused, or, where only the runs show it, there is no verdict. Not written where there is none."""
+    refused, or, where only the runs show it, there is no verdict."""
 
     @property
     def recorded(self) -> tuple[Suite, ...]:
@@ -151,17 +151,9 @@ class Measure(FrozenModel):
         return self.recorded if last else self.suites
 
     @model_serializer(mode="wrap")
-    def _as_before_without_what_came_later(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # As of a study: a promise that says nothing of what came later keeps the bytes that were hashed before.
+    def _without_settings_of_other_suites(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = handler(self)
-        wanted = {
-            "at_end": bool(self.at_end),
-            "calibration": "calibration" in self.recorded,
-            "inference": "cost" in self.recorded,
-            "loss_level": self.loss_level is not None,
-            "own": bool(self.own),
-            "uneven_steps": self.uneven_steps is not None,
-        }
+        wanted = {"calibration": "calibration" in self.recorded, "inference": "cost" in self.recorded}
         return {field: value for field, value in written.items() if wanted.get(field, True)}
 
 
@@ -188,7 +180,7 @@ class Assumption(FrozenModel):
     over_items: ItemSpread | None = None
     """For `estimand: new_seeds_and_items`: without it such a test is not simulated. Under `clusters: tasks` its
     items are the tasks, of equal size; of a macro accuracy under `clusters: none` they are all items, and `sd_items` is
-    that within a task. Not written where there is none."""
+    that within a task."""
 
 
 class Assume(FrozenModel):

@@ -23,11 +23,9 @@ from prereg.rule.condition import contradictions
 from prereg.rule.rule import Rule
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim, with_groups
+from prereg.study.designs.components import check_components, components_write_the_rest, placed, with_components
 from prereg.study.designs.gate import Step, steps_of
-from prereg.study.designs.resolve_components import check_components, components_write_the_rest, placed, with_components
 from prereg.study.designs.sides import with_weights
-from prereg.study.designs.ties import TieBreakers, check_ties, with_ties
-from prereg.study.designs.ties import placed as placed_in_ties
 from prereg.study.designs.tune import Pilot, pilots_of
 from prereg.study.designs.unpaired import with_arm_seeds
 from prereg.study.faults import spec_error
@@ -46,10 +44,8 @@ class Study(StudyFields):
     def _promises_fit_together(self) -> Self:
         try:
             check_components(self)
-            check_ties(self)
             check_promises(self)
         except SpecError as error:
-            error = placed_in_ties(error, self.tie_breakers, self.decision)
             raise error if self.components is None else placed(error, self.components) from None
         return self
 
@@ -202,11 +198,6 @@ class Study(StudyFields):
             groups=self.task_families,
         )
 
-    @property
-    def shown_at_ties(self) -> tuple[str, ...]:
-        """Metrics that describe where several lines hold, and decide nothing."""
-        return () if isinstance(self.tie_breakers, TieBreakers) else self.tie_breakers
-
     def _is_exploratory(self, name: str) -> bool:
         return self.hypotheses[name].role == "exploratory"
 
@@ -240,7 +231,9 @@ class Study(StudyFields):
         declared = self.metrics.declare.get(name)
         if declared is not None:
             return Metric(name, declared.unit, declared.better, "own", declared.definition.rstrip("."))
-        return METRICS.get(name)
+        known = METRICS.get(name)
+        # What a trainer of the user's own computes under a known name is not known here.
+        return known if known is None or self.trainer == "gpt" else replace(known, definition="")
 
     @property
     def own_units(self) -> dict[str, str]:
@@ -268,9 +261,8 @@ class Study(StudyFields):
 
 def study_from_document(document: Mapping[str, Any]) -> Study:
     """A study from plain data (what YAML or a lock holds). Raises `SpecError` naming the field."""
-    document = with_arm_seeds(with_ties(with_components(document)))
+    document = with_arm_seeds(with_components(document))
     try:
         return Study.model_validate_json(json.dumps(document, allow_nan=False))
     except ValidationError as error:
-        fault = spec_error(error, document, Study)
-        raise placed_in_ties(fault, document.get("tie_breakers"), document.get("decision", ())) from None
+        raise spec_error(error, document, Study) from None

@@ -130,7 +130,7 @@ def _check_analysis(study: Study) -> None:
             f"2 to {n_seeds} {'pairs' if study.paired else 'runs of each arm'}, and on_divergence: exclude_pair",
             f"least_pairs: {n_seeds}" if lost else "leave it out",
         )
-    for index, metric in enumerate(study.shown_at_ties):
+    for index, metric in enumerate(study.tie_breakers):
         check_known(study, metric, ("tie_breakers", index), f"a tie-breaker reads {metric}")
 
 

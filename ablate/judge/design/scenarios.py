@@ -28,7 +28,6 @@ from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.vectorized_tests import Kept, OverItems
 from prereg.study.analysis import Ceiling
 from prereg.study.designs.per_task import said_once
-from prereg.study.designs.ties import ROLE, TieBreakers
 from prereg.study.spec import Study
 
 Law = Literal["normal", "exponential", "lognormal", "failed_seed"]
@@ -79,7 +78,7 @@ def effect_scenarios(study: Study, *, divergence: float = 0.0, correlation: floa
     found = [TrueEffects("no effect anywhere", nothing), all_true(study)]
     if len(study.hypotheses) > 1:
         found += [
-            TrueEffects(f"only {name} true, at its smallest", nothing | _alone(study, name, gains[name]))
+            TrueEffects(f"only {name} true, at its smallest", nothing | {name: gains[name]})
             for name in said_once(study).values()
             if name not in absences and gains[name] != 0.0 and gains != nothing | {name: gains[name]}
         ]
@@ -111,16 +110,6 @@ def effect_scenarios(study: Study, *, divergence: float = 0.0, correlation: floa
         found.append(TrueEffects(f"every claim true, {share}", gains, divergence=divergence))
     alarms = alarms_of(study)
     return [replace(one, correlation=correlation, alarms=alarms) for one in found]
-
-
-def _alone(study: Study, name: str, effect: float) -> dict[str, float]:
-    """The effect of a claim, and what follows from it for the claim in favour of the other arm where it breaks a
-    tie."""
-    ties = study.tie_breakers
-    other = (
-        {ties.opposite(name): -effect} if isinstance(ties, TieBreakers) and study.hypotheses[name].role == ROLE else {}
-    )
-    return {name: effect} | other
 
 
 def all_true(study: Study) -> TrueEffects:

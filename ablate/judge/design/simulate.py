@@ -37,7 +37,6 @@ from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
 from ablate.judge.verdict import Outcome, Outcomes
 from prereg.frozen import FrozenModel
 from prereg.registry.looks import looks_of
-from prereg.rule.bound import adopting_claims, needed_support
 from prereg.study.analysis import Test
 from prereg.study.spec import Study
 
@@ -96,7 +95,7 @@ class Scenario(FrozenModel):
 
 def adopting_verdicts(study: Study) -> tuple[str, ...]:
     """The adopting verdicts of a decision, as defined above."""
-    return tuple(verdict for verdict, names in needed_support(study).items() if names)
+    return tuple(verdict for verdict, names in study.rule.needed_support.items() if names)
 
 
 def judge_drawn(study: Study, drawn: Drawn) -> tuple[Codes, Kept, npt.NDArray[np.int64] | None]:
@@ -213,8 +212,8 @@ def harmful_verdicts(study: Study, effects: Mapping[str, float]) -> frozenset[st
     }
     return frozenset(
         verdict
-        for verdict, names in needed_support(study).items()
-        if any(broken & set(_of_arms(study, name)) for name in adopting_claims(study, names))
+        for verdict, names in study.rule.needed_support.items()
+        if any(broken & set(_of_arms(study, name)) for name in names)
     )
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ablate.judge.design.effects import FEWEST_FOR_CORRELATION, KIND, contrast_sd, distance, effect_when_true
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
-from prereg.rule.bound import resting_on_worse
 from prereg.study.analysis import EProcess
 from prereg.study.measure import PACKS
 from prereg.study.spec import Study
@@ -78,12 +77,20 @@ def as_json(warnings: Sequence[DesignWarning]) -> list[dict[str, str]]:
 
 
 def _directions(study: Study) -> Iterator[DesignWarning]:
+    """Verdicts that need the support of a claim, by `raises` or `lowers`, that a metric gets worse: such a claim may be
+    turned the wrong way round. Those of `components` say what removing a part does."""
+    if study.components is not None:
+        return
+    worse = {"raises": "lower", "lowers": "higher"}
     turned = {"raises": "lowers", "lowers": "raises", "above": "below", "below": "above"}
-    for verdict, name in resting_on_worse(study):
-        claim = study.hypotheses[name].claim
-        found = f"'{verdict}' needs {name}: {claim}, and {study.claims[name].better} is better"
-        fix = " ".join(turned.get(word, word) for word in claim.split())
-        yield DesignWarning("direction", name, found, f"claim: {fix}, unless the worse value is meant")
+    for verdict, names in study.rule.needed_support.items():
+        for name in sorted(names):
+            better = study.claims[name].better
+            if better == worse.get(study.claims[name].plain_verb):
+                claim = study.hypotheses[name].claim
+                fix = " ".join(turned.get(word, word) for word in claim.split())
+                found = f"'{verdict}' needs {name}: {claim}, and {better} is better"
+                yield DesignWarning("direction", name, found, f"claim: {fix}, unless the worse value is meant")
 
 
 def _roles_apart(study: Study) -> Iterator[DesignWarning]:

@@ -163,7 +163,7 @@ def _pairs(context: ReportContext) -> Iterator[Row]:
 def metrics_of(context: ReportContext) -> list[str]:
     """The metrics whose curves are written: val/loss, and those of the claims and tie-breakers."""
     claimed = [claim.metric for claim in context.study.claims.values()]
-    return [*dict.fromkeys(["val/loss", *claimed, *context.study.shown_at_ties])]
+    return [*dict.fromkeys(["val/loss", *claimed, *context.study.tie_breakers])]
 
 
 def _curves(context: ReportContext) -> Iterator[Row]:

@@ -95,7 +95,7 @@ def style_of(context: ReportContext) -> Style:
     study = context.study
     metrics = [claim.metric for claim in study.claims.values()]
     fields = [field for arm in study.arms.values() for field in arm.overrides]
-    return Style(frozenset([*study.arms, *study.hypotheses, *metrics, *fields, *study.shown_at_ties]))
+    return Style(frozenset([*study.arms, *study.hypotheses, *metrics, *fields, *study.tie_breakers]))
 
 
 def results(context: ReportContext) -> Iterator[str]:

@@ -106,7 +106,7 @@ def _cost_and_quality(context: ReportContext, claimed: Sequence[str]) -> Iterato
 def _named(context: ReportContext) -> list[str]:
     """Metrics of the hypotheses, in their order, and of the tie-breakers."""
     return list(
-        dict.fromkeys([*(claim.metric for claim in context.study.claims.values()), *context.study.shown_at_ties])
+        dict.fromkeys([*(claim.metric for claim in context.study.claims.values()), *context.study.tie_breakers])
     )
 
 

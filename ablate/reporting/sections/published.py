@@ -270,7 +270,7 @@ def _decimals_written(values: Iterable[float]) -> int:
 def _note(context: ReportContext, figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> str:
     """The metric's definition, what was derived, and every value that is lacking, by seed and reason."""
     declared = context.study.metric(figure.metric) or TASK_METRICS.get(figure.metric)
-    said = [f"{figure.metric}: {declared.definition}."] if declared is not None else []
+    said = [f"{figure.metric}: {declared.definition}."] if declared is not None and declared.definition else []
     derived = sum(len(one.derived) for arms in found.values() for one in arms)
     values = sum(one.n for arms in found.values() for one in arms)
     if derived:

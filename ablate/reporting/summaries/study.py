@@ -15,7 +15,6 @@ from prereg.documents.designs import design_sentences, runs_of_arms, tuning
 from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings
 from prereg.registry.amendments import Amendment, affected, keeps_runs
 from prereg.registry.register import words_alone
-from prereg.rule.bound import absences_of_the_tie
 from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
 from prereg.study.designs.gate import in_words
@@ -74,9 +73,6 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     heads = columns("Line:", "When", "Verdict", "Decides:")
     errors = tuple(("", f"{scope[0].lower()}{scope[1:]}: {text}.") for scope, text in errors_held(study).items())
     blocks += [Table("", heads, rows, note=decides)]
-    if absent := absences_of_the_tie(study):
-        said = f"The tie rests on the absence of a finding ({words.listed(absent)}), which shows no equality."
-        blocks.append(Paragraph(said, "warning"))
     blocks += [Paragraph("Errors held:"), Facts(errors)]
     spikes, lost = false_alarm_text(study), lost_starts(study)
     notes = [*([] if lost is None else [lost]), *(counted_as(study, said) for said in said_losses(study))]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 
 from ablate.evaluation.suites import (
-    copy_of,
     evaluate,
     measure_cost,
     second_moments,
     steps_to_level,
-    update_ratios,
 )
 from ablate.evaluation.user_metrics import Source, measure_own
 from ablate.runner.builtin.resources import Text
@@ -24,14 +21,6 @@ from ablate.training.trainer import Trainer
 from prereg.registry.plan import RunSpec
 
 Curve = list[tuple[int, float]]
-
-
-@dataclass(frozen=True)
-class Watched:
-    """The weights before a step, and the seconds that keeping them took."""
-
-    weights: dict[str, torch.Tensor]
-    seconds: float
 
 
 class Observer:
@@ -52,15 +41,6 @@ class Observer:
     ) -> None:
         self.spec, self.text, self.own, self.trainer, self.peak = spec, text, own, trainer, peak
         self._report = report
-        self._watched: Watched | None = None
-
-    def watch(self, step: int) -> None:
-        """Keep the weights before a step whose update is measured."""
-        measure, last = self.spec.measure, step == self.spec.config.budget.steps
-        self._watched = None
-        if "gradients" in measure.due(last=last) and (last or step % measure.every == 0):
-            started = time.perf_counter()
-            self._watched = Watched(copy_of(self.trainer.model), time.perf_counter() - started)
 
     def evaluate(self, recorded: Callable[[str], Curve]) -> dict[str, float]:
         """Every metric that is due at this step. `recorded` gives the values that a metric has had so far, by step."""
@@ -68,7 +48,11 @@ class Observer:
         last = progress.step == self.spec.config.budget.steps
         suites = measure.due(last=last)
         started = time.perf_counter()
-        found = self._moved() if "gradients" in suites else {}
+        found: dict[str, float] = {}
+        if "gradients" in suites:
+            found = second_moments(self.trainer.model, self.trainer.optimizers)
+            if progress.step:
+                found["speed/measure_gradients_s"] = time.perf_counter() - started
         with self.trainer.arithmetic(), self.trainer.evaluated() as model:
             found |= evaluate(
                 model,
@@ -94,16 +78,6 @@ class Observer:
         elif progress.step:
             found["speed/tokens_per_s"] = progress.tokens / progress.train_s
             found["speed/eval_s"] = progress.eval_s
-        return found
-
-    def _moved(self) -> dict[str, float]:
-        """What the step before this evaluation did to the weights, and the optimiser's second moments."""
-        started = time.perf_counter()
-        found = second_moments(self.trainer.model, self.trainer.optimizers)
-        if self._watched is None:  # before the first step
-            return found
-        found |= update_ratios(self.trainer.model, self._watched.weights)
-        found["speed/measure_gradients_s"] = self._watched.seconds + time.perf_counter() - started
         return found
 
     def _own_metrics(self, model: GPT, *, last: bool) -> dict[str, float]:

@@ -74,7 +74,6 @@ class Run:
                 self._checkpoint()
                 self.say_stopped()
                 return
-            self.observer.watch(trainer.progress.step + 1)
             started = time.perf_counter()
             step = trainer.step()
             if self.took(step, time.perf_counter() - started):

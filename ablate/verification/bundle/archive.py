@@ -1,14 +1,12 @@
 """Zip archives: written in one way only, and read whoever wrote them.
 
-Any zip program opens what is written. But where the format leaves a choice (compression, dates, attributes, extra
-fields, comments, order) there is none here: the same files give the same bytes, whatever the version of a compression
-library. Nothing is compressed; git and the tables inside compress what they hold. Python's `zipfile` does not promise
-the bytes it writes.
+They are written by Python's `zipfile`, with every choice that the format leaves (compression, dates, attributes, order)
+taken here: the same files give the same bytes. Nothing is compressed; git and the tables inside compress enough.
 
 An archive that is read may have other order, dates, compression, extra fields. But two programs must not see two
 archives in one file, so that what is checked here is what a reader unpacks elsewhere. Therefore members lie one after
 the other from the first byte to the directory, each header says what the directory says, and nothing follows the end.
-Python's `zipfile` reads past all of that. Nothing expands beyond the size that was announced, and no name becomes a
+`zipfile` reads past all of that. Nothing expands beyond the size that was announced, and no name becomes a
 path here. `UnsoundError` is raised for a damaged archive, and for what the format allows and no bundle needs:
 encryption, links, the 64-bit form, parts on several disks, compression other than deflate.
 """
@@ -16,14 +14,16 @@ encryption, links, the 64-bit form, parts on several disks, compression other th
 from __future__ import annotations
 
 import hashlib
+import io
 import re
 import stat
 import struct
+import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
 from prereg.registry.paths import is_device
 
@@ -37,9 +37,8 @@ LOCAL = struct.Struct("<4sHHHHHIIIHH")
 CENTRAL = struct.Struct("<4sHHHHHHIIIHHHHHII")
 END = struct.Struct("<4sHHHHIIH")
 LOCAL_MARK, CENTRAL_MARK, END_MARK = b"PK\x03\x04", b"PK\x01\x02", b"PK\x05\x06"
-_READS = 10  # the version of the format that reads plain stored members
-_MADE_BY = 3 << 8 | 20  # attributes as Unix has them
-_DATE = 1 << 5 | 1  # 1 January 1980, the first day that zip knows
+_UNIX = 3  # whose attributes members have, wherever they are written
+_DATE = (1980, 1, 1, 0, 0, 0)  # the first day that zip knows
 _PLAIN_FILE = 0o100644 << 16
 PIECE = 1 << 20
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 _.+,=()@-]{0,199}")
@@ -74,9 +73,7 @@ class Source:
 class Slot:
     """A member, as it was measured on disk."""
 
-    name: str
     size_bytes: int
-    crc32: int
     sha256: str
 
 
@@ -89,65 +86,32 @@ def is_safe(name: str) -> bool:
 
 
 def measure(source: Source) -> Slot:
-    """Size and hashes of what is to become a member."""
-    return _measured(source.name, _pieces(source.content))
+    """Size and hash of what is to become a member."""
+    return _copied(source.content, None)
 
 
 def write_archive(stream: BinaryIO, sources: Iterable[tuple[Source, Slot]]) -> None:
     """Write members in the order given, the manifest first and the others by name."""
-    central, offset = [], 0
-    for source, slot in sources:
-        header = _local(slot)
-        stream.write(header)
-        written = _measured(slot.name, _copied(_pieces(source.content), stream))
-        if written != slot:
-            raise UnsoundError(f"{slot.name} changed while it was read")
-        central.append(_central(slot, offset))
-        offset += len(header) + slot.size_bytes
-    listing = b"".join(central)
-    stream.write(listing + _end(len(central), len(listing), offset))
+    with zipfile.ZipFile(stream, "w", allowZip64=False) as archive:
+        for source, slot in sources:
+            info = zipfile.ZipInfo(source.name, _DATE)
+            info.external_attr, info.create_system, info.file_size = _PLAIN_FILE, _UNIX, slot.size_bytes
+            with archive.open(info, "w") as member:
+                written = _copied(source.content, member)
+            if written != slot:
+                raise UnsoundError(f"{source.name} changed while it was read")
 
 
-def _local(slot: Slot) -> bytes:
-    name = slot.name.encode("ascii", errors="replace")
-    size, crc32 = slot.size_bytes, slot.crc32
-    return LOCAL.pack(LOCAL_MARK, _READS, 0, 0, 0, _DATE, crc32, size, size, len(name), 0) + name
-
-
-def _central(slot: Slot, offset: int) -> bytes:
-    name = slot.name.encode("ascii", errors="replace")
-    size, crc32 = slot.size_bytes, slot.crc32
-    fields = (_MADE_BY, _READS, 0, 0, 0, _DATE, crc32, size, size, len(name), 0, 0, 0, 0, _PLAIN_FILE, offset)
-    return CENTRAL.pack(CENTRAL_MARK, *fields) + name
-
-
-def _end(n_members: int, size: int, offset: int) -> bytes:
-    return END.pack(END_MARK, 0, 0, n_members, n_members, size, offset, 0)
-
-
-def _measured(name: str, pieces: Iterable[bytes]) -> Slot:
-    size, crc32, digest = 0, 0, hashlib.sha256()
-    for piece in pieces:
-        size += len(piece)
-        crc32 = zlib.crc32(piece, crc32)
-        digest.update(piece)
-    return Slot(name, size, crc32, digest.hexdigest())
-
-
-def _pieces(content: bytes | Path) -> Iterator[bytes]:
-    if isinstance(content, bytes):
-        yield content
-        return
-    with content.open("rb") as stream:
+def _copied(content: bytes | Path, target: IO[bytes] | None) -> Slot:
+    """Size and hash of what is read, which is written to `target` if there is one."""
+    size, digest = 0, hashlib.sha256()
+    with io.BytesIO(content) if isinstance(content, bytes) else content.open("rb") as stream:
         while piece := stream.read(PIECE):
-            yield piece
-
-
-def _copied(pieces: Iterable[bytes], stream: BinaryIO) -> Iterator[bytes]:
-    write: Callable[[bytes], int] = stream.write
-    for piece in pieces:
-        write(piece)
-        yield piece
+            size += len(piece)
+            digest.update(piece)
+            if target is not None:
+                target.write(piece)
+    return Slot(size, digest.hexdigest())
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import re
 from functools import cache
 from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
@@ -23,7 +23,7 @@ from prereg.frozen import FrozenModel
 from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
 from prereg.study.measure import Name
 
-FORMAT = "ablate-bundle/1"
+FORMAT: Final = 1
 LARGEST_BYTES = 1 << 24
 
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
@@ -87,8 +87,8 @@ class Tool(FrozenModel):
 class Manifest(FrozenModel):
     """What is in a bundle."""
 
-    format: str
-    """Which form of bundle this is."""
+    format: Literal[1]
+    """The version of the format."""
     study: Name
     """The study's id."""
     registration: Hash
@@ -122,8 +122,8 @@ def read_manifest(data: bytes) -> Manifest:
         raise UnsoundError("the manifest does not have its own hash: it was changed")
     if content.get("format") != FORMAT:
         raise UnsupportedError(
-            f"this bundle has the form {ascii(content.get('format'))[:60]}",
-            required=FORMAT,
+            f"this bundle has format {ascii(content.get('format'))[:60]}",
+            required=f"format {FORMAT}",
             fix=f"check it with the version of ablate that made it, or a later one than {version(_DISTRIBUTION)}",
         )
     try:

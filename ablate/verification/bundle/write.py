@@ -41,7 +41,7 @@ from prereg.text import counted, listed
 
 SEALS = (".sig", ".tsr")
 """Endings of the seals that may lie next to a lock, as NAME.HASH8.sig or NAME.HASH8.2.sig."""
-DOCUMENTS = ("registration.md", "registration.html", "aspredicted.md", "osf.md", "aspredicted.json", "osf.json")
+DOCUMENTS = ("registration.md", "registration.html", "osf.md", "osf.json")
 """Registration documents that may lie next to a lock as NAME.registration.md, or among the reports."""
 REPORTS = ("verdict.json", "report.md", "report.html")
 RECORDS = ("metrics.parquet", "items.parquet")
@@ -306,7 +306,7 @@ def write_bundle(
         study=study,
         registration=registration.sha256,
         ledger=ledger,
-        members={slot.name: Member(sha256=slot.sha256, size_bytes=slot.size_bytes) for _, slot in measured},
+        members={one.name: Member(sha256=slot.sha256, size_bytes=slot.size_bytes) for one, slot in measured},
         left_out=left_out,
         made_with=this_tool(),
     )
