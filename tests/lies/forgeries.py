@@ -322,6 +322,14 @@ def one_entry_rewritten(of: Holding) -> None:
     of.ledger.write_bytes(b"".join(canonical_bytes(line) + b"\n" for line in lines))
 
 
+def an_entry_of_another_place(of: Holding) -> None:
+    """The last entry says that five others came before it, under a hash of its own."""
+    *first, last = of.lines()
+    content = {key: value for key, value in last.items() if key != "sha256"} | {"index": last["index"] + 5}
+    lines = [*first, content | {"sha256": sha256_of(content)}]
+    of.ledger.write_bytes(b"".join(canonical_bytes(line) + b"\n" for line in lines))
+
+
 def an_early_look(of: Holding) -> None:
     """A look at the results before the last run, entered afterwards."""
     at = next(line["at"] for line in of.lines() if line["event"] == "sealed")
@@ -395,3 +403,8 @@ def another_verdict_in_the_ledger_alone(of: Holding) -> None:
     """The decision in the ledger says something else, and there is no verdict.json to compare it with."""
     of.change_verdict(saying_of_itself(verdict="inconclusive"), verdict="inconclusive")
     of.verdict.unlink()
+
+
+def a_second_decision(of: Holding) -> None:
+    """The entry of the decision, once more after that of the reports."""
+    of.log("decided", next(line["body"] for line in of.lines() if line["event"] == "decided"))
