@@ -725,7 +725,7 @@ def word_the_verdict(history: History) -> None:
     verdict = json.loads(path.read_bytes()) | {"title": "Proof that fast wins everywhere"}
     path.write_bytes(canonical_bytes(verdict))
     last = [entry for entry in history.ledger.entries() if entry.event == "decided"][-1]
-    append(history, "decided", {**last.body, "verdict_sha256": sha256_file(path), "code": "0" * 64})
+    append(history, "decided", {**last.body, "verdict_sha256": sha256_file(path)})
 
 
 Attack = Callable[[History], None]

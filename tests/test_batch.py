@@ -140,7 +140,7 @@ def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int,
                 if len(mine) < (2 if kept[row].all() else 3):  # fewer than the least are left
                     nulls[name] = None
                     continue
-                table = Crossed(mine, tuple(range(len(mine))), np.repeat(np.arange(len(sizes)), sizes))
+                table = Crossed(mine, np.repeat(np.arange(len(sizes)), sizes))
                 test = TwoWay(table)
                 nulls[name] = weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
             expected = judge_families(study, nulls)

@@ -78,7 +78,7 @@ def files_of(path: Path) -> Files:
 
 
 def unguided(files: Files) -> Files:
-    """Files without what explains them, as earlier versions wrote bundles."""
+    """Files without what explains them."""
     return {name: data for name, data in files.items() if name != "README.txt" and not name.startswith("figures/")}
 
 

@@ -201,7 +201,7 @@ def test_the_whole_chain_from_file_to_report(
     assert ablate(monkeypatch, "run", study) == 0
     said = capsys.readouterr().out
     assert "registered tiny before any run; registration" in said
-    assert "the power of gain is unknown: nothing is assumed of the spread of val/loss" in said
+    assert "the power of gain is unknown: nothing is assumed of the noise" in said
     assert "6 of 6 runs sealed" in said
     assert ablate(monkeypatch, "status", study) == 0
     code = ablate(monkeypatch, "decide", study)

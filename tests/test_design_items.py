@@ -79,7 +79,7 @@ def judged(study: Study, drawn: dict[str, Any], row: int, kept: Any = None) -> l
         if len(table) < (2 if kept is None or kept[name][row].all() else least_pairs(study)):
             nulls[name] = None
             continue
-        test = TwoWay(Crossed(table, tuple(range(len(table))), np.arange(N)))
+        test = TwoWay(Crossed(table, np.arange(N)))
         nulls[name] = weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
     return [one.outcome for one in judge_families(study, nulls).values()]
 

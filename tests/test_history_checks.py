@@ -348,7 +348,7 @@ FAILED: Line = ("failed", {"variant": CELL[0], "seed": CELL[1], "error": "x"})
     [
         ([], 1, None, None),
         ([begun(CELL, 1)], 1, None, None),
-        ([begun(CELL, 2)], 2, None, None),  # an earlier version had begun it
+        ([begun(CELL, 2)], 2, None, None),
         ([begun(CELL, 1), begun(CELL, 2, 30), begun(CELL, 3, 60)], 3, None, None),
         ([begun(CELL, 1), begun(CELL, 2)], 2, None, None),  # killed before its first checkpoint
         ([begun(CELL, 1), begun(CELL, 3)], 3, None, None),  # a kill between record and entry
@@ -442,7 +442,7 @@ def test_lost_starts_count_unless_the_ledger_says_that_they_had_no_claimed_value
     assert with_values(again(1), attempts=1) == 0
     assert with_values(again(1), again(2, left=True), attempts=2) == 1
     assert with_values(again(1), again(2, left=False), attempts=2) == 0
-    assert with_values(again(1), again(2), attempts=2) == 1  # what an earlier version wrote says nothing
+    assert with_values(again(1), again(2), attempts=2) == 1  # no word of it says nothing
     assert with_values(again(1), again(3, left=False), attempts=3) == 1  # the second cleared away what the first left
     assert with_values(again(1), FAILED, again(2, left=False), attempts=2) == 1
     assert with_values(again(1), quiet, again(2, left=False), attempts=2) == 0

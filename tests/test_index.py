@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from pathlib import Path
 
-import pytest
 from conftest import House
 from test_exports import run
-from test_latex import assert_clean, compile_latex
 
 from ablate import api
 
@@ -48,16 +45,3 @@ def test_a_changed_verdict_file_gives_no_number_in_the_index(decided: House, tmp
     verdict.write_text(verdict.read_text().replace("layernorm lowers", "layernorm raises"))
     page = next(path for path in api.report_index(root=house.path) if path.name == "index.md").read_text()
     assert "its verdict is not here" in page and "layernorm raises" not in page
-
-
-@pytest.mark.slow
-def test_the_index_of_the_committed_studies_is_that_of_their_ledger_and_compiles(tmp_path: Path) -> None:
-    root = Path(__file__).resolve().parents[1]
-    for name in ("studies", "reports"):
-        shutil.copytree(root / name, tmp_path / name)
-    last = json.loads((root / "studies" / "ledger.jsonl").read_text().splitlines()[-1])
-    api.report_index(root=tmp_path, now=lambda: str(last["at"]))
-    page = (tmp_path / "reports" / "index.md").read_text()
-    assert page == (root / "reports" / "index.md").read_text(), "out of date: ablate report --all"
-    assert "****" not in page and "\n**\n" not in page
-    assert_clean(compile_latex(tmp_path / "reports", "index.tex"))

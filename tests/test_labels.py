@@ -6,25 +6,32 @@ import json
 import re
 from collections.abc import Iterator
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
 from evidence_factory import make_evidence
+from own_trainer import OwnHouse, own_document
 from report_samples import document as sample
 from report_samples import told
 from rich.console import Console
 from test_report_real import factorial, told_of
 from test_tune import tuned_evidence
 
+from ablate import api
+from ablate.judge.overview import StudyOverview
 from ablate.reporting import charts
 from ablate.reporting.blocks import Facts, Figure, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import compose, decision_document
 from ablate.reporting.exports.files import export_files
+from ablate.reporting.exports.index import effects_table
 from ablate.reporting.html import page as html_page
 from ablate.reporting.latex.paper import paper
 from ablate.reporting.markdown import page as markdown_page
 from ablate.reporting.terminal import show_document
+from ablate.runner.options import RunOptions
+from ablate.runner.progress import PlainWatcher
 from prereg.errors import SpecError
 from prereg.registry.amendments import AMENDMENT_EFFECTS
 from prereg.study.labels import LONGEST, Labels
@@ -119,6 +126,34 @@ def test_a_study_without_labels_reads_as_before_and_an_amendment_of_one_touches_
     assert study_from_document(sample()).labels.arm("none") == "none"
     (effect,) = [one for one in AMENDMENT_EFFECTS if "labels" in one.fields]
     assert effect.scope == "nothing" and effect.keeps_runs
+
+
+def test_the_index_over_studies_has_labels_too() -> None:
+    context = labelled()
+    one = StudyOverview("embnorm", "decided", context.registration, decision=context.decision)
+    rows = [cell for row in effects_table([one]).rows for cell in row]
+    assert "LayerNorm helps" in rows and "With LayerNorm lowers Validation loss" in rows
+    assert not [cell for cell in rows if AN_ID.search(cell)]
+
+
+def test_another_label_after_the_verdict_leaves_runs_and_verdict_as_they_are(tmp_path: Path) -> None:
+    house = OwnHouse(tmp_path / "house")
+    document = own_document(labels={"arms": {"fast": "Fast"}})
+    registration = house.register(document)
+    path = house.path / "studies" / "own.yaml"
+    api.run(path, RunOptions(), watcher=PlainWatcher(StringIO()))
+    before = api.decide(path).decision
+    house.write(document | {"labels": {"arms": {"fast": "Quick"}}})
+    amended, _ = api.amend(path, reason="a better name")
+    after = api.decide(path).decision
+    assert amended.sha256 != registration.sha256 and amended.runs_sha256 == registration.runs_sha256
+    assert (after.verdict, after.status) == (before.verdict, before.status) != (None, "inadmissible")
+    assert not any(finding.amended for finding in after.findings)
+    page = (house.path / "reports" / "own" / "report.md").read_text()
+    assert "Quick lowers" in page and "Fast lowers" not in page
+    written = (house.path / "reports" / "own" / "verdict.json").read_text()
+    assert "Quick" not in written
+    assert "gain" in written
 
 
 @pytest.mark.parametrize(

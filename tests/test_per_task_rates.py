@@ -101,23 +101,23 @@ def over_items(n_tasks: int, shared: float, n: int, seed: int = 0) -> tuple[floa
             for place, (moved, outcome) in enumerate(((-MARGIN, "supported"), (0.0, "refuted"))):
                 nulls: dict[str, Nulls | None] = {}
                 for name, table in zip(study.hypotheses, tables, strict=True):
-                    crossed = Crossed(table + moved, tuple(study.seeds), np.arange(table.shape[1], dtype=np.int64))
+                    crossed = Crossed(table + moved, np.arange(table.shape[1], dtype=np.int64))
                     nulls[name] = weigh(TwoWay(crossed), "does_not_worsen", "higher", MARGIN)
                 judged = judge_families(study, nulls)
                 counts[place] += any(one.outcome == outcome for one in judged.values())
-            counts[2] += not covers_zero(tables, study.seeds)
+            counts[2] += not covers_zero(tables)
     return float(counts[0] / n), float(counts[1] / n), float(counts[2] / n)
 
 
-def macro_of(tables: list[Floats], seeds: tuple[int, ...]) -> TwoWay:
+def macro_of(tables: list[Floats]) -> TwoWay:
     """The test of the mean over tasks, which are strata."""
     tasks = np.repeat(np.arange(len(tables)), [table.shape[1] for table in tables])
     whole = np.concatenate(tables, axis=1)
-    return TwoWay(Crossed(whole, seeds, np.arange(tasks.size, dtype=np.int64), strata=tasks))
+    return TwoWay(Crossed(whole, np.arange(tasks.size, dtype=np.int64), strata=tasks))
 
 
-def covers_zero(tables: list[Floats], seeds: tuple[int, ...]) -> bool:
-    bounds = macro_of(tables, seeds).bounds(0.05)
+def covers_zero(tables: list[Floats]) -> bool:
+    bounds = macro_of(tables).bounds(0.05)
     assert bounds is not None
     return bounds[0] <= 0.0 <= bounds[1]
 
@@ -153,7 +153,7 @@ def test_tasks_of_very_unequal_size_do_not_raise_the_error_of_their_mean(n_items
             spreads[min(k, 1)] * (rng.standard_normal(size) + 0.5 * rng.standard_normal((SEEDS, size)))
             for k, size in enumerate(n_items)
         ]
-        bounds = macro_of(tables, tuple(range(1, SEEDS + 1))).bounds(alpha)
+        bounds = macro_of(tables).bounds(alpha)
         assert bounds is not None
         missed += not bounds[0] <= 0.0 <= bounds[1]
     assert missed / n <= alpha + 3.0 * sqrt(alpha / n), (n_items, alpha, missed / n)

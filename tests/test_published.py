@@ -240,16 +240,6 @@ def test_a_bundle_takes_it_in_and_its_reports_are_told_again_from_it(decided: Ho
         write(decided)
 
 
-@pytest.mark.parametrize("study", ["embnorm-again", "embnorm-init"])
-def test_pages_that_were_kept_show_older_figures_than_a_file_corrected_since(study: str) -> None:
-    root = Path(__file__).resolve().parents[1]
-    page = (root / "reports" / study / "report.md").read_text(encoding="utf-8")
-    assert f"published figures was corrected later in studies/{study}.published.yaml" in page
-    (reports,) = (one for one in verify_study(root / "studies" / f"{study}.yaml").items if one.what == "reports")
-    newer = f"studies/{study}.published.yaml is newer than the kept pages, as their notice says"
-    assert not reports.faults and reports.note.endswith(newer)
-
-
 def weights(schedule: str, budget: int) -> dict[str, bytes]:
     """Weights after 12 steps of a run of so many."""
     model = {"layers": 1, "width": 16, "heads": 2, "context": 8, "dropout": 0.1}

@@ -149,6 +149,6 @@ def test_that_power_is_unknown_is_said_where_nothing_is_assumed() -> None:
     bare = one_claim(CLAIM, D, seeds=SEEDS)
     registration, _ = make_evidence(bare)
     without = registration.model_copy(update={"design": design(bare, n_sims=20).model_dump(mode="json")})
-    assert unknown_power(without).startswith("the power of h is unknown: nothing is assumed of the spread of val/loss")
+    assert unknown_power(without).startswith("the power of h is unknown: nothing is assumed of the noise")
     assert unknown_power(told().registration) == ""
     assert "power of h: unknown, because nothing is assumed" in printed(power_section(design(bare, n_sims=20)))

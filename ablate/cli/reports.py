@@ -49,9 +49,8 @@ def report(
     """Write the last decision's reports, in any form.
 
     Decides nothing new. latex: report.tex, which compiles by itself, and parts for a paper. figures: PDF, SVG and PNG.
-    csv: findings, pairs and curves. Where sealed records are gone, committed evidence is read; if there is none, the
-    pages are kept as they are, under a notice. Of a bundle, writes the pages from its records alone, once all its
-    checks pass.
+    csv: findings, pairs and curves. Where sealed records are gone, committed evidence is read. Of a bundle, writes the
+    pages from its records alone, once all its checks pass.
 
     Example:  ablate report studies/embnorm.yaml --as latex
     """

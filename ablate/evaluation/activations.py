@@ -77,7 +77,6 @@ def _given(model: GPT) -> Iterator[list[Tensor]]:
 
 
 def _embeddings(before: Tensor, after: Tensor) -> dict[str, float]:
-    # The figure of old records is the plain mean of the float32 norms.
     found = {"embedding/norm": float(after.float().norm(dim=-1).double().mean())}
     found["embedding/norm_sd"] = float(norms(after).std(correction=0))
     found["embedding/norm_before"] = float(norms(before).mean())

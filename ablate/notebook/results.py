@@ -165,7 +165,8 @@ class Decided(Results):
         """The verdict in a sentence, with size, interval, n and margin of what it rests on; or why there is none."""
         from ablate.reporting.headline import headline_of
 
-        return headline_of(self.decision, self.registration).sentence
+        decision = self.decision.labelled(self.registration.study.labels)
+        return headline_of(decision, self.registration).sentence
 
     @property
     def runs(self) -> pd.DataFrame:

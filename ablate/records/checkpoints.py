@@ -37,24 +37,18 @@ class Checkpoints:
     """The checkpoints in a run's folder."""
 
     folder: Path
-    name: str = "checkpoint"
-
-    @classmethod
-    def at(cls, newest: Path) -> Checkpoints:
-        """Those of which this is the newest."""
-        return cls(newest.parent, newest.stem)
 
     @property
     def newest(self) -> Path:
-        return self.folder / f"{self.name}.safetensors"
+        return self.folder / "checkpoint.safetensors"
 
     @property
     def previous(self) -> Path:
-        return self.folder / f"{self.name}.previous.safetensors"
+        return self.folder / "checkpoint.previous.safetensors"
 
     @property
     def hashes(self) -> Path:
-        return self.folder / f"{self.name}s.json"
+        return self.folder / "checkpoints.json"
 
     def write(self, data: bytes) -> None:
         """Make this the newest; what was the newest becomes the one before. Raises `OSError` with both as they were."""

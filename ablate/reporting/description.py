@@ -47,7 +47,7 @@ def recorded_metrics(evidence: Evidence) -> list[str]:
 
 
 def seconds_by_suite(evidence: Evidence) -> dict[str, float]:
-    """Suite -> seconds of measuring it in the sealed rows of all runs; empty for runs made before suites were timed."""
+    """Suite -> seconds of measuring it in the sealed rows of all runs; empty where no suite was timed."""
     sums: dict[str, float] = {}
     for metric in evidence.metrics["metric"].unique():
         found = _PRICE.fullmatch(str(metric))

@@ -275,7 +275,7 @@ def sides_of(finding: Finding) -> tuple[str, str]:
 
 
 def interval_of(finding: Finding) -> str:
-    """The interval that agrees with the outcome, and its level; of an older verdict, which has none, it says so."""
+    """The interval that agrees with the outcome, and its level; it says where one of a margin is missing."""
     if finding.estimate is None:
         return NONE
     bounds = shown_interval(finding)

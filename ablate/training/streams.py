@@ -54,7 +54,7 @@ class DropoutStream:
     """The dropout masks of one run: a mask is a pure function of (seed, step, place) and the whole batch's shape.
 
     A process that computes a part of the batch is given that part of the mask, so a batch may be cut into
-    micro-batches, spread over devices, or computed twice (activation checkpointing), and meets the same masks. The
+    micro-batches, or computed twice (activation checkpointing), and meets the same masks. The
     stream keeps a chained hash of the keys it has handed out, which is what the audit compares: a place counts once a
     step, in the order of the first pass, however often its mask is drawn.
     """

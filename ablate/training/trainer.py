@@ -115,7 +115,7 @@ class Progress:
     live_bytes: int = 0
     """Length of the live rows when this was kept; the run's recorder says so before each checkpoint."""
     live_sha256: str = ""
-    """Their sha256; empty in checkpoints of versions that kept none."""
+    """Their sha256; empty before the first checkpoint."""
 
     def count(self, step: Step, tokens: int, batch: bytes, dropout: str, layers: list[float]) -> None:
         """One more step: what it gave, what it read and drew, and each block's gradient norm."""

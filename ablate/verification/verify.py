@@ -256,7 +256,7 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
     if unweighed:
         note += f"; final weights of {unweighed} are not on this disk: only their hashes are on record"
     if unhashed:
-        note += f"; weights.safetensors of {unhashed} are not covered: no hash was kept when they were sealed"
+        note += f"; weights.safetensors of {unhashed} are not covered: their records have no hash of them"
     # A crash between a seal and its entry leaves one such run a worker; `run` takes it into the ledger.
     unnamed = [path.parent for path in root.all_runs(name).glob("*/*/*/metrics.parquet")]
     unnamed = [path for path in unnamed if path not in newest]

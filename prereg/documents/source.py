@@ -203,15 +203,15 @@ def frozen_design(registration: Registration | None) -> Frozen | None:
 
 
 def unknown_power(registration: Registration) -> str:
-    """That nothing is known of the power of some claims, because `assume` says nothing of their metrics; else empty."""
+    """That nothing is known of the power of some claims, because `assume` says nothing of their noise; else empty."""
     design = frozen_design(registration)
     unknown = [one.hypothesis for one in design.hypotheses if one.sd_difference is None] if design is not None else []
     if not unknown:
         return ""
-    metrics = dict.fromkeys(registration.study.claims[name].metric for name in unknown)
+    # No metric is named: what a run prints has no word of what it measures.
     return (
-        f"the power of {listed(unknown)} is unknown: nothing is assumed of the spread of {listed(metrics)} "
-        "(ablate try --seeds 3, before registering)"
+        f"the power of {listed(unknown)} is unknown: nothing is assumed of the noise (ablate try --seeds 3, before "
+        "registering)"
     )
 
 
@@ -289,7 +289,7 @@ def scenario_rows(design: Frozen) -> list[tuple[str, str, str]]:
 
 
 def false_adoption(design: Frozen) -> str:
-    """The false-positive rate of the whole rule, or of the tests where an older design did not count it."""
+    """The false-positive rate of the whole rule, or of the tests where that was not counted."""
     if design.false_adoption is not None:
         n_sims = design.scenarios[0].n_sims if design.scenarios else 0
         if design.worst:

@@ -366,8 +366,8 @@ def read_lock(path: Path) -> Registration:
         raise RegistrationError(
             f"the lock cannot be read: {reason}", required="a lock file as it was written", fix=fix, where=where
         ) from None
-    # Over the document as it is, not over the study read from it: a later version of this tool
-    # may add fields with defaults, and an old promise keeps its hash.
+    # Over the document as it is, not over the study read from it: a field that comes later with a default leaves the
+    # hash of a promise as it is.
     if kept != registration.sha256:
         raise RegistrationError(
             "the hash in the lock does not match its content: it was edited",

@@ -30,10 +30,12 @@ from ablate.judge.decide import decide
 from ablate.judge.verdict import Decision
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
+from ablate.verification.verify import verify_study
 from prereg.registry.canon import sha256_file
 from prereg.registry.looks import looks_of
 from prereg.registry.registration import Registration
 from prereg.study.designs.per_task import with_tasks
+from prereg.study.load import load_study
 from prereg.study.spec import study_from_document
 
 HERE = Path(__file__).parent
@@ -94,6 +96,10 @@ class Golden:
         """Whether all runs have ended well by now."""
         options, watcher = RunOptions(slots=1), PlainWatcher(StringIO())
         return api.run(self.study, options, root=self.path, watcher=watcher).summary.complete
+
+    def claims(self) -> tuple[str, ...]:
+        """The names of its hypotheses."""
+        return tuple(load_study(self.study).study.hypotheses)
 
     def decide(self) -> Decision:
         return api.decide(self.study, root=self.path, now=self.now).decision
@@ -173,6 +179,18 @@ def test_the_numbers_of_a_golden_study_have_not_moved(
     monkeypatch.setattr(deciding, "pages", lambda *_: {})  # reports take seconds, and are no part of this
     golden = Golden(case, tmp_path / "house")
     check(case, [numbers_of(decision) for decision in HISTORIES.get(case, imported)(golden)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
+def test_a_golden_study_is_reported_and_verified(case: str, tmp_path: Path) -> None:
+    golden = Golden(case, tmp_path / "house")
+    *_, decision = HISTORIES.get(case, imported)(golden)
+    for name in ("report.md", "report.html"):
+        page = (golden.path / "reports" / case / name).read_text(encoding="utf-8")
+        missing = [one for one in (decision.verdict or decision.status, *golden.claims()) if one not in page]
+        assert not missing, (name, missing)
+    assert verify_study(golden.study, golden.path).intact
 
 
 @pytest.mark.parametrize("case", OVER_ITEMS)

@@ -258,6 +258,11 @@ def bytes_after_the_table(of: Holding) -> None:
     place.write_bytes(place.read_bytes() + b"x")
 
 
+def the_same_values_in_another_file(of: Holding) -> None:
+    """A table written anew: its values are those that were sealed, and its bytes are not."""
+    of.run("fast", 2).sealed_path.write_bytes(of.table(lambda table: table))
+
+
 # --- The ledger. ----------------------------------------------------------------------------------------------------
 
 
@@ -314,6 +319,14 @@ def one_entry_rewritten(of: Holding) -> None:
     lines = of.lines()
     content = {key: value for key, value in lines[1].items() if key != "sha256"} | {"at": "2020-01-01T00:00:00+00:00"}
     lines[1] = content | {"sha256": sha256_of(content)}
+    of.ledger.write_bytes(b"".join(canonical_bytes(line) + b"\n" for line in lines))
+
+
+def an_entry_of_another_place(of: Holding) -> None:
+    """The last entry says that five others came before it, under a hash of its own."""
+    *first, last = of.lines()
+    content = {key: value for key, value in last.items() if key != "sha256"} | {"index": last["index"] + 5}
+    lines = [*first, content | {"sha256": sha256_of(content)}]
     of.ledger.write_bytes(b"".join(canonical_bytes(line) + b"\n" for line in lines))
 
 
@@ -390,3 +403,8 @@ def another_verdict_in_the_ledger_alone(of: Holding) -> None:
     """The decision in the ledger says something else, and there is no verdict.json to compare it with."""
     of.change_verdict(saying_of_itself(verdict="inconclusive"), verdict="inconclusive")
     of.verdict.unlink()
+
+
+def a_second_decision(of: Holding) -> None:
+    """The entry of the decision, once more after that of the reports."""
+    of.log("decided", next(line["body"] for line in of.lines() if line["event"] == "decided"))

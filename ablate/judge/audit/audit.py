@@ -25,8 +25,7 @@ from ablate.judge.audit import (
     user_checks,
 )
 from ablate.judge.audit.checks import DECLARED, AuditContext, Declared
-from ablate.judge.audit.user_checks import OWN
-from ablate.judge.verdict import Check, Severity
+from ablate.judge.verdict import OWN, Check, Severity
 
 OF_EVIDENCE = (ledger, runs, pairs, history, outcomes, comparable, interim, tuning)
 OF_FINDINGS = (user_checks, recompute, headroom, sensitivity)

@@ -87,7 +87,7 @@ class _Record:
 
 
 def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell, Starts]:
-    """The starts of every run of a registration, by cell. Runs of versions that logged no start of a run are absent.
+    """The starts of every run of a registration, by cell. Runs of which no start was logged are absent.
 
     A run's record counts its starts. Where the count falls back, or the run is sealed with fewer, the record had been
     removed. A start that was sealed, and whose run was then made again, was not.

@@ -4,8 +4,6 @@ Every chance comes from simulating the registered rule with the functions that w
 (`ablate.judge.design.simulate`): power and seeds from `ablate.judge.design.power`, the false-positive rate of the whole
 rule from `ablate.judge.design.error_rate`. Without a scale (`assume`, or a pilot) nothing is simulated and no such
 number is given. What no data could produce is `ablate.judge.design.reach`'s.
-
-Fields added after the first version carry defaults: a design frozen in an old lock is still read.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ from ablate.judge.stats.null_hypotheses import EDGE
 from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.unpaired import welch_df
 from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, code_rows, weigh_rows
-from ablate.judge.stats.vectorized_unpaired import moved_by
+from ablate.judge.stats.vectorized_tests import moved_by
 from prereg.study.spec import Study
 
 MOST_SEEDS = 200

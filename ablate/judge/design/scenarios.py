@@ -57,7 +57,7 @@ class Drawn:
     """Simulated studies."""
 
     differences: dict[str, Floats]
-    """By hypothesis: studies x seeds; without pairs the runs themselves, as `vectorized_unpaired` lays them out."""
+    """By hypothesis: studies x seeds; without pairs the runs themselves, laid out as for `vectorized_tests.arms_of`."""
     kept: dict[str, Kept] | None
     """Pairs (or runs) that enter; none when all do."""
     stable: Kept

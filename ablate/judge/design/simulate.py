@@ -75,7 +75,7 @@ class Scenario(FrozenModel):
     false_refuted: tuple[Chance, ...]
     """By role: the chance of any false "refuted"."""
     adopting: Chance | None = None
-    """The chance of any adopting verdict; none in designs made before this was counted, or without such a verdict."""
+    """The chance of any adopting verdict; none without such a verdict."""
     false_adopting: Chance | None = None
     """The chance of a false adoption."""
     law: Law = "normal"

@@ -89,7 +89,6 @@ class Crossed:
     """Paired differences, seeds x items, and which cluster each item belongs to (itself, where none is declared)."""
 
     values: Floats
-    seeds: tuple[int, ...]
     clusters: npt.NDArray[np.int64]
     averaged: int | None = None
     """Items behind the values, where these are means of tasks; none where they are items."""
@@ -174,12 +173,12 @@ def cross(
     n_items = values.shape[1]
     if ITEM_METRICS[metric].counts_alike == "tasks":
         if new_items and not clustered:
-            return Crossed(values, tuple(seeds), np.arange(n_items, dtype=np.int64), strata=tasks)
-        by_task = Crossed(values, tuple(seeds), tasks)
+            return Crossed(values, np.arange(n_items, dtype=np.int64), strata=tasks)
+        by_task = Crossed(values, tasks)
         means = np.asarray(by_task.totals / by_task.sizes)
-        return Crossed(means, tuple(seeds), np.arange(means.shape[1], dtype=np.int64), averaged=n_items)
+        return Crossed(means, np.arange(means.shape[1], dtype=np.int64), averaged=n_items)
     by_itself = not clustered or task_of(metric) is not None
-    return Crossed(values, tuple(seeds), np.arange(n_items, dtype=np.int64) if by_itself else tasks)
+    return Crossed(values, np.arange(n_items, dtype=np.int64) if by_itself else tasks)
 
 
 class TwoWay(Procedure):
@@ -201,7 +200,6 @@ class TwoWay(Procedure):
         if differences is not None:
             assert np.allclose(differences, means, rtol=1e-9, atol=1e-9 * size), (differences, means)
         super().__init__(means if differences is None else differences)
-        self.crossed = crossed
         self.items = crossed.layout(estimand)
         n_units, unit = weights.size, self.items.unit
         self.fixed = PairedT(self.differences) if estimand == "new_seeds" else None

@@ -107,7 +107,7 @@ def summarise(test: Procedure, alpha: float) -> Estimate:
         ranked=test.unsized,
         interval=interval,
         p=test.p(0.0, "two"),
-        p_floor=test.smallest_p("two"),
+        p_floor=test.floor(test.n),
         n=test.n,
         se=test.se,
         df=test.df,

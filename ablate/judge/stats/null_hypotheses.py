@@ -287,14 +287,12 @@ def judge_families(study: Study, nulls: Mapping[str, Nulls | None]) -> dict[str,
     alpha = study.analysis.alpha
     support: dict[str, float] = {}
     refute: dict[str, float] = {}
-    notes: dict[str, str] = {}
     gates: dict[str, GateLevel] = {}
     for names in study.corrected_together.values():
         found = [nulls[name] for name in names]
         if is_gated(study, names):
             support |= zip(names, adjusted(study.gate_steps, _p(found, 0)), strict=True)
             gates = _gate_levels(study, [support[name] <= alpha for name in names])
-            notes |= {name: _about_gate(study, gate) for name, gate in gates.items()}
         else:
             support |= zip(names, _corrected(study, found, 0), strict=True)
     for names in study.families.values():
@@ -310,7 +308,8 @@ def judge_families(study: Study, nulls: Mapping[str, Nulls | None]) -> dict[str,
             supported = study.claims[name].verb.startswith("does_not")
         outcome: Outcome = "supported" if supported else "refuted" if refuted else "inconclusive"
         against = refute[name] if one.refute is not None else None
-        judged[name] = Judged(support[name], against, outcome, notes.get(name, ""), gate)
+        note = "" if gate is None else _about_gate(study, gate)
+        judged[name] = Judged(support[name], against, outcome, note, gate)
     return judged
 
 

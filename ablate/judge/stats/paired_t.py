@@ -124,10 +124,6 @@ class Procedure(ABC):
     def floor(cls, n: int, side: Side = "two") -> float:
         """Smallest p that any data of n pairs can give."""
 
-    def smallest_p(self, side: Side) -> float:
-        """Smallest p that data of this size can give."""
-        return self.floor(self.n, side)
-
     @abstractmethod
     def p(self, null: float, side: Side) -> float:
         """p of the null effect; `greater` is evidence that the effect is above it, `less` below."""

@@ -30,8 +30,8 @@ from ablate.judge.stats.vectorized_tests import (
     Rows,
     RowsOfItems,
     rows_of_test,
+    unpaired_tests,
 )
-from ablate.judge.stats.vectorized_unpaired import unpaired_tests
 from ablate.judge.verdict import Outcome
 from prereg.rule.divergence import End, least_pairs, refutable
 from prereg.study.analysis import Test

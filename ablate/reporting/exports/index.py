@@ -18,6 +18,7 @@ from ablate.reporting.latex.paper import LINE_OF_PAGE, preamble, standalone
 from ablate.reporting.latex.render import Style, block, float_table, sections
 from ablate.reporting.summaries.proof import programme_section
 from prereg import text as words
+from prereg.study.labels import NO_LABELS
 
 TITLE = "Studies"
 _EFFECTS_NOTE = (
@@ -95,15 +96,16 @@ _SHOWN = ("Hypothesis", "Claim", "Outcome", "Difference:", "Interval:", "p:", "n
 
 
 def _effects(one: StudyOverview) -> Iterator[tuple[str, ...]]:
-    decision = one.decision
+    decision, labels = one.decision, NO_LABELS if one.registration is None else one.registration.study.labels
     if decision is not None and one.gives_verdict:
-        yield from ((one.study, *(CELLS[name](finding) for name in _SHOWN)) for finding in decision.findings)
+        findings = decision.labelled(labels).findings
+        yield from ((one.study, *(CELLS[name](finding) for name in _SHOWN)) for finding in findings)
         return
     known = {} if one.registration is None else one.registration.study.hypotheses
     state = one.state_in_words
     without = state if decision is not None or one.decided_at is None else f"{state}, its verdict is not here"
     for name, hypothesis in known.items():
-        yield (one.study, name, hypothesis.claim, without, *[NONE] * 5)
+        yield (one.study, labels.claim(name), labels.in_claim(hypothesis.claim), without, *[NONE] * 5)
     if not known:
         yield (one.study, NONE, NONE, one.state if one.state == NOT_REGISTERED else without, *[NONE] * 5)
 

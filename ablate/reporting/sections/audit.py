@@ -289,7 +289,7 @@ def _provenance(context: ReportContext) -> Facts:
                 f"{value or 'nothing stated'} ({words.counted(count, 'run')})" for value, count in seen.most_common()
             )
         )
-        if text:  # records made before a fact was kept say nothing of it
+        if text:
             items.append((name, text))
     return Facts((*items, *context.registration.tool.items()))
 

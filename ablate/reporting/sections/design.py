@@ -31,7 +31,7 @@ _FULL, _ADOPTING = "●", "○"
 
 
 def facts_of(design: Design) -> Iterator[tuple[str, str]]:
-    """What a reader must know of a design, a term and a sentence each; nothing that its version did not compute."""
+    """What a reader must know of a design, a term and a sentence each."""
     if design.false_adoption is not None:
         if design.worst:
             over = "over true effects and over the correlation of metrics"
@@ -45,8 +45,7 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
         else:
             over = (
                 "over the scenarios with normal differences and stable runs, of an adopting verdict "
-                f"({words.listed(design.adopting)}) that rests on a false 'supported'. This design was written by an "
-                "earlier version, and the number is a lower bound"
+                f"({words.listed(design.adopting)}) that rests on a false 'supported'. The number is a lower bound"
             )
         yield (
             "False-positive rate of the whole rule",

@@ -74,8 +74,8 @@ class Components(FrozenModel):
     better: Better | None = None
     """Which way the metric improves, where this tool does not know it."""
     interactions: Literal["none", "all"] | tuple[str, ...] = "none"
-    """Of a factorial: claims that two parts interact, for all pairs or for those listed, such as
-    [rotary*swiglu]. An interaction is half the difference between the effect of one part with the other and without."""
+    """Of a factorial: claims that two parts interact, for all pairs or for those listed, such as [rotary*swiglu]. An
+    interaction is half the difference between the effect of one part with the other and without."""
 
     def combinations(self) -> list[frozenset[str]]:
         """The parts that are present in each arm of a factorial, in standard order: the first part changes fastest."""
@@ -94,15 +94,14 @@ class Components(FrozenModel):
         return {PLAIN: frozenset()} | {f"with_{part}": frozenset({part}) for part in self.parts}
 
     def overrides(self) -> dict[str, dict[str, JsonValue]]:
-        """Arm -> what it overrides."""
-        return {arm: self.overrides_of(present) for arm, present in self.arms().items()}
-
-    def overrides_of(self, present: frozenset[str]) -> dict[str, JsonValue]:
-        """What a system with these parts alone overrides."""
+        """Arm -> what it overrides in the base, part by part."""
         return {
-            key: value
-            for name, part in self.parts.items()
-            for key, value in (part.with_ if name in present else part.without).items()
+            arm: {
+                key: value
+                for name, part in self.parts.items()
+                for key, value in (part.with_ if name in present else part.without).items()
+            }
+            for arm, present in self.arms().items()
         }
 
     def reasons(self) -> dict[str, str]:
