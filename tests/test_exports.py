@@ -134,7 +134,7 @@ def test_what_cannot_be_reported_says_why_and_writes_nothing(decided: House, tra
     run_folder = next((house.path / "data" / "runs" / "tiny").glob("*/none/1"))
     run_folder.rename(house.path / "elsewhere")
     before = house.snapshot()
-    with pytest.raises(EvidenceError, match="1 of 6 runs are not here, and csv"):
+    with pytest.raises(EvidenceError, match="the sealed records of 1 of 6 runs are not here"):
         api.report(house.study, forms=["csv"])
     assert house.snapshot() == before
 

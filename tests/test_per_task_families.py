@@ -161,7 +161,7 @@ def test_leaving_or_joining_a_family_reaches_the_hypothesis_and_both_corrections
     line = study_from_document(expanded(**OTHERS, no_harm=LINE))
     hands = study_from_document(document({**OTHERS, **by_hand(*TASKS)}))
     changes = [(one.field, one.registered, one.now) for one in differing_fields(line, hands)]
-    assert changes[0] == ("hypotheses.no_harm.article.family", "no_harm", "(absent)")
+    assert changes[0] == ("hypotheses.no_harm.article.family", "no_harm", None)
     # Out of the family: the three, and the guardrail that they are corrected with now.
     assert exploratory(hands, *changes) == {"harm", *by_hand(*TASKS)}
     assert exploratory(hands, changes[0]) == {"harm", *by_hand(*TASKS)}

@@ -103,8 +103,8 @@ def attest(
                 fix=f"ablate seal {context.path}",
             )
         made = []
-        for text, data in seals:
-            whole = text if data is None else text.model_copy(update=_written(context, text, data))
+        for text, attested in seals:
+            whole = text if attested is None else text.model_copy(update=_written(context, text, attested))
             body = whole.model_dump(mode="json", exclude_none=True)
             ledger.append("attested", study=name, registration=registration.sha256, body=body, at=now())
             made.append(whole)
