@@ -143,10 +143,14 @@ def _check_values(file: pq.ParquetFile, columns: Sequence[str], texts: Sequence[
 def _bounded_memory() -> Iterator[None]:
     """Let this process take `_MOST_MEMORY` more and nothing beyond it, where the system (Linux) can be asked to."""
     status = Path("/proc/self/status")
-    if not status.is_file():
+    try:
+        import resource
+    except ImportError:  # Windows
         yield
         return
-    import resource
+    if not status.is_file():  # macOS
+        yield
+        return
 
     (used,) = (int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmData:"))
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)

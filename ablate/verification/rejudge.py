@@ -71,9 +71,11 @@ def _as_of(registration: Registration, evidence: Evidence, entry: Entry, own: tu
 
 def _overruled(then: Decision, now: Decision) -> tuple[str, ...]:
     """What entries after a decision have made of it, where that is more than a deviation."""
-    if now.status == then.status or (then.status, now.status) == ("decided", "decided_with_deviations"):
-        return ()
-    return (f"status is {then.status}, and {now.status} by entries of the ledger since then",)
+    if now.status != then.status and (then.status, now.status) != ("decided", "decided_with_deviations"):
+        return (f"status is {then.status}, and {now.status} by entries of the ledger since then",)
+    if (then.verdict, then.line, then.findings) != (now.verdict, now.line, now.findings):
+        return ("its verdict or a finding is another by entries of the ledger since then",)
+    return ()
 
 
 ReportsOf = Callable[[Root, Registration, Entry, Decision, Evidence], Mapping[str, bytes]]
