@@ -26,7 +26,7 @@ from prereg.registry.looks import TOOK_PLACE, Look, recorded_afterwards
 from prereg.registry.plan import cell_of
 from prereg.study.spec import Study
 
-_HEIGHT = 10
+_HEIGHT, _WIDTH = 10, 80
 _FULL, _ADOPTING = "●", "○"
 
 
@@ -177,12 +177,12 @@ def power_figure(design: Design) -> Figure | None:
     )
 
 
-def text_chart(design: Design, width: int = 80) -> list[str]:
+def text_chart(design: Design) -> list[str]:
     """The same chart in characters, a column for each number of seeds."""
     power, adopting = dict(least_power(design)), dict(adopting_by_seeds(design))
     seeds = sorted({*power, *adopting})
     step = 4
-    seeds = seeds[: (width - 8) // step]
+    seeds = seeds[: (_WIDTH - 8) // step]
     if not seeds:
         return []
     lines = []
