@@ -13,13 +13,16 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import vl_convert
 import yaml
 from hypothesis import settings
 from warm_processes import WarmSubprocess
+
+if TYPE_CHECKING:
+    from own_trainer import OwnHouse
 
 TINY_CORPUS = "tiny"
 
@@ -218,11 +221,33 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
-    """An empty house, shut off from the user's own corpora."""
+def no_own_corpora(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The corpora that this machine's user has are not found."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+
+
+@pytest.fixture
+def house(tmp_path: Path, no_own_corpora: None) -> House:
+    """An empty house, shut off from the user's own corpora."""
     return House(tmp_path / "house")
+
+
+@pytest.fixture
+def own_house(tmp_path: Path, no_own_corpora: None, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
+    """A house with a trainer of its own, which is told neither of the user's corpora nor of chosen devices."""
+    from own_trainer import OwnHouse
+
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return OwnHouse(tmp_path / "house")
+
+
+@pytest.fixture
+def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`decide` draws no reports: that takes seconds, and most claims about a decision need none."""
+    from ablate.api import deciding
+
+    monkeypatch.setattr(deciding, "pages", lambda *_: {})
 
 
 @pytest.fixture(scope="session")

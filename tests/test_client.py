@@ -48,15 +48,10 @@ log(args.steps, {"val/loss": 2.0 - args.lr})
 """
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> OwnHouse:
-    return OwnHouse(tmp_path / "house")
-
-
-def test_a_script_with_flags_and_a_csv_log_runs_as_it_is(house: OwnHouse) -> None:
-    house.script(PLAIN)
-    house.script("0.5", "data/bias.txt")
-    registration = house.register(
+def test_a_script_with_flags_and_a_csv_log_runs_as_it_is(own_house: OwnHouse) -> None:
+    own_house.script(PLAIN)
+    own_house.script("0.5", "data/bias.txt")
+    registration = own_house.register(
         command=[
             "{python}",
             "train.py",
@@ -74,19 +69,19 @@ def test_a_script_with_flags_and_a_csv_log_runs_as_it_is(house: OwnHouse) -> Non
     )
     values = {}
     for arm in ("slow", "fast"):
-        record, said = house.carry_out(registration, arm, 2)
+        record, said = own_house.carry_out(registration, arm, 2)
         assert (record.status, record.steps) == ("done", 4), said
-        values[arm] = read_rows(house.run_folder(arm, 2) / "work" / "log.csv", registration.study.metrics)[-1]
+        values[arm] = read_rows(own_house.run_folder(arm, 2) / "work" / "log.csv", registration.study.metrics)[-1]
     assert values["slow"] == Row(4, "val/loss", pytest.approx(3.0 - 0.4 + 0.5 + 0.002 + 0.1))
     assert values["fast"].value == pytest.approx(values["slow"].value - 0.4)
 
 
-def test_a_script_that_imports_us_has_its_configuration_seed_and_metrics(house: OwnHouse) -> None:
-    house.script(LOGS)
-    registration = house.register()
-    record, said = house.carry_out(registration, "fast", 3, server=Server(lambda message: None))
+def test_a_script_that_imports_us_has_its_configuration_seed_and_metrics(own_house: OwnHouse) -> None:
+    own_house.script(LOGS)
+    registration = own_house.register()
+    record, said = own_house.carry_out(registration, "fast", 3, server=Server(lambda message: None))
     assert (record.status, record.steps) == ("done", 4), said
-    rows = read_rows(house.run_folder("fast", 3) / "work" / "metrics.jsonl")
+    rows = read_rows(own_house.run_folder("fast", 3) / "work" / "metrics.jsonl")
     assert rows[-1] == Row(4, "val/loss", 1.6) and rows[0] == Row(1, "train/loss", pytest.approx(2.603))
 
 
@@ -141,9 +136,9 @@ for step in range(1, given["steps"] + 1):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("order", ["shared", "another"])
-def test_runs_of_a_seed_give_a_verdict_only_if_they_match_in_what_they_state(house: OwnHouse, order: str) -> None:
-    house.script(MATCHES)
-    study = house.write(
+def test_runs_of_a_seed_give_a_verdict_only_if_they_match_in_what_they_state(own_house: OwnHouse, order: str) -> None:
+    own_house.script(MATCHES)
+    study = own_house.write(
         variants={"slow": {}, "fast": {"lr": 0.4, "order": order}}, base={"lr": 0.1, "steps": 4, "order": "shared"}
     )
     assert api.run(study, watcher=PlainWatcher(StringIO())).summary.complete
@@ -165,7 +160,7 @@ def test_what_is_stated_twice_must_be_the_same(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("text", ["[]", '{"a": 1}', '{"a": "short"}', '{"a": "1", "a": "2"}', "{"])
-def test_a_run_whose_statement_is_no_object_of_hashes_fails(house: OwnHouse, text: str) -> None:
-    house.script(MATCHES + f"open('must_match.json', 'w').write({text!r})\n")
-    record, said = house.carry_out(house.register(), "slow", 1)
+def test_a_run_whose_statement_is_no_object_of_hashes_fails(own_house: OwnHouse, text: str) -> None:
+    own_house.script(MATCHES + f"open('must_match.json', 'w').write({text!r})\n")
+    record, said = own_house.carry_out(own_house.register(), "slow", 1)
     assert record.status == "failed" and "must_match.json" in said

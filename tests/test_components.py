@@ -339,12 +339,10 @@ open("metrics.jsonl", "w").write(json.dumps({"step": 1, "metric": "etch/rate", "
 
 
 @pytest.mark.slow
-def test_a_textbook_factorial_from_file_to_verdict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    house = OwnHouse(tmp_path / "house")
-    house.script(ETCH)
+def test_a_textbook_factorial_from_file_to_verdict(own_house: OwnHouse, tmp_path: Path) -> None:
+    own_house.script(ETCH)
     parts = {name: {"with": {name: 1}} for name in ("gap", "flow", "power")}
-    path = house.write(
+    path = own_house.write(
         {
             "study": "etch",
             "title": "Plasma etching",
@@ -368,11 +366,11 @@ def test_a_textbook_factorial_from_file_to_verdict(tmp_path: Path, monkeypatch: 
         lines = [line for line in ended.output.splitlines() if str(tmp_path) not in line]
         assert all(len(line) <= 80 for line in lines) or verb not in ("check", "design"), verb
         assert "full factorial 2^3 of 3 parts" in ended.output or verb in ("run", "decide", "verify")
-    verdict = json.loads((house.path / "reports" / "etch" / "verdict.json").read_text())
+    verdict = json.loads((own_house.path / "reports" / "etch" / "verdict.json").read_text())
     found = {one["hypothesis"]: one["estimate"]["difference"] for one in verdict["findings"]}
     assert found == pytest.approx({"gap": -101.625, "flow": 7.375, "power": 306.125, "gap_x_power": -153.625})
-    page = (house.path / "reports" / "etch" / "report.md").read_text()
+    page = (own_house.path / "reports" / "etch" / "report.md").read_text()
     assert "## Component ablation" in page and "306.1" in page
-    assert "Component ablation" in (house.path / "reports" / "etch" / "report.html").read_text()
-    lock = json.loads((house.path / "studies" / "etch.lock.json").read_text())
+    assert "Component ablation" in (own_house.path / "reports" / "etch" / "report.html").read_text()
+    lock = json.loads((own_house.path / "studies" / "etch.lock.json").read_text())
     assert load_study(path).study == Study.model_validate_json(json.dumps(lock["study"]))

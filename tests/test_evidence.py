@@ -16,7 +16,6 @@ from test_cli import ablate
 from test_forgeries import Decided
 
 from ablate import api
-from ablate.api import deciding
 from ablate.api.context import utc_now
 from ablate.judge.verdict import verdict_bytes
 from ablate.records.store import RunFolder
@@ -213,9 +212,8 @@ def make(house: Decided, registration: Registration) -> None:
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Decided:
-    """A decided study whose evidence is committed. Drawing reports takes seconds and is no part of this."""
-    monkeypatch.setattr(deciding, "pages", lambda *_: {})
+def own(tmp_path: Path, no_reports: None) -> Decided:
+    """A decided study whose evidence is committed."""
     registration = OwnHouse(tmp_path / "house").register()
     house = Decided(tmp_path / "house")
     make(house, registration)

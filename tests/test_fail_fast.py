@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from own_trainer import AT, SCRIPT, OwnHouse
@@ -23,11 +22,9 @@ RUNS_FAIL = [name for name in SLIPS if "does nothing" not in name]
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    (tmp_path / "house" / "data").mkdir(parents=True)
-    (tmp_path / "house" / "data" / "bias.txt").write_text("0")
-    return OwnHouse(tmp_path / "house")
+def house(own_house: OwnHouse) -> OwnHouse:
+    own_house.script("0", "data/bias.txt")
+    return own_house
 
 
 def run(house: OwnHouse) -> str:

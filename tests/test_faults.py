@@ -44,13 +44,6 @@ FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
 Alone = tuple[dict[str, str], dict[str, object]]
 
 
-@pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return OwnHouse(tmp_path / "house")
-
-
 @dataclass
 class Launched:
     """A study at work: the process that was started here, and those that make its runs."""
@@ -106,11 +99,11 @@ class Launched:
 
 @pytest.fixture(params=["local", "part", "slurm", "ray"])
 def launched(
-    request: pytest.FixtureRequest, house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest, own_house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Launched]:
-    path = ready(house, RESUMABLE, sleep=0.08)
+    path = ready(own_house, RESUMABLE, sleep=0.08)
     if request.param != "slurm":
-        study = Launched(house, path, request.param)
+        study = Launched(own_house, path, request.param)
         yield study
         if study.process is not None and study.process.poll() is None:
             kill_group(study.process)
@@ -119,7 +112,7 @@ def launched(
         if isinstance(found, str):
             pytest.skip(found)
         monkeypatch.setenv("SLURM_CONF", found.environment["SLURM_CONF"])
-        yield Launched(house, path, "slurm", found)
+        yield Launched(own_house, path, "slurm", found)
 
 
 def kill_worker(study: Launched) -> None:
@@ -194,55 +187,55 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("part", ["", pytest.param("1/1", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["runs", "everything"])
 def test_a_full_disk_stops_the_study_and_is_named(
-    house: OwnHouse, small_disk: Path, part: str, whole: bool, alone: Alone
+    own_house: OwnHouse, small_disk: Path, part: str, whole: bool, alone: Alone
 ) -> None:
     if whole:
-        house = OwnHouse(small_disk / "house")
-    path = ready(house, RESUMABLE, sleep=0.0)
+        own_house = OwnHouse(small_disk / "house")
+    path = ready(own_house, RESUMABLE, sleep=0.0)
     if not whole:
-        (house.path / "data").mkdir(exist_ok=True)
+        (own_house.path / "data").mkdir(exist_ok=True)
         (small_disk / "runs").mkdir()
-        (house.path / "data" / "runs").symlink_to(small_disk / "runs")
+        (own_house.path / "data" / "runs").symlink_to(small_disk / "runs")
     filler = small_disk / "filler"
     filler.write_bytes(b"x" * (shutil.disk_usage(small_disk).free - 24_000))
     status, said = end(start(path, part))
     assert status in (2, 5)  # the ledger's disk, or that of the runs
     assert "No space left on device" in said and "free space, then" in said and "died" not in said
-    failed = [entry.body for entry in entries(house) if entry.event == "failed"]
+    failed = [entry.body for entry in entries(own_house) if entry.event == "failed"]
     assert len(failed) <= 1  # the call ended at the first
     filler.unlink()
     assert end(start(path, part))[0] == 0
-    assert outcomes(house) == alone[0] and decision(path) == alone[1]
+    assert outcomes(own_house) == alone[0] and decision(path) == alone[1]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["", "1/1"])
 def test_a_folder_that_cannot_be_written_is_named_and_nothing_is_changed(
-    house: OwnHouse, small_disk: Path, part: str, alone: Alone
+    own_house: OwnHouse, small_disk: Path, part: str, alone: Alone
 ) -> None:
-    path = ready(house, RESUMABLE, sleep=0.0)
-    (house.path / "data").mkdir(exist_ok=True)
+    path = ready(own_house, RESUMABLE, sleep=0.0)
+    (own_house.path / "data").mkdir(exist_ok=True)
     (small_disk / "runs").mkdir()
-    (house.path / "data" / "runs").symlink_to(small_disk / "runs")
+    (own_house.path / "data" / "runs").symlink_to(small_disk / "runs")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
-    before = house.snapshot()
+    before = own_house.snapshot()
     status, said = end(start(path, part))
-    assert status == 2 and "Read-only file system" in said and str(house.path / "data") in said
-    assert house.snapshot() == before
+    assert status == 2 and "Read-only file system" in said and str(own_house.path / "data") in said
+    assert own_house.snapshot() == before
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     assert end(start(path, part))[0] == 0
-    assert outcomes(house) == alone[0]
+    assert outcomes(own_house) == alone[0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["", "1/2"])
 def test_a_clock_set_back_moves_no_number(
-    house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, alone: Alone
+    own_house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str, alone: Alone
 ) -> None:
     if not FAKETIME.exists():
         pytest.skip("libfaketime is not installed")
     # The library cannot fake the call behind time.sleep.
-    path = ready(house, RESUMABLE.replace("time.sleep(", "__import__('select').select([], [], [], "), sleep=0.1)
+    path = ready(own_house, RESUMABLE.replace("time.sleep(", "__import__('select').select([], [], [], "), sleep=0.1)
     clock = tmp_path / "clock"
     clock.write_text("+0\n")
     with monkeypatch.context() as faked:
@@ -252,13 +245,13 @@ def test_a_clock_set_back_moves_no_number(
         faked.setenv("DONT_FAKE_MONOTONIC", "1")
         first = start(path, part)
         other = start(path, "2/2") if part else None
-    wait_for(lambda: len(starts(house)) >= 1)
+    wait_for(lambda: len(starts(own_house)) >= 1)
     clock.write_text("-3h\n")
     assert end(first)[0] == 0 and (other is None or end(other)[0] == 0)
-    times = [entry.at for entry in entries(house)]
+    times = [entry.at for entry in entries(own_house)]
     assert times != sorted(times)  # the clock did go back
-    assert outcomes(house) == alone[0]
-    assert sum(starts(house).values()) == 6  # nobody took a part for lost
+    assert outcomes(own_house) == alone[0]
+    assert sum(starts(own_house).values()) == 6  # nobody took a part for lost
     assert CliRunner().invoke(app, ["verify", str(path)]).exit_code == 0
 
 
@@ -269,31 +262,31 @@ import os, signal, subprocess, sys, time
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", ["", "1/1"])
-def test_a_script_that_prints_a_million_lines_and_leaves_a_daemon(house: OwnHouse, part: str, alone: Alone) -> None:
+def test_a_script_that_prints_a_million_lines_and_leaves_a_daemon(own_house: OwnHouse, part: str, alone: Alone) -> None:
     script = BEGINNING + "first = (os.environ['ABLATE_SEED'], os.environ['ABLATE_VARIANT']) == ('1', 'slow')\n"
     script += "for n in range(1_000_000 if first else 10): print('line', n)\n"
     daemon = "[sys.executable, '-c', 'import time; time.sleep(300)', os.environ['ABLATE_RUN_DIR']]"
     script += f"subprocess.Popen({daemon}, start_new_session=True)\n" + RESUMABLE
-    path = ready(house, script, sleep=0.0)
+    path = ready(own_house, script, sleep=0.0)
     status, said = end(start(path, part))
     assert status == 0 and "left processes of its own session behind" in said
-    assert outcomes(house) == alone[0]
-    texts = [file.stat().st_size for file in runs_of(house).glob("*/*/stdout.txt")]
+    assert outcomes(own_house) == alone[0]
+    texts = [file.stat().st_size for file in runs_of(own_house).glob("*/*/stdout.txt")]
     assert len(texts) == 6 and max(texts) < 1.2 * 2**20
-    left = subprocess.run(["pgrep", "-f", str(house.path)], capture_output=True, text=True, check=False).stdout
+    left = subprocess.run(["pgrep", "-f", str(own_house.path)], capture_output=True, text=True, check=False).stdout
     assert not left
 
 
 @pytest.mark.slow
-def test_a_script_that_ignores_sigterm_is_ended_all_the_same(house: OwnHouse) -> None:
+def test_a_script_that_ignores_sigterm_is_ended_all_the_same(own_house: OwnHouse) -> None:
     script = BEGINNING + "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + RESUMABLE
-    path = ready(house, script, sleep=5.0)
+    path = ready(own_house, script, sleep=5.0)
     first = start(path, "")
-    wait_for(lambda: len(starts(house)) >= 1)
+    wait_for(lambda: len(starts(own_house)) >= 1)
     time.sleep(1.0)
     started = time.monotonic()
     first.terminate()
     assert end(first)[0] == 130 and 25 < time.monotonic() - started < 60
-    scripts = subprocess.run(["pgrep", "-f", str(house.path)], capture_output=True, text=True, check=False).stdout
+    scripts = subprocess.run(["pgrep", "-f", str(own_house.path)], capture_output=True, text=True, check=False).stdout
     assert not scripts
-    assert not outcomes(house) and not [entry for entry in entries(house) if entry.event == "failed"]
+    assert not outcomes(own_house) and not [entry for entry in entries(own_house) if entry.event == "failed"]

@@ -100,9 +100,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def house(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Decided:
-    """A copy of it, to be attacked. Drawing reports takes seconds and is no part of this."""
-    monkeypatch.setattr(deciding, "pages", lambda *_: {})
+def house(whole: Path, tmp_path: Path, no_reports: None) -> Decided:
+    """A copy of it, to be attacked."""
     return Decided(Path(shutil.copytree(whole, tmp_path / "house")))
 
 

@@ -35,9 +35,7 @@ def harness(**changes: object) -> Harness:
 
 
 @pytest.fixture(name="root")
-def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+def _root(tmp_path: Path, no_own_corpora: None) -> Root:
     write_pack(tmp_path)
     return Root(tmp_path)
 

@@ -27,12 +27,11 @@ VALUES = {cell: 1.0 + number / 10 for number, cell in enumerate(CELLS)}
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
+def house(own_house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.chdir(tmp_path)
-    found = OwnHouse(tmp_path / "house")
-    found.register()
-    return found
+    own_house.register()
+    return own_house
 
 
 def study_of(house: OwnHouse) -> Path:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from own_trainer import SCRIPT, OwnHouse
@@ -21,34 +20,27 @@ from prereg.errors import RunError
 QUIET = PlainWatcher(StringIO())
 
 
-@pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return OwnHouse(tmp_path / "house")
-
-
 def sealed(house: OwnHouse) -> set[str]:
     paths = house.path.glob("data/runs/own/*/*/*/metrics.parquet")
     return {f"{path.parts[-3]}/{path.parts[-2]}" for path in paths}
 
 
 @pytest.mark.slow
-def test_chosen_runs_are_made_and_the_rest_later(house: OwnHouse) -> None:
-    house.register()
-    path = house.path / "studies" / "own.yaml"
+def test_chosen_runs_are_made_and_the_rest_later(own_house: OwnHouse) -> None:
+    own_house.register()
+    path = own_house.path / "studies" / "own.yaml"
     ran = api.run(path, RunOptions(only=("fast/2", "slow/2")), watcher=QUIET)
-    assert sealed(house) == {"slow/2", "fast/2"}
+    assert sealed(own_house) == {"slow/2", "fast/2"}
     assert (ran.summary.planned, ran.summary.complete, ran.summary.whole) == (2, True, False)
     said = CliRunner().invoke(app, ["run", str(path), "--only", "slow/1"]).output
     assert f"next:  ablate run {path}" in said
-    assert api.run(path, watcher=QUIET).summary.complete and len(sealed(house)) == 6
+    assert api.run(path, watcher=QUIET).summary.complete and len(sealed(own_house)) == 6
     assert api.decide(path).decision.verdict == "take fast"
 
 
-def test_a_run_that_is_not_planned_is_refused_before_anything_is_written(house: OwnHouse) -> None:
-    path = house.write()
-    before = house.snapshot()
+def test_a_run_that_is_not_planned_is_refused_before_anything_is_written(own_house: OwnHouse) -> None:
+    path = own_house.write()
+    before = own_house.snapshot()
     for call in (
         lambda options: api.run(path, options, watcher=QUIET),
         lambda options: CliRunner().invoke(
@@ -58,13 +50,13 @@ def test_a_run_that_is_not_planned_is_refused_before_anything_is_written(house: 
         with pytest.raises(RunError, match="--only fats/2") as caught:
             call(RunOptions(only=("fats/2",)))
         assert caught.value.fix == "did you mean 'fast/2'?"
-    assert house.snapshot() == before
+    assert own_house.snapshot() == before
 
 
 @pytest.mark.slow
-def test_a_dry_run_names_runs_and_costs_and_writes_nothing(house: OwnHouse) -> None:
-    path = house.write(assume={"seconds_per_run": 90})
-    before = house.snapshot()
+def test_a_dry_run_names_runs_and_costs_and_writes_nothing(own_house: OwnHouse) -> None:
+    path = own_house.write(assume={"seconds_per_run": 90})
+    before = own_house.snapshot()
 
     def dry(*words: str) -> dict[str, object]:
         done = CliRunner().invoke(app, ["run", str(path), "--dry-run", "--json", *words], catch_exceptions=False)
@@ -74,14 +66,14 @@ def test_a_dry_run_names_runs_and_costs_and_writes_nothing(house: OwnHouse) -> N
     first = dry("--jobs", "4")
     assert (first["slots"], first["seconds"], first["registered"]) == (4, 180.0, False)
     assert first["runs"] == ["slow/1", "fast/1", "slow/2", "fast/2", "slow/3", "fast/3"]
-    assert house.snapshot() == before
-    house.register()
+    assert own_house.snapshot() == before
+    own_house.register()
     api.run(path, RunOptions(only=("slow/1", "fast/1")), watcher=QUIET)
-    before = house.snapshot()
+    before = own_house.snapshot()
     later = dry()
     assert later["runs"] == ["slow/2", "fast/2", "slow/3", "fast/3"] and later["timed"] == "mean of 2 sealed runs"
     assert isinstance(later["bytes_per_run"], int) and later["bytes_per_run"] > 1000
-    assert house.snapshot() == before
+    assert own_house.snapshot() == before
     assert "4 runs to make, 1 side by side." in CliRunner().invoke(app, ["run", str(path), "--dry-run"]).output
 
 
@@ -111,22 +103,24 @@ def test_gpus_are_dealt_out_by_slot() -> None:
 
 
 @pytest.mark.slow
-def test_each_run_of_an_own_trainer_sees_the_gpus_of_its_slot(house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_run_of_an_own_trainer_sees_the_gpus_of_its_slot(
+    own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    house.script(SCRIPT + "open('seen', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])\ntime.sleep(0.3)\n")
-    house.register()
-    path = house.path / "studies" / "own.yaml"
+    own_house.script(SCRIPT + "open('seen', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])\ntime.sleep(0.3)\n")
+    own_house.register()
+    path = own_house.path / "studies" / "own.yaml"
     api.run(path, watcher=QUIET)
-    seen = [path.read_text() for path in house.path.glob("data/runs/own/*/*/*/work/seen")]
+    seen = [path.read_text() for path in own_house.path.glob("data/runs/own/*/*/*/work/seen")]
     assert len(seen) == 6 and set(seen) == {"3", "5"}
     with pytest.raises(RunError, match="--devices-per-run 3 with trainer: command, and 2 GPUs are visible"):
         api.run(path, RunOptions(devices_per_run=3), watcher=QUIET)
 
 
 @pytest.mark.slow
-def test_a_run_that_asks_for_all_gpus_sees_them(house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_asks_for_all_gpus_sees_them(own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
-    house.script(SCRIPT + "open('seen', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])\n")
-    house.register()
-    api.run(house.path / "studies" / "own.yaml", RunOptions(devices_per_run=2), watcher=QUIET)
-    assert {path.read_text() for path in house.path.glob("data/runs/own/*/*/*/work/seen")} == {"3,5"}
+    own_house.script(SCRIPT + "open('seen', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])\n")
+    own_house.register()
+    api.run(own_house.path / "studies" / "own.yaml", RunOptions(devices_per_run=2), watcher=QUIET)
+    assert {path.read_text() for path in own_house.path.glob("data/runs/own/*/*/*/work/seen")} == {"3,5"}

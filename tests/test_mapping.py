@@ -20,10 +20,9 @@ CELLS = [(arm, seed) for seed in (1, 2, 3) for arm in ("slow", "fast")]
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> OwnHouse:
-    found = OwnHouse(tmp_path / "house")
-    found.register()
-    return found
+def house(own_house: OwnHouse) -> OwnHouse:
+    own_house.register()
+    return own_house
 
 
 def study_of(house: OwnHouse) -> Path:

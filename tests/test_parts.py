@@ -51,13 +51,6 @@ socket.gethostname = lambda: os.environ["AS_HOST"]
 """
 
 
-@pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return OwnHouse(tmp_path / "house")
-
-
 DIES_AT_ITS_FIRST_SEAL = """
 import os
 from ablate.runner.part import PartScheduler
@@ -182,43 +175,43 @@ def same_but_for_time(house: OwnHouse, path: Path, alone: tuple[dict[str, str], 
     ids=["one machine", "three machines without locks"],
 )
 def test_three_parts_one_killed_seal_every_run_once(
-    house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]], elsewhere: bool
+    own_house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]], elsewhere: bool
 ) -> None:
-    path = ready(house)
+    path = ready(own_house)
     hosts = ("node1", "node2", "node3") if elsewhere else ("", "", "")
     parts = [start(path, f"{n}/3", host=host) for n, host in zip((1, 2, 3), hosts, strict=True)]
-    wait_for(lambda: len(starts(house)) >= 3)
+    wait_for(lambda: len(starts(own_house)) >= 3)
     kill_group(parts[1])
     assert [end(part)[0] for part in (parts[0], parts[2])] == [0, 0]
-    same_but_for_time(house, path, alone)
-    made = starts(house)
+    same_but_for_time(own_house, path, alone)
+    made = starts(own_house)
     assert len(made) == 6 and sum(made.values()) <= 7  # the run of the killed part was begun twice
-    assert sum(entry.event == "finished" for entry in entries(house)) == 1
-    left = [path.name for path in (house.path / "data" / "runs" / "own").glob("*/.*")]
-    assert left == [] and not list((house.path / "studies").glob(".ledger.jsonl.slots-*"))
+    assert sum(entry.event == "finished" for entry in entries(own_house)) == 1
+    left = [path.name for path in (own_house.path / "data" / "runs" / "own").glob("*/.*")]
+    assert left == [] and not list((own_house.path / "studies").glob(".ledger.jsonl.slots-*"))
 
 
 @pytest.mark.slow
 def test_a_run_whose_part_died_before_its_seal_is_bound_before_the_study_is_finished(
-    house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]
+    own_house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]
 ) -> None:
-    path = ready(house)
+    path = ready(own_house)
     parts = [start(path, "1/2"), start(path, "2/2", host="node", altered=DIES_AT_ITS_FIRST_SEAL)]
     assert [end(part)[0] for part in parts] == [0, 9]
-    assert outcomes(house) == alone[0]
-    assert [entry.event for entry in entries(house)].index("finished") == len(entries(house)) - 1
-    assert [bool(e.body.get("recovered")) for e in entries(house) if e.event == "sealed"].count(True) == 1
-    same_but_for_time(house, path, alone)
+    assert outcomes(own_house) == alone[0]
+    assert [entry.event for entry in entries(own_house)].index("finished") == len(entries(own_house)) - 1
+    assert [bool(e.body.get("recovered")) for e in entries(own_house) if e.event == "sealed"].count(True) == 1
+    same_but_for_time(own_house, path, alone)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("host", ["", "node1"])
 def test_a_part_that_was_stopped_too_long_finds_its_run_taken_over(
-    house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]], host: str
+    own_house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]], host: str
 ) -> None:
-    path = ready(house)
+    path = ready(own_house)
     slow = start(path, "1/2", host=host)
-    wait_for(lambda: len(starts(house)) >= 1)
+    wait_for(lambda: len(starts(own_house)) >= 1)
     time.sleep(0.2)
     os.killpg(slow.pid, signal.SIGSTOP)
     # Its workers have groups of their own.
@@ -232,8 +225,8 @@ def test_a_part_that_was_stopped_too_long_finds_its_run_taken_over(
         os.kill(pid, signal.SIGCONT)
     status, said = end(slow)
     assert status == 0, said
-    same_but_for_time(house, path, alone)
-    assert sum(starts(house).values()) == 7
+    same_but_for_time(own_house, path, alone)
+    assert sum(starts(own_house).values()) == 7
 
 
 def _descendants(pid: int) -> list[str]:
@@ -243,107 +236,107 @@ def _descendants(pid: int) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_lost_run_resumes_where_it_was(house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]) -> None:
-    path = ready(house, sleep=0.1)
+def test_a_lost_run_resumes_where_it_was(own_house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]) -> None:
+    path = ready(own_house, sleep=0.1)
     first = start(path, "1/2")
-    wait_for(lambda: recording(house))
+    wait_for(lambda: recording(own_house))
     kill_group(first)
     assert end(start(path, "2/2"))[0] == 0
-    again = [e.body for e in entries(house) if e.event == "started" and e.body.get("attempt") == 2]
+    again = [e.body for e in entries(own_house) if e.event == "started" and e.body.get("attempt") == 2]
     (body,) = again
     assert body["resumed_from"] >= 1 and body["part"] == "2/2"
-    same_but_for_time(house, path, alone)
+    same_but_for_time(own_house, path, alone)
 
 
 @pytest.mark.slow
 def test_what_stopped_parts_left_is_collected_by_one_process(
-    house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]
+    own_house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]
 ) -> None:
-    path = ready(house, sleep=0.3)
+    path = ready(own_house, sleep=0.3)
     parts = [start(path, f"{n}/2") for n in (1, 2)]
-    wait_for(lambda: recording(house, 2))
+    wait_for(lambda: recording(own_house, 2))
     for part in parts:
         part.terminate()
     assert [end(part)[0] for part in parts] == [130, 130]
-    assert not owners(runs_of(house))
+    assert not owners(runs_of(own_house))
     assert api.run(path, watcher=QUIET).summary.complete
-    same_but_for_time(house, path, alone)
-    resumed = [e.body for e in entries(house) if e.event == "started" and "resumed_from" in e.body]
+    same_but_for_time(own_house, path, alone)
+    resumed = [e.body for e in entries(own_house) if e.event == "started" and "resumed_from" in e.body]
     assert len(resumed) == 2
 
 
 @pytest.mark.slow
-def test_status_names_parts_and_reads_their_runs(house: OwnHouse) -> None:
-    path = ready(house, sleep=0.3)
+def test_status_names_parts_and_reads_their_runs(own_house: OwnHouse) -> None:
+    path = ready(own_house, sleep=0.3)
     part = start(path, "1/2", host="node7")
-    wait_for(lambda: len(starts(house)) >= 1)
+    wait_for(lambda: len(starts(own_house)) >= 1)
     time.sleep(1.5)
     health = read_status(api.open_study(path))
     (process,) = health.processes
     assert process.host == "node7" and process.part == "1/2" and process.silent_s < 10
     (running,) = [run for run in health.runs if run.state == "running"]
-    assert working_folder(runs_of(house), running.variant, running.seed).read_record() is not None
+    assert working_folder(runs_of(own_house), running.variant, running.seed).read_record() is not None
     part.terminate()
     end(part)
     assert read_status(api.open_study(path)).count("stopped") == 1
 
 
 @pytest.mark.slow
-def test_one_process_and_parts_exclude_each_other(house: OwnHouse) -> None:
-    path = ready(house, sleep=0.3)
+def test_one_process_and_parts_exclude_each_other(own_house: OwnHouse) -> None:
+    path = ready(own_house, sleep=0.3)
     part = start(path, "1/1", host="node7")
-    wait_for(lambda: len(starts(house)) >= 1)
-    before = [entry.sha256 for entry in entries(house)]
+    wait_for(lambda: len(starts(own_house)) >= 1)
+    before = [entry.sha256 for entry in entries(own_house)]
     with pytest.raises(RunError, match=r"part 1/1 on node7") as caught:
         api.run(path, watcher=QUIET)
     assert "parts alone" in caught.value.required
     part.terminate()
     assert end(part)[0] == 130
-    assert [entry.sha256 for entry in entries(house)][: len(before)] == before
+    assert [entry.sha256 for entry in entries(own_house)][: len(before)] == before
     whole = start(path, "", host="node8")
-    wait_for(lambda: len(starts(house)) >= 1 and bool(owners(runs_of(house))))
+    wait_for(lambda: len(starts(own_house)) >= 1 and bool(owners(runs_of(own_house))))
     with pytest.raises(RunError, match="ablate run on node8"):
         api.run(path, RunOptions(part="1/2"), watcher=QUIET)
     whole.terminate()
     end(whole)
 
 
-def test_parts_are_refused_before_a_registration_and_by_a_wrong_name(house: OwnHouse) -> None:
-    house.script(SCRIPT)
-    path = house.write()
-    before = house.snapshot()
+def test_parts_are_refused_before_a_registration_and_by_a_wrong_name(own_house: OwnHouse) -> None:
+    own_house.script(SCRIPT)
+    path = own_house.write()
+    before = own_house.snapshot()
     with pytest.raises(RunError, match="is not registered") as caught:
         api.run(path, RunOptions(part="1/2"), watcher=QUIET)
     assert caught.value.fix == f"ablate register {path}"
     for wrong in ("3/2", "0/2", "1", "1/2/3", "a/b", "-1/2"):
         with pytest.raises(RunError, match="--part"):
             api.run(path, RunOptions(part=wrong), watcher=QUIET)
-    assert house.snapshot() == before
+    assert own_house.snapshot() == before
 
 
 @pytest.mark.slow
-def test_parts_give_up_together_on_the_same_failure(house: OwnHouse) -> None:
-    path = ready(house, "import sys\nsys.exit('no such flag')\n")
+def test_parts_give_up_together_on_the_same_failure(own_house: OwnHouse) -> None:
+    path = ready(own_house, "import sys\nsys.exit('no such flag')\n")
     parts = [start(path, f"{n}/3") for n in (1, 2, 3)]
     ended = [end(part) for part in parts]
     assert {status for status, _ in ended} == {5}
-    failed = [entry for entry in entries(house) if entry.event == "failed"]
+    failed = [entry for entry in entries(own_house) if entry.event == "failed"]
     assert 2 <= len(failed) <= 4
     assert all(".parts" not in str(entry.body["error"]) for entry in failed)
     # A later call makes failed runs again, with a script that works.
-    house.script(RESUMABLE)
-    assert not outcomes(house)
+    own_house.script(RESUMABLE)
+    assert not outcomes(own_house)
 
 
 @pytest.mark.slow
-def test_a_run_that_failed_in_one_part_is_not_made_again_by_another(house: OwnHouse) -> None:
+def test_a_run_that_failed_in_one_part_is_not_made_again_by_another(own_house: OwnHouse) -> None:
     script = RESUMABLE.replace("rows = [", "if (seed, config['lr']) == (2, 0.4): sys.exit('bad luck')\nrows = [")
-    path = ready(house, script)
+    path = ready(own_house, script)
     parts = [start(path, f"{n}/2") for n in (1, 2)]
     assert [end(part)[0] for part in parts] == [5, 5]
-    assert starts(house)["fast/2"] == 1 and len(outcomes(house)) == 5
+    assert starts(own_house)["fast/2"] == 1 and len(outcomes(own_house)) == 5
     assert end(start(path, "1/1"))[0] == 5
-    assert starts(house)["fast/2"] == 2
+    assert starts(own_house)["fast/2"] == 2
 
 
 @pytest.mark.slow

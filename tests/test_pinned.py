@@ -55,12 +55,10 @@ HONEST, EVIL = "value = 2.0\n", "value = 1.0\n"
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    house = OwnHouse(tmp_path / "house")
-    house.script(IMPORTS)
-    house.script(HONEST, "lib.py")
-    return house
+def house(own_house: OwnHouse) -> OwnHouse:
+    own_house.script(IMPORTS)
+    own_house.script(HONEST, "lib.py")
+    return own_house
 
 
 def value_of(house: OwnHouse, registration: Registration, **given: Any) -> float:

@@ -50,11 +50,6 @@ def classifier(name: str = "val/accuracy", **metrics: Any) -> dict[str, Any]:
     )
 
 
-@pytest.fixture
-def house(tmp_path: Path) -> OwnHouse:
-    return OwnHouse(tmp_path / "house")
-
-
 def trainer(name: str, value: float) -> str:
     return TRAINER.replace("NAME", name).replace("VALUE", str(value))
 
@@ -64,18 +59,18 @@ def run(house: OwnHouse) -> None:
     api.run(house.path / "studies" / "own.yaml", RunOptions(), watcher=PlainWatcher(StringIO()))
 
 
-def test_a_trial_finds_an_accuracy_in_percent_under_the_name_of_a_share(house: OwnHouse) -> None:
-    house.script(trainer("val/accuracy", 90.2))
-    path = house.write(**classifier())
-    problem = api.try_out(path, root=house.path).problems[0]
+def test_a_trial_finds_an_accuracy_in_percent_under_the_name_of_a_share(own_house: OwnHouse) -> None:
+    own_house.script(trainer("val/accuracy", 90.2))
+    path = own_house.write(**classifier())
+    problem = api.try_out(path, root=own_house.path).problems[0]
     assert re.search(SHARE_ABOVE, problem.found) and "90" not in problem.found
     assert "divide by 100" in problem.fix and "unit: percent" in problem.fix
 
 
-def test_a_run_that_records_it_fails_and_shows_no_value(house: OwnHouse) -> None:
-    house.script(trainer("val/accuracy", 90.2))
-    house.register(**classifier())
-    done = api.run(house.path / "studies" / "own.yaml", RunOptions(), watcher=PlainWatcher(StringIO()))
+def test_a_run_that_records_it_fails_and_shows_no_value(own_house: OwnHouse) -> None:
+    own_house.script(trainer("val/accuracy", 90.2))
+    own_house.register(**classifier())
+    done = api.run(own_house.path / "studies" / "own.yaml", RunOptions(), watcher=PlainWatcher(StringIO()))
     assert done.summary.failed and not done.summary.complete
 
 
@@ -90,9 +85,9 @@ def test_rows_of_others_are_refused_by_line(tmp_path: Path) -> None:
     )
 
 
-def test_an_import_is_refused(house: OwnHouse) -> None:
-    registration = house.register(**classifier())
-    table = house.path / "rows.csv"
+def test_an_import_is_refused(own_house: OwnHouse) -> None:
+    registration = own_house.register(**classifier())
+    table = own_house.path / "rows.csv"
     lines = [
         f"{arm},{seed},3,{metric},{value}"
         for arm, seed in registration.study.cells
@@ -105,14 +100,14 @@ def test_an_import_is_refused(house: OwnHouse) -> None:
     assert "divide by 100" in fault.value.fix and "margins" in str(fault.value.required)
 
 
-def test_sealed_values_that_cannot_be_are_broken_evidence(house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    house.script(trainer("val/accuracy", 90.2))
-    registration = house.register(**classifier())
+def test_sealed_values_that_cannot_be_are_broken_evidence(own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    own_house.script(trainer("val/accuracy", 90.2))
+    registration = own_house.register(**classifier())
     with monkeypatch.context() as before:  # runs that were recorded without this check
         before.setattr("ablate.records.rows.require_range", lambda *_: None)
         for arm, seed in registration.study.cells:
-            assert house.carry_out(registration, arm, seed)[0].status == "done"
-    evidence = gather(Root(house.path), registration)
+            assert own_house.carry_out(registration, arm, seed)[0].status == "done"
+    evidence = gather(Root(own_house.path), registration)
     assert any(re.search(SHARE_ABOVE, one) for one in evidence.broken)
     assert not len(evidence.metrics)
 
@@ -158,22 +153,22 @@ def test_a_declaration_that_says_nothing_is_refused(change: dict[str, Any], fiel
     assert field in [str(part) for part in fault.value.where.field]
 
 
-def test_what_is_declared_is_in_figures_tables_methods_and_the_registration(house: OwnHouse) -> None:
-    house.script(trainer("test/accuracy", 90.2))
+def test_what_is_declared_is_in_figures_tables_methods_and_the_registration(own_house: OwnHouse) -> None:
+    own_house.script(trainer("test/accuracy", 90.2))
     declare = {"test/accuracy": {**PERCENT, "definition": "test images whose label is predicted"}}
     document = classifier("test/accuracy", step_name="epoch", declare=declare | {"val/loss": {"unit": "nats"}})
-    registration = house.register(**document)
+    registration = own_house.register(**document)
     study = registration.study
     assert study.better("test/accuracy") == "higher" and study.unit("same") == "percent"
-    run(house)
-    decided = api.decide(house.path / "studies" / "own.yaml")
+    run(own_house)
+    decided = api.decide(own_house.path / "studies" / "own.yaml")
     assert decided.decision.status != "inadmissible"
-    page = (house.path / "reports" / "own" / "report.md").read_text()
-    registered = (house.path / "studies" / "own.registration.md").read_text()
+    page = (own_house.path / "reports" / "own" / "report.md").read_text()
+    registered = (own_house.path / "studies" / "own.registration.md").read_text()
     for text in (page, registered):
         assert "nats/token" not in text and "nats per token" not in text and "optimiser step" not in text
         assert "test images whose label is predicted, in percent" in text.replace("\\", "")
     assert "at the last epoch" in page and "by epoch" in page
-    html = (house.path / "reports" / "own" / "report.html").read_text()
+    html = (own_house.path / "reports" / "own" / "report.html").read_text()
     assert {"epoch", "val/loss (nats)", "test/accuracy (percent)"} <= set(re.findall(r"<text[^>]*>([^<]+)<", html))
     assert "at epoch 3" in html

@@ -22,13 +22,6 @@ __all__ = ["alone"]  # a fixture
 ISOLATED = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
 
 
-@pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return OwnHouse(tmp_path / "house")
-
-
 def start_on_ray(path: Path, tasks: int) -> subprocess.Popen[str]:
     """`ablate run --on ray`. Skips where no network namespace can be made."""
     pytest.importorskip("ray")
@@ -47,30 +40,30 @@ def start_on_ray(path: Path, tasks: int) -> subprocess.Popen[str]:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_tasks_make_the_plan_and_a_killed_worker_is_made_good(
-    house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]
+    own_house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]
 ) -> None:
-    path = ready(house, RESUMABLE, sleep=0.4)
+    path = ready(own_house, RESUMABLE, sleep=0.4)
     process = start_on_ray(path, 2)
-    wait_for(lambda: len(starts(house)) >= 2, 90)
+    wait_for(lambda: len(starts(own_house)) >= 2, 90)
     time.sleep(1.5)
-    part = next(iter(owners(runs_of(house)).values()))
+    part = next(iter(owners(runs_of(own_house)).values()))
     worker = int(Path(f"/proc/{part.pid}/stat").read_text().rpartition(")")[2].split()[1])  # of Ray: the part's parent
     os.kill(worker, signal.SIGKILL)
     status, said = end(process, 180)
     assert status == 0 and "6 of 6 runs sealed" in said, said
-    assert outcomes(house) == alone[0] and decision(path) == alone[1]
-    assert any("resumed_from" in entry.body for entry in entries(house) if entry.event == "started")
-    assert not [entry for entry in entries(house) if entry.event == "failed"]
-    assert not Ledger(house.path / "studies" / "ledger.jsonl").faults()
+    assert outcomes(own_house) == alone[0] and decision(path) == alone[1]
+    assert any("resumed_from" in entry.body for entry in entries(own_house) if entry.event == "started")
+    assert not [entry for entry in entries(own_house) if entry.event == "failed"]
+    assert not Ledger(own_house.path / "studies" / "ledger.jsonl").faults()
 
 
-def test_without_ray_the_extra_is_named(house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ray_the_extra_is_named(own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     from io import StringIO
 
     from ablate.runner.progress import PlainWatcher
 
-    path = ready(house)
+    path = ready(own_house)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RunError, match="ray is not installed"):
         api.run_on_ray(path, watcher=PlainWatcher(StringIO()))
-    assert not starts(house)
+    assert not starts(own_house)

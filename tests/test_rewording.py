@@ -22,16 +22,10 @@ QUIET = PlainWatcher(StringIO())
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    return OwnHouse(tmp_path / "house")
-
-
-@pytest.fixture
-def path(house: OwnHouse) -> Path:
+def path(own_house: OwnHouse) -> Path:
     """A decided study."""
-    house.register()
-    path = house.path / "studies" / "own.yaml"
+    own_house.register()
+    path = own_house.path / "studies" / "own.yaml"
     api.run(path, watcher=QUIET)
     api.decide(path)
     return path
@@ -46,26 +40,26 @@ def verified(path: Path) -> int:
 
 
 @pytest.mark.slow
-def test_a_decided_study_keeps_runs_and_verdict_under_another_title(house: OwnHouse, path: Path) -> None:
-    before = (house.path / "reports/own/verdict.json").read_bytes()
-    lock = (house.path / "studies/own.lock.json").read_bytes()
+def test_a_decided_study_keeps_runs_and_verdict_under_another_title(own_house: OwnHouse, path: Path) -> None:
+    before = (own_house.path / "reports/own/verdict.json").read_bytes()
+    lock = (own_house.path / "studies/own.lock.json").read_bytes()
     rewrite(path, title="A better title", question="Does it?")
     with pytest.raises(RegistrationError, match="is not what was registered"):
         api.decide(path)
     said = CliRunner().invoke(app, ["amend", str(path), "--reason", "a typing error", "--dry-run"])
     assert said.exit_code == 0 and "runs and verdict are kept" in said.output
-    assert len(Ledger(house.path / "studies/ledger.jsonl").entries()) == before_entries(house)
+    assert len(Ledger(own_house.path / "studies/ledger.jsonl").entries()) == before_entries(own_house)
     said = CliRunner().invoke(app, ["amend", str(path), "--reason", "a typing error"])
     assert said.exit_code == 0, said.output
-    entry = Ledger(house.path / "studies/ledger.jsonl").entries()[-1]
+    entry = Ledger(own_house.path / "studies/ledger.jsonl").entries()[-1]
     assert entry.event == "reworded" and entry.body["words"] == {"title": "A better title", "question": "Does it?"}
-    assert (house.path / "studies/own.lock.json").read_bytes() == lock
+    assert (own_house.path / "studies/own.lock.json").read_bytes() == lock
     assert verified(path) == 0
     assert api.run(path, watcher=QUIET).summary.complete
     after = api.decide(path).decision
     assert after.title == "A better title"
     assert verdict_bytes(after) == before
-    report = (house.path / "reports/own/report.md").read_text()
+    report = (own_house.path / "reports/own/report.md").read_text()
     assert "A better title" in report and "a typing error" in report and "A trainer of one" in report
     assert verified(path) == 0
     assert read_status(api.open_study(path)).title == "A better title"
@@ -76,7 +70,7 @@ def before_entries(house: OwnHouse) -> int:
 
 
 @pytest.mark.slow
-def test_a_bundle_made_afterwards_verifies_elsewhere(house: OwnHouse, path: Path, tmp_path: Path) -> None:
+def test_a_bundle_made_afterwards_verifies_elsewhere(own_house: OwnHouse, path: Path, tmp_path: Path) -> None:
     rewrite(path, title="A better title")
     api.amend(path, reason="clearer")
     api.decide(path)
@@ -86,18 +80,18 @@ def test_a_bundle_made_afterwards_verifies_elsewhere(house: OwnHouse, path: Path
 
 
 @pytest.mark.slow
-def test_words_can_be_changed_again_and_back(house: OwnHouse, path: Path) -> None:
+def test_words_can_be_changed_again_and_back(own_house: OwnHouse, path: Path) -> None:
     for title in ("Second", "Third", "Second", own_document()["title"]):
         rewrite(path, title=title)
         api.amend(path, reason=f"now {title}")
         assert api.decide(path).decision.title == title
         with pytest.raises(RegistrationError, match="nothing differs"):
             api.amend(path, reason="again")
-    assert sum(entry.event == "reworded" for entry in Ledger(house.path / "studies/ledger.jsonl").entries()) == 4
+    assert sum(entry.event == "reworded" for entry in Ledger(own_house.path / "studies/ledger.jsonl").entries()) == 4
 
 
 @pytest.mark.slow
-def test_a_real_amendment_after_words_is_one_and_the_other_way_round(house: OwnHouse, path: Path) -> None:
+def test_a_real_amendment_after_words_is_one_and_the_other_way_round(own_house: OwnHouse, path: Path) -> None:
     rewrite(path, title="Second")
     first, _ = api.amend(path, reason="words")
     hypotheses = {"gain": {"claim": "fast lowers val/loss", "smallest": 0.08}}
@@ -112,9 +106,9 @@ def test_a_real_amendment_after_words_is_one_and_the_other_way_round(house: OwnH
 
 
 @pytest.mark.slow
-def test_words_before_any_run_are_no_amendment_either(house: OwnHouse) -> None:
-    house.register()
-    path = house.path / "studies" / "own.yaml"
+def test_words_before_any_run_are_no_amendment_either(own_house: OwnHouse) -> None:
+    own_house.register()
+    path = own_house.path / "studies" / "own.yaml"
     rewrite(path, title="Second")
     registration, entry = api.amend(path, reason="words")
     assert entry.event == "reworded" and registration.registered_at == AT
@@ -133,13 +127,13 @@ def test_words_before_any_run_are_no_amendment_either(house: OwnHouse) -> None:
     ids=["margin", "seeds", "rule"],
 )
 def test_an_entry_that_vouches_for_more_than_words_vouches_for_nothing(
-    house: OwnHouse, path: Path, change: dict[str, object]
+    own_house: OwnHouse, path: Path, change: dict[str, object]
 ) -> None:
     """A hostile entry names the bytes of a changed study as mere other words."""
     from prereg.registry.canon import sha256_bytes
 
     rewrite(path, title="Second", **change)
-    ledger = Ledger(house.path / "studies/ledger.jsonl")
+    ledger = Ledger(own_house.path / "studies/ledger.jsonl")
     registered = next(entry for entry in ledger.entries() if entry.event == "registered")
     ledger.append(
         "reworded",
@@ -160,9 +154,9 @@ def test_an_entry_that_vouches_for_more_than_words_vouches_for_nothing(
 
 
 @pytest.mark.slow
-def test_words_without_a_reason_are_refused(house: OwnHouse, path: Path) -> None:
+def test_words_without_a_reason_are_refused(own_house: OwnHouse, path: Path) -> None:
     rewrite(path, title="Second")
-    before = house.snapshot()
+    before = own_house.snapshot()
     with pytest.raises(RegistrationError, match="without a reason"):
         api.amend(path, reason="  ")
-    assert house.snapshot() == before
+    assert own_house.snapshot() == before

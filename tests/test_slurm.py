@@ -26,13 +26,6 @@ from prereg.registry.paths import Root
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    return OwnHouse(tmp_path / "house")
-
-
-@pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Slurm]:
     with slurm(tmp_path / "slurm") as found:
         if isinstance(found, str):
@@ -56,14 +49,14 @@ def finish(path: Path, seconds: float = 90) -> None:
 
 @pytest.mark.slow
 def test_submitted_preempted_and_finished_without_its_controller(
-    house: OwnHouse, cluster: Slurm, tmp_path: Path
+    own_house: OwnHouse, cluster: Slurm, tmp_path: Path
 ) -> None:
-    path = ready(house, RESUMABLE, sleep=0.25)
+    path = ready(own_house, RESUMABLE, sleep=0.25)
     started = time.monotonic()
     status, said = verb("run", str(path), "--on", "slurm", "--tasks", "2", "--lost-after", "5")
     assert status == 0 and "6 runs left, submitted as Slurm job" in said
-    assert time.monotonic() - started < 20 and not outcomes(house)
-    wait_for(lambda: len(starts(house)) >= 2, 60)
+    assert time.monotonic() - started < 20 and not outcomes(own_house)
+    wait_for(lambda: len(starts(own_house)) >= 2, 60)
     health = read_status(api.open_study(path))
     assert health.job is not None and health.queued == {"RUNNING": 2} and len(health.processes) == 2
     assert "2 running" in CliRunner().invoke(app, ["status", str(path)]).output
@@ -76,16 +69,16 @@ def test_submitted_preempted_and_finished_without_its_controller(
     wait_for(lambda: read_status(api.open_study(path)).queued.get("PENDING", 0) == 1, 30)
     wait_for(lambda: read_status(api.open_study(path)).queued.get("RUNNING", 0) == 2, 60)
     cluster.kill("slurmctld")
-    wait_for(lambda: len(outcomes(house)) == 6, 90)
-    resumed = [entry.body for entry in entries(house) if entry.event == "started" and "resumed_from" in entry.body]
-    assert len(resumed) >= 1 and not [entry for entry in entries(house) if entry.event == "failed"]
+    wait_for(lambda: len(outcomes(own_house)) == 6, 90)
+    resumed = [entry.body for entry in entries(own_house) if entry.event == "started" and "resumed_from" in entry.body]
+    assert len(resumed) >= 1 and not [entry for entry in entries(own_house) if entry.event == "failed"]
 
     one = OwnHouse(tmp_path / "one")
     alone = ready(one, RESUMABLE, sleep=0.0)
     assert api.run(alone).summary.complete
-    wait_for(lambda: any(entry.event == "finished" for entry in entries(house)), 30)
-    assert outcomes(house) == outcomes(one) and decision(path) == decision(alone)
-    assert not Ledger(house.path / "studies" / "ledger.jsonl").faults()
+    wait_for(lambda: any(entry.event == "finished" for entry in entries(own_house)), 30)
+    assert outcomes(own_house) == outcomes(one) and decision(path) == decision(alone)
+    assert not Ledger(own_house.path / "studies" / "ledger.jsonl").faults()
     cluster.start("slurmctld")
     cluster.wait_idle()
     status, said = verb("run", str(path), "--on", "slurm")
@@ -93,22 +86,22 @@ def test_submitted_preempted_and_finished_without_its_controller(
 
 
 @pytest.mark.slow
-def test_a_task_at_its_time_limit_saves_and_is_queued_again(house: OwnHouse, cluster: Slurm) -> None:
-    path = ready(house, RESUMABLE, sleep=0.3)
+def test_a_task_at_its_time_limit_saves_and_is_queued_again(own_house: OwnHouse, cluster: Slurm) -> None:
+    path = ready(own_house, RESUMABLE, sleep=0.3)
     root = Root.find(path)
     (root.path / "cluster.yaml").write_text("slurm: {tasks: 1, options: {partition: main, time: 3}}\n")
     status, said = verb("run", str(path), "--on", "slurm")
     assert status == 0, said
-    wait_for(lambda: len(starts(house)) >= 1, 60)
+    wait_for(lambda: len(starts(own_house)) >= 1, 60)
     time.sleep(1.0)
     job = read_status(api.open_study(path)).job
     assert job is not None
     cluster.say("scancel", "--batch", "--signal=USR1", f"{job.id}_1")  # what --signal=B:USR1@120 sends
-    wait_for(lambda: any("resumed_from" in entry.body for entry in entries(house)), 60)
+    wait_for(lambda: any("resumed_from" in entry.body for entry in entries(own_house)), 60)
     cluster.say("scancel", job.id)
     finish(path)
     # What cancelled tasks left is collected by a later call, here in one process.
-    assert api.run(path).summary.complete and len(outcomes(house)) == 6
+    assert api.run(path).summary.complete and len(outcomes(own_house)) == 6
 
 
 def test_settings_come_from_a_file_and_flags(tmp_path: Path) -> None:
@@ -129,13 +122,13 @@ def test_settings_come_from_a_file_and_flags(tmp_path: Path) -> None:
 
 
 def test_without_slurm_nothing_but_the_registration_is_written(
-    house: OwnHouse, monkeypatch: pytest.MonkeyPatch
+    own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = ready(house)
+    path = ready(own_house)
     monkeypatch.setenv("PATH", "/nonexistent")
     with pytest.raises(RunError, match="there is no sbatch here"):
         api.submit(path)
-    assert not starts(house)
+    assert not starts(own_house)
     with pytest.raises(RunError, match="--part with --on"):
         api.submit(path, RunOptions(part="1/2"))
     assert (

@@ -79,12 +79,6 @@ with open("metrics.jsonl", "a") as out:
 """
 
 
-@pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    return OwnHouse(tmp_path / "house")
-
-
 def tried(house: OwnHouse, script: str, **changes: Any) -> Trial:
     house.script(script)
     options = changes.pop("options", {})
@@ -166,23 +160,23 @@ SLIPS: dict[str, tuple[str, dict[str, Any], str, str]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("slip", SLIPS)
-def test_each_slip_is_found_with_its_remedy(house: OwnHouse, slip: str) -> None:
+def test_each_slip_is_found_with_its_remedy(own_house: OwnHouse, slip: str) -> None:
     script, changes, found, fix = SLIPS[slip]
-    (house.path / "data").mkdir()
-    (house.path / "data" / "bias.txt").write_text("0")
+    (own_house.path / "data").mkdir()
+    (own_house.path / "data" / "bias.txt").write_text("0")
     started = time.perf_counter()
-    trial = tried(house, script, **changes)
+    trial = tried(own_house, script, **changes)
     assert time.perf_counter() - started < 60.0
     first = trial.problems[0]
     assert found in first.found, trial.problems
     assert fix in first.fix, first.fix
-    assert not (house.path / "studies" / "ledger.jsonl").exists()
+    assert not (own_house.path / "studies" / "ledger.jsonl").exists()
 
 
 @pytest.mark.slow
-def test_a_study_without_a_slip_has_costs_and_no_values(house: OwnHouse) -> None:
-    before = house.snapshot()
-    trial = tried(house, SCRIPT, base={"lr": 0.123456, "steps": 4, "sleep": 0.2})
+def test_a_study_without_a_slip_has_costs_and_no_values(own_house: OwnHouse) -> None:
+    before = own_house.snapshot()
+    trial = tried(own_house, SCRIPT, base={"lr": 0.123456, "steps": 4, "sleep": 0.2})
     assert trial.problems == () and trial.resumes == "from the start"
     assert [(run.variant, run.seed, run.status, run.steps) for run in trial.runs] == [
         ("slow", 4, "done", 4),
@@ -191,7 +185,7 @@ def test_a_study_without_a_slip_has_costs_and_no_values(house: OwnHouse) -> None
     ]
     assert trial.planned == 6 and trial.seconds_in_all is not None and trial.bytes_in_all is not None
     assert all(run.peak_memory_bytes and run.peak_memory_bytes > 2**20 for run in trial.runs)
-    after = house.snapshot()
+    after = own_house.snapshot()
     assert {name for name in after if name not in before} == {"studies/own.yaml"}
     text = trial.model_dump_json()
     assert "1.8765" not in text and "2.9987" not in text  # what the slow arm records: 2 - lr and 3 - lr / 100
@@ -199,24 +193,24 @@ def test_a_study_without_a_slip_has_costs_and_no_values(house: OwnHouse) -> None
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("drifts", "said"), [(False, "exactly"), (True, "with other values")])
-def test_a_stopped_run_is_resumed_and_compared(house: OwnHouse, drifts: bool, said: str) -> None:
-    trial = tried(house, RESUMES.replace("DRIFTS", str(drifts)))
+def test_a_stopped_run_is_resumed_and_compared(own_house: OwnHouse, drifts: bool, said: str) -> None:
+    trial = tried(own_house, RESUMES.replace("DRIFTS", str(drifts)))
     assert trial.problems == () and trial.resumes == said
 
 
 @pytest.mark.slow
-def test_a_run_beyond_the_limit_is_stopped_and_read_as_far_as_it_goes(house: OwnHouse) -> None:
+def test_a_run_beyond_the_limit_is_stopped_and_read_as_far_as_it_goes(own_house: OwnHouse) -> None:
     long = {"base": {"lr": 0.1, "steps": 10_000, "sleep": 0.01}, "options": {"limit_s": 2.0}}
-    trial = tried(house, SCRIPT, **long)
+    trial = tried(own_house, SCRIPT, **long)
     assert {run.status for run in trial.runs} == {"stopped"} and trial.seconds_in_all is None
     assert "had not recorded val/loss yet" in trial.notes[0]
-    short = tried(house, SCRIPT, **(long | {"options": {"replaced": ["steps=5"]}}))
+    short = tried(own_house, SCRIPT, **(long | {"options": {"replaced": ["steps=5"]}}))
     assert short.problems == () and {run.steps for run in short.runs} == {5} and short.seconds_in_all is None
 
 
 @pytest.mark.slow
-def test_three_seeds_say_what_to_assume_and_not_which_arm_is_better(house: OwnHouse) -> None:
-    trial = tried(house, SCRIPT, options={"seeds": 3})
+def test_three_seeds_say_what_to_assume_and_not_which_arm_is_better(own_house: OwnHouse) -> None:
+    trial = tried(own_house, SCRIPT, options={"seeds": 3})
     # val/loss = 2 - lr + noise * lr: with lr .1 and .4 the arms move together, and differ in scale.
     noise = [(seed * 7919 % 13) / 1000 for seed in (4, 5, 6)]
     mean = sum(noise) / 3
@@ -263,7 +257,7 @@ def test_three_seeds_with_an_sd_of_003_and_a_correlation_below_zero_no_longer_pa
 
 
 def test_a_trial_prints_a_range_no_correlation_from_three_seeds_and_the_step_after_it(
-    house: OwnHouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def shown(spread: Spread) -> str:
         trial = TRIAL.model_copy(update={"assume": {"val/loss": spread}})
@@ -330,10 +324,10 @@ def test_three_seeds_of_the_built_in_trainer_are_whole_runs_whose_spread_is_that
 
 @pytest.mark.slow
 def test_the_command_names_problems_and_ends_with_2(
-    house: OwnHouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    house.script("import no_such_package\n" + SCRIPT)
-    path = house.write()
+    own_house.script("import no_such_package\n" + SCRIPT)
+    path = own_house.write()
     monkeypatch.setattr(sys, "argv", ["ablate", "try", str(path)])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -349,7 +343,7 @@ def test_the_command_names_problems_and_ends_with_2(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2 and "did you mean 'steps'?" in capsys.readouterr().err
-    house.script(SCRIPT)
+    own_house.script(SCRIPT)
     monkeypatch.setattr(sys, "argv", ["ablate", "try", str(path), "--json"])
     with pytest.raises(SystemExit) as ended:
         main()

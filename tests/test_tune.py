@@ -84,11 +84,9 @@ def document(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    made = OwnHouse(tmp_path / "house")
-    made.script(TRAINER)
-    return made
+def house(own_house: OwnHouse) -> OwnHouse:
+    own_house.script(TRAINER)
+    return own_house
 
 
 def study_path(house: OwnHouse) -> Path:

@@ -88,12 +88,6 @@ class Repository:
         return [fault for item in self.verified(name).items for fault in item.faults]
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing reports takes seconds and is no part of this."""
-    monkeypatch.setattr(deciding, "pages", lambda *_: {})
-
-
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`main` with two decided studies, `first` and `mine`; `other` with `first` and `theirs`."""
@@ -112,7 +106,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def repository(made: Path, tmp_path: Path, undrawn: None) -> Repository:
+def repository(made: Path, tmp_path: Path, no_reports: None) -> Repository:
     copy = Repository.__new__(Repository)
     copy.folder = Path(shutil.copytree(made, tmp_path / "house"))
     copy.root = Root(copy.folder.resolve())
@@ -249,7 +243,7 @@ def test_what_cannot_be_compared_with_git_is_said(repository: Repository, tmp_pa
     assert ledger_history(repository.root).not_compared == "no commit holds the ledger"
 
 
-def test_a_study_below_the_top_of_a_repository_is_compared_too(made: Path, tmp_path: Path, undrawn: None) -> None:
+def test_a_study_below_the_top_of_a_repository_is_compared_too(made: Path, tmp_path: Path, no_reports: None) -> None:
     shutil.copytree(made, tmp_path / "deep" / "in side", ignore=shutil.ignore_patterns(".git"))
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", "-A")

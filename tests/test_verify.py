@@ -32,10 +32,8 @@ STUDY = Path("studies/tiny.yaml")
 
 
 @pytest.fixture
-def copy(decided: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def copy(decided: House, tmp_path: Path, no_own_corpora: None) -> Path:
     """A copy of it, to be spoiled."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
     return Path(shutil.copytree(decided.path, tmp_path / "copy"))
 
 

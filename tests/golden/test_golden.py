@@ -25,7 +25,6 @@ from evidence_factory import make_evidence, with_items
 from verdict_numbers import numbers_of
 
 from ablate import api
-from ablate.api import deciding
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Decision
 from ablate.runner.options import RunOptions
@@ -173,10 +172,7 @@ OVER_ITEMS = sorted(path.parent.name for path in HERE.glob("*/items.csv"))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_numbers_of_a_golden_study_have_not_moved(
-    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(deciding, "pages", lambda *_: {})  # reports take seconds, and are no part of this
+def test_the_numbers_of_a_golden_study_have_not_moved(case: str, tmp_path: Path, no_reports: None) -> None:
     golden = Golden(case, tmp_path / "house")
     check(case, [numbers_of(decision) for decision in HISTORIES.get(case, imported)(golden)])
 

@@ -68,7 +68,6 @@ from forgeries import (
 from own_trainer import OwnHouse, own_document
 
 from ablate import api
-from ablate.api import deciding
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.bundle.check import check_bundle
@@ -292,8 +291,7 @@ def checked(bundle: Holding) -> set[str]:
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.name)
-def test_a_forgery_is_found(lie: Lie, honest: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deciding, "pages", lambda *_: {})
+def test_a_forgery_is_found(lie: Lie, honest: Path, tmp_path: Path, no_reports: None) -> None:
     house, bundle = (Holding(Path(shutil.copytree(honest / name, tmp_path / name))) for name in ("house", "bundle"))
     lie.forge(house)
     lie.forge(bundle)
