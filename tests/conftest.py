@@ -283,12 +283,12 @@ def copied(trained: House, house: House) -> House:
 def ledger_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many bytes of ledgers this process has read to parse them, from here on. Lines are counted in pieces."""
     from prereg.registry import ledger
+    from prereg.registry.disk import open_regular
 
     sizes: list[int] = []
-    opened = ledger.open_regular
 
     def counted(path: Path) -> Any:
-        stream = opened(path)
+        stream = open_regular(path)
         read_some = stream.read
 
         def read(*size: int) -> bytes:
