@@ -38,7 +38,7 @@ from scipy import stats
 from ablate.api.support import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design
-from ablate.judge.design.reach import require_possible
+from ablate.judge.design.reach import obstacle
 from ablate.judge.design.scenarios import Drawn
 from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.interim import restrict, rows_at
@@ -207,10 +207,10 @@ def refused(cell: Cell) -> str | None:
     """Why the rule of a cell cannot be registered; none where it can."""
     try:
         study = rule_of(cell)
-        require_possible(design(study, n_sims=1))
+        found = obstacle(design(study, n_sims=1))
     except StudyError as error:
         return error.found
-    return None
+    return None if found is None else found.found
 
 
 def draw(law: str, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

@@ -333,6 +333,7 @@ def _run(registration: Registration, arm: str, seed: int, *, status: str, steps:
     names = ["tokens.weight", "positions.weight", *blocks, *own.get(arm, [])]
     reading = [seed, steps, config.budget.batch, config.model.context]
     return RunRecord(
+        format=1,
         study=registration.study.study,
         registration=registration.sha256,
         variant=arm,

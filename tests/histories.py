@@ -114,7 +114,7 @@ class FakeTrainer:
             other.mkdir(parents=True, exist_ok=True)
             (other / "run.json").write_text("{}", encoding="utf-8")
         self.left: tuple[str, ...] = ()
-        self.stderr = SimpleNamespace(last_lines=lambda _n: ["no memory left"])
+        self.stderr = SimpleNamespace(last_lines=lambda: ["no memory left"])
         if start in luck.fails:
             self.status = 1
         if start in luck.dies:

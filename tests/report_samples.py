@@ -162,6 +162,7 @@ def _run(registration: Registration, arm: str, seed: int) -> RunRecord:
     initial = {name: sha256_of([name, seed]) for name in [*names, *own]}
     again = (arm, seed) == ("rmsnorm", 3)
     return RunRecord(
+        format=1,
         study=registration.study.study,
         registration=registration.sha256,
         variant=arm,
@@ -266,6 +267,7 @@ def decide_by_hand(
         for arm in study.arms
     )
     return Decision(
+        format=1,
         study=study.study,
         title=study.title,
         registration=registration.sha256,

@@ -46,7 +46,7 @@ DESIGN = {
         }
     ],
     "false_adoption": {"of": "false adoption", "share": 0.031, "error": 0.001},
-    "false_adoption_in": "no effect anywhere",
+    "worst": [{"name": "no effect anywhere", "n_sims": 20000}],
     "beliefs": [
         {"metric": "val/loss", "scale": "raw", "sd": 0.0123456, "correlation": 0.5, "source": "pilot 'p', 4 seeds"}
     ],

@@ -6,10 +6,13 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 from conftest import House
+from pydantic import ValidationError
 from test_exports import run
 
 from ablate import api
+from ablate.judge.verdict import Decision
 
 
 def test_the_index_has_every_study_whatever_became_of_it(decided: House, tmp_path: Path) -> None:
@@ -45,3 +48,11 @@ def test_a_changed_verdict_file_gives_no_number_in_the_index(decided: House, tmp
     verdict.write_text(verdict.read_text().replace("layernorm lowers", "layernorm raises"))
     page = next(path for path in api.report_index(root=house.path) if path.name == "index.md").read_text()
     assert "its verdict is not here" in page and "layernorm raises" not in page
+
+
+def test_a_verdict_that_does_not_say_its_format_is_not_read(decided: House) -> None:
+    verdict = json.loads((decided.path / "reports" / "tiny" / "verdict.json").read_bytes())
+    assert Decision.model_validate_json(json.dumps(verdict)).format == 1
+    del verdict["format"]
+    with pytest.raises(ValidationError, match="format"):
+        Decision.model_validate_json(json.dumps(verdict))

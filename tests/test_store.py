@@ -48,6 +48,7 @@ PROVENANCE = Provenance(
 
 def record(**changes: object) -> RunRecord:
     return RunRecord(
+        format=1,
         study="s",
         registration="r" * 64,
         variant="a",
@@ -316,6 +317,11 @@ def test_a_run_json_that_is_not_one_is_refused(tmp_path: Path) -> None:
     folder.record_path.write_text('{"study": 1}')
     with pytest.raises(EvidenceError, match="is not a run record"):
         folder.read_record()
+    folder.record_path.write_text(record().model_dump_json(exclude={"format"}))
+    with pytest.raises(EvidenceError, match="is not a run record"):
+        folder.read_record()
+    folder.record_path.write_text(record().model_dump_json())
+    assert folder.read_record() == record()
 
 
 def test_no_rows_give_an_empty_table_with_its_columns() -> None:

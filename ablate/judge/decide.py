@@ -169,6 +169,7 @@ def _decision(
     elif ruling.verdict == UNDECIDED:
         status = UNDECIDED
     return Decision(
+        format=1,
         study=study.study,
         title=context.registration.worded.title,
         registration=context.registration.sha256,

@@ -330,7 +330,7 @@ class Stability(FrozenModel):
 class Decision(FrozenModel):
     """The verdict and everything it rests on."""
 
-    format: Literal[1] = 1
+    format: Literal[1]
     """The version of the format."""
     study: str
     """The study's id."""

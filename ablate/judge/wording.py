@@ -205,9 +205,9 @@ def share_of_bound(arm: Stability) -> str:
     return f"{100.0 * upper_bound(unstable_runs(arm), arm.runs):.0f}%"
 
 
-def upper_bound(k: int, n: int, level: float = 0.95) -> float:
-    """The largest chance of an event under which at most k of n would still have a probability of 1 - level."""
-    return 1.0 if k >= n else float(beta.ppf(level, k + 1, n - k))
+def upper_bound(k: int, n: int) -> float:
+    """The largest chance of an event under which at most k of n would still have a probability of 5%."""
+    return 1.0 if k >= n else float(beta.ppf(0.95, k + 1, n - k))
 
 
 def _capital(text: str) -> str:

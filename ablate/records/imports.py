@@ -262,6 +262,7 @@ def _sealed(terms: Terms, cell: Cell, rows: list[Row], *, started: str, ended: s
         raise EvidenceError(f"{said(cell)}: {'; '.join(absent)}", required="what the claims read")
     kept, last = until(rows, diverged)
     record = RunRecord(
+        format=1,
         study=study.study,
         registration=terms.registration.runs_sha256,
         variant=cell[0],

@@ -72,8 +72,7 @@ class Provenance(FrozenModel):
     """The code, libraries and hardware of a run."""
 
     code: str
-    """sha256 over the source of every module that a run executes; of a user's own trainer, over its pinned files. Older
-    records hold one over fewer modules."""
+    """sha256 over the source of every module that a run executes; of a user's own trainer, over its pinned files."""
     commit: str | None
     """git commit of the tool's source tree, where there is one."""
     dirty: bool | None
@@ -156,7 +155,7 @@ class LiveValues(FrozenModel):
 class RunRecord(FrozenModel):
     """One run: of one study, one registration, one variant, one seed."""
 
-    format: Literal[1] = 1
+    format: Literal[1]
     """The version of the format."""
     study: str
     """The study's id."""
@@ -239,6 +238,7 @@ class RunRecord(FrozenModel):
         if earlier is not None:
             known = {"started_at": earlier.started_at, "wall_s": earlier.wall_s, **known}
         return cls(
+            format=1,
             **{name: getattr(spec, name) for name in ("study", "registration", "variant", "seed")},
             status="running",
             attempts=1 + (0 if earlier is None else earlier.attempts),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import ceil, exp, floor, log, log10
+from math import exp, floor, log, log10
 from statistics import fmean
 from typing import Any, TypeVar
 
@@ -256,19 +256,14 @@ def scatter(
     return dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
 
 
-def round_ticks(low: float, high: float, count: int) -> list[float]:
-    """Multiples of 1, 2 or 5 times a power of ten within a range, about so many."""
-    raw = (high - low) / count
-    if raw <= 0.0:
-        return [low]
-    power = 10.0 ** floor(log10(raw))
-    step = next(many * power for many in (1, 2, 5, 10) if many * power >= raw * (1 - 1e-9))
-    return [step * at for at in range(ceil(low / step - 1e-9), floor(high / step + 1e-9) + 1)]
-
-
 def whole_ticks(last: int, count: int) -> list[float]:
-    """Whole numbers from 0 to a last one, about so many, at even distances."""
-    return [float(int(value)) for value in round_ticks(0.0, float(last), min(last, count) or 1)]
+    """Whole numbers from 0 to a last one, about so many, at even distances of 1, 2 or 5 times a power of ten."""
+    if last <= 0:
+        return [0.0]
+    raw = last / min(last, count)
+    power = 10 ** floor(log10(raw))
+    step = next(many * power for many in (1, 2, 5, 10) if many * power >= raw * (1 - 1e-9))
+    return [float(at) for at in range(0, last + 1, step)]
 
 
 def _names(

@@ -175,13 +175,13 @@ def by_scale(findings: Iterable[Finding]) -> list[list[Finding]]:
     return list(groups.values())
 
 
-def text_forest(findings: Sequence[Finding], width: int = WIDTH) -> Iterator[str]:
+def text_forest(findings: Sequence[Finding]) -> Iterator[str]:
     """The forest in characters: a heading for each metric, a line for each hypothesis."""
     cells = {finding.hypothesis: _cells(finding) for finding in findings}
     sizes = [max(map(len, column)) for column in zip(*cells.values(), strict=True)]
     # One n for all is in the legend.
     shown = range(4 if len({row[-1] for row in cells.values()}) == 1 else 5)
-    room = width - sum(sizes[at] + 2 for at in shown)
+    room = WIDTH - sum(sizes[at] + 2 for at in shown)
     for group in by_scale(findings):
         unit = f", {group[0].unit}" if group[0].unit else ""
         metric = group[0].metric_shown
@@ -195,7 +195,7 @@ def text_forest(findings: Sequence[Finding], width: int = WIDTH) -> Iterator[str
                 yield f"{line}  {_plot(finding, group, room)}".rstrip()
             else:
                 yield line.rstrip()
-                yield f"  {_plot(finding, group, width - 2)}".rstrip()
+                yield f"  {_plot(finding, group, WIDTH - 2)}".rstrip()
 
 
 def _cells(finding: Finding) -> tuple[str, str, str, str, str]:

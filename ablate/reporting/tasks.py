@@ -21,7 +21,6 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
-from prereg.study.claim import Claim
 
 _LIKELIHOOD = "harness/loglikelihood/"
 HEADS = ("Task", "Left side:", "Right side:", "Chance:", "Difference:", "Interval:", "Outcome", "n:", "Items:")
@@ -41,11 +40,11 @@ def task_tables(context: ReportContext) -> list[Table]:
         members = [by_name[name] for name in names]
         mine = [one for one in wholes if _alike(context, one, members[0])]
         placed |= {one.hypothesis for one in mine}
-        rows = [_row(context, one, study.tasks_claimed[one.hypothesis], items, chances) for one in members]
+        rows = [_row(one, study.tasks_claimed[one.hypothesis], items, chances) for one in members]
         shown = (estimates.shown_interval(one) for one in members)
         methods = words.listed(dict.fromkeys(bounds.method for bounds in shown if bounds is not None))
         said = f"of the tasks {methods or 'none'}, at the level shown"
-        tables.append(_table(f"{family}, by task.", [*rows, *_wholes(context, mine, items, chances)], said, mine))
+        tables.append(_table(f"{family}, by task.", [*rows, *_wholes(mine, items, chances)], said, mine))
     for one in wholes:
         if one.hypothesis not in placed and one.pairs:
             rows = _described(context, one, items, chances)
@@ -53,7 +52,7 @@ def task_tables(context: ReportContext) -> list[Table]:
                 f"{words.level(1 - one.alpha)}, each task by itself, of the tasks: description, which decides nothing"
             )
             title = f"{one.label}, by task."
-            tables.append(_table(title, [*rows, *_wholes(context, [one], items, chances)], said, [one]))
+            tables.append(_table(title, [*rows, *_wholes([one], items, chances)], said, [one]))
     return tables
 
 
@@ -90,9 +89,7 @@ def _table(title: str, rows: list[tuple[str, ...]], said: str, wholes: Sequence[
     return Table(title, columns(*HEADS), tuple(rows), note=f"{note}.")
 
 
-def _row(
-    context: ReportContext, finding: Finding, task: str, items: pd.DataFrame, chances: Mapping[str, float]
-) -> tuple[str, ...]:
+def _row(finding: Finding, task: str, items: pd.DataFrame, chances: Mapping[str, float]) -> tuple[str, ...]:
     scored = items[(items["task"] == task) & (items["metric"] == ITEM_METRICS[finding.metric].scores)]
     return (
         task,
@@ -106,9 +103,7 @@ def _row(
     )
 
 
-def _wholes(
-    context: ReportContext, findings: Sequence[Finding], items: pd.DataFrame, chances: Mapping[str, float]
-) -> list[tuple[str, ...]]:
+def _wholes(findings: Sequence[Finding], items: pd.DataFrame, chances: Mapping[str, float]) -> list[tuple[str, ...]]:
     """The line of each mean over the tasks."""
     rows: list[tuple[str, ...]] = []
     for one in findings:
@@ -140,7 +135,7 @@ def _described(
     seeds, rows = [pair.seed for pair in finding.pairs], []
     for task, mine in items[items["metric"] == scores].groupby("task", sort=True):
         means = mine.groupby(["variant", "seed"])["value"].mean()
-        sides = [_side(means, claim, weights, seeds) for weights in (claim.left, claim.right)]
+        sides = [_side(means, weights, seeds) for weights in (claim.left, claim.right)]
         bounds: Interval | None = None
         difference = sides[0] - sides[1]
         try:
@@ -165,7 +160,7 @@ def _described(
     return rows
 
 
-def _side(means: pd.Series, claim: Claim, weights: Mapping[str, float], seeds: Sequence[int]) -> float:
+def _side(means: pd.Series, weights: Mapping[str, float], seeds: Sequence[int]) -> float:
     """Mean over seeds of one side's weighted sum of arms."""
     return sum(weight * float(means[arm][seeds].mean()) for arm, weight in weights.items())
 

@@ -59,12 +59,12 @@ class DropoutStream:
     step, in the order of the first pass, however often its mask is drawn.
     """
 
-    def __init__(self, seed: int, chain: str = "") -> None:
+    def __init__(self, seed: int) -> None:
         self._seed = seed
         self._step = 0
         self._first = 0
         self._counted: set[str] = set()
-        self.chain = chain or hashlib.sha256(b"dropout").hexdigest()
+        self.chain = hashlib.sha256(b"dropout").hexdigest()
 
     def at(self, step: int) -> None:
         """Move to a step, and to the first sequence of its batch."""

@@ -157,7 +157,7 @@ _NUMERICS: dict[str, Say] = {
 }
 SAID: dict[str, Say] = _MODEL | _DATA | _OPTIM | _LENGTH | _NUMERICS
 """Field of `Training` -> its words."""
-_LATER: dict[str, Any] = {
+_UNSAID: dict[str, Any] = {
     "model.head_size": None,
     "data.mixture": None,
     "model.final_norm": "block",
@@ -175,7 +175,7 @@ _LATER: dict[str, Any] = {
     "numerics.recompute": "none",
     "numerics.compile": False,
 }
-"""Fields that came after the first version, with their defaults: a base that keeps them is described as it was."""
+"""Fields with the defaults that nobody asks about: a base is described by them only where it has another value."""
 
 
 def base_sentences(study: Study, corpus: CorpusPin | None) -> str:
@@ -218,11 +218,11 @@ def _base_in_words(
 
 
 def _is_described(path: str, at: Mapping[str, Any]) -> bool:
-    """Whether a base speaks of a field: not of a later one at its default, unless something brings it into play."""
+    """Whether a base is described by a field: not by one of `_UNSAID` at its default, unless something reads it."""
     if path == "data.corpus" and at["data.mixture"]:
         return False
     in_play = path == "optim.decay" and at["optim.schedule"] == "wsd"
-    return path not in _LATER or at.get(path, _LATER[path]) != _LATER[path] or in_play
+    return path not in _UNSAID or at.get(path, _UNSAID[path]) != _UNSAID[path] or in_play
 
 
 def _base_parts(base: Training, corpus: CorpusPin | None, without: Set[str]) -> tuple[list[str], ...]:

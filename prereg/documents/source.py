@@ -1,8 +1,8 @@
 """What a document is written from: a study, and where it is registered its lock, frozen design and ledger entries.
 
 Entries that come after the registration (starts, seals, decisions) are left out, so that the document of a registration
-does not change while the study runs. Older designs lack what newer ones hold: of a design this reads only what it says,
-from the plain data in the lock, and says nothing where there is nothing.
+does not change while the study runs. Of a design this reads only what it says, from the plain data in the lock, and
+says nothing where there is nothing.
 """
 
 from __future__ import annotations
@@ -180,14 +180,11 @@ class Frozen(_Read):
     beliefs: tuple[Belief, ...] = ()
     scenarios: tuple[Scenario, ...] = ()
     false_adoption: Chance | None = None
-    false_adoption_in: str = ""
     adopting: tuple[str, ...] = ()
     worst: tuple[Scenario, ...] = ()
     seconds_per_run: float | None = None
     timed: str = ""
     cost_s: float | None = None
-    seed: int | None = None
-    notes: tuple[str, ...] = ()
 
 
 def frozen_design(registration: Registration | None) -> Frozen | None:
@@ -230,7 +227,7 @@ def beliefs(study: Study, design: Frozen | None) -> str:
         if said
         else "No belief about the spread of a metric is stated."
     )
-    # A design of the first version drew no divergence, and the default that its study now has was never promised.
+    # Without a spread to draw from nothing is simulated, and no run is taken to diverge.
     drawn = design is None or any(scenario.divergence for scenario in design.scenarios)
     if study.assume.divergence and drawn:
         text += f" In scenarios with divergence, {share(study.assume.divergence)} of runs are taken to diverge."
@@ -291,20 +288,12 @@ def scenario_rows(design: Frozen) -> list[tuple[str, str, str]]:
 def false_adoption(design: Frozen) -> str:
     """The false-positive rate of the whole rule, or of the tests where that was not counted."""
     if design.false_adoption is not None:
-        n_sims = design.scenarios[0].n_sims if design.scenarios else 0
-        if design.worst:
-            return (
-                f"By simulation of the registered rule ({design.worst[0].n_sims:,} studies), the largest chance, over "
-                "true effects and over the correlation of metrics, of an adopting verdict "
-                f"({listed(design.adopting, last='or')}) that rests on a false finding, or adopts an arm beyond the "
-                f"margin of its own claim of no harm, is {share(design.false_adoption.share)} ± "
-                f"{share(design.false_adoption.error)} (simulation error), with normal differences and no divergence."
-            )
         return (
-            f"By simulation of the registered rule ({n_sims:,} studies for each state of the world), the largest "
-            f"chance of an adopting verdict ({listed(design.adopting, last='or')}) that is owed to a false finding is "
-            f"{share(design.false_adoption.share)} ± {share(design.false_adoption.error)} (simulation error); it is "
-            f'largest if the truth is "{_state(design.false_adoption_in)}".'
+            f"By simulation of the registered rule ({design.worst[0].n_sims:,} studies), the largest chance, over "
+            "true effects and over the correlation of metrics, of an adopting verdict "
+            f"({listed(design.adopting, last='or')}) that rests on a false finding, or adopts an arm beyond the "
+            f"margin of its own claim of no harm, is {share(design.false_adoption.share)} ± "
+            f"{share(design.false_adoption.error)} (simulation error), with normal differences and no divergence."
         )
     worst = [
         (chance.share, chance.error, chance.of, scenario)

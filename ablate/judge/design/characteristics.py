@@ -66,8 +66,7 @@ class PowerAt(FrozenModel):
     n: int
     """Seeds."""
     power: dict[str, float]
-    """Hypothesis -> the chance that it is supported when every claim is true, by simulation of the registered rule (in
-    locks written before 2026-11-22: of a paired t, in closed form)."""
+    """Hypothesis -> the chance that it is supported when every claim is true, by simulation of the registered rule."""
     adopting: Chance | None = None
     """The chance of any adopting verdict when every claim is true, by simulation of the registered rule."""
 
@@ -100,19 +99,19 @@ class Design(FrozenModel):
     notes: tuple[str, ...]
     """What these numbers rest on."""
     seed: int | None = None
-    """Seed of the simulation; this and every field below is missing from the first designs."""
+    """Seed of the simulation."""
     beliefs: tuple[Belief, ...] = ()
     """SD and correlation of every claimed metric, with their source."""
     adopting: tuple[str, ...] = ()
     """Verdicts that a supported claim brings about: see `ablate.judge.design.simulate`."""
     false_adoption: Chance | None = None
     """The false-positive rate of the whole rule: the largest chance of a false adoption over true effects and over the
-    correlation of metrics, with normal differences and no divergence; none without a scale. In locks written before
-    2026-11-22 the largest over the printed scenarios alone, which is a lower bound."""
+    correlation of metrics, with normal differences and no divergence; none without a scale, and of a rule that adopts
+    nothing."""
     false_adoption_in: str = ""
     """The state of the world where it is largest."""
     worst: tuple[Scenario, ...] = ()
-    """That state of the world, the same with skewed differences, and with seeds that fail; none in earlier locks."""
+    """That state of the world, the same with skewed differences, and with seeds that fail; none without a rate."""
     power_floor: float | None = None
     """Power below which registration is refused for a claim that the decision needs."""
     curve: tuple[PowerAt, ...] = ()

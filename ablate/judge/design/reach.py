@@ -188,15 +188,11 @@ def standard_error(study: Study, name: str, beliefs: Beliefs, n: int) -> float |
     return hypot(sd / sqrt(n), sqrt(belief.variance_of_items * squares / 2.0))
 
 
-def require_possible(design: Design) -> None:
-    """Refuse a design in which a needed "supported" or any verdict can never happen, or power is below its floor."""
-    found = obstacle(design)
-    if found is not None:
-        raise found
-
-
 def obstacle(design: Design) -> UndecidableDesignError | None:
-    """What makes a design undecidable, with its witness and the least change that fixes it; none when nothing does."""
+    """What makes a design undecidable, with its witness and the least change that fixes it; none when nothing does.
+
+    That a "supported" which the decision needs, or a verdict, can never happen, or that power is below its floor.
+    """
     for hypothesis in design.hypotheses:
         if hypothesis.needed and not hypothesis.can_be_supported:
             corrected = f" after {design.correct} over {hypothesis.family}" if design.correct != "none" else ""

@@ -60,9 +60,9 @@ _ALPHAS: Final = 36
 a line."""
 
 
-def look_level(alpha: float, looks: tuple[int, ...], look: int, spending: Spending, *, two_sided: bool = True) -> float:
-    """The nominal level of look `look`, counted from 1: the p whose repeated p is alpha."""
-    table = _tables(looks, spending, two_sided)[look - 1]
+def look_level(alpha: float, looks: tuple[int, ...], look: int, spending: Spending) -> float:
+    """The nominal two-sided level of look `look`, counted from 1: the p whose repeated p is alpha."""
+    table = _tables(looks, spending, two_sided=True)[look - 1]
     wanted = float(special.ndtri(min(max(alpha, _LEAST_ALPHA), _TOP)))
     low, high = table.x[0], table.x[-1]
     if not table(low) < wanted < table(high):

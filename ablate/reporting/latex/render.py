@@ -201,7 +201,7 @@ def long_table(found: Table, style: Style, label: str = "") -> str:
 def float_figure(found: Figure, style: Style, files: Sequence[str], label: str) -> str:
     """A figure that a paper places, with a label; one of many panels is placed in parts."""
     made = []
-    for at, part in enumerate(_batches(found, files)):
+    for at, part in enumerate(_batches(files)):
         more = " (continued)" * (at > 0)
         caption = style.text(found.caption) if at == 0 else rf"{style.text(found.name)}{more}."
         made.append(
@@ -221,12 +221,12 @@ def float_figure(found: Figure, style: Style, files: Sequence[str], label: str) 
 
 def _drawn(found: Figure, style: Style, files: Sequence[str]) -> Sequence[str]:
     """Panels, then the caption: a grid of them may break over pages."""
-    parts = [rf"\begin{{center}}{part}\end{{center}}" for part in _batches(found, files)]
+    parts = [rf"\begin{{center}}{part}\end{{center}}" for part in _batches(files)]
     caption = rf"\begin{{quote}}\small \textbf{{{style.text(found.name)}.}} {style.text(found.caption)}\end{{quote}}"
     return [*parts, caption]
 
 
-def _batches(found: Figure, files: Sequence[str]) -> Sequence[str]:
+def _batches(files: Sequence[str]) -> Sequence[str]:
     alone = len(files) == 1
     size = r"width=0.62\linewidth,height=0.7\textheight,keepaspectratio" if alone else r"width=0.485\linewidth"
     drawn = [rf"\includegraphics[{size}]{{\ablatefolder {file}}}" for file in files]

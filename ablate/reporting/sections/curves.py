@@ -217,7 +217,7 @@ def by_block_section(context: ReportContext) -> Section | None:
         profile(context.evidence, stem, members, list(context.study.arms))
         for stem, members in families(context.evidence).items()
     )
-    blocks = (block for found in profiles for block in (_figure(context, found), _table(context, found)))
+    blocks = (block for found in profiles for block in (_figure(context, found), _table(found)))
     return context.outcomes("by-block", "From block to block", chain(blocks, _by_class(context)))
 
 
@@ -333,7 +333,7 @@ def _by_class(context: ReportContext) -> Iterator[Figure]:
     yield Figure("Embedding norm by token class", caption, tuple(panels))
 
 
-def _table(context: ReportContext, found: Profiles) -> Table:
+def _table(found: Profiles) -> Table:
     rows = []
     definition = METRICS[f"{found.metric}_0"].definition.replace("block 0 (from 0)", "a block")
     for arm, line in found.last.items():

@@ -26,31 +26,21 @@ from prereg.registry.looks import TOOK_PLACE, Look, recorded_afterwards
 from prereg.registry.plan import cell_of
 from prereg.study.spec import Study
 
-_HEIGHT = 10
+_HEIGHT, _WIDTH = 10, 80
 _FULL, _ADOPTING = "●", "○"
 
 
 def facts_of(design: Design) -> Iterator[tuple[str, str]]:
     """What a reader must know of a design, a term and a sentence each."""
     if design.false_adoption is not None:
-        if design.worst:
-            over = "over true effects and over the correlation of metrics"
-            if design.not_searched:
-                over = "over the printed scenarios and over the correlation of metrics"
-            over = (
-                f"{over}, with normal differences and no divergence, of an adopting verdict "
-                f"({words.listed(design.adopting)}) that rests on a false finding or on a false alarm of stability, or "
-                "that adopts an arm beyond the margin of its own harm claim"
-            )
-        else:
-            over = (
-                "over the scenarios with normal differences and stable runs, of an adopting verdict "
-                f"({words.listed(design.adopting)}) that rests on a false 'supported'. The number is a lower bound"
-            )
+        over = "the printed scenarios" if design.not_searched else "true effects"
         yield (
             "False-positive rate of the whole rule",
             f"{'Not searched, and at least ' * bool(design.not_searched)}{said_chance(design.false_adoption)}: the "
-            f"largest chance, {over}. It is largest if the truth is: {design.false_adoption_in}."
+            f"largest chance, over {over} and over the correlation of metrics, with normal differences and no "
+            f"divergence, of an adopting verdict ({words.listed(design.adopting)}) that rests on a false finding or on "
+            "a false alarm of stability, or that adopts an arm beyond the margin of its own harm claim. It is largest "
+            f"if the truth is: {design.false_adoption_in}."
             + (f" Other true effects may give more: {design.not_searched}." if design.not_searched else ""),
         )
     if design.gate:
@@ -68,9 +58,7 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
             f"{said_chance(failing.false_adopting)} if one seed in ten fails without diverging, unseen where a study "
             "has none.",
         )
-    diverging = [one for one in design.scenarios if one.divergence and one.false_adopting is not None] * bool(
-        design.worst
-    )
+    diverging = [one for one in design.scenarios if one.divergence and one.false_adopting is not None]
     if diverging:
         worst = max(diverging, key=lambda one: one.false_adopting.share if one.false_adopting else 0.0)
         assert worst.false_adopting is not None
@@ -177,12 +165,12 @@ def power_figure(design: Design) -> Figure | None:
     )
 
 
-def text_chart(design: Design, width: int = 80) -> list[str]:
+def text_chart(design: Design) -> list[str]:
     """The same chart in characters, a column for each number of seeds."""
     power, adopting = dict(least_power(design)), dict(adopting_by_seeds(design))
     seeds = sorted({*power, *adopting})
     step = 4
-    seeds = seeds[: (width - 8) // step]
+    seeds = seeds[: (_WIDTH - 8) // step]
     if not seeds:
         return []
     lines = []

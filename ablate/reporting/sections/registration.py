@@ -258,7 +258,7 @@ def _frozen_design(context: ReportContext) -> list[Block]:
             "Seeds for power 80%:": lambda one: NONE if one.seeds_80 is None else str(one.seeds_80),
             "n:": lambda one: str(one.n),
         },
-        note=TERMS if design.power_floor is not None else _EARLIER_TERMS,
+        note=TERMS,
     )
     facts = tuple(facts_of(design))
     blocks: list[Block] = [Facts(facts), power] if facts else [power]
@@ -301,10 +301,6 @@ TERMS = (
     "Detectable: the true effect, or of a claim of no change the margin, found with power 80% by the registered rule. "
     "Power: the chance of 'supported' at the true effect in brackets, every other claim true; by simulation under the "
     "study's assumptions."
-)
-_EARLIER_TERMS = (
-    "Detectable: found with power 80% by a paired t after correction. Power: at the smallest difference that matters, "
-    "under the study's assumptions, in closed form; up to 5 points too high where a small effect is refuted."
 )
 
 

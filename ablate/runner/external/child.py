@@ -110,11 +110,11 @@ class Kept:
             self._tail.clear()
             self._file.close()
 
-    def last_lines(self, n: int) -> list[str]:
-        """The last lines that are not blank, printable, each cut to a length that can be read. After `close`."""
+    def last_lines(self) -> list[str]:
+        """The last three lines that are not blank, printable, each cut to a length that can be read. After `close`."""
         text = self.path.read_bytes()[-_PIECE:].decode("utf-8", errors="replace")
         lines = ["".join(c for c in line if c.isprintable()).strip() for line in text.splitlines()]
-        return [line if len(line) <= 200 else line[:197] + "..." for line in lines if line][-n:]
+        return [line if len(line) <= 200 else line[:197] + "..." for line in lines if line][-3:]
 
     def _read(self) -> None:
         try:

@@ -310,7 +310,7 @@ class CommandRun:
         if self._has_diverged():
             return read_rows(self.metrics, self.spec.metrics, torn=True)
         how = f"exit status {status}" if status > 0 else f"killed by signal {-status}"
-        last = child.stderr.last_lines(3)
+        last = child.stderr.last_lines()
         said = "; stderr ends: " + " / ".join(last) if last else "; nothing on stderr"
         raise RunError(how + said, required="exit status 0")
 

@@ -45,7 +45,6 @@ DOCUMENTS = ("registration.md", "registration.html", "osf.md", "osf.json")
 """Registration documents that may lie next to a lock as NAME.registration.md, or among the reports."""
 REPORTS = ("verdict.json", "report.md", "report.html")
 RECORDS = ("metrics.parquet", "items.parquet")
-WEIGHTS = "weights.safetensors"
 
 
 @dataclass

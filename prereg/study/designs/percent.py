@@ -27,7 +27,7 @@ _AGREE = 1e-9
 """Logarithms of two machines may differ in their last digit."""
 
 
-def resolved(hypotheses: Any, measure: Measure | None, metrics: MetricsFile | None = None) -> Any:
+def resolved(hypotheses: Any, measure: Measure | None, metrics: MetricsFile | None) -> Any:
     """The hypotheses as written, with percentages turned into margins on `scale: log`. Raises `StudyError`.
 
     What is no mapping, or has no percentage, is left to the models of the fields.
