@@ -202,6 +202,31 @@ def test_every_dependency_is_imported_by_a_product_module() -> None:
     assert {called.get(name, name) for name in named} - used == set()
 
 
+def private_names(path: Path) -> set[str]:
+    """Names with an underscore that a test imports from the product, looks up in what it imported, or patches."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree))
+    given = [
+        name
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and re.match(r"(ablate|prereg)\b", node.module or "")
+        for name in node.names
+    ]
+    ours, used = {name.asname or name.name for name in given}, {name.name for name in given}
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ours:
+            used.add(node.attr)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
+            used |= {
+                word.value for word in node.args[1:2] if isinstance(word, ast.Constant) and type(word.value) is str
+            }
+    return {name for name in used if re.match("_[A-Za-z]", name)}
+
+
+def test_tests_use_public_names_alone() -> None:
+    assert {path.name: found for path in (ROOT / "tests").rglob("*.py") if (found := private_names(path))} == {}
+
+
 def test_importing_the_command_line_loads_nothing_heavy() -> None:
     code = "import sys, ablate.cli; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -249,21 +274,25 @@ def test_status_answers_without_statistics_charts_or_the_trainer(house: House) -
 @pytest.mark.slow
 def test_judging_loads_pingouin_without_its_plots_and_leaves_it_whole() -> None:
     assert [name for name in modules() if any(i.startswith("pingouin") for i in imports(name))] == [
-        "ablate.judge.pingouin_tests"
+        "ablate.judge.recompute"
     ]
     code = """
 import sys
 import ablate.judge.decide
-from ablate.judge.pingouin_tests import multicomp, ttest, wilcoxon
-ttest([1.0, 2.0, 3.5], 0.0), wilcoxon([1.0, 2.0, 3.5, -1.5]), multicomp([0.1, 0.2])
+from ablate.judge.recompute import pingouin_without_plots
+assert "pingouin" not in sys.modules
+theirs = pingouin_without_plots()
+theirs.ttest([1.0, 2.0, 3.5], 0.0), theirs.wilcoxon([1.0, 2.0, 3.5, -1.5]), theirs.multicomp([0.1, 0.2])
 import pingouin
+assert pingouin is theirs is pingouin_without_plots()
 assert not {"matplotlib", "seaborn", "pingouin.plotting"} & set(sys.modules)
 assert not hasattr(pingouin, "no_such_name") and not hasattr(pingouin, "__getattr__")
 assert pingouin.plot_paired is pingouin.plotting.plot_paired is sys.modules["pingouin.plotting"].plot_paired
-assert "seaborn" in sys.modules and pingouin.ttest is ttest
+assert "seaborn" in sys.modules and pingouin.ttest is theirs.ttest
 """
     subprocess.run([sys.executable, "-W", "error", "-c", code], check=True)
-    code = "import ablate.judge.pingouin_tests\nfrom pingouin import *\nassert plot_paired and ttest"
+    code = "from ablate.judge.recompute import pingouin_without_plots as load\nload()\nfrom pingouin import *\n"
+    code += "assert plot_paired and ttest"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -545,14 +545,14 @@ CRASHES = """
 import os, signal, sys
 from pathlib import Path
 from ablate import api
-from ablate.records import imported_runs
-real, calls = imported_runs.NAME, []
+from ablate.records import imports
+real, calls = imports.NAME, []
 def dies(*words):
     calls.append(words)
     if len(calls) == 3:
         os.kill(os.getpid(), signal.SIGKILL)
     return real(*words)
-imported_runs.NAME = dies
+imports.NAME = dies
 api.import_runs(Path(sys.argv[1]), Path(sys.argv[2]), note="made on the cluster")
 """
 

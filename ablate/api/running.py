@@ -257,8 +257,7 @@ def import_runs(
     A tracker is a source too, `mlflow:URI#EXPERIMENT` or `tensorboard:DIR`; `run_pattern` finds arm and seed in the
     names of its runs. Raises `StudyError` for the first thing that is wrong, before anything is written.
     """
-    from ablate.records.imported_runs import already_placed, is_replayed, put
-    from ablate.records.imports import Terms, read_source
+    from ablate.records.imports import Terms, already_placed, is_replayed, put, read_source
     from ablate.records.store import RunFolder
     from ablate.records.tables import LONG
     from ablate.records.tracked import is_tracked, read_tracked

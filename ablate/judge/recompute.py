@@ -7,12 +7,16 @@ items, looks, e-process, ranked diverged runs, ties under a rank test) is counte
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import version
 from itertools import combinations_with_replacement, product
 from math import isclose, sqrt
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -197,7 +201,7 @@ def _p_of(null: Null, p: Callable[[float, Side], float | None], d: Floats, metho
 
 
 def _paired_t(differences: Floats) -> Callable[[float, Side], float | None]:
-    from ablate.judge.pingouin_tests import ttest
+    ttest = pingouin_without_plots().ttest
 
     def p(point: float, side: Side) -> float:
         return float(ttest(differences, point, alternative=_SIDES[side])["p_val"].iloc[0])
@@ -206,7 +210,7 @@ def _paired_t(differences: Floats) -> Callable[[float, Side], float | None]:
 
 
 def _wilcoxon(differences: Floats) -> Callable[[float, Side], float | None]:
-    from ablate.judge.pingouin_tests import wilcoxon
+    wilcoxon = pingouin_without_plots().wilcoxon
 
     def p(point: float, side: Side) -> float | None:
         shifted = differences - point
@@ -300,8 +304,7 @@ def _unpaired(study: Study, finding: Finding) -> Iterator[Number]:
 
 def _holm(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
     """Adjusted p values by family, by Holm's procedure; a claim without a p keeps its place with 1."""
-    from ablate.judge.pingouin_tests import multicomp
-
+    multicomp = pingouin_without_plots().multicomp
     for names in study.families.values():
         family = [finding for finding in findings if finding.hypothesis in names]
         for which in ("p_refute",) if is_gated(study, names) else ("p_support", "p_refute"):
@@ -315,8 +318,7 @@ def _holm(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
 
 def _gate(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
     """Adjusted p values of support under a gate: of each step by Holm's procedure, and never below one before it."""
-    from ablate.judge.pingouin_tests import multicomp
-
+    multicomp = pingouin_without_plots().multicomp
     by_name = {finding.hypothesis: finding for finding in findings}
     before = 0.0
     for step in study.gate_steps:
@@ -327,3 +329,32 @@ def _gate(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
             if ours is not None:
                 yield Number(name, "p_support, adjusted", ours, theirs)
         before = max(adjusted)
+
+
+_PLOTS = "pingouin.plotting"
+
+
+def pingouin_without_plots() -> ModuleType:
+    """pingouin, without the one module for which `import pingouin` loads matplotlib and seaborn: most of its cost.
+
+    The first name that pingouin then lacks brings that module in, whoever looks for it, so that a notebook that plots
+    with pingouin finds all of it.
+    """
+    if "pingouin" in sys.modules:
+        import pingouin
+    else:
+        sys.modules[_PLOTS] = ModuleType(_PLOTS)
+        try:
+            import pingouin
+        finally:
+            del sys.modules[_PLOTS]
+        pingouin.__getattr__ = _with_plots
+    return pingouin
+
+
+def _with_plots(name: str) -> Any:
+    """A name that pingouin lacks, once its plots are loaded. Raises `AttributeError` where there is none even then."""
+    package, plots = sys.modules["pingouin"], import_module(_PLOTS)
+    vars(package).pop("__getattr__", None)
+    vars(package).update({one: getattr(plots, one) for one in plots.__all__})
+    return getattr(package, name)

@@ -1,4 +1,6 @@
-"""Runs that were made elsewhere, read and judged fit to be taken in. Nothing is written here before all of it is read.
+"""Runs that were made elsewhere, read and judged fit to be taken in, and laid in their places.
+
+Nothing is written before all of it is read; `put` alone writes, a run whole or not at all, and never over another run.
 
 Three forms of a source:
 
@@ -15,7 +17,7 @@ What is not bound is taken in as exploratory or not at all, and then no verdict 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -44,8 +46,10 @@ from ablate.records.store import ItemScore, Row, RunFolder, parquet_bytes, recor
 from ablate.records.tables import LONG, TableLayout, most_rows, read_table, said
 from prereg.errors import EvidenceError, StudyError, Where, nearest
 from prereg.frozen import FrozenModel
-from prereg.registry.canon import sha256_bytes, sha256_of
-from prereg.registry.plan import Cell, needed_metrics
+from prereg.registry.canon import sha256_bytes, sha256_file, sha256_of
+from prereg.registry.disk import move, write_whole
+from prereg.registry.ledger_entry import SEALS, Entry
+from prereg.registry.plan import Cell, cell_of, needed_metrics
 from prereg.registry.registration import Registration
 from prereg.study.command import MetricsFile
 from prereg.study.training import Training
@@ -414,3 +418,52 @@ def _table(path: Path, data: bytes, columns: tuple[str, ...], *, more: bool = Fa
 def _config(terms: Terms, variant: str) -> dict[str, JsonValue]:
     config = terms.registration.study.trained[variant].config
     return config.model_dump(mode="json") if isinstance(config, Training) else dict(config)
+
+
+def put(piece: Piece, folder: RunFolder) -> None:
+    """Lay a run in its place, whole or not at all: a folder next to it is filled and then renamed."""
+    staging = folder.path.with_name(f".{folder.path.name}.import")
+    staging.mkdir(parents=True, exist_ok=True)
+    write_whole(staging / folder.sealed_path.name, piece.metrics)
+    if piece.items is not None:
+        write_whole(staging / folder.items_path.name, piece.items)
+    write_whole(staging / folder.record_path.name, piece.run_json)
+    if folder.path.is_dir():
+        folder.path.rmdir()  # only an empty one: anything else in it is an error, and stays
+    move(staging, folder.path)
+
+
+def already_placed(piece: Piece, folder: RunFolder, entries: Iterable[Entry]) -> tuple[bool, bool]:
+    """(in the ledger, in its place) of this very run. Another run of the cell is never replaced: `EvidenceError`."""
+    # The newest end and not the newest seal: a run that failed on record is not replaced either.
+    known = [
+        entry
+        for entry in entries
+        if entry.event in (*SEALS, "failed")
+        and entry.registration == piece.record.registration
+        and cell_of(entry) == (piece.variant, piece.seed)
+    ]
+    cell = said((piece.variant, piece.seed))
+    wanted = piece.body["run_sha256"]
+    if known and known[-1].body.get("run_sha256") != wanted:
+        raise EvidenceError(
+            f"the ledger has another run of {cell} ({known[-1].event}, entry {known[-1].index})",
+            required="cells that have no run yet: no run is ever replaced",
+            fix="--only ARM/SEED takes some runs of a source",
+        )
+    there = folder.path.is_dir() and any(folder.path.iterdir())
+    if there and not (folder.record_path.is_file() and sha256_file(folder.record_path) == wanted):
+        raise EvidenceError(
+            f"a run of {cell} lies in {folder.path}",
+            required="cells that have no run yet: no run is ever replaced",
+            fix="ablate run, if it was interrupted; --only ARM/SEED takes other runs of the source",
+        )
+    return bool(known), there
+
+
+def is_replayed(record: RunRecord, registered_at: str) -> bool:
+    """Whether a run says that it began before the registration: its outcome may have been known by then."""
+    try:
+        return datetime.fromisoformat(record.started_at) < datetime.fromisoformat(registered_at)
+    except (ValueError, TypeError):  # no time, or one without an offset
+        return False
