@@ -21,7 +21,7 @@ from pydantic import JsonValue
 from prereg.errors import FieldPath, StudyFileError, Where
 from prereg.study.faults import yaml_error
 
-_FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEEPEST = 32
 _MOST_VALUES = 20_000
 _MOST_MARKS = 30  # as the stream-safe text format of Unicode (UAX 15, section 13)
@@ -59,7 +59,7 @@ def parse_yaml(source: bytes, lines: Lines, *, first: str = "study: NAME") -> di
     if "\t" not in text:  # which libyaml takes in more places
         with suppress(yaml.YAMLError, ValueError, OverflowError):
             # A tenth of the time. What libyaml refuses, PyYAML reads, or says why not.
-            return _Builder(yaml.parse(text, Loader=_FAST), lines, first).document()
+            return _Builder(yaml.parse(text, Loader=LOADER), lines, first).document()
         lines.clear()
     try:
         return _Builder(yaml.parse(text, Loader=yaml.SafeLoader), lines, first).document()
@@ -85,11 +85,11 @@ def _decode(source: bytes) -> str:
         at = source.count(b"\n", 0, error.start) + 1
         raise file_error(f"byte {error.start} is not UTF-8", "UTF-8 text", line=at) from None
     for number, line in enumerate(text.split("\n"), start=1):
-        _check_text(line.removesuffix("\r"), number, blank="\t")
+        check_text(line.removesuffix("\r"), number, blank="\t")
     return text
 
 
-def _check_text(text: str, line: int, blank: str = "\t\n") -> None:
+def check_text(text: str, line: int, blank: str = "\t\n") -> None:
     """Refuse what a reader cannot see or two readers would compare differently."""
     if text.isascii() and text.isprintable():
         return
@@ -208,7 +208,7 @@ class _Builder:
     def scalar(self, event: yaml.ScalarEvent, path: FieldPath) -> JsonValue:
         text = str(event.value)
         if not event.implicit[0]:  # in quotes, or a block of text
-            _check_text(text, _line(event))
+            check_text(text, _line(event))
             return text
         read = next((read for pattern, read in CORE if pattern.fullmatch(text)), None)
         if read is None:

@@ -280,6 +280,31 @@ def copied(trained: House, house: House) -> House:
 
 
 @pytest.fixture
+def ledger_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes of ledgers this process has read to parse them, from here on. Lines are counted in pieces."""
+    from prereg.registry import ledger
+    from prereg.registry.disk import open_regular
+
+    sizes: list[int] = []
+
+    def counted(path: Path) -> Any:
+        stream = open_regular(path)
+        read_some = stream.read
+
+        def read(*size: int) -> bytes:
+            found = read_some(*size)
+            if not size:
+                sizes.append(len(found))
+            return found
+
+        stream.read = read  # type: ignore[method-assign]
+        return stream
+
+    monkeypatch.setattr(ledger, "open_regular", counted)
+    return sizes
+
+
+@pytest.fixture
 def shakespeare(monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that holds tinyshakespeare, or a skip that says why."""
     here = Path(__file__).resolve().parents[1]

@@ -41,7 +41,7 @@ from ablate.judge.design.characteristics import design
 from ablate.judge.design.reach import obstacle
 from ablate.judge.design.scenarios import Drawn
 from ablate.judge.design.simulate import judge_drawn
-from ablate.judge.interim import _rows_at, restrict
+from ablate.judge.interim import restrict, rows_at
 from ablate.judge.stats.crossed_items import Tail, spread_of, tail_of
 from ablate.judge.stats.estimate import prepare
 from ablate.judge.stats.sequential import prepare_at
@@ -297,7 +297,7 @@ def _intervals(cell: Cell) -> int:
     return some // 3 if cell.law == "correlated" else some
 
 
-def _judged(cell: Cell, study: Study, differences: Mapping[str, np.ndarray]) -> np.ndarray:
+def judged(cell: Cell, study: Study, differences: Mapping[str, np.ndarray]) -> np.ndarray:
     """Codes of outcomes, studies x hypotheses: over rows where the judge can, one by one elsewhere. Over items the
     differences are tables, studies x seeds x units (items, or tasks)."""
     if study.analysis.test == "items":
@@ -351,7 +351,7 @@ def _effects(study: Study, state: str) -> dict[str, float]:
 STATES = ("no gain", "harm at its margin")
 
 
-def _noise(
+def noise(
     cell: Cell, study: Study, n: int, rng: np.random.Generator, *, tail: int = 1, joined: float = 0.0, spread: int = 0
 ) -> dict[str, np.ndarray]:
     """Centred differences, the long tail against each claim where `tail` is 1."""
@@ -398,8 +398,8 @@ def _adoptions(cell: Cell, study: Study, seed: int, n: int) -> Iterator[Rate]:
             for joined, spread in product(_joined(cell), _spreads(cell)):
                 rng = np.random.default_rng([seed, place, tail + 1, int(10 * joined), 1, *_of(spread)])
                 effects = _effects(study, state)
-                drawn = _noise(cell, study, n, rng, tail=tail, joined=joined, spread=spread)
-                codes = _judged(cell, study, {name: values + effects[name] for name, values in drawn.items()})
+                drawn = noise(cell, study, n, rng, tail=tail, joined=joined, spread=spread)
+                codes = judged(cell, study, {name: values + effects[name] for name, values in drawn.items()})
                 yield rate(int(_adopted(study, codes).sum()), n, state=state, **_said(cell, tail, joined, spread))
 
 
@@ -419,10 +419,10 @@ def _supports(cell: Cell, study: Study, seed: int, n: int) -> Iterator[Rate]:
         for true in (0, 1):  # of the four claims: Holm's later steps are met only where one is true
             for joined, spread in product(JOINED, _spreads(cell)):
                 rng = np.random.default_rng([seed, true, int(10 * joined), 2, *_of(spread)])
-                drawn = _noise(cell, study, n, rng, joined=joined, spread=spread)
+                drawn = noise(cell, study, n, rng, joined=joined, spread=spread)
                 for name in gains[:true]:
                     drawn[name] = drawn[name] + claimed(study, name) * FAR[len(study.seeds)]
-                codes = _judged(cell, study, drawn)[:, [list(study.hypotheses).index(name) for name in gains[true:]]]
+                codes = judged(cell, study, drawn)[:, [list(study.hypotheses).index(name) for name in gains[true:]]]
                 yield rate(int((codes == 0).any(axis=1).sum()), n, true=true, **_said(cell, 1, joined, spread))
         return
     for place, verb in enumerate(VERBS):
@@ -430,8 +430,8 @@ def _supports(cell: Cell, study: Study, seed: int, n: int) -> Iterator[Rate]:
         for tail, spread in product(tails(cell.law), _spreads(cell)):
             rng = np.random.default_rng([seed, place, tail + 1, 3, *_of(spread)])
             # For a claim of no change the side that can be taken for none is the one inside.
-            drawn = _noise(cell, one, n, rng, tail=tail, spread=spread)["h"] + border(one, "h")
-            hits = int((_judged(cell, one, {"h": drawn})[:, 0] == 0).sum())
+            drawn = noise(cell, one, n, rng, tail=tail, spread=spread)["h"] + border(one, "h")
+            hits = int((judged(cell, one, {"h": drawn})[:, 0] == 0).sum())
             yield rate(hits, n, verb=verb, **_said(cell, tail, 0.0, spread))
 
 
@@ -554,7 +554,7 @@ def _both_supported(cell: Cell, study: Study, differences: Mapping[str, np.ndarr
             study,
             {name: values[:, : look.n_seeds] for name, values in differences.items()},
             {name: values[:, : look.n_seeds] for name, values in kept.items()},
-            rows_of=partial(_rows_at, study, look),
+            rows_of=partial(rows_at, study, look),
         )[0]
         for look in looks
     ]

@@ -387,7 +387,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scheduler_room, "start_worker", lambda **_: FakeWorker())
     monkeypatch.setattr(command_room, "Child", FakeTrainer)
     monkeypatch.setattr(FakeTrainer, "machine", 0)
-    monkeypatch.setattr(provenance_room, "_processor", lambda: f"processor {FakeTrainer.machine}")
+    monkeypatch.setattr(provenance_room, "processor_name", lambda: f"processor {FakeTrainer.machine}")
     # Pages take most of a history, and are tested on their own; `verify` knows these by their hashes like any other.
     monkeypatch.setattr(document_room, "compose", lambda _context: None)
     monkeypatch.setattr(markdown_room, "render", lambda context, _document: f"{context.decision.status}\n")

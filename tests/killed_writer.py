@@ -14,12 +14,13 @@ import resource
 import signal
 import sys
 import threading
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
-from ablate.records.store import RunFolder
-from ablate.runner.builtin.run import Run, Worker
+from ablate.records.store import Row, RunFolder
+from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message
 from prereg.registry.plan import RunSpec
 
@@ -42,15 +43,16 @@ def main() -> None:
 def run(corpora: Path, spec: RunSpec, folder: Path, mode: str, number: int) -> None:
     torch.set_num_threads(1)
     folder.mkdir(parents=True)
-    checkpoint, fsync, replace = Run._checkpoint, os.fsync, Path.replace
+    append, fsync, replace = RunFolder.append, os.fsync, Path.replace
     at = {"checkpoint": 0, "operation": 0}
 
-    def counted(self: Run) -> None:
-        at["checkpoint"] += 1
-        at["operation"] = 0
-        if mode == "full" and at["checkpoint"] == STRUCK:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (number * 1024, resource.RLIM_INFINITY))
-        checkpoint(self)
+    def counted(self: RunFolder, rows: Iterable[Row], *, durable: bool = False) -> None:
+        if durable:  # with this every checkpoint begins
+            at["checkpoint"] += 1
+            at["operation"] = 0
+            if mode == "full" and at["checkpoint"] == STRUCK:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (number * 1024, resource.RLIM_INFINITY))
+        append(self, rows, durable=durable)
 
     def struck(descriptor: int | None = None) -> None:
         if mode != "full" and (at["checkpoint"], at["operation"]) == (STRUCK, number):
@@ -68,7 +70,7 @@ def run(corpora: Path, spec: RunSpec, folder: Path, mode: str, number: int) -> N
         struck()
         return replace(self, target)
 
-    Run._checkpoint = counted  # type: ignore[method-assign]
+    RunFolder.append = counted  # type: ignore[method-assign]
     os.fsync = synced  # type: ignore[assignment]
     Path.replace = replaced  # type: ignore[assignment,method-assign]
     said: list[Message] = []

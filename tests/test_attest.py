@@ -43,7 +43,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)  # the pinned text is made up, and the real one is not it
     # openssl, ssh-keygen and git share two cores with whatever else runs here.
     for mechanism in (git_anchor, timestamp, ssh):
-        monkeypatch.setattr(mechanism, "_TIMEOUT_S", PATIENCE_S)
+        monkeypatch.setattr(mechanism, "TIMEOUT_S", PATIENCE_S)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))
 
 

@@ -128,7 +128,7 @@ def test_a_registered_tokenizer_is_kept_and_not_trained_again(tmp_path: Path, mo
     kept = train_bpe(tiny_text(), 272)
     keep_bpe(kept, tmp_path)
     monkeypatch.setattr(tokenizers, "train_bpe", lambda *_: pytest.fail("it was trained again"))
-    monkeypatch.setattr(tokenizers, "_TRAINED", {})
+    monkeypatch.setattr(tokenizers, "TRAINED", {})
     assert bpe_of(tiny_text(), 272, tmp_path, kept.sha256) == kept
 
 

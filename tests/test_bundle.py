@@ -185,13 +185,13 @@ def test_other_studies_are_links_unless_asked_for(decided: House, bundle: Path, 
 
 
 def test_what_made_a_bundle_is_known_by_its_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    before = manifest._code()
+    before = manifest.code_of_this_tool()
     (tmp_path / "prereg").mkdir()
     (tmp_path / "prereg" / "text.py").write_text("x = 1\n")
-    monkeypatch.setattr(manifest, "_SOURCE", tmp_path)
-    first = manifest._code()
+    monkeypatch.setattr(manifest, "SOURCE", tmp_path)
+    first = manifest.code_of_this_tool()
     (tmp_path / "prereg" / "text.py").write_text("x = 2\n")
-    assert len({before, first, manifest._code(), sha256_of({})}) == 4
+    assert len({before, first, manifest.code_of_this_tool(), sha256_of({})}) == 4
 
 
 def test_the_same_study_gives_the_same_bytes_and_weights_only_when_asked(

@@ -332,14 +332,14 @@ def test_rows_edited_while_the_run_lives_are_not_sealed(
 ) -> None:
     house, spec, whole = made
     folder = RunFolder(tmp_path / "run")
-    seal = Run._seal
+    checked = RunFolder.live_fault
 
-    def struck(self: Run, *given: Any) -> None:
+    def struck(self: RunFolder, *written: Any) -> str | None:
         edited(folder.live_path)
-        seal(self, *given)
+        return checked(self, *written)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "_seal", struck)
+        patch.setattr(RunFolder, "live_fault", struck)
         said = carry_out(house, folder, spec)
     assert said.status == "failed" and "metrics.jsonl is not what was written" in str(said.error)
     assert not folder.sealed_path.exists()

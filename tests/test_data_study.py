@@ -385,7 +385,7 @@ def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
     other = train_bpe(tiny_text().upper(), 265)
     # As a version of the library would that breaks ties in another way; what is kept is used without it.
     monkeypatch.setattr(tokenizers, "train_bpe", lambda *_: other)
-    monkeypatch.setattr(tokenizers, "_TRAINED", {})
+    monkeypatch.setattr(tokenizers, "TRAINED", {})
     api.require_pinned(api.open_study(study), api.require_registered(api.open_study(study)))
     root, data = api.open_study(study).root, kept.read_bytes()
     assert (check_pins(root, "tiny")[1].faults, check_pins(root, "tiny")[1].note[:6]) == ((), "1 of 1")

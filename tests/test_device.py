@@ -119,7 +119,7 @@ def test_cuda_is_asked_of_torch_only_where_a_driver_stands(
 ) -> None:
     place = tmp_path / "driver"
     place.touch() if driver else None
-    monkeypatch.setattr(devices, "_DRIVER", (tmp_path / "none", place))
+    monkeypatch.setattr(devices, "DRIVER", (tmp_path / "none", place))
     monkeypatch.setattr(devices, "version", lambda _name: built)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)

@@ -83,12 +83,12 @@ def test_items_are_judged_here_as_from_a_table_of_items(crossed: str) -> None:
     study, rng = rates.rule_of(cell), np.random.default_rng(9)
     sizes = np.array(rates.SIZES[crossed])
     tasks = np.repeat(np.arange(sizes.size), sizes)
-    centred = rates._noise(cell, study, 8, rng, spread=1)
+    centred = rates.noise(cell, study, 8, rng, spread=1)
     effects = {
         "gain": np.linspace(-2.0, 2.0, 8).reshape(8, 1, 1),
         "no_harm": np.linspace(2.0, -2.0, 8).reshape(8, 1, 1) - rates.MARGIN,
     }
-    ours = rates._judged(cell, study, {name: table + effects[name] for name, table in centred.items()})
+    ours = rates.judged(cell, study, {name: table + effects[name] for name, table in centred.items()})
     seen = set()
     for row in range(8):
         rows = [

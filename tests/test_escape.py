@@ -110,7 +110,7 @@ def test_nothing_prints_past_the_functions_that_escape() -> None:
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> OwnHouse:
     """A study by somebody whose tool checked no text: registered, its runs imported, decided."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yaml_reader, "_check_text", lambda *_, **__: None)
+        patch.setattr(yaml_reader, "check_text", lambda *_, **__: None)
         house = OwnHouse(tmp_path_factory.mktemp("hostile") / "house")
         house.register(**hostile_changes())
         api.import_runs(study_of(house), rows_of(house), note=EVIL, exploratory=True)
@@ -151,7 +151,7 @@ def rows_of(house: OwnHouse, cells: int = 6) -> Path:
 @pytest.fixture
 def say(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Run a verb; what it said on both streams, colours taken off where rich had a terminal."""
-    monkeypatch.setattr(yaml_reader, "_check_text", lambda *_, **__: None)
+    monkeypatch.setattr(yaml_reader, "check_text", lambda *_, **__: None)
     monkeypatch.setenv("COLUMNS", "1000")
 
     def run(*words: str | Path, colours: bool = False) -> str:

@@ -16,6 +16,7 @@ from test_hypotheses import around, judged
 
 from ablate import cli
 from ablate.api import deciding
+from ablate.judge import decide as judge
 from ablate.judge.audit.checks import DECLARED
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Finding
@@ -257,9 +258,6 @@ def test_a_report_that_cannot_be_drawn_loses_no_decision(
 def test_a_decision_that_the_records_do_not_give_is_not_reported(
     one: Judged, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    judged_now = deciding._judge
-    monkeypatch.setattr(
-        deciding, "_judge", lambda *given: (judged_now(*given)[0].model_copy(update={"line": 1}), judged_now(*given)[1])
-    )
+    monkeypatch.setattr(judge, "decide", lambda *given: decide(*given).model_copy(update={"line": 1}))
     assert one.ask(monkeypatch, "report") == 2
     assert "does not give the decision in the ledger" in capsys.readouterr().err

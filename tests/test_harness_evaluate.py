@@ -14,7 +14,6 @@ import torch
 from harness_samples import N_TASKS, TASKS, tiny_model, tokenizer, write_pack
 from torch import Tensor, nn
 
-from ablate.evaluation.harness import evaluate
 from ablate.evaluation.harness.adapter import Scorer
 from ablate.evaluation.harness.evaluate import Answers, brier, calibration_error, evaluate_tasks, prepare, probabilities
 from ablate.evaluation.harness.packs import filled, find_pack
@@ -218,9 +217,17 @@ def test_tasks_that_are_not_the_registered_ones_are_not_asked(root: Root) -> Non
 
 
 def test_a_lost_answer_is_our_bug_and_no_average_over_the_rest(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lm_eval import evaluator
+
     prepared = questions(root)
-    original = evaluate._answers
-    monkeypatch.setattr(evaluate, "_answers", lambda *given: original(*given)[1:])
+    original = evaluator.evaluate
+
+    def forgetful(*given: Any, **named: Any) -> Any:
+        found = original(*given, **named)
+        next(iter(found["samples"].values())).pop()
+        return found
+
+    monkeypatch.setattr(evaluator, "evaluate", forgetful)
     with pytest.raises(AssertionError):
         evaluate_tasks(prepared, tiny_model(CONTEXT), CONTEXT, tokenizer())
 

@@ -25,10 +25,11 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner import progress
 from ablate.runner.builtin import run as single
-from ablate.runner.builtin.run import Run, Worker
+from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message, TaskProgress
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
+from ablate.training.trainer import Trainer
 from ablate.verification.verify import verify_study
 from prereg.errors import CorpusError, RegistrationError, SpecError, StudyError, UnsupportedError
 from prereg.registry.canon import sha256_file
@@ -205,15 +206,16 @@ def test_a_run_stopped_or_killed_while_asked_is_asked_again_and_not_trained(
     assert said[-1].status == "done"
 
     folder = RunFolder(house.path / "run")
-    original = Run._evaluate_tasks
 
-    def interrupted(self: Run) -> Any:
-        self.worker.stop.set()
-        return original(self)
+    def interrupting(message: Message) -> None:
+        said.append(message)
+        if message.asking is not None:
+            worker.stop.set()
 
-    monkeypatch.setattr(Run, "_evaluate_tasks", interrupted)
+    worker.say = interrupting
     worker.carry_out(spec, folder)
     assert said[-1].event == "stopped"
+    worker.say = said.append
     worker.stop.clear()
 
     # Killed after its answers were written, before they were sealed.
@@ -223,7 +225,6 @@ def test_a_run_stopped_or_killed_while_asked_is_asked_again_and_not_trained(
     def killed(*_: Any, **__: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr(Run, "_evaluate_tasks", original)
     monkeypatch.setattr(RunFolder, "seal", killed)
     with pytest.raises(Killed):
         worker.carry_out(spec, folder)
@@ -231,9 +232,7 @@ def test_a_run_stopped_or_killed_while_asked_is_asked_again_and_not_trained(
     monkeypatch.undo()
 
     steps: list[int] = []
-    trained = worker._trainer
-    assert trained is not None
-    monkeypatch.setattr(trained[1], "step", lambda: steps.append(1))
+    monkeypatch.setattr(Trainer, "step", lambda _: steps.append(1))
     worker.carry_out(spec, folder)
     monkeypatch.undo()
     assert said[-1].status == "done" and steps == []

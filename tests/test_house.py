@@ -202,6 +202,31 @@ def test_every_dependency_is_imported_by_a_product_module() -> None:
     assert {called.get(name, name) for name in named} - used == set()
 
 
+def private_names(path: Path) -> set[str]:
+    """Names with an underscore that a test imports from the product, looks up in what it imported, or patches."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    nodes = list(ast.walk(tree))
+    given = [
+        name
+        for node in nodes
+        if isinstance(node, ast.ImportFrom) and re.match(r"(ablate|prereg)\b", node.module or "")
+        for name in node.names
+    ]
+    ours, used = {name.asname or name.name for name in given}, {name.name for name in given}
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ours:
+            used.add(node.attr)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
+            used |= {
+                word.value for word in node.args[1:2] if isinstance(word, ast.Constant) and type(word.value) is str
+            }
+    return {name for name in used if re.match("_[A-Za-z]", name)}
+
+
+def test_tests_use_public_names_alone() -> None:
+    assert {path.name: found for path in (ROOT / "tests").rglob("*.py") if (found := private_names(path))} == {}
+
+
 def test_importing_the_command_line_loads_nothing_heavy() -> None:
     code = "import sys, ablate.cli; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

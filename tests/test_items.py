@@ -15,7 +15,6 @@ from ablate.judge.stats.crossed_items import (
     Crossed,
     Spread,
     TwoWay,
-    _critical,
     cross,
     spread_of,
     tail_of,
@@ -279,7 +278,7 @@ COMPONENTS = (1.0, 1.1, 1.5, 2.0, 4.0, 8.0, 20.0, 100.0, 1e6)
 def error(squares: Floats, seeds: int, items: int, alpha: float, *, by_seed: float, by_item: float) -> float:
     """Two-sided error given draws of the three mean squares over their expectations: the mean given them is normal."""
     spread = Spread(seeds=by_seed * squares[0], units=by_item * squares[1], both=squares[2])
-    half = spread.half(_critical(seeds - 1, alpha), _critical(items - 1, alpha))
+    half = spread.half(stats.t.isf(alpha / 2, seeds - 1), stats.t.isf(alpha / 2, items - 1))
     return float(2.0 * special.ndtr(-half / sqrt(by_seed + by_item - 1.0)).mean())
 
 
@@ -329,6 +328,6 @@ def test_the_level_holds_for_unequal_tasks(name: str) -> None:
                 spread = spread_of(tables, weights)
                 means = np.abs((tables @ weights).mean(axis=1))
                 for alpha, quantile in quantiles.items():
-                    found = float((means > spread.half(_critical(seeds - 1, alpha), quantile)).mean())
+                    found = float((means > spread.half(stats.t.isf(alpha / 2, seeds - 1), quantile)).mean())
                     limit = alpha + 3.5 * sqrt(alpha * (1 - alpha) / studies)
                     assert found <= limit, (seeds, by_seed, by_task, both, share, alpha, found)

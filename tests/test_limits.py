@@ -153,7 +153,7 @@ def test_the_peak_of_a_run_forgets_what_an_earlier_run_took() -> None:
 
 
 def test_where_the_peak_cannot_be_reset_the_record_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys.modules[Peak.__module__], "_RESET", tmp_path / "nowhere" / "clear_refs")
+    monkeypatch.setattr(sys.modules[Peak.__module__], "RESET", tmp_path / "nowhere" / "clear_refs")
     peak = Peak.reset()
     assert peak.since == "process"
     assert peak.read_bytes() > 10 * 2**20

@@ -444,7 +444,7 @@ zz:
 
 
 def test_a_text_that_libyaml_and_pyyaml_both_read_is_the_same_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    libyaml = yaml_reader._FAST
+    libyaml = yaml_reader.LOADER
     if libyaml is yaml.SafeLoader:
         pytest.skip("this PyYAML has no libyaml")
     pieces = SAMPLES.split("===\n")
@@ -457,7 +457,7 @@ def test_a_text_that_libyaml_and_pyyaml_both_read_is_the_same_data(monkeypatch: 
     for text in texts:
         found = []
         for parser in (libyaml, yaml.SafeLoader):
-            monkeypatch.setattr(yaml_reader, "_FAST", parser)
+            monkeypatch.setattr(yaml_reader, "LOADER", parser)
             lines: yaml_reader.Lines = {}
             try:
                 found.append((parse_yaml(text.encode(), lines), lines))

@@ -325,7 +325,7 @@ def test_a_large_file_is_hashed_once_until_it_is_touched(tmp_path: Path, monkeyp
     path.write_bytes(b"one")
     first = hashed.sha256(path)
     assert not hashed.known  # touched a moment ago: the next write may bear the same time
-    monkeypatch.setattr(pinned_room, "_SETTLED_NS", 0)
+    monkeypatch.setattr(pinned_room, "SETTLED_NS", 0)
     assert hashed.sha256(path) == first and len(hashed.known) == 1
     monkeypatch.setattr(pinned_room, "sha256_file", lambda path: "read again")
     assert hashed.sha256(path) == first

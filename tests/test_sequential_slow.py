@@ -14,7 +14,7 @@ from evidence_factory import one_claim, small_study
 from scipy import special
 
 from ablate.judge.audit.sensitivity import settles
-from ablate.judge.interim import _rows_at
+from ablate.judge.interim import rows_at
 from ablate.judge.stats.estimate import NoTestError, prepare
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
 from ablate.judge.stats.sequential import EProcessT, e_from, prepare_at
@@ -70,7 +70,7 @@ def test_levels_of_the_plan_hold_nearly_where_a_pair_is_lost() -> None:
     wrong = np.zeros(len(x), dtype=bool)
     for look in looks_of(study):
         part = x[:, : look.n_seeds][:, kept[0, : look.n_seeds]]
-        wrong |= _rows_at(study, look, part).p(0.0, "two") <= ALPHA
+        wrong |= rows_at(study, look, part).p(0.0, "two") <= ALPHA
     print(f"a pair lost: size {wrong.mean():.4f} of {len(x):,}")
     assert wrong.mean() == pytest.approx(0.05, abs=0.0025)
 

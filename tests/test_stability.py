@@ -15,10 +15,10 @@ from scipy import stats
 
 from ablate.judge.audit.stability import (
     EARLY,
-    _grids,
     early_spike_places,
     false_alarm_rate,
     false_alarm_text,
+    grids,
     judge_stability,
     spike_chance,
     spike_limit,
@@ -161,8 +161,8 @@ def test_losses_with_two_decimals_keep_the_rate_and_a_real_spike_is_found() -> N
 def test_losses_in_single_precision_are_on_no_grid() -> None:
     runs = (3.0 + 0.05 * np.random.default_rng(6).standard_normal((50, 200))).astype(np.float32).astype(np.float64)
     places = np.arange(180)
-    assert not any(_grids(run, places, 20).any() for run in runs)
-    assert (_grids(np.round(runs[0], 2), places, 20) == 0.01).all()
+    assert not any(grids(run, places, 20).any() for run in runs)
+    assert (grids(np.round(runs[0], 2), places, 20) == 0.01).all()
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -282,7 +282,7 @@ def test_an_outcome_of_several_slices_and_chunks_is_one(monkeypatch: pytest.Monk
     names = ("train/loss", "val/loss", "speed/eval_s", "z")
     rows = [Row(step, name, math.sin(7 * step + len(name)) / 10**step) for step in range(300) for name in names]
     items = [ItemScore("task", f"item {n}", "h", "harness/accuracy", n / 7) for n in range(100)]
-    monkeypatch.setattr(outcome, "_ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(outcome, "ROWS_AT_ONCE", 7)
     chunks = pa.concat_tables([table_of(rows[:500]), table_of(rows[500:])])
     assert outcome_of_tables(chunks, table_of_items(items)) == outcome_hash(rows, items)
     assert outcome_of_tables(table_of([])) == outcome_hash([])

@@ -109,7 +109,8 @@ def test_every_kind_of_watcher_tells_what_runs_are_asked(monkeypatch: pytest.Mon
     (told_json,) = json.loads(stream.getvalue().splitlines()[0])["asking"].values()
     assert (told_json["requests"], told_json["of"], told_json["shots"]) == (12000, 26800, 3)
     console = Console(file=StringIO(), force_terminal=True, width=160)
-    console.print(LiveWatcher(console)._screen(asking(12000)))
+    with LiveWatcher(console).watching(asking(12000)):
+        pass
     assert isinstance(console.file, StringIO)
     assert "asking blimp: 12,000 of 26,800 requests, 3 shots, 2 min 00 s left" in console.file.getvalue()
 

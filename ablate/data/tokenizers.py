@@ -210,14 +210,14 @@ def bpe_of(text: str, size: int, folder: Path, registered: str | None) -> BpeTok
         return kept
     # Within one process a study is read more than once before it is registered.
     key = sha256_of({"text": sha256_bytes(text.encode()), "size": size})
-    if key not in _TRAINED:
-        _TRAINED[key] = train_bpe(text, size)
-    if _TRAINED[key].sha256 == registered:
-        keep_bpe(_TRAINED[key], folder)
-    return _TRAINED[key]
+    if key not in TRAINED:
+        TRAINED[key] = train_bpe(text, size)
+    if TRAINED[key].sha256 == registered:
+        keep_bpe(TRAINED[key], folder)
+    return TRAINED[key]
 
 
-_TRAINED: dict[str, BpeTokenizer] = {}
+TRAINED: dict[str, BpeTokenizer] = {}
 
 
 def keep_bpe(tokenizer: BpeTokenizer, folder: Path) -> Path:

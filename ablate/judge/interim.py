@@ -195,7 +195,7 @@ def run_to_the_stop(
             break
         seen = {name: values[going, : look.n_seeds] for name, values in differences.items()}
         whole = None if kept is None else {name: values[going, : look.n_seeds] for name, values in kept.items()}
-        rows_of = partial(_rows_at, study, look)
+        rows_of = partial(rows_at, study, look)
         gone = None if lost is None else lost[going, :, : look.n_seeds]
         found, same = judge_rows_with_losses(study, seen, whole, gone, stable[going], rows_of=rows_of)
         codes[going], ruled[going] = found, same
@@ -206,7 +206,7 @@ def run_to_the_stop(
     return codes, stopped, ruled
 
 
-def _rows_at(study: Study, look: Look, values: Floats) -> Rows:
+def rows_at(study: Study, look: Look, values: Floats) -> Rows:
     return _RowsOfLook(values, study.stopping, look) if isinstance(study.stopping, Looks) else _RowsOfE(values)
 
 

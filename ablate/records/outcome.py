@@ -39,7 +39,7 @@ MEANS_OF_COLUMNS: Mapping[str, str] = {
     "item_sha256": "sha256 of the item's text",
 }
 """The columns of the sealed tables, for the documentation."""
-_ROWS_AT_ONCE = 1 << 16
+ROWS_AT_ONCE = 1 << 16
 _VERSION = b"outcome 1\n"
 """What is hashed first: another way to write values down would be another version."""
 
@@ -142,7 +142,7 @@ def _plain(column: pa.ChunkedArray) -> np.ndarray:
 
 def _slices(order: np.ndarray, *, longest: int) -> Iterator[np.ndarray]:
     """Positions in order, so many at once that their text takes some megabytes, however long a name is."""
-    at_once = max(1, min(_ROWS_AT_ONCE, (1 << 26) // (longest + 64)))
+    at_once = max(1, min(ROWS_AT_ONCE, (1 << 26) // (longest + 64)))
     for start in range(0, len(order), at_once):
         yield order[start : start + at_once]
 

@@ -19,28 +19,28 @@ _REGISTRATION = ("prereg", "prereg/study", "prereg/study/designs", "prereg/rule"
 """Without seals and documents, which are no part of a run."""
 NOT_STATED = "not stated"
 NOT_INSTALLED = "not installed"
-_SOURCE = Path(__file__).resolve().parents[2]
+SOURCE = Path(__file__).resolve().parents[2]
 
 
 def executed_files() -> tuple[Path, ...]:
     """The source files of every module that a run executes."""
-    within = (file for wing in _WINGS for file in (_SOURCE / wing).rglob("*.py"))
-    return (*sorted(within), *(file for wing in _REGISTRATION for file in sorted((_SOURCE / wing).glob("*.py"))))
+    within = (file for wing in _WINGS for file in (SOURCE / wing).rglob("*.py"))
+    return (*sorted(within), *(file for wing in _REGISTRATION for file in sorted((SOURCE / wing).glob("*.py"))))
 
 
 @cache
 def code_hash() -> str:
     """sha256 over the source files of every module that a run executes."""
     return sha256_of(
-        {file.relative_to(_SOURCE).as_posix(): sha256_bytes(file.read_bytes()) for file in executed_files()}
+        {file.relative_to(SOURCE).as_posix(): sha256_bytes(file.read_bytes()) for file in executed_files()}
     )
 
 
 def collect(*, threads: int, device: str = "cpu", compiler: str = "") -> Provenance:
     """The provenance of a run made by this process."""
-    commit = _git("rev-parse", "HEAD")
+    commit = _git(SOURCE, "rev-parse", "HEAD")
     status = (
-        _git("status", "--porcelain", "--", *_WINGS, *(f":(glob){wing}/*.py" for wing in _REGISTRATION))
+        _git(SOURCE, "status", "--porcelain", "--", *_WINGS, *(f":(glob){wing}/*.py" for wing in _REGISTRATION))
         if commit
         else None
     )
@@ -52,7 +52,7 @@ def collect(*, threads: int, device: str = "cpu", compiler: str = "") -> Provena
         torch=version("torch"),
         numpy=version("numpy"),
         platform=f"{platform.system()} {platform.machine()}",
-        processor=_processor(),
+        processor=processor_name(),
         device=device,
         threads=threads,
         compiler=compiler,
@@ -83,7 +83,7 @@ def of_command(code: str) -> Provenance:
         torch=NOT_STATED,
         numpy=NOT_STATED,
         platform=f"{platform.system()} {platform.machine()}",
-        processor=_processor(),
+        processor=processor_name(),
         device=NOT_STATED,
         threads=0,
     )
@@ -101,13 +101,13 @@ def tool_versions() -> dict[str, str]:
 
 
 @cache
-def _git(*words: str) -> str | None:
+def _git(source: Path, *words: str) -> str | None:
     """Output of a git command about the tool's own source tree, or none where there is no such tree."""
-    if not (_SOURCE / ".git").exists():
+    if not (source / ".git").exists():
         return None
     try:
         done = subprocess.run(
-            ["git", "-C", str(_SOURCE), *words],  # noqa: S607
+            ["git", "-C", str(source), *words],  # noqa: S607
             capture_output=True,
             text=True,
             timeout=10,
@@ -119,7 +119,7 @@ def _git(*words: str) -> str | None:
 
 
 @cache
-def _processor() -> str:
+def processor_name() -> str:
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text().splitlines():

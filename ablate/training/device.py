@@ -22,7 +22,7 @@ from prereg.errors import RunError
 
 CPU = "cpu"
 _GPUS = Path("/proc/driver/nvidia/gpus")
-_DRIVER = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"), Path("/dev/dxg"))
+DRIVER = (Path("/proc/driver/nvidia/version"), Path("/dev/nvidiactl"), Path("/dev/dxg"))
 ENVIRONMENT = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
 """What a process must be started with, so that cuBLAS takes the same path every time (NVIDIA's cuBLAS manual, "Results
 reproducibility"); torch refuses deterministic matrix products on CUDA without it."""
@@ -52,7 +52,7 @@ def choose_device(wanted: str) -> str:
 
 def cuda_devices() -> int:
     """How many CUDA devices torch can use."""
-    if not any(path.exists() for path in _DRIVER) or find_spec("torch") is None or "+cpu" in version("torch"):
+    if not any(path.exists() for path in DRIVER) or find_spec("torch") is None or "+cpu" in version("torch"):
         return 0
     import torch
 
@@ -79,7 +79,7 @@ def device_name(device: str) -> str:
 
 Since = Literal["run", "process"]
 
-_RESET = Path("/proc/self/clear_refs")
+RESET = Path("/proc/self/clear_refs")
 _STATUS = Path("/proc/self/status")
 
 
@@ -94,7 +94,7 @@ class Peak:
     def reset(cls) -> Peak:
         """Start over, where the system can."""
         try:
-            _RESET.write_text("5")
+            RESET.write_text("5")
         except OSError:
             return cls("process")
         return cls("run")

@@ -24,7 +24,7 @@ from prereg.registry.paths import Root
 from prereg.seals.state import GitState, SealResult
 from prereg.text import moment
 
-_TIMEOUT_S = 30
+TIMEOUT_S = 30
 _OUTCOMES = ("decided", "looked", "peeked")
 _SHOWN = 4
 """Entries that were taken back of which each is named."""
@@ -217,14 +217,14 @@ def _output(folder: Path, *words: str) -> bytes:
 
 
 def _git(folder: Path, *words: str, most_bytes: int | None = None) -> subprocess.CompletedProcess[bytes] | str:
-    """What git says, or why it gives no answer: within `_TIMEOUT_S`, and where it matters so many bytes at most."""
+    """What git says, or why it gives no answer: within `TIMEOUT_S`, and where it matters so many bytes at most."""
     program = shutil.which("git")
     if program is None:
         return "git is not on this machine"
     own = {key: value for key, value in os.environ.items() if key not in _ELSEWHERE}
     command = [program, "--no-pager", "-c", "core.fsmonitor=false", "-C", str(folder), *words]
     environment = own | {"GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
-    too_slow = f"git did not answer within {_TIMEOUT_S} s"
+    too_slow = f"git did not answer within {TIMEOUT_S} s"
     if most_bytes is not None:
         return _bounded(command, environment, most_bytes, too_slow)
     try:
@@ -232,7 +232,7 @@ def _git(folder: Path, *words: str, most_bytes: int | None = None) -> subprocess
             command,
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            timeout=_TIMEOUT_S,
+            timeout=TIMEOUT_S,
             check=False,
             env=environment,
         )
@@ -253,7 +253,7 @@ def _bounded(
             late.set()
             process.kill()
 
-        timer = threading.Timer(_TIMEOUT_S, stop)
+        timer = threading.Timer(TIMEOUT_S, stop)
         timer.start()
         try:
             assert process.stdout is not None

@@ -23,7 +23,7 @@ NAMESPACE = "ablate-registration"
 """What is signed, so that a signature of something else, such as a commit or a letter, cannot be passed off as one."""
 
 # A hardware key waits for a touch; nothing else takes longer than a moment.
-_TIMEOUT_S = 60
+TIMEOUT_S = 60
 _FINGERPRINT = re.compile(r"with \S+ key (SHA256:[A-Za-z0-9+/]{43})")
 
 
@@ -116,7 +116,7 @@ def _keygen(action: str, *words: str, message: bytes = b"") -> subprocess.Comple
             [program, "-Y", action, *words],
             input=message,
             capture_output=True,
-            timeout=_TIMEOUT_S,
+            timeout=TIMEOUT_S,
             check=False,
             # Without a session of its own it would open /dev/tty and wait there for a passphrase.
             start_new_session=True,
@@ -124,7 +124,7 @@ def _keygen(action: str, *words: str, message: bytes = b"") -> subprocess.Comple
         )
     except subprocess.TimeoutExpired:
         raise SealError(
-            f"ssh-keygen did not answer within {_TIMEOUT_S} s",
+            f"ssh-keygen did not answer within {TIMEOUT_S} s",
             required="a key that can be used without a passphrase prompt; a hardware key needs a touch",
         ) from None
 

@@ -22,7 +22,7 @@ from prereg.seals.state import SealResult
 
 LARGEST_BYTES = 256 * 1024
 """A timestamp is about five thousand bytes."""
-_TIMEOUT_S = 30
+TIMEOUT_S = 30
 # Of the signed part of a reply, as `openssl ts -reply -token_in -text` prints it. Names and extensions come later.
 _HASH = re.compile(rb"^Hash Algorithm: sha256\nMessage data:\n((?:    [0-9a-f]{4} - .*\n)+)", re.MULTILINE)
 _BYTES = re.compile(rb"^    [0-9a-f]{4} - ((?:[0-9a-f]{2}[ -]){16})", re.MULTILINE)
@@ -107,10 +107,10 @@ def _openssl(*words: str, file: bytes) -> subprocess.CompletedProcess[bytes]:
             [program, "ts", *words],
             input=file,
             capture_output=True,
-            timeout=_TIMEOUT_S,
+            timeout=TIMEOUT_S,
             check=False,
             # A check must not depend on how a machine is configured.
             env=os.environ | {"OPENSSL_CONF": os.devnull, "LC_ALL": "C"},
         )
     except subprocess.TimeoutExpired:
-        raise SealError(f"openssl did not answer within {_TIMEOUT_S} s", required="a timestamp") from None
+        raise SealError(f"openssl did not answer within {TIMEOUT_S} s", required="a timestamp") from None

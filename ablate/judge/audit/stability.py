@@ -243,7 +243,7 @@ def spike_places(losses: Floats, *, above: float, window: int) -> np.ndarray:
     median = np.median(before, axis=1)
     distance = np.abs(before - median[:, None])
     mad = np.median(distance, axis=1)
-    grid = _grids(losses, maybe, window)
+    grid = grids(losses, maybe, window)
     with np.errstate(over="ignore"):
         scale = np.where((mad > 0) | (grid > 0), _SCALE * (mad + grid), 1.2533 * distance.mean(axis=1))
         risen = now - median - grid > above * scale
@@ -276,7 +276,7 @@ def early_spike_places(losses: Floats, *, above: float, window: int) -> np.ndarr
     return np.array(sorted(found), dtype=np.int64)
 
 
-def _grids(losses: Floats, places: np.ndarray, window: int) -> Floats:
+def grids(losses: Floats, places: np.ndarray, window: int) -> Floats:
     """The step of the grid on which the losses of some windows lie, each with the loss after it; 0 where on none.
 
     Decimals up to the eighth, of double or single precision, and the numbers of bfloat16 and of half precision. A grid

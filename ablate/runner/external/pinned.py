@@ -26,7 +26,7 @@ from prereg.registry.plan import CommandSpec
 from prereg.study.command import ScriptPin, script_of
 
 _MODULES = (".py", ".pyc", ".pyd", ".so")
-_SETTLED_NS = 2 * 10**9
+SETTLED_NS = 2 * 10**9
 """A file that was touched less long ago may be touched again within what its file system calls the same moment."""
 
 
@@ -42,7 +42,7 @@ class Hashed:
         key = (str(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
         if key not in self.known:
             sha256 = sha256_file(path)
-            if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) < _SETTLED_NS:
+            if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) < SETTLED_NS:
                 return sha256
             self.known[key] = sha256
         return self.known[key]

@@ -29,7 +29,7 @@ LARGEST_BYTES = 1 << 24
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 _DISTRIBUTION = "ablate-prereg"
-_SOURCE = Path(__file__).resolve().parents[3]
+SOURCE = Path(__file__).resolve().parents[3]
 _JUDGING = ("prereg", "ablate/judge", "ablate/records", "ablate/reporting", "ablate/api")
 
 
@@ -138,7 +138,7 @@ def this_tool() -> Tool:
     names = sorted({re.split(r"[^A-Za-z0-9_.-]", text)[0] for text in requires(_DISTRIBUTION) or () if ";" not in text})
     return Tool(
         version=version(_DISTRIBUTION),
-        code=_code(),
+        code=code_of_this_tool(),
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
         libraries={name: _version_or_none(name) for name in names},
@@ -153,14 +153,14 @@ def _version_or_none(name: str) -> str:
         return "not installed"
 
 
-def _code() -> str:
+def code_of_this_tool() -> str:
     files = {
-        file.relative_to(_SOURCE).as_posix(): sha256_bytes(file.read_bytes())
+        file.relative_to(SOURCE).as_posix(): sha256_bytes(file.read_bytes())
         for place in _JUDGING
-        for file in sorted((_SOURCE / place).rglob("*"))
+        for file in sorted((SOURCE / place).rglob("*"))
         if file.suffix in (".py", ".html", ".css")
     }
-    assert files, _SOURCE
+    assert files, SOURCE
     return sha256_of(files)
 
 
