@@ -12,6 +12,9 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.external.trainer import Server
 from ablate.runner.messages import Message
+from prereg.registry.canon import sha256_file
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Event
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, plan
 from prereg.registry.register import register
@@ -99,6 +102,21 @@ class OwnHouse:
         record = folder.read_record()
         assert record is not None
         return record, f"{said[-1].event} {said[-1].status}: {said[-1].error or ''}"
+
+    def make_runs(self, registration: Registration, at: str = AT) -> None:
+        """Every run, by a worker in this process, with the entries of the ledger that a scheduler would write."""
+        root, runs = Root(self.path.resolve()), plan(registration)
+        ledger, name = Ledger(root.ledger), registration.study.study
+
+        def log(event: Event, body: Mapping[str, Any]) -> None:
+            ledger.append(event, study=name, registration=registration.sha256, body=dict(body), at=at)
+
+        log("started", {"runs": [run.run_id for run in runs]})
+        for run in runs:
+            record, _ = self.carry_out(registration, run.variant, run.seed)
+            folder = RunFolder(root.run(name, registration.sha256, run.variant, run.seed))
+            log("sealed", record.seal(sha256_file(folder.record_path)))
+        log("finished", {})
 
     def snapshot(self) -> dict[str, bytes]:
         """Every file and its bytes."""

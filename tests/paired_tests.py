@@ -9,7 +9,8 @@ import numpy as np
 from ablate.judge.stats.estimate import prepare, summarise, undecided
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
 from ablate.judge.stats.paired_t import Floats, NoTestError, Side
-from ablate.judge.verdict import Estimate, Outcome
+from ablate.judge.verdict import Estimate
+from prereg.rule.condition import Outcome
 from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Test, Zeros
 from prereg.study.spec import Study

@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from ablate.judge.audit.sensitivity import rests_on, spread
 from ablate.judge.decide import decide
-from ablate.judge.verdict import Decision, Outcome
+from ablate.judge.verdict import Decision
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
 from prereg.registry.amendments import Affected
-from prereg.rule.condition import OUTCOMES
+from prereg.rule.condition import OUTCOMES, Outcome
 from prereg.study.spec import Study
 
 RESTS_ON_NOTHING_AMENDED = "the verdict rests on nothing that an amendment made exploratory"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any, Literal
 
 import pytest
 import yaml
@@ -18,14 +17,11 @@ from test_forgeries import Decided
 from ablate import api
 from ablate.api.context import utc_now
 from ablate.judge.verdict import verdict_bytes
-from ablate.records.store import RunFolder
 from ablate.verification.result import Item
 from ablate.verification.verify import verify_study
 from prereg.errors import EvidenceError, SpecError
-from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
-from prereg.registry.plan import plan
 from prereg.registry.registration import Registration
 from prereg.text import moment, short
 
@@ -195,28 +191,12 @@ def test_a_real_clone_has_what_it_needs(kept: House, tmp_path: Path) -> None:
     assert any(item.note == "keep none; the same bytes" for item in found.items)
 
 
-def make(house: Decided, registration: Registration) -> None:
-    """Every run of a registration, sealed in the ledger."""
-    ledger = Ledger(house.root.ledger)
-
-    def log(event: Literal["started", "sealed", "finished"], body: dict[str, Any]) -> None:
-        ledger.append(event, study="own", registration=registration.sha256, body=body, at=utc_now())
-
-    runs = plan(registration)
-    log("started", {"runs": [run.run_id for run in runs]})
-    for run in runs:
-        record, _ = house.carry_out(registration, run.variant, run.seed)
-        folder = RunFolder(house.root.run("own", registration.sha256, run.variant, run.seed))
-        log("sealed", record.seal(sha256_file(folder.record_path)))
-    log("finished", {})
-
-
 @pytest.fixture
 def own(tmp_path: Path, no_reports: None) -> Decided:
     """A decided study whose evidence is committed."""
     registration = OwnHouse(tmp_path / "house").register()
     house = Decided(tmp_path / "house")
-    make(house, registration)
+    house.make_runs(registration, utc_now())
     api.decide(house.study)
     api.bundle(house.study, evidence=True)
     return house

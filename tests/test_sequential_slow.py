@@ -18,8 +18,8 @@ from ablate.judge.interim import rows_at
 from ablate.judge.stats.estimate import NoTestError, prepare
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
 from ablate.judge.stats.sequential import EProcessT, e_from, prepare_at
-from ablate.judge.verdict import Outcome
 from prereg.registry.looks import Look, looks_of
+from prereg.rule.condition import Outcome
 from prereg.study.spec import Study
 
 pytestmark = pytest.mark.simulation

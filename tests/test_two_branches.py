@@ -16,15 +16,12 @@ from test_cli import ablate
 
 from ablate import api
 from ablate.api import deciding
-from ablate.records.store import RunFolder
 from ablate.verification.result import Verification
 from ablate.verification.verify import verify_project, verify_study
 from prereg.errors import LedgerError, RegistrationError
-from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
 from prereg.registry.paths import Root
-from prereg.registry.plan import plan
 from prereg.registry.registration import Registration
 from prereg.seals.git import ledger_history
 
@@ -62,19 +59,9 @@ class Repository:
         registration = next(e.registration for e in reversed(self.ledger.entries()) if e.study == name)
         self.ledger.append(event, study=name, registration=registration, body=body, at=AT)  # type: ignore[arg-type]
 
-    def run(self, registration: Registration) -> None:
-        name = registration.study.study
-        runs = plan(registration)
-        self.log(name, "started", {"runs": [run.run_id for run in runs]})
-        for run in runs:
-            record, _ = self.house.carry_out(registration, run.variant, run.seed)
-            folder = RunFolder(self.root.run(name, registration.sha256, run.variant, run.seed))
-            self.log(name, "sealed", dict(record.seal(sha256_file(folder.record_path))))
-        self.log(name, "finished", {})
-
     def study(self, name: str) -> str:
         """Register a study, make its runs and decide it; its verdict."""
-        self.run(self.register(name))
+        self.house.make_runs(self.register(name))
         return self.decide(name)
 
     def decide(self, name: str) -> str:
@@ -192,7 +179,7 @@ def take_back(repository: Repository, name: str) -> None:
     shutil.rmtree(repository.root.all_runs(name))
     shutil.rmtree(repository.root.report(name))
     registration = api.require_registered(api.open_study(repository.path(name)))
-    repository.run(registration)
+    repository.house.make_runs(registration)
 
 
 def test_a_rollback_is_named_by_git_and_leaves_no_verdict(

@@ -16,11 +16,11 @@ from pydantic import BaseModel, JsonValue, PrivateAttr
 from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import Better
 from prereg.registry.looks import Look
+from prereg.rule.condition import Outcome
 from prereg.study.analysis import Role, Scale
 from prereg.study.labels import NO_LABELS, Labels
 from prereg.text import counted
 
-Outcome = Literal["supported", "refuted", "inconclusive"]
 Status = Literal["decided", "decided_with_deviations", "inconclusive", "inadmissible", "continue", "unfinished"]
 OWN: Final = "own check: "
 """What the name of a check that the study brings begins with."""

@@ -25,12 +25,12 @@ from ablate.judge.verdict import (
     Interval,
     ItemLayout,
     MarginTest,
-    Outcome,
     Stability,
     correction_of,
     shown_zone,
 )
 from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
+from prereg.rule.condition import Outcome
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.spec import Study

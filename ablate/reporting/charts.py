@@ -16,10 +16,11 @@ import altair as alt
 import vl_convert
 from altair.utils.schemapi import debug_mode
 
-from ablate.judge.verdict import Finding, Outcome
+from ablate.judge.verdict import Finding
 from ablate.reporting import estimates
 from prereg import text as words
 from prereg.escape import visible
+from prereg.rule.condition import Outcome
 
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 GREY, INK, PALE = "#767676", "#222222", "#E4E4E4"

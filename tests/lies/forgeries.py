@@ -391,8 +391,13 @@ def a_larger_effect(decision: Line) -> None:
     decision["findings"][0]["estimate"]["difference"] *= 1.0001
 
 
-def another_outcome(decision: Line) -> None:
-    decision["findings"][0]["outcome"] = "refuted"
+def of_the_finding(**fields: Any) -> Callable[[Line], object]:
+    """Other values of the fields of the first finding."""
+    return lambda decision: decision["findings"][0].update(fields)
+
+
+def a_failed_check_that_passed(decision: Line) -> None:
+    next(one for one in decision["checks"] if not one["passed"])["passed"] = True
 
 
 def a_stable_arm(decision: Line) -> None:

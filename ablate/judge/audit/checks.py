@@ -115,8 +115,6 @@ class Declared:
     why: str
     """Why it means that, and what it depends on."""
     run: Callable[..., tuple[Check, ...]]
-    only_failed: bool = False
-    """Whether it is listed only when it fails."""
 
 
 DECLARED: dict[str, Declared] = {}
@@ -134,8 +132,7 @@ def check(
 ) -> Callable[[Callable[Arguments, Found]], Callable[Arguments, tuple[Check, ...]]]:
     """Declare the check that a function makes; the function then returns it as a tuple of one `Check`, or of none.
 
-    Checks that are listed only when they fail (`only_failed`) came after verdicts were given: those keep their bytes.
-    `applies` says in which studies the check is made.
+    `only_failed` checks are listed only when they fail, `applies` says in which studies the check is made.
     """
 
     def decorate(find: Callable[Arguments, Found]) -> Callable[Arguments, tuple[Check, ...]]:
@@ -164,10 +161,15 @@ def check(
 
         assert name not in DECLARED, name
         reason = f"listed only when it fails; {why}" if only_failed else why
-        DECLARED[name] = Declared(name, looks_at, consequence, reason, run, only_failed)
+        DECLARED[name] = Declared(name, looks_at, consequence, reason, run)
         return run
 
     return decorate
+
+
+def shown(context: AuditContext) -> bool:
+    """Whether outcomes were read; they are not while planned runs are missing."""
+    return not context.evidence.withheld
 
 
 def built_in(context: AuditContext) -> bool:
@@ -175,10 +177,14 @@ def built_in(context: AuditContext) -> bool:
     return context.study.trainer == "gpt"
 
 
-def listed(faults: Sequence[str], most: int = 5) -> str:
+_MOST = 5
+"""Faults that a check names one by one."""
+
+
+def listed(faults: Sequence[str]) -> str:
     """`: ` and the first few of a list, with how many more there are; empty for an empty list."""
-    more = f" and {len(faults) - most} more" if len(faults) > most else ""
-    return f": {'; '.join(faults[:most])}{more}" if faults else ""
+    more = f" and {len(faults) - _MOST} more" if len(faults) > _MOST else ""
+    return f": {'; '.join(faults[:_MOST])}{more}" if faults else ""
 
 
 def named(cell: Cell) -> str:

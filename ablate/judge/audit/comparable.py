@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check
+from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, shown
 from ablate.judge.readings import reading_of
 from ablate.records.evidence import Line
 from ablate.records.outcome import is_repeatable
@@ -26,10 +26,6 @@ ENOUGH = 10
 """So much do equal values of two runs weigh that chance did not make them equal: see `_weight`."""
 
 
-def _open(context: AuditContext) -> bool:
-    return not context.evidence.withheld
-
-
 @check(
     "pairs were measured at the same steps",
     "inadmissible",
@@ -40,7 +36,7 @@ def _open(context: AuditContext) -> bool:
     required="the same steps for the runs of a pair (without pairs, for all runs of a claim), or a reason in "
     "measure.uneven_steps",
     only_failed=True,
-    applies=_open,
+    applies=shown,
 )
 def _same_steps(context: AuditContext) -> Found:
     study, done = context.study, {run.cell: run.steps for run in context.done}
@@ -96,7 +92,7 @@ def _against(found: dict[tuple[int, ...], list[Cell]], *, at_end: bool, with_see
     required="seeds that change the run; an arm that is the same under every seed is a number to compare with: "
     "`ARM lowers METRIC below NUMBER`",
     only_failed=True,
-    applies=_open,
+    applies=shown,
 )
 def _distinct(context: AuditContext) -> Found:
     study, evidence = context.study, context.evidence

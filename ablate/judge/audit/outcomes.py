@@ -13,7 +13,7 @@ from math import isfinite
 
 import numpy as np
 
-from ablate.judge.audit.checks import AuditContext, Found, Result, check, named, named_run
+from ablate.judge.audit.checks import AuditContext, Found, Result, check, named, named_run, shown
 from ablate.judge.audit.stability import CURVE
 from ablate.judge.readings import item_means
 from ablate.judge.verdict import Severity
@@ -37,17 +37,13 @@ _REQUESTS = {
 """Fields of a harness record that must be equal over runs, and what they are called."""
 
 
-def _open(context: AuditContext) -> bool:
-    return not context.evidence.withheld
-
-
 @check(
     "every finished run has every claimed metric",
     "inadmissible",
     looks_at="values where the claims read them",
     why="pairs would be left out in silence",
     required="a value where the claim reads it",
-    applies=_open,
+    applies=shown,
 )
 def _measured(context: AuditContext) -> Found:
     return [
@@ -64,7 +60,7 @@ def _measured(context: AuditContext) -> Found:
     looks_at="the curve that `stable` reads",
     why="a spike could hide in the hole",
     required="the curve that the stability rule reads, without a hole",
-    applies=lambda context: _open(context) and bool(context.study.rule.arms_read),
+    applies=lambda context: shown(context) and bool(context.study.rule.arms_read),
 )
 def _whole_curve(context: AuditContext) -> Found:
     lines, nothing = context.evidence.lines(CURVE), (np.empty(0), np.empty(0))
@@ -85,7 +81,7 @@ def _whole_curve(context: AuditContext) -> Found:
     why="a run that was not evaluated in time would be called unstable",
     required="an evaluation after step 0, by the registered step",
     only_failed=True,
-    applies=lambda context: _open(context) and bool(context.study.rule.arms_read and context.study.stable.reached),
+    applies=lambda context: shown(context) and bool(context.study.rule.arms_read and context.study.stable.reached),
 )
 def _in_time(context: AuditContext) -> Found:
     by, faults = context.study.stable.by, []

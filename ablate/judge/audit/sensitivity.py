@@ -33,10 +33,10 @@ from ablate.judge.stats.null_hypotheses import Nulls, found_nulls, judge_familie
 from ablate.judge.stats.paired_t import TINY, Floats
 from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, Items, judge_rows
 from ablate.judge.stats.vectorized_tests import Kept, Rows
-from ablate.judge.verdict import Check, Finding, Outcome, Outcomes
+from ablate.judge.verdict import Check, Finding, Outcomes
 from prereg.registry.amendments import Affected
 from prereg.registry.plan import Cell
-from prereg.rule.condition import OUTCOMES
+from prereg.rule.condition import OUTCOMES, Outcome
 from prereg.rule.divergence import ENDS, End, between, pushed, refutable
 from prereg.study.spec import Study
 

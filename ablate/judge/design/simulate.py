@@ -34,9 +34,10 @@ from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.resample import LISTED_PAIRS
 from ablate.judge.stats.vectorized_judge import OUTCOME, Codes
 from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
-from ablate.judge.verdict import Outcome, Outcomes
+from ablate.judge.verdict import Outcomes
 from prereg.frozen import FrozenModel
 from prereg.registry.looks import looks_of
+from prereg.rule.condition import Outcome
 from prereg.study.analysis import Test
 from prereg.study.spec import Study
 

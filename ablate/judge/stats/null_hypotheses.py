@@ -51,9 +51,10 @@ from typing import Final
 
 from ablate.judge.stats.multiplicity import adjusted, holm, levels_tested
 from ablate.judge.stats.paired_t import Procedure, Side
-from ablate.judge.verdict import Estimate, Finding, GateLevel, Interval, MarginTest, Outcome, Zone
+from ablate.judge.verdict import Estimate, Finding, GateLevel, Interval, MarginTest, Zone
 from prereg.errors import UnsupportedError
 from prereg.metrics.catalogue import Better
+from prereg.rule.condition import Outcome
 from prereg.study.analysis import Ceiling
 from prereg.study.claim import Verb
 from prereg.study.spec import Study

@@ -32,7 +32,7 @@ from ablate.judge.stats.vectorized_tests import (
     rows_of_test,
     unpaired_tests,
 )
-from ablate.judge.verdict import Outcome
+from prereg.rule.condition import Outcome
 from prereg.rule.divergence import End, least_pairs, refutable
 from prereg.study.analysis import Test
 from prereg.study.spec import Study
