@@ -256,11 +256,11 @@ def _finding(
         if analysis.correct != "none" or family == 1:
             # Doubled where the claim is one-sided, as its own interval is.
             share = interval_level(study, name) * (level / analysis.alpha)
-            over = f", Bonferroni over {len(study.corrected_with(name))}"
-            over += " by the share of alpha that it starts with" if judged.gate is not None else ""
+            together = study.corrected_with(name) if judged.gate is None else study.gate_steps[0]
+            over = f", Bonferroni over {len(together)}"
             interval = test.interval(share, suffix=over) if share else None
             if interval is None:
-                why = test.without_interval(share) if share else "it starts with no share of alpha"
+                why = test.without_interval(share) if share else "it is in no first step of the gate"
                 notes.append(f"no simultaneous interval: {why}")
         if test.centre is not None and test.leaning and test.leaning != np.sign(test.centre):
             notes.append(test.against_mean)

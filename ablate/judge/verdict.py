@@ -181,10 +181,10 @@ class GateLevel(FrozenModel):
     """At which level the gate tested a claim for support."""
 
     weight: float
-    """The share of alpha that it started with."""
+    """Its share of alpha before any step has passed: one over the hypotheses of the first step, and 0 of all others."""
     level: float
-    """The level it was tested at in the end: alpha times its share once all others that passed had left; 0 where the
-    gate before it did not open. The claim passed exactly where its p is at most this."""
+    """The level it was tested at in the end, by Holm's procedure within its step; 0 where a step before it did not
+    pass. The claim passed exactly where its p is at most this."""
 
 
 class Finding(FrozenModel):
@@ -220,7 +220,7 @@ class Finding(FrozenModel):
     """The registered test; none when there is nothing to test (the notes have the reason)."""
     simultaneous: Interval | None
     """Bonferroni interval at 1 - alpha/family, two-sided; none over several hypotheses without a correction. Under a
-    gate at 1 - alpha x weight, the share that the hypothesis starts with, and none where that is 0."""
+    gate at 1 - alpha x weight, and none where that is 0."""
     p_support: float | None
     """p of the null that the claim must reject to be supported."""
     p_refute: float | None

@@ -128,7 +128,7 @@ def support_levels(study: Study, name: str) -> tuple[float, ...]:
 
 
 def interval_level(study: Study, name: str) -> float:
-    """The level of a Bonferroni interval; under a gate the one that the hypothesis starts with, which may be 0."""
+    """The level of a Bonferroni interval; under a gate over the hypotheses of its first step, and 0 for all others."""
     together = study.corrected_with(name)
     if not is_gated(study, together):
         return study.analysis.alpha / len(together)
@@ -309,7 +309,7 @@ def judge_families(study: Study, nulls: Mapping[str, Nulls | None]) -> dict[str,
             supported = study.claims[name].verb.startswith("does_not")
         outcome: Outcome = "supported" if supported else "refuted" if refuted else "inconclusive"
         against = refute[name] if one.refute is not None else None
-        note = "" if gate is None else _about_gate(study, gate)
+        note = "" if gate is None else _about_gate(gate)
         judged[name] = Judged(support[name], against, outcome, note, gate)
     return judged
 
@@ -341,12 +341,10 @@ def _gate_levels(study: Study, passed: Sequence[bool]) -> dict[str, GateLevel]:
     }
 
 
-def _about_gate(study: Study, gate: GateLevel) -> str:
-    start = f"its share of alpha was {compact(gate.weight)} at first"
+def _about_gate(gate: GateLevel) -> str:
     if gate.level == 0.0:
-        return f"not tested for support: the gate before it did not open ({start})"
-    level, end = (compact(float(f"{one:.6g}")) for one in (gate.level, gate.level / study.analysis.alpha))
-    return f"tested for support at the level {level} of the gate: {start} and {end} in the end"
+        return "not tested for support: the gate before it did not open"
+    return f"tested for support at the level {compact(float(f'{gate.level:.6g}'))} of the gate"
 
 
 def _corrected(study: Study, found: Sequence[Nulls | None], which: int) -> tuple[float, ...]:

@@ -218,8 +218,8 @@ def _rate(study: Study) -> str:
     )
     if study.gate_steps:
         return (
-            f"{gatekeeping(study)} The simultaneous intervals are Bonferroni's by the share of alpha that a hypothesis "
-            "starts with; one that starts with none has none, and the interval shown for it is that of its test alone."
+            f"{gatekeeping(study)} The simultaneous intervals are Bonferroni's over the hypotheses of the first step; "
+            "one of a later step has none, and the interval shown for it is that of its test alone."
         )
     if study.analysis.correct == "none":
         return (
