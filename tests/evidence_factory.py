@@ -157,7 +157,7 @@ def make_registration(study: Study) -> Registration:
         sha256=sha256,
         source_sha256=sha256_of("yaml"),
         registered_at="2026-05-04T13:20:00+00:00",
-        tool={"ablate": "0.1.0"},
+        tool={"ablate": "1.0.0"},
         design=None,
         previous=None,
         reason=None,

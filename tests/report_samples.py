@@ -107,7 +107,7 @@ def register_by_hand(study: Study) -> Registration:
         sha256=promise,
         source_sha256=sha256_of("yaml"),
         registered_at="2026-05-04T13:20:00+00:00",
-        tool={"ablate": "0.1.0"},
+        tool={"ablate": "1.0.0"},
         design=_design_of(study),
         previous=None,
         reason=None,

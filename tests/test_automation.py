@@ -193,7 +193,7 @@ def test_no_line_that_a_study_brings_is_a_command_to_the_runner(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("version", "words"),
-    [("0.1.0", ["ablate-prereg==0.1.0"]), ("", ["--constraint", "/action/constraints.txt", "/action"])],
+    [("1.0.0", ["ablate-prereg==1.0.0"]), ("", ["--constraint", "/action/constraints.txt", "/action"])],
 )
 def test_the_action_installs_a_release_or_its_own_checkout(tmp_path: Path, version: str, words: list[str]) -> None:
     python = tmp_path / "python"

@@ -72,11 +72,11 @@ def test_a_changed_byte_of_any_of_them_is_another_hash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     monkeypatch.setattr(provenance, "SOURCE", tmp_path)
-    for place in ("ablate/records/store.py", "prereg/study/sizes.py", "prereg/registry/plan.py", "prereg/seals/ots.py"):
+    for place in ("ablate/records/store.py", "prereg/study/sizes.py", "prereg/registry/plan.py", "prereg/seals/git.py"):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_bytes(b"one")
     before = code_hash.__wrapped__()
-    (tmp_path / "prereg/seals/ots.py").write_bytes(b"other")
+    (tmp_path / "prereg/seals/git.py").write_bytes(b"other")
     assert code_hash.__wrapped__() == before
     (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / file).write_bytes(b"other")
@@ -85,12 +85,12 @@ def test_a_changed_byte_of_any_of_them_is_another_hash(
 
 @pytest.mark.parametrize(
     ("changed", "dirty"),
-    [("ablate/records/store.py", True), ("ablate/judge/x.py", False), ("prereg/seals/ots.py", False)],
+    [("ablate/records/store.py", True), ("ablate/judge/x.py", False), ("prereg/seals/git.py", False)],
 )
 def test_the_dirty_check_asks_git_about_the_same_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str, dirty: bool
 ) -> None:
-    for place in ("ablate/records/store.py", "prereg/study/sizes.py", "prereg/seals/ots.py", "ablate/judge/x.py"):
+    for place in ("ablate/records/store.py", "prereg/study/sizes.py", "prereg/seals/git.py", "ablate/judge/x.py"):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_text("one")
     who = ("-c", "user.name=x", "-c", "user.email=x@y")

@@ -35,7 +35,7 @@ from prereg.study.load import Loaded
 from prereg.study.spec import Study, study_from_document
 
 LATER = "2026-02-03T04:05:06+00:00"
-TOOL = {"ablate-prereg": "0.1.0"}
+TOOL = {"ablate": "1.0.0"}
 
 
 def do(root: Root, loaded: Loaded, **given_: Any) -> tuple[Registration, Entry]:

@@ -14,6 +14,7 @@ from ablate.judge.decide import decide
 from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Facts, Paragraph
 from ablate.reporting.context import ReportContext
+from ablate.reporting.document import trust_line
 from ablate.reporting.sections.design import BEYOND, looks_shown
 from ablate.reporting.sections.findings import STOPPED_EARLY, findings_section
 from ablate.reporting.sections.registration import registration_section
@@ -157,6 +158,8 @@ def test_a_report_says_of_an_early_stop_alone_that_the_mean_then_errs() -> None:
     registration, evidence = make_evidence(study, finals={"val/loss": finals}, left_out=left_out)
     decided = decide(registration, evidence)
     assert decided.verdict == "changed" and decided.look == Look(number=1, of=3, n_seeds=3)
+    assert trust_line(decided, study).startswith("Not recomputed: no library computes this test. ")
+    assert "recomputed" not in trust_line(decided, study).split(". ", 1)[1]
     for look, early in ((decided.look, True), (Look(number=3, of=3, n_seeds=8), False)):
         account = ReportContext(
             decided.model_copy(update={"look": look}), registration, evidence, "0" * 64, "2026-05-04"

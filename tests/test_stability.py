@@ -360,7 +360,7 @@ def test_a_limit_and_a_rate_contradict_each_other() -> None:
 
 def test_the_rates_are_stated_where_the_decision_asks() -> None:
     said = false_alarm_text(study_of(above=6.0))
-    assert "robust z of 6 over 20 steps" in said and "5.7%, an arm of 5 runs 25%" in said
+    assert "robust z above 6, over 20 steps, is a spike" in said and "5.7%, an arm of 5 runs 25%" in said
     assert "any arm of the study 1%;" in false_alarm_text(study_of())
     silent = small_study(decision=[{"verdict": "yes", "when": "supported(gain_ln)"}, {"verdict": "inconclusive"}])
     assert false_alarm_text(silent) == ""

@@ -286,6 +286,19 @@ def test_the_built_in_trainer_is_tried_over_few_steps(tmp_path: Path, monkeypatc
     assert trial.seconds_in_all is not None and "val/loss" in trial.runs[0].metrics
 
 
+def test_arms_that_differ_only_in_what_a_trial_shortens_are_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from conftest import SHORT, House
+
+    house = House(tmp_path / "gpt")
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+    arms = {"none": {}, "layernorm": {"budget.steps": 8}}
+    trial = api.try_out(house.write(**SHORT | {"variants": arms}), replaced=["budget.steps=3"], root=house.path)
+    assert trial.problems == ()
+    assert "none and layernorm are the same under budget.steps=3, and were not compared" in trial.notes
+
+
 @pytest.mark.slow
 def test_three_seeds_of_the_built_in_trainer_are_whole_runs_whose_spread_is_that_of_the_same_runs_of_a_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -146,7 +146,10 @@ def second_moments(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
                     counts[place] = counts.get(place, 0) + moment.numel()
     if not counts:
         return {}
-    found = {_named("adam/second_moment", place): (sums[place] / counts[place]) ** 0.5 for place in counts}
+    found = {
+        "adam/second_moment" + ("" if place is None else f"_{place}"): (sums[place] / counts[place]) ** 0.5
+        for place in counts
+    }
     return found | {"adam/largest_second_moment": largest**0.5}
 
 
@@ -154,10 +157,6 @@ def block_of(name: str) -> int | None:
     """The block a parameter belongs to, by its name; none outside the blocks."""
     parts = name.split(".")
     return int(parts[1]) if parts[0] == "blocks" else None
-
-
-def _named(metric: str, place: int | None) -> str:
-    return metric if place is None else f"{metric}_{place}"
 
 
 def steps_to_level(curve: Sequence[tuple[int, float]], level: float) -> float:

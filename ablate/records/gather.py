@@ -25,11 +25,13 @@ from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.ledger_graph import continued_twice, is_merged, places
-from prereg.registry.lineage import bases_of
 from prereg.registry.looks import due_look
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec, cell_of, recipes_of
-from prereg.registry.registration import Registration
+from prereg.registry.registration import (
+    Registration,
+    bases_of,
+)
 from prereg.seals.git import ledger_history
 from prereg.study.command import MetricsFile
 from prereg.study.training import Training

@@ -6,7 +6,7 @@ Nothing here infers: no test, no interval, no judgement. Inference is the judge'
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import fmean, stdev
@@ -15,6 +15,7 @@ import pandas as pd
 
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
+from prereg.metrics.catalogue import Better
 
 Line = list[tuple[int, float]]
 POINTS_OF_A_FIGURE = 12_000  # about 250 kB of SVG
@@ -38,6 +39,12 @@ class Curves:
     def values(self) -> list[float]:
         """Every value that is drawn."""
         return [value for lines in (self.runs.values(), self.means.values()) for line in lines for _, value in line]
+
+
+def better_in(better: Better, differences: Iterable[float]) -> tuple[Better, int]:
+    """In how many of the pairs the left side is better, and which way that is; lower, where a metric has no better."""
+    way: Better = "higher" if better == "higher" else "lower"
+    return way, sum(difference > 0 if way == "higher" else difference < 0 for difference in differences)
 
 
 def recorded_metrics(evidence: Evidence) -> list[str]:

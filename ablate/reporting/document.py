@@ -292,7 +292,7 @@ def trust_line(decision: Decision, study: Study) -> str:
     again = recompute(study, decision.findings, decision.look)
     if any(not one.equal for one in again.numbers):
         missing.append("not recomputed: another library's numbers differ")
-    elif not again.numbers:
+    elif not again.numbers or len(again.not_covered) == len(decision.findings):
         missing.append("not recomputed: no library computes this test")
     else:
         held.append("recomputed")

@@ -95,13 +95,12 @@ def levels_of(finding: Finding) -> tuple[float, ...]:
     return (*(finding.alpha / k for k in range(1, finding.family + 1)), *gate)
 
 
-def interval(bounds: Interval | None, decimals: int, *, sign: bool = True) -> str:
+def interval(bounds: Interval | None, decimals: int) -> str:
     """`[−0.031, −0.012]`; an open end says so."""
     if bounds is None:
         return "no finite interval"
-    write = signed if sign else number
-    low = f"{MINUS}∞" if bounds.low is None else write(bounds.low, decimals)
-    high = "+∞" if bounds.high is None else write(bounds.high, decimals)
+    low = f"{MINUS}∞" if bounds.low is None else signed(bounds.low, decimals)
+    high = "+∞" if bounds.high is None else signed(bounds.high, decimals)
     return f"[{low}, {high}]"
 
 

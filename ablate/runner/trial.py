@@ -13,7 +13,7 @@ from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from time import perf_counter
-from typing import Literal
+from typing import Any, Literal
 
 from ablate.records.rows import read_rows
 from ablate.records.store import Row, RunFolder
@@ -262,15 +262,24 @@ class TrialMaker:
         arms = [arm for arm in self.study.arms if (arm, first) in self.rows]
         for at, arm in enumerate(arms):
             for other in arms[at + 1 :]:
-                if same_values(self.rows[arm, first], self.rows[other, first]):
-                    self.problems.append(
-                        Problem(
-                            run=f"{arm}, {other}",
-                            found="both arms recorded the same values at every step",
-                            required="arms that differ: their settings may not reach the trainer",
-                            fix="hand them over in command: or read ABLATE_CONFIG",
-                        )
+                if not same_values(self.rows[arm, first], self.rows[other, first]):
+                    continue
+                if _settings(self.specs[arm]) == _settings(self.specs[other]):  # they differ in what was shortened
+                    shortened = ", ".join(self.replaced)
+                    self.notes.append(f"{arm} and {other} are the same under {shortened}, and were not compared")
+                    continue
+                required, fix = "arms whose settings change what is trained", "other settings, or one arm less"
+                if self.own:
+                    required = "arms that differ: their settings may not reach the trainer"
+                    fix = "hand them over in command: or read ABLATE_CONFIG"
+                self.problems.append(
+                    Problem(
+                        run=f"{arm}, {other}",
+                        found="both arms recorded the same values at every step",
+                        required=required,
+                        fix=fix,
                     )
+                )
         last = {arm: max(step for step, *_ in self.rows[arm, first]) for arm in arms}
         if len(set(last.values())) > 1:
             said = ", ".join(f"{arm} at {step:,}" for arm, step in last.items())
@@ -347,6 +356,10 @@ class TrialMaker:
         except ValueError as error:
             raise RunError(f"--set {', '.join(self.replaced)}: {str(error).splitlines()[-2].strip()}") from error
         return spec.model_copy(update={"config": config})
+
+
+def _settings(spec: RunSpec | CommandSpec) -> dict[str, Any]:
+    return spec.config if isinstance(spec, CommandSpec) else spec.config.model_dump()
 
 
 def _assignment(text: str) -> tuple[str, object]:

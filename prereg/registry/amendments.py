@@ -21,7 +21,7 @@ from pydantic import JsonValue, ValidationError
 from prereg.frozen import FrozenModel
 from prereg.registry.history import ABSENT, Difference, EvidenceState
 from prereg.registry.ledger_entry import PROMISES, Entry
-from prereg.registry.lineage import bases_of
+from prereg.registry.registration import bases_of
 from prereg.study.claim import parse_claim
 from prereg.study.spec import Study
 from prereg.text import counted, listed

@@ -18,9 +18,13 @@ from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin
 from prereg.registry.canon import sha256_of
 from prereg.registry.ledger_entry import SEALS, Entry
-from prereg.registry.lineage import bases_of
 from prereg.registry.paths import Root
-from prereg.registry.registration import CorpusPin, Registration, TaskPin
+from prereg.registry.registration import (
+    CorpusPin,
+    Registration,
+    TaskPin,
+    bases_of,
+)
 from prereg.study.analysis import AtStep
 from prereg.study.command import MetricsFile, ScriptPin
 from prereg.study.measure import Measure
@@ -37,7 +41,7 @@ class Planned(FrozenModel):
     study: str
     """The study's id."""
     registration: str
-    """sha256 of the registration in whose folder the run lies (`prereg.registry.lineage`)."""
+    """sha256 of the registration in whose folder the run lies (`prereg.registry.registration.bases_of`)."""
     variant: str
     """The arm."""
     seed: int

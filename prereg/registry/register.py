@@ -39,7 +39,6 @@ from prereg.registry.history import (
 )
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
-from prereg.registry.lineage import lineage_of
 from prereg.registry.paths import Root, resolved
 from prereg.registry.plan import sealed_elsewhere
 from prereg.registry.registration import (
@@ -47,6 +46,7 @@ from prereg.registry.registration import (
     Override,
     Pins,
     Registration,
+    lineage_of,
     load_registration,
     lock_matches,
     newest_promise,

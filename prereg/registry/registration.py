@@ -20,7 +20,6 @@ from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import PROMISES, Entry
-from prereg.registry.lineage import lineage_of
 from prereg.registry.paths import Root
 from prereg.study.command import ScriptPin, script_faults
 from prereg.study.designs.tune import with_choice
@@ -411,3 +410,29 @@ def folder_of_study(root: Root, study: str) -> Path:
     entry = newest_promise(Ledger(root.ledger).readable(), study)
     assert entry is not None, study
     return (root.path / str(entry.body["file"])).parent
+
+
+def bases_of(entries: Iterable[Entry]) -> dict[str, str]:
+    """Registration -> the registration whose folder holds its runs, its base, of every registration in these entries.
+
+    The runs of a study lie in the folder of the registration that first planned them, and their records and entries
+    name that one. An `amended` entry that keeps the runs names the base in `runs_of`; without it the runs are made
+    anew, under the amended registration itself. So no change of words, beliefs, claims or rule gives runs another
+    chance.
+    """
+    bases: dict[str, str] = {}
+    for entry in entries:
+        if entry.event in PROMISES:
+            stated = entry.body.get("runs_of")
+            # A study that is amended back to what it was has the runs that it had.
+            bases[entry.registration] = bases.get(entry.registration) or (
+                stated if isinstance(stated, str) and stated in bases.values() else entry.registration
+            )
+    return bases
+
+
+def lineage_of(entries: Iterable[Entry], registration: str) -> tuple[str, ...]:
+    """The registrations that share their runs with one, itself among them: first the one whose folder holds them."""
+    bases = bases_of(entries)
+    base = bases.get(registration, registration)
+    return (base, *(one for one, its in bases.items() if its == base and one != base))

@@ -177,10 +177,14 @@ def built_in(context: AuditContext) -> bool:
     return context.study.trainer == "gpt"
 
 
-def listed(faults: Sequence[str], most: int = 5) -> str:
+_MOST = 5
+"""Faults that a check names one by one."""
+
+
+def listed(faults: Sequence[str]) -> str:
     """`: ` and the first few of a list, with how many more there are; empty for an empty list."""
-    more = f" and {len(faults) - most} more" if len(faults) > most else ""
-    return f": {'; '.join(faults[:most])}{more}" if faults else ""
+    more = f" and {len(faults) - _MOST} more" if len(faults) > _MOST else ""
+    return f": {'; '.join(faults[:_MOST])}{more}" if faults else ""
 
 
 def named(cell: Cell) -> str:

@@ -130,10 +130,10 @@ def false_alarm_text(study: Study) -> str:
     if not study.rule.arms_read:
         return ""
     known = [rate for arm in study.arms if (rate := false_alarm_rate(study, arm)) is not None]
-    limit = "a limit that follows from the steps of the longest run"
+    limit = "a limit that follows from the number of steps of the longest run"
     if spike.above is not None or study.trainer == "gpt":
         limit = compact(spike_limit(study))
-    text = f"a step is a spike above a robust z of {limit} over {counted(spike.window, 'step')}; "
+    text = f"a step whose loss has a robust z above {limit}, over {counted(spike.window, 'step')}, is a spike; "
     if not known:
         return (
             text + "how often noise alone exceeds it is not known: a trainer of your own registers no number of steps"

@@ -291,7 +291,8 @@ def _provenance(context: ReportContext) -> Facts:
         )
         if text:
             items.append((name, text))
-    return Facts((*items, *context.registration.tool.items()))
+    tools = ", ".join(f"{name} {version}" for name, version in context.registration.tool.items())
+    return Facts((*items, ("Registered with", tools)))
 
 
 def _times(context: ReportContext) -> Table:

@@ -17,7 +17,7 @@ from ablate.reporting import arm_charts, estimates
 from ablate.reporting.arm_charts import Spread, is_wide, whole_ticks
 from ablate.reporting.blocks import Figure, Panel, Section, Table, columns
 from ablate.reporting.context import ReportContext
-from ablate.reporting.description import Curves, Line, recorded_metrics, trace, trace_differences
+from ablate.reporting.description import Curves, Line, better_in, recorded_metrics, trace, trace_differences
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.metrics.catalogue import METRICS, TOKEN_CLASSES
@@ -122,9 +122,8 @@ def _difference_curves(context: ReportContext, gaps: Curves) -> Figure:
             domain=domain,
         )
         ends = [line[-1][1] for (name, _), line in gaps.runs.items() if name == arm]
-        found = (
-            f"lower than {baseline} in {sum(end < 0 for end in ends)} of {words.counted(len(ends), 'pair')} at the end"
-        )
+        way, count = better_in(context.study.better(gaps.metric), ends)
+        found = f"{way} than {baseline} in {count} of {words.counted(len(ends), 'pair')} at the end"
         panels.append(
             Panel(
                 f"{context.arm(arm)}: {found}",

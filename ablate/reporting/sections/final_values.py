@@ -51,9 +51,10 @@ def _blocks(context: ReportContext) -> Iterator[Block]:
             grouped[_group_of(context, metric)].append(metric)
     first = _rows(context, claimed)
     if first:
+        of = "hypotheses and tie-breakers" if context.study.tie_breakers else "hypotheses"
         caption = (
-            "Final values of the metrics of hypotheses and tie-breakers: mean and standard deviation over seeds of the "
-            f"value at the last {context.study.step_name}."
+            f"Final values of the metrics of {of}: mean and standard deviation over seeds of the value at the last "
+            f"{context.study.step_name}."
         )
         yield Table(caption, _COLUMNS, first, note=EACH_BY_ITSELF, grouped=True)
     yield from _cost_and_quality(context, claimed)

@@ -18,6 +18,7 @@ from ablate.judge.wording import details_of
 from ablate.reporting import charts, estimates
 from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
+from ablate.reporting.description import better_in
 from ablate.reporting.estimates import NONE
 from ablate.reporting.forest import (
     CELLS,
@@ -403,22 +404,22 @@ def seed_figures(context: ReportContext) -> tuple[Figure, ...]:
 def _paired(context: ReportContext, finding: Finding) -> Panel:
     claim = context.study.claims[finding.hypothesis]
     left, right = (side[1:-1] if side.startswith("(") else side for side in (claim.left_side, claim.right_side))
-    lower = sum(pair.difference < 0 for pair in finding.pairs)
+    way, count = better_in(finding.better, (pair.difference for pair in finding.pairs))
     return Panel(
-        f"{finding.label}: {finding.claim_shown}, n = {finding.n}; left side lower in {lower} of {len(finding.pairs)}",
+        f"{finding.label}: {finding.claim_shown}, n = {finding.n}; left side {way} in {count} of {len(finding.pairs)}",
         partial(charts.paired, finding, left, right),
-        f"Paired plot of {finding.metric_shown}, {right} against {left}: lower on the left side of the claim in "
-        f"{lower} of {len(finding.pairs)} seeds.",
+        f"Paired plot of {finding.metric_shown}, {right} against {left}: {way} on the left side of the claim in "
+        f"{count} of {len(finding.pairs)} seeds.",
     )
 
 
 def _single(context: ReportContext, finding: Finding) -> Panel:
     left = context.study.claims[finding.hypothesis].left_side
-    lower = sum(pair.difference < 0 for pair in finding.pairs)
+    way, count = better_in(finding.better, (pair.difference for pair in finding.pairs))
     return Panel(
-        f"{finding.label}: {finding.claim_shown}, n = {finding.n}; lower in {lower} of {len(finding.pairs)}",
+        f"{finding.label}: {finding.claim_shown}, n = {finding.n}; {way} in {count} of {len(finding.pairs)}",
         partial(by_seed, finding),
-        f"{finding.metric_shown} of {left} by seed: lower than {words.compact(finding.pairs[0].right)} in {lower} of "
+        f"{finding.metric_shown} of {left} by seed: {way} than {words.compact(finding.pairs[0].right)} in {count} of "
         f"{len(finding.pairs)} seeds.",
     )
 

@@ -19,6 +19,7 @@ from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.design import bound_of, facts_of, looks_shown, power_figure
 from ablate.reporting.summaries.study import arms_table, hypotheses_table
 from prereg import text as words
+from prereg.documents.claims import capital
 from prereg.documents.configuration import extent
 from prereg.documents.designs import runs_of_arms, tuning
 from prereg.documents.procedures import (
@@ -294,7 +295,8 @@ def _chances(context: ReportContext, design: Design) -> Iterator[tuple[str, ...]
 
 
 def _noted(design: Design) -> str:
-    return " ".join(f"{note[0].upper()}{note[1:]}." for note in design.notes)
+    # A note that begins with the name of a metric, such as "val/loss: SD 0.03", keeps its letters.
+    return " ".join(f"{note if '/' in note.split()[0] else capital(note)}." for note in design.notes)
 
 
 TERMS = (

@@ -296,30 +296,28 @@ def runs_section(runs: PlannedRuns) -> Section:
 
 
 def costs_section(runs: PlannedRuns) -> Section:
-    """Size, FLOPs and device-hours of every arm; ? is not known."""
+    """Size, FLOPs and device-hours of every arm; ? is not known, and what is known of no arm has no column."""
 
     def cell(value: float | None, form: str = ",") -> str:
         return "?" if value is None else format(value, form)
 
-    rows = tuple(
-        (
-            arm.arm,
-            str(arm.runs),
-            cell(arm.parameters),
-            cell(arm.tokens),
-            cell(arm.flops, ".3e"),
-            cell(arm.device_hours, ".3g"),
-        )
-        for arm in runs.arms
-    )
-    heads = columns("Arm", "Runs:", "Parameters:", "Tokens a run:", "FLOPs a run:", "Device-hours:")
+    by_head: dict[str, list[str]] = {
+        "Arm": [arm.arm for arm in runs.arms],
+        "Runs:": [str(arm.runs) for arm in runs.arms],
+        "Parameters:": [cell(arm.parameters) for arm in runs.arms],
+        "Tokens a run:": [cell(arm.tokens) for arm in runs.arms],
+        "FLOPs a run:": [cell(arm.flops, ".3e") for arm in runs.arms],
+        "Device-hours:": [cell(arm.device_hours, ".3g") for arm in runs.arms],
+    }
+    known = {head: cells for head, cells in by_head.items() if set(cells) != {"?"}}
+    rows = tuple(zip(*known.values(), strict=True))
     notes = ["FLOPs: 6 N D (N parameters, D tokens)."] if any(arm.flops is not None for arm in runs.arms) else []
     hours = [arm.device_hours for arm in runs.arms if arm.device_hours is not None]
     if hours:
         notes.append(f"Device-hours: {sum(hours):.3g} in all, from {runs.timed}.")
     else:
         notes.append("Device-hours: unknown; ablate try measures a run, and assume.seconds_per_run states it.")
-    return Section("costs", "", (Table("", heads, rows), Paragraph(" ".join(notes))))
+    return Section("costs", "", (Table("", columns(*known), rows), Paragraph(" ".join(notes))))
 
 
 KEPT = "its runs are kept, with every look, failure and lost start: nothing that they depend on is changed"
