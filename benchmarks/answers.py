@@ -61,6 +61,7 @@ def fill_with_records(path: Path) -> None:
     for spec in plan(require_registered(case)):
         assert isinstance(spec, RunSpec), spec.run_id
         record = RunRecord(
+            format=1,
             study=spec.study,
             registration=spec.registration,
             variant=spec.variant,

@@ -63,6 +63,7 @@ class OwnHouse:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.study = path / "studies" / "own.yaml"
         (path / "studies").mkdir(parents=True)
         self.script(SCRIPT)
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from own_trainer import OwnHouse
 from test_bundle import files_of, forged, rechained
-from test_escape import rows_of, study_of
+from test_escape import rows_of
 
 from ablate import api
 from ablate.records.parquet import TableError, open_bounded, rows_of_table
@@ -205,14 +205,14 @@ def house(tmp_path_factory: pytest.TempPathFactory) -> OwnHouse:
     """A study whose runs were imported, decided."""
     house = OwnHouse(tmp_path_factory.mktemp("bombed") / "house")
     house.register()
-    api.import_runs(study_of(house), rows_of(house), note="ours", exploratory=True)
-    api.decide(study_of(house))
+    api.import_runs(house.study, rows_of(house), note="ours", exploratory=True)
+    api.decide(house.study)
     return house
 
 
 @pytest.mark.slow
 def test_a_bundle_and_a_decision_stay_small(house: OwnHouse, tmp_path: Path) -> None:
-    whole = api.bundle(study_of(house), out=tmp_path / "own.ablate.zip").path
+    whole = api.bundle(house.study, out=tmp_path / "own.ablate.zip").path
     files = files_of(whole)
     name = next(one for one in files if one.endswith("slow/1/metrics.parquet"))
     bomb = rows_bomb(tmp_path / "bomb.parquet", 25).read_bytes()
@@ -234,4 +234,4 @@ def test_a_bundle_and_a_decision_stay_small(house: OwnHouse, tmp_path: Path) -> 
     folder = house.run_folder("slow", 1)
     (folder / "metrics.parquet").write_bytes(bomb)
     (folder / "run.json").write_bytes(record)
-    assert "26,214,400 rows" in small("decide", study_of(house))
+    assert "26,214,400 rows" in small("decide", house.study)

@@ -113,8 +113,8 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> OwnHouse:
         patch.setattr(yaml_reader, "check_text", lambda *_, **__: None)
         house = OwnHouse(tmp_path_factory.mktemp("hostile") / "house")
         house.register(**hostile_changes())
-        api.import_runs(study_of(house), rows_of(house), note=EVIL, exploratory=True)
-        api.decide(study_of(house))
+        api.import_runs(house.study, rows_of(house), note=EVIL, exploratory=True)
+        api.decide(house.study)
         keep_page(Root(house.path.resolve()), "own")
     return house
 
@@ -129,10 +129,6 @@ def hostile_changes() -> dict[str, Any]:
         "base": base,
         "command": ["{python}", "train.py", EVIL],
     }
-
-
-def study_of(house: OwnHouse) -> Path:
-    return house.path / "studies" / "own.yaml"
 
 
 def rows_of(house: OwnHouse, cells: int = 6) -> Path:
@@ -172,18 +168,18 @@ VERBS = ("check", "status", "verify", "ledger", "decide", "report", "register", 
 @pytest.mark.parametrize("colours", [False, True], ids=["plain", "terminal"])
 def test_no_verb_hands_a_control_on(hostile: OwnHouse, say: Callable[..., str], colours: bool) -> None:
     for verb in VERBS:
-        said = say(verb, study_of(hostile), colours=colours)
+        said = say(verb, hostile.study, colours=colours)
         assert is_clean(said), (verb, said)
         assert verb not in ("check", "ledger") or "\\x1b[2J" in said, (verb, said)
-    assert is_clean(say("status", study_of(hostile), "--results", "--reason", EVIL, colours=colours))
+    assert is_clean(say("status", hostile.study, "--results", "--reason", EVIL, colours=colours))
     for verb in ("verify", "ledger", "status", "decide"):
-        said = say(verb, study_of(hostile), "--json", colours=colours)
+        said = say(verb, hostile.study, "--json", colours=colours)
         assert is_clean(said) and json.loads(said), (verb, said)
     for form in ("osf", "markdown"):
-        said = say("export", study_of(hostile), "--as", form, colours=colours)
+        said = say("export", hostile.study, "--as", form, colours=colours)
         assert is_clean(said), [line for line in said.splitlines() if not is_clean(line)]
         assert "<script" not in prose(said) and "](" not in prose(said), form
-        told = json.loads(say("export", study_of(hostile), "--as", form, "--json", colours=colours))
+        told = json.loads(say("export", hostile.study, "--as", form, "--json", colours=colours))
         assert form != "osf" or UNSEEN in told["research_questions"]
 
 
@@ -202,12 +198,12 @@ def test_a_reason_of_an_amendment_or_a_look_does_nothing(
 ) -> None:
     house = OwnHouse(tmp_path / "house")
     house.register()
-    api.import_runs(study_of(house), rows_of(house, 2), note="ours", exploratory=True)
-    assert is_clean(say("status", study_of(house), "--results", "--reason", EVIL))
+    api.import_runs(house.study, rows_of(house, 2), note="ours", exploratory=True)
+    assert is_clean(say("status", house.study, "--results", "--reason", EVIL))
     house.write(own_document(title="Another", assume={"seconds_per_run": 1}))
-    assert is_clean(say("amend", study_of(house), "--reason", EVIL, "--yes"))
+    assert is_clean(say("amend", house.study, "--reason", EVIL, "--yes"))
     for verb in ("ledger", "verify", "status"):
-        said = say(verb, study_of(house))
+        said = say(verb, house.study)
         assert is_clean(said), said
     page = (house.path / "studies" / "own.registration.md").read_text(encoding="utf-8")
     assert is_clean(page) and "\\x1b[2J" in page and "<script" not in page
@@ -218,7 +214,7 @@ def test_a_failing_bundle_cannot_clear_the_screen_and_say_that_it_stands(
     hostile: OwnHouse, say: Callable[..., str], tmp_path: Path
 ) -> None:
     whole = tmp_path / "own.ablate.zip"
-    assert is_clean(say("bundle", study_of(hostile), "--out", whole))
+    assert is_clean(say("bundle", hostile.study, "--out", whole))
     for colours in (False, True):
         assert is_clean(say("verify", whole, colours=colours))
         assert is_clean(say("verify", whole, "--json", colours=colours))
@@ -246,9 +242,9 @@ def test_a_metric_of_an_import_has_a_name_that_can_be_seen(tmp_path: Path, say: 
     for name in ("val/loss\u200b", "val\u202e/loss", "val/\u3164loss", "a\x1bb", "a\x9bb"):
         rows = rows_of(house)
         rows.write_text(rows.read_text().replace('"val/loss"', json.dumps(name)))
-        said = say("import", study_of(house), rows, "--note", EVIL, "--exploratory")
+        said = say("import", house.study, rows, "--note", EVIL, "--exploratory")
         assert "which is not a name" in said and is_clean(said), (name, said)
     rows = rows_of(house)
     rows.write_text(rows.read_text().replace('"fast"', json.dumps(EVIL)))
-    said = say("import", study_of(house), rows, "--note", EVIL, "--exploratory")
+    said = say("import", house.study, rows, "--note", EVIL, "--exploratory")
     assert "is no variant" in said and is_clean(said), said

@@ -93,7 +93,6 @@ class Attacked(OwnHouse):
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.script(SCRIPT)
-        self.study = path / "studies" / "own.yaml"
         self.ledger = Ledger(path / "studies" / "ledger.jsonl")
 
     def run(self, **todo: Any) -> None:

@@ -73,12 +73,8 @@ def promise(here: OwnHouse) -> Registration:
     return found
 
 
-def study_of(here: OwnHouse) -> Path:
-    return here.path / "studies" / "own.yaml"
-
-
 def bring(here: OwnHouse, source: Path, **options: Any) -> api.Imported:
-    return api.import_runs(study_of(here), source, note=options.pop("note", NOTE), **options)
+    return api.import_runs(here.study, source, note=options.pop("note", NOTE), **options)
 
 
 def refused(here: OwnHouse, source: Path, match: str, **options: Any) -> None:
@@ -152,7 +148,7 @@ def test_run_folders_of_the_same_lock_keep_their_seals_and_count(here: OwnHouse,
     assert (elsewhere.passed, elsewhere.severity) == (False, "deviation")
     assert elsewhere.found.startswith("6 of 6 runs were made elsewhere and imported: slow seed 1; ")
     assert NOTE in elsewhere.found and "their maker's word" in elsewhere.found
-    assert verify_study(study_of(here)).intact
+    assert verify_study(here.study).intact
 
 
 def test_scores_of_items_come_along_and_are_checked(here: OwnHouse, cluster: Path) -> None:
@@ -178,7 +174,7 @@ def test_scores_of_items_come_along_and_are_checked(here: OwnHouse, cluster: Pat
 def test_an_import_and_runs_made_here_mix_and_are_listed(here: OwnHouse, cluster: Path) -> None:
     done = bring(here, cluster, only=["slow/1", "fast/1"])
     assert (done.imported, done.missing) == (("slow/1", "fast/1"), 4)
-    ran = api.run(study_of(here), RunOptions(slots=2))
+    ran = api.run(here.study, RunOptions(slots=2))
     assert ran.summary.complete, ran.summary.failed
     assert events(here).count("sealed") == 4
     assert events(here)[-1] == "finished"
@@ -204,7 +200,7 @@ def test_a_manifest_is_written_for_a_file_and_counts_once_its_times_are_filled_i
 ) -> None:
     (tmp_path / "node").mkdir()
     source = write_rows(tmp_path / "node" / "metrics.csv", rows_of(cluster))
-    words = ["import", str(study_of(here)), str(source), "--manifest", "--json"]
+    words = ["import", str(here.study), str(source), "--manifest", "--json"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, (done.output, done.exception)
     place = tmp_path / "node" / "manifest.json"
@@ -304,7 +300,7 @@ def test_a_faulty_wide_table_is_named_by_its_line(
 def test_a_table_without_steps_is_of_one_step(here: OwnHouse, tmp_path: Path) -> None:
     source = tmp_path / "results.csv"
     source.write_text("run,seed,loss,val\nslow,1,2.5,1.9\n")
-    words = ["import", str(study_of(here)), str(source), "--note", NOTE, "--exploratory", "--arm-column", "run"]
+    words = ["import", str(here.study), str(source), "--note", NOTE, "--exploratory", "--arm-column", "run"]
     words += ["--at-step", "1", "--column", "val/loss=val", "--column", "train/loss=loss"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0 and "1 runs imported" in done.output, (done.output, done.exception)
@@ -560,7 +556,7 @@ api.import_runs(Path(sys.argv[1]), Path(sys.argv[2]), note="made on the cluster"
 @pytest.mark.slow
 @pytest.mark.parametrize("moment", ["put", "move"])
 def test_a_killed_import_is_completed_by_the_same_import(here: OwnHouse, cluster: Path, moment: str) -> None:
-    words = [sys.executable, "-c", CRASHES.replace("NAME", moment), str(study_of(here)), str(cluster)]
+    words = [sys.executable, "-c", CRASHES.replace("NAME", moment), str(here.study), str(cluster)]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert events(here).count("imported") == 3
@@ -577,12 +573,12 @@ def test_an_amendment_after_an_import_comes_after_outcomes_were_read(here: OwnHo
     import prereg.registry.register as promises
     from prereg.study.load import load_study
 
-    text = study_of(here).read_text().replace("smallest: 0.05", "smallest: 0.01")
-    study_of(here).write_text(text)
+    text = here.study.read_text().replace("smallest: 0.05", "smallest: 0.01")
+    here.study.write_text(text)
     registration = promise(here)
     _, entry = promises.amend(
         Root(here.path),
-        load_study(study_of(here)),
+        load_study(here.study),
         pins=Pins(scripts=registration.scripts),
         design=None,
         tool={},
@@ -595,7 +591,7 @@ def test_an_amendment_after_an_import_comes_after_outcomes_were_read(here: OwnHo
 
 @pytest.mark.slow
 def test_from_the_command_line(here: OwnHouse, cluster: Path) -> None:
-    words = [sys.executable, "-m", "ablate", "import", str(study_of(here)), str(cluster), "--note", NOTE]
+    words = [sys.executable, "-m", "ablate", "import", str(here.study), str(cluster), "--note", NOTE]
     done = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "80"})
     assert done.returncode == 0, done.stderr
     assert "own: 6 runs imported, bound to the registration" in done.stdout

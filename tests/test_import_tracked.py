@@ -34,16 +34,12 @@ def house(own_house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return own_house
 
 
-def study_of(house: OwnHouse) -> Path:
-    return house.path / "studies" / "own.yaml"
-
-
 def read(house: OwnHouse, source: str, pattern: str | None = None, **layout: Any) -> Tracked:
-    return read_tracked(source, api.load(study_of(house)), TableLayout(**layout), pattern)
+    return read_tracked(source, api.load(house.study), TableLayout(**layout), pattern)
 
 
 def bring(house: OwnHouse, source: str, **options: Any) -> api.Imported:
-    return api.import_runs(study_of(house), source, note="from a tracker", exploratory=True, **options)
+    return api.import_runs(house.study, source, note="from a tracker", exploratory=True, **options)
 
 
 def refused(house: OwnHouse, source: str, match: str, **options: Any) -> None:
@@ -100,7 +96,7 @@ def test_mlflow_gives_rows_by_parameters_tags_or_names(house: OwnHouse, tmp_path
             (4, "val/loss", VALUES[cell]),
         ]
     assert read(house, source, "{variant}-{seed}", metrics={"val/loss": "loss"}).rows == found.rows
-    words = ["import", str(study_of(house)), source, "--note", "x"]
+    words = ["import", str(house.study), source, "--note", "x"]
     words += ["--arm-column", "model", "--seed-column", "rng", "--column", "val/loss=loss"]
     with pytest.raises(EvidenceError, match="neither when they were made"):
         CliRunner().invoke(app, words, catch_exceptions=False)

@@ -28,7 +28,7 @@ def sealed(house: OwnHouse) -> set[str]:
 @pytest.mark.slow
 def test_chosen_runs_are_made_and_the_rest_later(own_house: OwnHouse) -> None:
     own_house.register()
-    path = own_house.path / "studies" / "own.yaml"
+    path = own_house.study
     ran = api.run(path, RunOptions(only=("fast/2", "slow/2")), watcher=QUIET)
     assert sealed(own_house) == {"slow/2", "fast/2"}
     assert (ran.summary.planned, ran.summary.complete, ran.summary.whole) == (2, True, False)
@@ -109,7 +109,7 @@ def test_each_run_of_an_own_trainer_sees_the_gpus_of_its_slot(
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     own_house.script(SCRIPT + "open('seen', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])\ntime.sleep(0.3)\n")
     own_house.register()
-    path = own_house.path / "studies" / "own.yaml"
+    path = own_house.study
     api.run(path, watcher=QUIET)
     seen = [path.read_text() for path in own_house.path.glob("data/runs/own/*/*/*/work/seen")]
     assert len(seen) == 6 and set(seen) == {"3", "5"}
@@ -122,5 +122,5 @@ def test_a_run_that_asks_for_all_gpus_sees_them(own_house: OwnHouse, monkeypatch
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     own_house.script(SCRIPT + "open('seen', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])\n")
     own_house.register()
-    api.run(own_house.path / "studies" / "own.yaml", RunOptions(devices_per_run=2), watcher=QUIET)
+    api.run(own_house.study, RunOptions(devices_per_run=2), watcher=QUIET)
     assert {path.read_text() for path in own_house.path.glob("data/runs/own/*/*/*/work/seen")} == {"3,5"}

@@ -25,10 +25,6 @@ def house(own_house: OwnHouse) -> OwnHouse:
     return own_house
 
 
-def study_of(house: OwnHouse) -> Path:
-    return house.path / "studies" / "own.yaml"
-
-
 def table(path: Path, header: list[str]) -> Path:
     """A wide table: arm, seed, step, two losses and a column of no use."""
     rows = [[arm, seed, step, 3.0, 1.0 + seed / 10, 7.5] for arm, seed in CELLS for step in (1, 4)]
@@ -46,7 +42,7 @@ def table(path: Path, header: list[str]) -> Path:
 def test_a_template_is_a_mapping_that_imports_its_table(house: OwnHouse, tmp_path: Path, suffix: str) -> None:
     source = table(tmp_path / f"all{suffix}", ["run_name", "Seed", "_step", "training_loss", "valid loss", "_runtime"])
     before = house.snapshot()
-    words = ["import", str(study_of(house)), str(source)]
+    words = ["import", str(house.study), str(source)]
     printed = CliRunner().invoke(app, [*words, "--template"], catch_exceptions=False).output
     assert house.snapshot() == before
     mapping = tmp_path / "map.yaml"
@@ -62,7 +58,7 @@ def test_a_template_is_a_mapping_that_imports_its_table(house: OwnHouse, tmp_pat
 def test_what_has_no_likely_column_is_left_empty_and_refused_until_completed(house: OwnHouse, tmp_path: Path) -> None:
     source = table(tmp_path / "all.csv", ["who", "seed", "t", "a", "b", "c"])
     mapping = tmp_path / "map.yaml"
-    mapping.write_text(api.mapping_template(study_of(house), source))
+    mapping.write_text(api.mapping_template(house.study, source))
     with pytest.raises(StudyError) as caught:
         read_mapping(mapping)
     assert caught.value.where.line == 1 and caught.value.where.field == ("arm",)
@@ -92,7 +88,7 @@ def test_a_table_without_need_or_without_columns_is_refused(house: OwnHouse, tmp
     long = tmp_path / "long.jsonl"
     long.write_text(json.dumps({"variant": "slow", "seed": 1, "step": 1, "metric": "val/loss", "value": 1.0}) + "\n")
     with pytest.raises(EvidenceError, match="long rows already"):
-        api.mapping_template(study_of(house), long)
+        api.mapping_template(house.study, long)
     for name, data in (
         ("a.jsonl", b""),
         ("a.parquet", b"PAR1"),
@@ -102,7 +98,7 @@ def test_a_table_without_need_or_without_columns_is_refused(house: OwnHouse, tmp
     ):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(EvidenceError, match="no columns"):
-            api.mapping_template(study_of(house), tmp_path / name)
-    words = ["import", str(study_of(house)), str(long), "--mapping", "m.yaml", "--step-column", "t"]
+            api.mapping_template(house.study, tmp_path / name)
+    words = ["import", str(house.study), str(long), "--mapping", "m.yaml", "--step-column", "t"]
     with pytest.raises(EvidenceError, match="--mapping and an option"):
         CliRunner().invoke(app, words, catch_exceptions=False)

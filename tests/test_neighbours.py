@@ -75,8 +75,7 @@ class Forging:
 
 
 @pytest.fixture
-def forging(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Forging:
-    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+def forging(tmp_path: Path, no_own_corpora: None) -> Forging:
     return Forging(tmp_path)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from own_trainer import SCRIPT, OwnHouse
-from test_escape import rows_of, study_of
+from test_escape import rows_of
 
 from ablate import api
 from ablate.cli import main as command_line
@@ -51,7 +51,7 @@ def test_what_is_no_file_is_named_and_not_waited_for(tmp_path: Path) -> None:
 def test_a_pipe_in_any_place_is_one_message(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path / "house")
     house.register()
-    study, studies = study_of(house), house.path / "studies"
+    study, studies = house.study, house.path / "studies"
 
     def piped(path: Path) -> Path:
         path.rename(path.with_name("kept"))
@@ -115,7 +115,7 @@ def test_a_full_disk_is_said_once_with_the_path(tmp_path: Path) -> None:
         house = OwnHouse(small / "house")
         house.script("import time\ntime.sleep(1)\nprint('x' * 10**6)\n" + SCRIPT)
         house.register()
-        done = verb("run", study_of(house))
+        done = verb("run", house.study)
     finally:
         subprocess.run(["umount", "-l", small], check=False)
     assert done.returncode in (2, 5), done
@@ -169,7 +169,7 @@ def test_a_process_that_a_trainer_leaves_behind_is_ended_and_named(tmp_path: Pat
     house.script(DAEMON + SCRIPT)
     house.register(seeds=[1, 2])
     began = time.monotonic()
-    done = verb("run", study_of(house), timeout=120)
+    done = verb("run", house.study, timeout=120)
     assert done.returncode == 0, done
     assert time.monotonic() - began < 60
     assert done.stdout.count("the command left processes") == 4, done.stdout
@@ -187,11 +187,11 @@ def test_a_process_that_a_trainer_leaves_behind_is_ended_and_named(tmp_path: Pat
 def test_weights_that_are_not_there_are_not_said_to_be_uncovered(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path / "house")
     house.register()
-    api.import_runs(study_of(house), rows_of(house), note="ours", exploratory=True)
-    notes = {item.what: item.note for item in verify_study(study_of(house)).items}
+    api.import_runs(house.study, rows_of(house), note="ours", exploratory=True)
+    notes = {item.what: item.note for item in verify_study(house.study).items}
     assert notes["sealed records"] == "6 of 6 sealed runs hold"
     shutil.copy(house.run_folder("slow", 1) / "run.json", house.run_folder("slow", 1) / "weights.safetensors")
-    notes = {item.what: item.note for item in verify_study(study_of(house)).items}
+    notes = {item.what: item.note for item in verify_study(house.study).items}
     assert "weights.safetensors of 1 are not covered" in notes["sealed records"]
 
 

@@ -89,7 +89,7 @@ def all_dead(pids: list[int]) -> bool:
 @pytest.mark.slow
 def test_from_a_script_to_a_verdict_and_running_again_does_nothing(own_house: OwnHouse) -> None:
     registration = own_house.register()
-    study = own_house.path / "studies" / "own.yaml"
+    study = own_house.study
     ran = api.run(study, RunOptions(slots=2), watcher=QUIET)
     assert ran.summary.complete, ran.summary.failed
     assert events(own_house) == ["registered", "started", *["sealed"] * 6, "finished"]
@@ -150,7 +150,7 @@ def test_a_failure_tells_the_end_of_stderr_and_the_others_go_on(own_house: OwnHo
         "    raise SystemExit(3)\n"
     )
     registration = own_house.register(seeds=[1, 2])
-    ran = api.run(own_house.path / "studies" / "own.yaml", RunOptions(slots=2), watcher=QUIET)
+    ran = api.run(own_house.study, RunOptions(slots=2), watcher=QUIET)
     failure = f"own/{registration.sha256[:8]}/fast/2: exit status 3; stderr ends: a / [31mbad 0.4"
     assert ran.summary.failed == (failure,)
     assert (events(own_house).count("sealed"), events(own_house).count("failed")) == (3, 1)
@@ -222,7 +222,7 @@ def test_a_run_that_diverges_ends_there_however_its_command_ends(own_house: OwnH
 def test_a_killed_scheduler_takes_the_command_and_all_it_started_with_it(own_house: OwnHouse) -> None:
     own_house.script(WAITS)
     own_house.register()
-    process = start(own_house.path / "studies" / "own.yaml", "--slots", "2")
+    process = start(own_house.study, "--slots", "2")
     below = [int(path.read_text()) for path in wait_for(own_house, "below", least=2)]
     pids = [*below, *(int(path.read_text()) for path in wait_for(own_house, "pid", least=2))]
     assert all(alive(pid) for pid in pids)
@@ -240,7 +240,7 @@ def test_a_killed_worker_leaves_no_command_behind_and_the_run_is_made_again(own_
         "    time.sleep(600)\n" + SCRIPT
     )
     own_house.register(seeds=[1, 2])
-    process = start(own_house.path / "studies" / "own.yaml", "--slots", "1")
+    process = start(own_house.study, "--slots", "1")
     (path,) = wait_for(own_house, "pid")
     pid = int(path.read_text())
     worker = next(p for p in descendants(process.pid)[1:] if pid in descendants(p)[1:])
@@ -332,7 +332,7 @@ def test_a_stopped_run_goes_on_only_where_the_command_says_that_it_can(own_house
 def test_ctrl_c_stops_the_commands_and_the_next_call_ends_the_study(own_house: OwnHouse) -> None:
     own_house.script(RESUMES.replace("MARK", 'open("resumable", "w").close()'))
     registration = own_house.register(seeds=[1, 2])
-    process = start(own_house.path / "studies" / "own.yaml", "--slots", "2")
+    process = start(own_house.study, "--slots", "2")
     wait_for(own_house, "waiting", least=2)
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=60)
@@ -349,7 +349,7 @@ def test_ctrl_c_stops_the_commands_and_the_next_call_ends_the_study(own_house: O
 
 def test_code_that_changed_after_registration_is_not_run(own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
     own_house.register()
-    study = own_house.path / "studies" / "own.yaml"
+    study = own_house.study
     own_house.script(SCRIPT + "\n# better\n")
     before = own_house.snapshot()
     with pytest.raises(RegistrationError, match=r"the trainer's code is not what was registered .*: train\.py"):
@@ -431,7 +431,7 @@ def test_what_a_run_costs_beside_its_work_does_not_grow_with_the_ledger(
     assert size > 200_000
     ledger_reads.clear()
     monkeypatch.setattr(os, "fsync", sync)
-    summary = api.run(own_house.path / "studies" / "own.yaml", RunOptions(slots=1), watcher=QUIET).summary
+    summary = api.run(own_house.study, RunOptions(slots=1), watcher=QUIET).summary
     assert summary.sealed == 24
     whole = [n for n in ledger_reads if n >= size]
     # The whole ledger is read when a call begins and ends, not once a run: 24 runs would make it 24 times more.

@@ -70,7 +70,7 @@ def test_a_trial_finds_an_accuracy_in_percent_under_the_name_of_a_share(own_hous
 def test_a_run_that_records_it_fails_and_shows_no_value(own_house: OwnHouse) -> None:
     own_house.script(trainer("val/accuracy", 90.2))
     own_house.register(**classifier())
-    done = api.run(own_house.path / "studies" / "own.yaml", RunOptions(), watcher=PlainWatcher(StringIO()))
+    done = api.run(own_house.study, RunOptions(), watcher=PlainWatcher(StringIO()))
     assert done.summary.failed and not done.summary.complete
 
 
@@ -161,7 +161,7 @@ def test_what_is_declared_is_in_figures_tables_methods_and_the_registration(own_
     study = registration.study
     assert study.better("test/accuracy") == "higher" and study.unit("same") == "percent"
     run(own_house)
-    decided = api.decide(own_house.path / "studies" / "own.yaml")
+    decided = api.decide(own_house.study)
     assert decided.decision.status != "inadmissible"
     page = (own_house.path / "reports" / "own" / "report.md").read_text()
     registered = (own_house.path / "studies" / "own.registration.md").read_text()

@@ -25,7 +25,7 @@ QUIET = PlainWatcher(StringIO())
 def path(own_house: OwnHouse) -> Path:
     """A decided study."""
     own_house.register()
-    path = own_house.path / "studies" / "own.yaml"
+    path = own_house.study
     api.run(path, watcher=QUIET)
     api.decide(path)
     return path
@@ -108,7 +108,7 @@ def test_a_real_amendment_after_words_is_one_and_the_other_way_round(own_house: 
 @pytest.mark.slow
 def test_words_before_any_run_are_no_amendment_either(own_house: OwnHouse) -> None:
     own_house.register()
-    path = own_house.path / "studies" / "own.yaml"
+    path = own_house.study
     rewrite(path, title="Second")
     registration, entry = api.amend(path, reason="words")
     assert entry.event == "reworded" and registration.registered_at == AT

@@ -98,41 +98,41 @@ class Design(FrozenModel):
     """The smallest change after which every needed "supported" can happen; empty when all can."""
     notes: tuple[str, ...]
     """What these numbers rest on."""
-    seed: int | None = None
+    seed: int
     """Seed of the simulation."""
-    beliefs: tuple[Belief, ...] = ()
+    beliefs: tuple[Belief, ...]
     """SD and correlation of every claimed metric, with their source."""
-    adopting: tuple[str, ...] = ()
+    adopting: tuple[str, ...]
     """Verdicts that a supported claim brings about: see `ablate.judge.design.simulate`."""
-    false_adoption: Chance | None = None
+    false_adoption: Chance | None
     """The false-positive rate of the whole rule: the largest chance of a false adoption over true effects and over the
     correlation of metrics, with normal differences and no divergence; none without a scale, and of a rule that adopts
     nothing."""
-    false_adoption_in: str = ""
+    false_adoption_in: str
     """The state of the world where it is largest."""
-    worst: tuple[Scenario, ...] = ()
+    worst: tuple[Scenario, ...]
     """That state of the world, the same with skewed differences, and with seeds that fail; none without a rate."""
-    power_floor: float | None = None
+    power_floor: float
     """Power below which registration is refused for a claim that the decision needs."""
-    curve: tuple[PowerAt, ...] = ()
+    curve: tuple[PowerAt, ...]
     """Power by number of seeds."""
-    seeds_80: int | None = None
+    seeds_80: int | None
     """Seeds with which every hypothesis that the decision asks to be supported has power .80 at its `effect`."""
-    seeds_90: int | None = None
+    seeds_90: int | None
     """The same for power .90."""
-    adoption_80: int | None = None
+    adoption_80: int | None
     """Fewest seeds of the curve with which an adopting verdict has a chance of .80 when every claim is true."""
-    seconds_per_run: float | None = None
+    seconds_per_run: float | None
     """Time of a run, assumed or measured."""
-    timed: str = ""
+    timed: str
     """Which of the two, and on how many runs."""
-    cost_80_s: float | None = None
+    cost_80_s: float | None
     """Seconds for all runs with `seeds_80` seeds, one after another."""
-    cost_90_s: float | None = None
+    cost_90_s: float | None
     """Seconds for all runs with `seeds_90` seeds."""
-    gate: str = ""
+    gate: str
     """The gate in words; empty without one."""
-    not_searched: str = ""
+    not_searched: str
     """Why the worst case was not searched for, so that `false_adoption` is the largest of the printed scenarios and a
     lower bound; empty where it was."""
 

@@ -226,7 +226,7 @@ def _too_weak(design: Design) -> UndecidableDesignError | None:
     known = [one for one in design.hypotheses if one.needed and one.power is not None]
     weakest = min(known, key=lambda one: one.power or 0.0, default=None)
     floor = design.power_floor
-    if weakest is None or floor is None or weakest.power is None or weakest.power >= floor:
+    if weakest is None or weakest.power is None or weakest.power >= floor:
         return None
     where = "if there is no difference" if not weakest.effect else f"at a true effect of {weakest.effect:.4g}"
     more = f"a less noisy measure, or {'another' if weakest.effect else 'a larger'} smallest difference"

@@ -70,7 +70,7 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
         yield "Seeds for power 80% and 90%", _said_seeds(design)
     if design.seconds_per_run is not None:
         yield "Cost", _said_cost(design)
-    if design.seed is not None and design.scenarios:
+    if design.scenarios:
         errors = [chance.error for scenario in design.scenarios for chance in scenario.verdicts]
         yield (
             "Simulated",
