@@ -217,9 +217,8 @@ def private_names(path: Path) -> set[str]:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in ours:
             used.add(node.attr)
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
-            used |= {
-                word.value for word in node.args[1:2] if isinstance(word, ast.Constant) and type(word.value) is str
-            }
+            words = [word.value for word in node.args[1:2] if isinstance(word, ast.Constant)]
+            used |= {word for word in words if isinstance(word, str)}
     return {name for name in used if re.match("_[A-Za-z]", name)}
 
 
