@@ -341,15 +341,14 @@ def pingouin_without_plots() -> ModuleType:
     with pingouin finds all of it.
     """
     if "pingouin" in sys.modules:
+        return sys.modules["pingouin"]
+    sys.modules[_PLOTS] = ModuleType(_PLOTS)
+    try:
         import pingouin
-    else:
-        sys.modules[_PLOTS] = ModuleType(_PLOTS)
-        try:
-            import pingouin
-        finally:
-            del sys.modules[_PLOTS]
-        pingouin.__getattr__ = _with_plots
-    return pingouin
+    finally:
+        del sys.modules[_PLOTS]
+    pingouin.__getattr__ = _with_plots
+    return sys.modules["pingouin"]
 
 
 def _with_plots(name: str) -> Any:
