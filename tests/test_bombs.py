@@ -88,7 +88,7 @@ def liar(path: Path) -> Path:
     """One text of 600 MiB, where the metadata says 1,000 bytes."""
 
     def varint(number: int, length: int = 0) -> bytes:
-        """As Thrift writes twice the number, padded to a length."""
+        """As metadata of Parquet write twice the number, padded to a length."""
         at, parts = 2 * number, []
         while at or len(parts) < length:
             at, low = at >> 7, at & 127

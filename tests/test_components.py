@@ -179,7 +179,7 @@ def test_a_claim_about_a_group_of_arms_is_plain_yaml(tmp_path: Path) -> None:
         ({"claim": "worsens val/loss by at least 0.1", "smallest": 0.2}, "components.smallest", "one number"),
         ({"interactions": "all"}, "components.interactions", "with design: leave_one_out"),
         ({"design": "factorial", "interactions": ["rotary*norm"]}, "components.interactions[0]", "rotary*norm"),
-        ({"design": "fractional"}, "components.design", '"fractional"'),
+        ({"design": "pairwise"}, "components.design", '"pairwise"'),
         (
             {"design": "factorial", "interactions": ["rotary*swiglu", "swiglu*rotary"]},
             "components.interactions[1]",

@@ -140,7 +140,7 @@ def test_a_larger_p_never_lowers_an_adjusted_one() -> None:
         ({"gate": {"order": ["primary", "guardrails"]}}, "analysis.gate.order", "'guardrails' is neither"),
         ({"gate": {"order": ["primary", "guardrail", "noise"]}}, "analysis.gate.order", "'noise' is exploratory"),
         ({"gate": {"order": ["primary", "guardrail", []]}}, "analysis.gate.order", "an empty step"),
-        ({"gate": {"weights": {"gain_ln": 1.0}}}, "analysis.gate.weights", "unknown"),
+        ({"gate": {"steps": ["primary"]}}, "analysis.gate.steps", "unknown"),
         ({"gate": ROLES, "correct": "none"}, "analysis.correct", "correct is 'none' and a gate is given"),
     ],
 )
@@ -251,8 +251,9 @@ def test_a_verdict_under_a_gate_shows_its_levels_and_is_recomputed() -> None:
     first, _, third, _ = decision.findings
     assert first.gate is not None and third.gate is not None
     assert (first.gate.weight, first.gate.level) == (0.5, 0.05) and (third.gate.weight, third.gate.level) == (0.0, 0.05)
-    # The interval is that of the share that it started with, and none where that is 0.
+    # Over the two hypotheses of the first step; those of a later step have none.
     assert first.simultaneous is not None and first.simultaneous.level == pytest.approx(0.975)
+    assert first.simultaneous.method == "paired t, Bonferroni over 2"
     assert third.simultaneous is None
     numbers = recompute(study, decision.findings).numbers
     assert sum(one.name == "p_support, adjusted" for one in numbers) == 4 and all(one.equal for one in numbers)
