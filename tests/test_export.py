@@ -330,10 +330,10 @@ def changed_studies(option: str) -> dict[str, Study]:
     return found
 
 
-OF_COMMANDS = re.compile(r"metrics\.file")
+OF_COMMANDS = re.compile(r"metrics\.(file|step)")
 """Means nothing for the built-in trainer."""
-OF_GPT = re.compile(r"measure\.(every|suites)")
-"""Means nothing for a trainer of the user's own."""
+OF_GPT = re.compile(r"measure\.(every|suites|loss_level)|code|data")
+"""Means nothing for a trainer of the user's own; its code and data are told as the files that registration pins."""
 ALIKE = re.compile(r"(base|stable|measure\.(every|suites)|variants|assume)\b")
 """Printed alike whatever the option, and so changed in two of them only."""
 

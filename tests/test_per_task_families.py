@@ -166,7 +166,7 @@ def test_leaving_or_joining_a_family_reaches_the_hypothesis_and_both_corrections
     assert exploratory(hands, *changes) == {"harm", *by_hand(*TASKS)}
     assert exploratory(hands, changes[0]) == {"harm", *by_hand(*TASKS)}
     # Into it: the guardrail that they were corrected with was one of four, and is alone now.
-    joined = ("hypotheses.no_harm.article.family", "(absent)", "no_harm")
+    joined = ("hypotheses.no_harm.article.family", None, "no_harm")
     assert exploratory(line, joined) == {"harm", *by_hand(*TASKS)}
 
 
@@ -175,13 +175,13 @@ def test_what_stays_in_a_family_that_one_left_is_exploratory() -> None:
     line = expanded(tasks=TASKS[1:], no_harm=LINE)["hypotheses"]
     made = document({**OTHERS, "no_harm.article": OTHERS["harm"], **line})
     study, rest = study_from_document(made), {"no_harm.end", "no_harm.order"}
-    left: Change = ("hypotheses.no_harm.article.family", "no_harm", "(absent)")
+    left: Change = ("hypotheses.no_harm.article.family", "no_harm", None)
     assert exploratory(study, left) == {"no_harm.article", "harm"} | rest
     moved: Change = ("hypotheses.no_harm.end.family", "other", "no_harm")
     assert exploratory(study, moved) == rest
     assert exploratory(study_from_document(made | {"analysis": {"correct": "none"}}), moved) == {"no_harm.end"}
     # Of one that was removed since, nothing says which role it left.
-    gone: Change = ("hypotheses.no_harm.gone.family", "(absent)", "no_harm")
+    gone: Change = ("hypotheses.no_harm.gone.family", None, "no_harm")
     assert exploratory(study, gone) == set(study.hypotheses)
 
 

@@ -77,8 +77,12 @@ def stopping(study: Study) -> str:
 
 
 def starting(study: Study) -> str:
-    """When the first run may start, and how many starts may be lost where a number is registered."""
+    """When the first run may start, whose runs it may have again, and how many starts may be lost, where registered."""
     said = "No run starts before this registration stands in the study's hash-chained ledger."
+    if study.reuses:
+        said += (
+            f" Runs that {listed(study.reuses)} sealed before may be made again here, so every claim is exploratory."
+        )
     lost = lost_starts(study)
     return said if lost is None else f"{said} There is {lost}."
 

@@ -52,7 +52,10 @@ def when_read(study: Study) -> str:
     most = f"All values are read at the last {study.step_name}"
     if special:
         most += f", unless it says otherwise here: {'; '.join(special)}"
-    return most + "." + (f" By the study file, {listed(stated)}." if stated else "")
+    text = most + "." + (f" By the study file, {listed(stated)}." if stated else "")
+    if study.measure.uneven_steps is not None:
+        text += f" Runs of a pair may be evaluated at different steps: {study.measure.uneven_steps.rstrip('.')}."
+    return text
 
 
 def recorded(study: Study) -> str:

@@ -20,6 +20,7 @@ from prereg.registry.ledger_entry import PROMISES, Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration, load_registration
 from prereg.study.designs.tune import before_choice
+from prereg.study.measure import Assume
 from prereg.study.spec import Study
 from prereg.text import compact, counted, duration, listed, moment, share, unit_of
 
@@ -237,6 +238,8 @@ def beliefs(study: Study, design: Frozen | None) -> str:
     if seconds is not None:
         timed = f" ({design.timed})" if design is not None and design.timed else ""
         text += f" A run is taken to last {duration(seconds)}{timed}."
+    if study.assume.power_floor != Assume().power_floor:
+        text += f" A claim that the decision needs may have a power of {share(study.assume.power_floor)}, and no less."
     return text
 
 

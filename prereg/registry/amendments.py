@@ -391,7 +391,8 @@ def _from_or_to_its_role(difference: Difference) -> bool:
     """Whether a hypothesis left a family for its role, or its role for a family: the difference names one of them."""
     values = (difference.registered, difference.now)
     # A hypothesis that is itself named `X.family` comes or goes as a mapping.
-    return difference.field.endswith(".family") and ABSENT in values and all(isinstance(one, str) for one in values)
+    families = [one for one in values if isinstance(one, str) and one != ABSENT]
+    return difference.field.endswith(".family") and None in values and len(families) == 1
 
 
 def _families(difference: Difference) -> list[str]:

@@ -70,7 +70,7 @@ def refuse_families(document: Mapping[str, Any]) -> None:
     """Raise `SpecError` where a study file says `family`, which is for the claims that `with_tasks` writes."""
     hypotheses = document.get("hypotheses")
     for name, one in hypotheses.items() if isinstance(hypotheses, Mapping) else ():
-        if isinstance(one, Mapping) and one.get("family") is not None:
+        if isinstance(one, Mapping) and "family" in one:
             raise field_error(
                 ("hypotheses", name, "family"),
                 "a family is written by hand, which would take the hypothesis out of the correction over its role",

@@ -48,6 +48,8 @@ def _resolved(name: str, one: dict[str, Any], own: Mapping[str, Better]) -> dict
     written = percent_of(smallest) if isinstance(smallest, str) else None
     if not isinstance(text, str) or (isinstance(smallest, str) and written is None):
         return one
+    if percent is not None and type(percent) not in (int, float):
+        return one
     if written is None and percent is None and "%" not in text:
         return one
     try:
