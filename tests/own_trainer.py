@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,9 +62,13 @@ def own_document(**changes: Any) -> dict[str, Any]:
 class OwnHouse:
     """A repository of studies with a trainer of its own in it."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, of: Path | None = None) -> None:
+        """A new one, or a copy `of` the repository in another folder."""
         self.path = path
         self.study = path / "studies" / "own.yaml"
+        if of is not None:
+            shutil.copytree(of, path)
+            return
         (path / "studies").mkdir(parents=True)
         self.script(SCRIPT)
 

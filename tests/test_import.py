@@ -47,8 +47,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     base = tmp_path_factory.mktemp("made")
     house = OwnHouse(base / "here")
     registration = house.register()
-    elsewhere = object.__new__(OwnHouse)
-    elsewhere.path = Path(shutil.copytree(house.path, base / "elsewhere"))
+    elsewhere = OwnHouse(base / "elsewhere", of=house.path)
     for variant, seed in CELLS:
         assert elsewhere.carry_out(registration, variant, seed)[0].status == "done"
     return house.path, elsewhere.path / "data" / "runs" / "own" / registration.sha256[:8]
@@ -56,9 +55,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @pytest.fixture
 def here(made: tuple[Path, Path], tmp_path: Path) -> OwnHouse:
-    house = object.__new__(OwnHouse)
-    house.path = Path(shutil.copytree(made[0], tmp_path / "here"))
-    return house
+    return OwnHouse(tmp_path / "here", of=made[0])
 
 
 @pytest.fixture

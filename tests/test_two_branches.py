@@ -95,10 +95,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def repository(made: Path, tmp_path: Path, no_reports: None) -> Repository:
     copy = Repository.__new__(Repository)
-    copy.folder = Path(shutil.copytree(made, tmp_path / "house"))
+    copy.folder = tmp_path / "house"
+    copy.house = OwnHouse(copy.folder, of=made)
     copy.root = Root(copy.folder.resolve())
-    copy.house = OwnHouse.__new__(OwnHouse)
-    copy.house.path = copy.folder
     copy.ledger = Ledger(copy.root.ledger)
     return copy
 
