@@ -270,7 +270,7 @@ def test_a_trial_prints_a_range_no_correlation_from_three_seeds_and_the_step_aft
     three = shown(Spread(sd=0.1249, estimate=0.059, low=0.0461))
     assert "val/loss: SD over seeds 0.059; by 3 seeds alone it may be 0.046 to 0.13" in three
     assert "assume: {metrics: {val/loss: {sd: 0.13}}}" in three and "correlation:" not in three
-    assert "cannot be told from 3 seeds" in three
+    assert "3 seeds are too few to estimate how arms correlate" in three
     assert "next: write that assume: line into studies/own.yaml, then ablate design studies/own.yaml" in three
     ten = shown(Spread(sd=0.0608, estimate=0.047, low=0.04, correlation=0.038))
     assert "assume: {metrics: {val/loss: {sd: 0.061, correlation: 0.03}}}" in ten and "cannot be told" not in ten

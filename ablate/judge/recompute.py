@@ -337,8 +337,7 @@ _PLOTS = "pingouin.plotting"
 def pingouin_without_plots() -> ModuleType:
     """pingouin, without the one module for which `import pingouin` loads matplotlib and seaborn: most of its cost.
 
-    The first name that pingouin then lacks brings that module in, whoever looks for it, so that a notebook that plots
-    with pingouin finds all of it.
+    The module is loaded as soon as somebody uses a name from it, so that a notebook that plots with pingouin works.
     """
     if "pingouin" in sys.modules:
         return sys.modules["pingouin"]

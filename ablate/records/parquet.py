@@ -1,8 +1,8 @@
 """Parquet that strangers wrote, opened only where what it decodes to is known to be small.
 
 A few bytes of Parquet can hold any number of rows, and one page can unpack to two gigabytes. What its metadata admits
-is judged before anything is decoded. But metadata is its maker's word: so the columns that are wanted are then decoded
-once, a batch at a time and in bounded memory, with texts as a dictionary and its indices, whose lengths are added up.
+is judged before anything is decoded. But metadata can lie. So the columns that are wanted are then decoded once,
+a batch at a time and in bounded memory, with texts as a dictionary and its indices, whose lengths are added up.
 """
 
 from __future__ import annotations

@@ -248,8 +248,7 @@ def _to_assume(trial: Trial) -> Iterator[Block]:
     yield Paragraph(
         "Each end of a range is wrong in one trial of five (80% chi-square limits)."
         + (
-            f" What two arms share at one seed cannot be told from {n} seeds: a plan takes it to be nothing, which is "
-            "cautious."
+            f" {n} seeds are too few to estimate how arms correlate: the plan assumes none, which is cautious."
             if all(one.correlation is None for one in trial.assume.values())
             else ""
         ),
