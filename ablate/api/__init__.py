@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from ablate.api.planning import plan_runs as plan_runs
     from ablate.api.planning import planned as planned
     from ablate.api.proof import bundle as bundle
-    from ablate.api.proof import check_bundle as check_bundle
     from ablate.api.proof import report_bundle as report_bundle
     from ablate.api.proof import reproduce as reproduce
+    from ablate.api.proof import verify as verify
     from ablate.api.registering import amend as amend
     from ablate.api.registering import design as design
     from ablate.api.registering import export as export
@@ -61,7 +61,7 @@ _NAMES = {
     "ablate.api.exporting": "export_model report_index",
     "ablate.api.judging": "judge_frame",
     "ablate.api.planning": "plan_runs planned",
-    "ablate.api.proof": "bundle check_bundle report_bundle reproduce",
+    "ablate.api.proof": "bundle verify report_bundle reproduce",
     "ablate.api.registering": "amend design export preview_amendment register registrations save",
     "ablate.api.running": "Imported import_runs mapping_template run write_manifest",
     "ablate.api.trying": "try_out",

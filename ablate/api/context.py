@@ -159,7 +159,7 @@ def with_evidence(context: StudyContext) -> Iterator[tuple[StudyContext, Path | 
 
     Raises `EvidenceError` where they would be read and are not what was committed.
     """
-    from ablate.verification.bundle.evidence import committed_evidence
+    from ablate.verification.evidence import committed_evidence
     from prereg.registry.ledger import Ledger
 
     study = context.study.study

@@ -33,6 +33,7 @@ def verify(
     root: RootFolder = None,
     as_json: AsJson = False,
     *,
+    details: Annotated[bool, typer.Option("--all", help="Every item that was checked, and every seal.")] = False,
     signers: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Believe these ssh keys (studies/allowed_signers).")
     ] = None,
@@ -43,26 +44,21 @@ def verify(
 ) -> None:
     """Check every frozen byte and name what changed.
 
-    Study, lock, pinned code, ledger, seals, sealed records, verdict; of one study, or of all. Asks no server. Of a
-    bundle, as a zip file or unpacked, with nothing but itself. Derives outcomes and judges the verdict again where the
-    records are here; ends with 4 if something has changed, or if the records give no verdict, and with 8 if nothing has
-    changed and this version judges differently.
+    Study, lock, pinned code, ledger, seals, sealed records, verdict, reports; of one study, or of all; of a bundle, as
+    a zip file or unpacked, with nothing but itself. Asks no server. Derives outcomes and judges the verdict again.
+    Says what each study found, then in five lines what was checked, what was found or not checked, what no check can
+    show, what deviated and who else holds it, and what to type next. Ends with 4 if something has changed, or if the
+    records give no verdict, and with 8 if nothing has changed and this version judges differently.
 
     Example:  ablate verify studies/embnorm.yaml
     """
-    from ablate.reporting.summaries.proof import bundle_check_section, verification_section
-    from ablate.verification.bundle.container import is_bundle
-    from ablate.verification.verify import verify_project, verify_study
+    from ablate.reporting.summaries.verification import verification_sections
 
-    if study is not None and is_bundle(study):
-        checked = api.check_bundle(study, signers=signers, roots=roots)
-        show_or_json(checked, bundle_check_section, as_json=as_json)
-        return _end(checked)
-    if study is not None:
-        found = verify_study(study, root, signers=signers, roots=roots)
+    found = api.verify(study, root, signers=signers, roots=roots)
+    if as_json:
+        put_json(found.model_dump_json(indent=2))
     else:
-        found = verify_project(root, signers=signers, roots=roots)
-    show_or_json(found, verification_section, as_json=as_json)
+        show(*verification_sections(found, details=details))
     return _end(found)
 
 
@@ -99,7 +95,7 @@ def bundle(
 
     Example:  ablate bundle studies/embnorm.yaml
     """
-    from ablate.reporting.summaries.proof import bundle_section
+    from ablate.reporting.summaries.verification import bundle_section
 
     made = api.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights, evidence=evidence)
     if as_json:
@@ -113,11 +109,12 @@ def bundle(
 def report_bundle(path: Path, out: Path | None, *, as_json: bool) -> None:
     """Write the reports of a bundle, and say where they are and what the bundle's verdict was found to be."""
     found, pages = api.report_bundle(path, out)
+    contents = "" if found.bundle is None else found.bundle.contents_sha256
     if as_json:
-        facts = {"wrote": [str(page) for page in pages], "contents": found.contents_sha256, "head": found.head}
+        facts = {"wrote": [str(page) for page in pages], "contents": contents, "head": found.head}
         return put_json(json.dumps(facts, indent=2))
-    judged = "; ".join(item.note for item in found.items if item.what == "verdict, judged again")
-    put(f"judged from the bundle alone, {path} (contents {found.contents_sha256[:8]}): {judged}")
+    judged = "; ".join(item.note for item in found.items if item.what == "verdict judged again")
+    put(f"judged from the bundle alone, {path} (contents {contents[:8]}): {judged}")
     return put(*(f"wrote {page}" for page in pages), f"ledger head {found.head}")
 
 

@@ -81,7 +81,7 @@ from prereg.registry.canon import sha256_bytes
 NOTHING = ""
 SEALS = "every seal matches"
 RECORDS = "sealed records"
-JUDGED = "verdict, judged again"
+JUDGED = "verdict judged again"
 CHAIN = "chain"
 LEDGER = "ledger"
 PROMISE = "study and lock"

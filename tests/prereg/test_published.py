@@ -229,7 +229,7 @@ def test_a_bundle_takes_it_in_and_its_reports_are_told_again_from_it(decided: Ho
     done = api.bundle(study_of(decided), out=tmp_path / "tiny.ablate.zip")
     assert done.check.intact
     said = {one.what: one.note for one in done.check.items}
-    assert "report.md the same bytes" in said["reports, written again"]
+    assert "report.md the same bytes" in said["reports written again"]
     path = decided.path / "studies" / "tiny.published.yaml"
     path.unlink()
     try:

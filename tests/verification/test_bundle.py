@@ -128,7 +128,7 @@ def test_a_bundle_stands_and_its_verdict_is_judged_again_to_the_same_bytes(bundl
     found = checked(bundle)
     assert found.intact, faults(found)
     said = {item.what: item.note for item in found.items}
-    assert said["verdict, judged again"].endswith("the same bytes")
+    assert said["verdict judged again"].endswith("the same bytes")
     assert said["sealed records"].startswith("6 of 6 sealed runs hold; final weights of 6 are not in the bundle")
     assert found.sha256 == sha256_bytes(bundle.read_bytes())
     assert found.contents_sha256 == json.loads(files_of(bundle)["MANIFEST.json"])["sha256"]
@@ -292,7 +292,7 @@ def test_a_made_up_verdict_with_a_ledger_to_match_is_found_by_judging_again(bund
     lie = files["reports/tiny/verdict.json"].replace(b'"verdict": "keep none"', b'"verdict": "adopt layernorm"')
     files, ledger = rewritten(unguided(files), lie)
     found = checked(forged(tmp_path / "f.zip", files, ledger=ledger))
-    assert [item.what for item in found.items if item.faults] == ["verdict, judged again"]
+    assert [item.what for item in found.items if item.faults] == ["verdict judged again"]
     assert 'verdict is "adopt layernorm", and "keep none" when judged here' in faults(found)
     other = json.loads(files["MANIFEST.json"])["made_with"] | {"version": "0.0.1", "code": "f" * 64}
     found = checked(forged(tmp_path / "g.zip", files, ledger=ledger, made_with=other))

@@ -62,7 +62,7 @@ def test_a_clone_verifies_and_judges_from_the_committed_evidence_and_says_so(clo
     assert items["sealed records"].note == (
         "6 of 6 sealed runs hold; final weights of 6 are not on this disk: only their hashes are on record"
     )
-    assert items["verdict, judged again"].note == "keep none; the same bytes"
+    assert items["verdict judged again"].note == "keep none; the same bytes"
     assert clone.snapshot() == before, "nothing is left of what was unpacked"
 
 
@@ -234,11 +234,11 @@ def test_evidence_that_is_older_than_the_last_decision_is_a_fault_here_and_in_a_
     for house in (own, cloned(own, tmp_path / "clone")):
         assert found_in(house)["committed evidence"].faults == (fault,)
         assert house.faults() == fault
-    assert found_in(own)["verdict, judged again"].note == "take fast; the same bytes"
+    assert found_in(own)["verdict judged again"].note == "take fast; the same bytes"
     assert api.bundle(own.study, evidence=True).written
     for house in (own, cloned(own, tmp_path / "again")):
         assert house.verified().intact, house.faults()
-        assert found_in(house)["verdict, judged again"].note == "take fast; the same bytes"
+        assert found_in(house)["verdict judged again"].note == "take fast; the same bytes"
 
 
 @pytest.mark.slow
@@ -250,7 +250,7 @@ def test_other_words_leave_evidence_and_verdict_as_they_are(own: Decided, tmp_pa
         assert house.decided().title == "A better title"
         assert (house.path / "reports" / "own" / "verdict.json").read_bytes() == before
         assert house.verified().intact, house.faults()
-        assert found_in(house)["verdict, judged again"].note == "take fast; the same bytes"
+        assert found_in(house)["verdict judged again"].note == "take fast; the same bytes"
 
 
 def test_a_bundle_of_another_registration_than_the_decision_s_is_no_evidence_of_it(own: Decided) -> None:
@@ -268,5 +268,5 @@ def test_the_evidence_of_every_decided_study_of_this_repository_is_committed() -
         assert path.stat().st_size < 8 * 2**20, "git keeps every version of it"
         items = {item.what: item for item in verify_study(REPOSITORY / "studies" / f"{study}.yaml").items}
         assert items["committed evidence"].faults == () and items["sealed records"].faults == ()
-        judged = items["verdict, judged again"]
+        judged = items["verdict judged again"]
         assert judged.faults == () and not judged.note.startswith("not judged again"), judged

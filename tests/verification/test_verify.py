@@ -93,11 +93,11 @@ def test_a_decided_study_stands_and_everything_it_says_is_checked(copy: Path) ->
         "registration in words",
         "sealed records",
         "verdict",
-        "verdict, judged again",
+        "verdict judged again",
         "reports",
         "corpus",
     ]
-    assert item(copy, "verdict, judged again").note == "keep none; the same bytes"
+    assert item(copy, "verdict judged again").note == "keep none; the same bytes"
     assert item(copy, "sealed records").note == "6 of 6 sealed runs hold"
     assert item(copy, "reports").note == "2 of 2 pages are as they were written"
     assert item(copy, "corpus").note == "'tiny' is the registered text"
