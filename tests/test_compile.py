@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import House, tiny_document
 
-from ablate import api
+import ablate as api
 from ablate.data.batches import Split
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher

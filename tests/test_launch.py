@@ -9,7 +9,7 @@ import pytest
 from own_trainer import SCRIPT, OwnHouse
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.runner.machine import Machine
 from ablate.runner.options import RunOptions
