@@ -54,7 +54,7 @@ def document(study: str, arms: dict[str, Any], claim: str, **changes: Any) -> di
         "measure": {"every": 8, **SUITES},
         "hypotheses": {"gain": {"claim": claim, "smallest": 0.02}},
         "decision": [{"verdict": "adopt", "when": "supported(gain)"}, {"verdict": "inconclusive"}],
-        "assume": {"metrics": {claim.split()[-1]: {"sd": 0.01, "correlation": 0.5}}},
+        "assume": {"metrics": {claim.rsplit(maxsplit=1)[-1]: {"sd": 0.01, "correlation": 0.5}}},
         **changes,
     }
 
@@ -206,7 +206,7 @@ class House:
                 },
                 "weights": record["weights_sha256"],
                 "shared": shared_of(record),
-                "stated": {name: stated_of(record).get(name) for name in ("mixture", "repetition", "baselines")},
+                "stated": {name: record.get(name) for name in ("mixture", "repetition", "baselines")},
             }
         return found
 
@@ -221,11 +221,6 @@ def shared_of(record: dict[str, Any]) -> dict[str, str]:
         return dict(record["must_match"])
     initial = {f"initial/{name}": sha256 for name, sha256 in pairing.pop("initial").items()}
     return {**initial, **pairing}
-
-
-def stated_of(record: dict[str, Any]) -> dict[str, Any]:
-    """What the trainer stated of its data."""
-    return dict(record["about"] if "about" in record else record)
 
 
 def descendants(pid: int) -> list[int]:
@@ -267,8 +262,8 @@ def compare(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, bool]:
     lines = ["| case | runs | metric rows | item scores | equal to the bit | weights equal | shared hashes equal |"]
     lines += ["|---|---|---|---|---|---|---|"]
     equal = True
-    for case in one:
-        mine, theirs = one[case], other.get(case, {})
+    for case, mine in one.items():
+        theirs = other.get(case, {})
         runs = sorted({*mine, *theirs})
         parts = {
             "values": ("metrics", "items", "status", "steps", "tokens", "parameters", "timings", "stated"),

@@ -15,10 +15,10 @@ from own_trainer import OwnHouse
 
 from ablate import api
 from ablate.api.status import read_status
+from ablate.gpt.device import Peak
 from ablate.reporting.summaries.proof import describe
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.training.device import Peak
 from prereg.documents.configuration import SAID, base_sentences
 from prereg.errors import RunError, SpecError
 from prereg.registry.history import plain
