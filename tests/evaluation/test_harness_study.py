@@ -18,6 +18,7 @@ from harness_samples import N_TASKS, TASKS, items_document, items_house, write_p
 import ablate as api
 from ablate import cli
 from ablate.evaluation.harness import tasks
+from ablate.gpt.trainer import Trainer
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.checks import AuditContext
 from ablate.pins import pin, require_pinned
@@ -30,7 +31,6 @@ from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message, TaskProgress
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.training.trainer import Trainer
 from ablate.verification.verify import verify_study
 from ablate.workspace import open_study, require_registered
 from prereg.errors import CorpusError, RegistrationError, SpecError, StudyError, UnsupportedError

@@ -14,11 +14,11 @@ from conftest import House, tiny_document
 from own_trainer import OwnHouse
 
 import ablate as api
+from ablate.gpt.device import Peak
 from ablate.health import read_status
 from ablate.reporting.summaries.proof import describe
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.training.device import Peak
 from ablate.workspace import open_study
 from prereg.documents.configuration import SAID, base_sentences
 from prereg.errors import RunError, SpecError

@@ -16,8 +16,8 @@ from test_cli import ablate
 
 import ablate as api
 from ablate.data.batches import Split
+from ablate.gpt.trainer import Trainer
 from ablate.runner.progress import PlainWatcher
-from ablate.training.trainer import Trainer
 from ablate.verification.verify import verify_study
 from ablate.workspace import open_study, published_beside, require_registered
 from prereg.documents.published import load_published, published_schema
