@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate import api
+import ablate
 from ablate.cli.options import AsJson, Exit, RootFolder, StudyFile, put, put_json, show, show_or_json
 from prereg.errors import SpecError, StudyFileError, nearest
 from prereg.escape import visible
@@ -54,7 +54,7 @@ def verify(
     """
     from ablate.reporting.summaries.verification import verification_sections
 
-    found = api.verify(study, root, signers=signers, roots=roots)
+    found = ablate.verify(study, root, signers=signers, roots=roots)
     if as_json:
         put_json(found.model_dump_json(indent=2))
     else:
@@ -97,7 +97,7 @@ def bundle(
     """
     from ablate.reporting.summaries.verification import bundle_section
 
-    made = api.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights, evidence=evidence)
+    made = ablate.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights, evidence=evidence)
     if as_json:
         facts = {"path": str(made.path), "written": made.written, "check": made.check.model_dump(mode="json")}
         return put_json(json.dumps(facts, indent=2))
@@ -108,7 +108,7 @@ def bundle(
 
 def report_bundle(path: Path, out: Path | None, *, as_json: bool) -> None:
     """Write the reports of a bundle, and say where they are and what the bundle's verdict was found to be."""
-    found, pages = api.report_bundle(path, out)
+    found, pages = ablate.report_bundle(path, out)
     contents = "" if found.bundle is None else found.bundle.contents_sha256
     if as_json:
         facts = {"wrote": [str(page) for page in pages], "contents": contents, "head": found.head}
@@ -147,7 +147,7 @@ def reproduce(
     """
     from ablate.reporting.summaries.run import reproduction_section
 
-    found = api.reproduce(study, run, steps=steps, within=within, keep=keep, root=root, onlooker=_teller(run))
+    found = ablate.reproduce(study, run, steps=steps, within=within, keep=keep, root=root, onlooker=_teller(run))
     if as_json:
         whole = {"reproduced": found.reproduced, "exact": found.exact, **found.model_dump(mode="json")}
         put_json(json.dumps(whole, indent=2))
@@ -212,9 +212,10 @@ def ledger(
         )
     if hypotheses:
         from ablate.judge.programme import count_programme
+        from ablate.workspace import utc_now
 
         found = count_programme(
-            Root.around(Path(), root), level=level, now=api.utc_now(), abandoned_after_days=abandoned_after
+            Root.around(Path(), root), level=level, now=utc_now(), abandoned_after_days=abandoned_after
         )
         show_or_json(found, programme_section, as_json=as_json)
         if found.faults:

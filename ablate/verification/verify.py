@@ -119,7 +119,7 @@ def opened(target: Path | None, given: Path | None = None) -> Iterator[Source]:
 def _verified(source: Source, trust: Trust, reports_of: ReportsOf | None) -> Verification:
     root, bundle = source.root, source.bundle
     chain = list(check_ledger(source))
-    sound = not any(one.faults for one in chain)
+    sound = not any(one.faults for one in chain if one.what == "chain")
     entries = Ledger(root.ledger).entries() if sound else ()
     items, summaries, seals = chain, list[StudySummary](), list[SealCheck]()
     # Of a stranger's files nothing is read that a damaged ledger, or a table of any size, leads to.
@@ -177,10 +177,13 @@ def check_ledger(source: Source) -> Iterator[Item]:
     if source.bundle is None:
         yield item("ledger", "chain", *faults, note=note)
         if why := ledger_history(root).not_compared:
-            yield not_checked("ledger", HISTORY, why, "git commit the study; of a shallow clone: git fetch --unshallow")
+            fix = "git fetch --unshallow" if "shallow" in why else "git add studies && git commit"
+            yield not_checked("ledger", HISTORY, why, fix)
         return
-    yield item("bundle", PACKING, note=f"{counted(len(source.bundle.manifest.members) + 1, 'file')}, all as listed")
-    faults = faults or _outside(entries) or _other_manifest(source.bundle, ledger)
+    faults = faults or _outside(entries)
+    other = [] if faults else _other_manifest(source.bundle, ledger)
+    files = counted(len(source.bundle.manifest.members) + 1, "file")
+    yield item("bundle", PACKING, *other, note=f"{files}, all as listed")
     yield item("ledger", "chain", *faults, note=note)
     if n_withheld := 0 if faults else len(ledger.withheld()):
         why = f"{counted(n_withheld, 'entry', 'entries')} withheld but for links; that these are of others is not shown"
@@ -253,7 +256,7 @@ class _StudyCheck:
         history = [item(name, HISTORY, *against)] if against else []
         if not any(entry.event in PROMISES for entry in self.entries) and not root.lock(name).exists():
             return history or [not_checked(name, "registration", "nothing is frozen yet", self._type("register"))]
-        items = [self._registration(), *history, *self._page()]
+        items = [check_registration(root, name, sound=self.sound), *history, *self._page()]
         if self.sound:
             items += self._committed()
             items += check_records(root, name, self.entries)
@@ -269,14 +272,6 @@ class _StudyCheck:
 
     def _type(self, verb: str) -> str:
         return self.source.command(verb, self.name)
-
-    def _registration(self) -> Item:
-        """Study file and lock against the ledger, whose own faults are listed once, with the chain."""
-        faults = [
-            fault for fault in verify_registration(self.root, self.name) if "ledger.jsonl" not in fault or self.sound
-        ]
-        faults += chain_faults(self.entries) if self.sound else []
-        return item(self.name, "study and lock", *faults, note="as registered", fix="restore it from version control")
 
     def _page(self) -> Iterator[Item]:
         """The registration in words. It promises nothing by itself, and a reader without the tool believes it."""
@@ -378,6 +373,14 @@ def _seal_items(source: Source, name: str, checks: tuple[SealCheck, ...], unname
     for file in unnamed:
         why = "not in the ledger: left by a crash, or its end was cut off"
         yield not_checked(name, f"seal {file}", why, f"git log -p {source.root.relative(source.root.ledger)}")
+
+
+def check_registration(root: Root, name: str, *, sound: bool = True) -> Item:
+    """Study file and lock against the ledger, whose own faults are listed once, with the chain."""
+    faults = [fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or sound]
+    if sound:
+        faults += chain_faults(entry for entry in _entries(root) if entry.study == name)
+    return item(name, "study and lock", *faults, note="as registered", fix="restore it from version control")
 
 
 def check_records(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]:
@@ -522,7 +525,10 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
     place = root.relative(published)
     if recorded is not None and published.is_file() and sha256_file(published) != recorded:
         faults.append(f"{place} is not the file that the reports show (ablate report updates them)")
-    yield item(name, "reports", *faults, note=f"{len(pages)} of 2 pages are as they were written", fix=again)
+    if pages or faults:
+        yield item(name, "reports", *faults, note=f"{len(pages)} of 2 pages are as they were written", fix=again)
+    else:
+        yield not_checked(name, "reports", "neither page is here", again)
     if recorded is not None and not published.is_file():
         yield not_checked(name, "published figures", f"{place}, which the reports show, is not here", again)
     elif recorded is None and published.is_file():

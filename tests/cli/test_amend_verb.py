@@ -10,11 +10,12 @@ import pytest
 from conftest import House
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
-from ablate.verification.verify import verify_study
+from ablate.verification.verify import verify
+from ablate.workspace import open_study, require_registered
 from prereg.errors import RegistrationError
 from prereg.registry.canon import canonical_bytes, from_canonical, sha256_of
 from prereg.registry.ledger import Ledger
@@ -50,7 +51,7 @@ def test_the_verb_says_what_changed_what_was_known_and_what_it_made_exploratory(
     after = amend(path, "--yes")
     assert "evidence by then: outcomes read" in after
     assert "exploratory from now on: gain; no verdict rests on them" in after.replace("\n", " ")
-    now = api.require_registered(api.open_study(path))
+    now = require_registered(open_study(path))
     assert f"registrations: {first.sha256[:8]} -> " in after and f"-> {now.sha256[:8]}" in after
     house.write(hypotheses={"gain": GAIN["gain"] | {"smallest": 0.01}}, title="Another", seeds=[1, 2, 3, 4])
     assert "stable(none) and stable(layernorm)" in amend(path, "--yes").replace("\n", " ")
@@ -65,13 +66,13 @@ def test_runs_are_kept_unless_what_they_depend_on_is_changed(house: House) -> No
     house.write(**small, title="The same study, said better", assume={"seconds_per_run": 1})
     registration, entry = api.amend(path, reason="a typo")
     assert entry.body["evidence"] == "runs started"
-    assert not gather(api.open_study(path).root, registration).missing
+    assert not gather(open_study(path).root, registration).missing
     decided = api.decide(path).decision
     assert decided.status in ("decided", "inconclusive") and decided.findings
     house.write(**small | {"measure": {"every": 1}}, title="The same study, said better")
     registration, entry = api.amend(path, reason="more evaluations")
     assert "runs_of" not in entry.body
-    evidence = gather(api.open_study(path).root, registration)
+    evidence = gather(open_study(path).root, registration)
     assert evidence.runs == () and len(evidence.missing) == 6 and evidence.metrics.empty
     decided = api.decide(path).decision
     assert decided.status == "unfinished" and decided.findings == ()
@@ -83,7 +84,7 @@ def test_verify_follows_the_chain_of_registrations(house: House, spoil: str) -> 
     api.register(path)
     house.write(hypotheses=GAIN)
     amend(path)
-    assert verify_study(path).intact
+    assert verify(path).intact
     # A ledger written anew as a whole has sound hashes; the chain of registrations still has to hold.
     ledger = house.path / "studies" / "ledger.jsonl"
     entries = [dict(from_canonical(line)) for line in ledger.read_bytes().splitlines()]
@@ -100,5 +101,5 @@ def test_verify_follows_the_chain_of_registrations(house: House, spoil: str) -> 
     else:
         Ledger(ledger).append("registered", study="tiny", registration="1" * 64, body={}, at=entries[1]["at"])
         wanted = "entry 2 registers what entry 1 had registered already"
-    faults = [fault for item in verify_study(path).items for fault in item.faults]
+    faults = [fault for item in verify(path).items for fault in item.faults]
     assert any(wanted in fault for fault in faults), faults

@@ -22,7 +22,7 @@ from own_trainer import OwnHouse
 from test_run import kill_tree, start
 from typer.testing import CliRunner
 
-from ablate import api as verbs
+import ablate as verbs
 from ablate.cli import app
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.checks import AuditContext
@@ -36,7 +36,7 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.audit import deviations_section
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.verification.verify import verify_root
+from ablate.workspace import open_study, require_registered
 from prereg.errors import EvidenceError
 from prereg.registry import register as register_room
 from prereg.registry.ledger import Ledger, sliced
@@ -106,7 +106,7 @@ class Attacked(OwnHouse):
         return failed(*self.judged())
 
     def judged(self) -> tuple[Registration, Evidence]:
-        registration = verbs.require_registered(verbs.open_study(self.study))
+        registration = require_registered(open_study(self.study))
         return registration, gather(Root(self.path.resolve()), registration)
 
     def folder(self, cell: str) -> Path:
@@ -314,10 +314,10 @@ def test_a_study_that_repeats_another_names_it_and_says_when_it_was_read(house: 
     house.study = house.path / "studies" / "own.yaml"
     assert ELSEWHERE not in house.failed()
     assert house.decide() == decided
-    assert verify_root(Root(house.path.resolve()), "own").intact
+    assert verify(house.path / "studies" / "own.yaml").intact
     bundle = house.path.with_name("other.ablate.zip")
     verbs.bundle(house.path / "studies" / "other.yaml", out=bundle)
-    checked = verbs.check_bundle(bundle)
+    checked = verbs.verify(bundle)
     assert checked.intact, checked
 
 

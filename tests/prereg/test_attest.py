@@ -12,10 +12,10 @@ from prereg_samples import AT, EMBNORM, PIN, changed, load_text
 from seal_samples import Authority, allow, git, registered, snapshot, ssh_key
 
 from ablate import cli
-from ablate.api import StudyContext
 from ablate.verification.result import Verification
 from ablate.verification.seal import Sealing, attest
-from ablate.verification.verify import verify_study
+from ablate.verification.verify import verify
+from ablate.workspace import StudyContext
 from prereg.errors import RegistrationError, SealError
 from prereg.registry.ledger import Ledger
 from prereg.registry.register import amend
@@ -52,7 +52,7 @@ def sealed(case: StudyContext, registration: Registration, **asked: object) -> S
 
 
 def verified(case: StudyContext, **trust: Path) -> Verification:
-    return verify_study(case.path, case.root.path, **trust)
+    return verify(case.path, case.root.path, **trust)
 
 
 def check(case: StudyContext, kind: str, **trust: Path) -> SealCheck:

@@ -17,7 +17,7 @@ from evidence_factory import Cell, make_evidence, small_study, with_items
 from harness_samples import TASKS, items_document, items_house
 from scipy import stats
 
-from ablate import api
+import ablate as api
 from ablate.judge.decide import decide
 from ablate.judge.recompute import recompute
 from ablate.judge.stats.crossed_items import Crossed, TwoWay, spread_within
@@ -28,7 +28,7 @@ from ablate.records.evidence import Evidence
 from ablate.reporting.context import ReportContext
 from ablate.reporting.markdown import render
 from ablate.runner.options import RunOptions
-from ablate.verification.verify import verify_study
+from ablate.verification.verify import verify
 from prereg.documents import analysis_plan
 from prereg.documents.claims import statements
 from prereg.errors import ClaimError, RuleError, SpecError, StudyError, StudyFileError
@@ -402,6 +402,6 @@ def test_a_study_per_task_is_designed_registered_run_decided_verified_and_bundle
     assert [one.hypothesis for one in decided.decision.findings][1:] == NO_HARM
     page = decided.markdown_path.read_text()
     assert "no_harm, by task." in page and "| 0.50 |" in page  # chance among two choices
-    assert [item.faults for item in verify_study(path).items if item.faults] == []
+    assert [item.faults for item in verify(path).items if item.faults] == []
     # The bundle is checked as a stranger would, and judged again, before it is left behind.
     assert api.proof.bundle(path, out=house.path / "tiny.ablate.zip").path.is_file()

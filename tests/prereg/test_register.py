@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from own_trainer import OwnHouse
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, changed, house_with, load_text
 
-from ablate import api
-from ablate.api.context import open_study
+import ablate as api
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.verification.verify import verify_study
+from ablate.verification.verify import verify
+from ablate.workspace import open_study
 from prereg.errors import LedgerError, RegistrationError, StudyError
 from prereg.registry import register as registering
 from prereg.registry.canon import sha256_bytes, sha256_file
@@ -571,4 +571,4 @@ def test_a_study_registered_with_the_runs_of_another_says_so_in_ledger_and_repor
     api.decide(follow)
     page = (house.path / "reports" / "follow" / "report.md").read_text(encoding="utf-8")
     assert "the same seeds as own (slow and fast, seeds 3), which was sealed by then" in page
-    assert verify_study(follow).intact
+    assert verify(follow).intact

@@ -14,10 +14,11 @@ from own_trainer import AT, OwnHouse, own_document
 from seal_samples import git
 from test_cli import ablate
 
-from ablate import api
-from ablate.api import deciding
+import ablate as api
+from ablate import deciding
 from ablate.verification.result import Verification
-from ablate.verification.verify import verify_project, verify_study
+from ablate.verification.verify import verify
+from ablate.workspace import open_study, require_registered
 from prereg.errors import LedgerError, RegistrationError
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
@@ -69,7 +70,7 @@ class Repository:
         return decision.verdict or decision.status
 
     def verified(self, name: str) -> Verification:
-        return verify_study(self.path(name))
+        return verify(self.path(name))
 
     def faults(self, name: str) -> list[str]:
         return [fault for item in self.verified(name).items for fault in item.faults]
@@ -106,14 +107,14 @@ def test_both_studies_keep_their_verdicts_after_a_merge(repository: Repository) 
     repository.git("merge", "-q", "--no-edit", "other")
     names = ("first", "mine", "theirs")
     assert [repository.faults(name) for name in names] == [[], [], []]
-    judged = {item.study: item.note for item in verify_project(repository.folder).items if "judged" in item.what}
+    judged = {item.study: item.note for item in verify(given=repository.folder).items if "judged" in item.what}
     assert judged == dict.fromkeys(names, "take fast; the same bytes")
     assert [repository.decide(name) for name in names] == ["take fast"] * 3
     repository.house.register(own_document(study="later"))  # the first entry after the merge joins the branches
     (joined,) = [entry for entry in repository.ledger.entries() if entry.joins]
     assert joined.study == "later"
     assert [repository.faults(name) for name in names] == [[], [], []]
-    assert verify_study(repository.path("later"), repository.folder).intact
+    assert verify(repository.path("later"), repository.folder).intact
     chain = repository.verified("mine").items[0]
     assert chain.note.endswith("entries of branches that were merged (1 joined)")
 
@@ -177,7 +178,7 @@ def take_back(repository: Repository, name: str) -> None:
     repository.ledger.path.write_bytes(b"".join(rows[: last + 1]))
     shutil.rmtree(repository.root.all_runs(name))
     shutil.rmtree(repository.root.report(name))
-    registration = api.require_registered(api.open_study(repository.path(name)))
+    registration = require_registered(open_study(repository.path(name)))
     repository.house.make_runs(registration)
 
 
@@ -217,7 +218,7 @@ def test_what_cannot_be_compared_with_git_is_said(repository: Repository, tmp_pa
     assert ledger_history(repository.root).not_compared == ""
     shallow = tmp_path / "shallow"
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{repository.folder}", str(shallow))
-    note = verify_study(shallow / "studies" / "mine.yaml").items[0].note
+    note = verify(shallow / "studies" / "mine.yaml").items[0].note
     assert note.endswith("; not compared with git's history: this clone is shallow")
     assert ledger_history(Root(shallow)).taken_back == ()
     shutil.rmtree(repository.folder / ".git")
@@ -306,7 +307,7 @@ def test_a_study_that_was_removed_with_every_trace_but_git_s_is_named(repository
     shutil.rmtree(repository.root.report("mine"))
     assert any(
         fault.startswith("taken back: decided of 'mine'")
-        for item in verify_project(repository.folder).items
+        for item in verify(given=repository.folder).items
         for fault in item.faults
         if item.study == "mine"
     )

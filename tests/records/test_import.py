@@ -23,14 +23,15 @@ from own_trainer import OwnHouse
 from test_own_trainer import check_named, events, judged
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.records.gather import gather
 from ablate.records.store import ItemScore, Row, RunFolder
 from ablate.records.tables import TableLayout
 from ablate.reporting.context import ReportContext
 from ablate.runner.options import RunOptions
-from ablate.verification.verify import verify_study
+from ablate.running import Imported
+from ablate.verification.verify import verify
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.ledger import Ledger
@@ -70,7 +71,7 @@ def promise(here: OwnHouse) -> Registration:
     return found
 
 
-def bring(here: OwnHouse, source: Path, **options: Any) -> api.Imported:
+def bring(here: OwnHouse, source: Path, **options: Any) -> Imported:
     return api.import_runs(here.study, source, note=options.pop("note", NOTE), **options)
 
 
@@ -145,7 +146,7 @@ def test_run_folders_of_the_same_lock_keep_their_seals_and_count(here: OwnHouse,
     assert (elsewhere.passed, elsewhere.severity) == (False, "deviation")
     assert elsewhere.found.startswith("6 of 6 runs were made elsewhere and imported: slow seed 1; ")
     assert NOTE in elsewhere.found and "their maker's word" in elsewhere.found
-    assert verify_study(here.study).intact
+    assert verify(here.study).intact
 
 
 def test_scores_of_items_come_along_and_are_checked(here: OwnHouse, cluster: Path) -> None:
@@ -537,7 +538,7 @@ def test_a_curve_that_diverges_is_an_outcome_here_too(here: OwnHouse, cluster: P
 CRASHES = """
 import os, signal, sys
 from pathlib import Path
-from ablate import api
+import ablate as api
 from ablate.records import imports
 real, calls = imports.NAME, []
 def dies(*words):

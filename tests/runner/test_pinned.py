@@ -20,7 +20,7 @@ from conftest import tiny_document
 from own_trainer import OwnHouse, own_document
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.judge.decide import decide as judge
 from ablate.judge.design import characteristics as design_room
@@ -30,8 +30,7 @@ from ablate.runner.external import trainer as command_room
 from ablate.runner.external.child import Child
 from ablate.runner.external.pinned import Hashed
 from ablate.runner.progress import PlainWatcher
-from ablate.verification.bundle.write import gathered
-from ablate.verification.verify import verify_root
+from ablate.verification.bundle import gathered
 from prereg.errors import RegistrationError, SpecError
 from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
@@ -229,7 +228,7 @@ WORDS = {"command": ["{python}", "train.py", "data/number.txt"], "data": ["data/
 
 
 def data_in_verify(root: Root) -> tuple[tuple[str, ...], str]:
-    (item,) = (item for item in verify_root(root, "own").items if item.what == "data files")
+    (item,) = (item for item in verify(root.study("own"), root.path).items if item.what == "data files")
     return item.faults, item.note
 
 

@@ -47,7 +47,8 @@ def bundle_section(path: Path, found: Verification, *, written: bool) -> Section
     assert found.bundle is not None, path
     line = f"{'wrote' if written else 'exists already:'} {path} ({found.bundle.size_bytes:,} bytes)"
     left_out = Facts(tuple(("Not in it", f"{one.what}: {one.why}.") for one in found.bundle.left_out))
-    return Section("bundle", "", (Paragraph(line), left_out, Facts((("Quote", _hashes(found)),))))
+    hashes = Facts((("Contents sha256", found.bundle.contents_sha256), ("Ledger head", found.head)))
+    return Section("bundle", "", (Paragraph(line), left_out, Paragraph("Quote one of these to others:"), hashes))
 
 
 def _study(study: StudySummary) -> Section:
@@ -59,7 +60,7 @@ def _study(study: StudySummary) -> Section:
 
 def _ending(study: StudySummary) -> str:
     if study.decision is not None:
-        verdict = study.decision.verdict or f"no verdict, {study.decision.status}"
+        verdict = study.decision.verdict or f"no verdict: {study.decision.status}"
         n = len(study.decision.deviations)
         return f"{verdict}, with {words.counted(n, 'deviation')}" if n else verdict
     if study.decided_at is not None:
@@ -75,14 +76,17 @@ def _findings(study: StudySummary) -> Iterator[tuple[str, str]]:
     decision, registration = study.decision, study.registration
     if decision is None or registration is None:
         return
+    if decision.status == "inadmissible":  # its findings are not to be used
+        failed = [check for check in decision.checks if not check.passed and check.severity == "inadmissible"]
+        yield from (("", f"{check.name}, failed: {check.found}") for check in failed)
+        return
     from ablate.reporting.headline import clause_of  # loads the judge
 
     findings = decision.labelled(registration.study.labels).findings
     for finding in findings[:MOST_FINDINGS]:
         yield "", f"{finding.label}, {finding.outcome}: {clause_of(registration.study, finding)}"
-    if more := len(findings) - MOST_FINDINGS:
-        if more > 0:
-            yield "", f"{words.counted(more, 'more finding')}: ablate report"
+    if findings[MOST_FINDINGS:]:
+        yield "", f"{words.counted(len(findings) - MOST_FINDINGS, 'more finding')}: ablate report"
 
 
 def _dates(study: StudySummary) -> str:
@@ -122,9 +126,9 @@ def _found(found: Verification) -> str:
         parts.append("this version judges the same evidence differently")
     if n := counts["not checked"]:
         parts.append(f"{words.counted(n, 'item')} not checked")
-    if any(item.inadmissible for item in found.items):
-        parts.append("inadmissible, so no verdict comes from these records")
-    return "; ".join(parts) + (":" if n_faults or counts["not checked"] or counts["judged differently"] else ".")
+    if found.inadmissible:
+        parts.append("inadmissible")
+    return "; ".join(parts) + ("." if set(counts) == {"ok"} and not found.inadmissible else ":")
 
 
 def _lines(found: Verification) -> Iterator[tuple[str, str]]:
@@ -133,7 +137,10 @@ def _lines(found: Verification) -> Iterator[tuple[str, str]]:
     for item in sorted(found.items, key=lambda item: item.state == "not checked"):
         name = f"{item.study}, {item.what}" if several else item.what
         yield from (("", f"CHANGED {name}: {fault}") for fault in item.faults)
-        yield from (("", f"judged differently, {name}: {fact}") for fact in item.judged_differently)
+        differently = f"judged differently by this version, {name}"
+        yield from (("", f"{differently}: {fact}") for fact in item.judged_differently)
+        if item.inadmissible:
+            yield "", f"{item.study}: inadmissible, so no verdict comes from these records."
         if item.state == "not checked":
             fix = f". To check: {item.fix}" if item.fix else ""
             yield "", f"not checked, {name}: {item.unchecked}{fix}"
@@ -181,27 +188,20 @@ def _name(seal: SealCheck) -> str:
 
 def _next(found: Verification) -> str:
     """What to type: the remedy of what changed, else of what was not checked, else what comes after a check."""
-    target = found.target
-    changed = next((item for item in found.items if item.faults), None)
-    if changed is not None:
-        again = f"ablate verify {target}".strip()
-        if found.bundle is not None or changed.study == "bundle":
-            return "ask for the bundle again, and compare its contents sha256 with the one that its author quotes"
-        return f"{changed.fix or 'restore it from version control or a backup'}; then {again}"
+    target = found.target or "STUDY"
+    decided = bool(found.studies) and all(study.decision is not None for study in found.studies)
+    if not found.intact and (found.bundle is not None or not found.studies):
+        return "ask for the bundle again, and compare its contents sha256 with the one that its author quotes"
+    if not found.intact:
+        fix = next(item.fix for item in found.items if item.faults) or "restore it from version control or a backup"
+        return f"{fix}; then ablate verify {found.target}".rstrip()
     if found.judged_differently:
-        return "ablate decide STUDY judges by this version, and logs it"
-    missing = next((item for item in found.unchecked if item.fix), None)
+        return f"ablate decide {target}   (judges by this version, and logs it)"
     if found.bundle is not None:
-        return (
-            f"ablate report {target}   (writes its report)"
-            if found.studies and found.studies[0].decision
-            else "nothing to type"
-        )
-    if missing is not None:
+        return f"ablate report {target}   (writes its report again)" if decided else "nothing until it is decided"
+    if missing := next((item for item in found.unchecked if item.fix), None):
         return missing.fix
-    if found.studies and all(study.decision is not None for study in found.studies):
-        return f"ablate bundle {target or 'STUDY'}   (one file for others, who can check the same)"
-    return f"ablate status {target}".strip()
+    return f"ablate bundle {target}   (one file for others to check)" if decided else f"ablate status {target}"
 
 
 def _details(found: Verification) -> Iterator[Block]:
