@@ -180,6 +180,8 @@ def _files_of(archive: zipfile.ZipFile, size: int) -> dict[str, _Packed]:
         _require_name(name, files)
         if info.flag_bits or info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
             raise _other_packing(f"{shown(name)} is compressed or encrypted")
+        if info.header_offset < 0:
+            raise _other_packing(f"{shown(name)} does not lie where the directory says")
         if info.external_attr != _PLAIN_FILE:
             raise _other_packing(f"{shown(name)} is not stored as a plain file")
         files[name] = _Packed(info.file_size, partial(archive.open, info))

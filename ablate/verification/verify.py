@@ -526,7 +526,9 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
     if recorded is not None and published.is_file() and sha256_file(published) != recorded:
         faults.append(f"{place} is not the file that the reports show (ablate report updates them)")
     if pages or faults:
-        yield item(name, "reports", *faults, note=f"{len(pages)} of 2 pages are as they were written", fix=again)
+        note = f"{len(pages)} of 2 pages are as they were written"
+        note += f"; {place} is the file that they show" if recorded is not None and published.is_file() else ""
+        yield item(name, "reports", *faults, note=note, fix=again)
     else:
         yield not_checked(name, "reports", "neither page is here", again)
     if recorded is not None and not published.is_file():

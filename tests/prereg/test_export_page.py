@@ -126,9 +126,9 @@ def test_an_edited_page_is_a_fault_a_missing_one_a_note_and_one_of_another_versi
     assert item(verify(study)).faults
     monkeypatch.setattr("prereg.documents.page.version", lambda _: "99")
     assert verify(study).intact
-    assert "was not compared, as another version registered it" in item(verify(study)).note
+    assert item(verify(study)).unchecked == "written by another version"
     page_of(house).unlink()
-    assert verify(study).intact and "not written yet" in item(verify(study)).note
+    assert verify(study).intact and "not written yet" in item(verify(study)).unchecked
 
 
 def test_an_accepted_obstacle_stands_on_the_page(house: House) -> None:

@@ -12,6 +12,7 @@ from histories import AS_ALWAYS, History, in_this_process
 import ablate as api
 from ablate.notebook.results import Decided
 from ablate.records.gather import gather
+from ablate.verification.verify import verify
 from prereg.registry.ledger_entry import SEALS
 from prereg.registry.register import amend
 from prereg.registry.registration import Pins, Registration

@@ -214,16 +214,17 @@ def test_lines_brought_back_beside_runs_made_again_are_two_branches_of_a_study(r
 
 
 def test_what_cannot_be_compared_with_git_is_said(repository: Repository, tmp_path: Path) -> None:
-    assert repository.verified("mine").items[0].note.endswith(" entries")
+    assert "history of the ledger" not in {item.what for item in repository.verified("mine").unchecked}
     assert ledger_history(repository.root).not_compared == ""
     shallow = tmp_path / "shallow"
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{repository.folder}", str(shallow))
-    note = verify(shallow / "studies" / "mine.yaml").items[0].note
-    assert note.endswith("; not compared with git's history: this clone is shallow")
+    item = next(item for item in verify(shallow / "studies" / "mine.yaml").unchecked)
+    assert (item.what, item.unchecked) == ("history of the ledger", "this clone is shallow")
+    assert item.fix == "git fetch --unshallow"
     assert ledger_history(Root(shallow)).taken_back == ()
     shutil.rmtree(repository.folder / ".git")
-    note = repository.verified("mine").items[0].note
-    assert note.endswith("; not compared with git's history: the study lies in no git repository")
+    item = next(item for item in repository.verified("mine").unchecked)
+    assert (item.what, item.unchecked) == ("history of the ledger", "the study lies in no git repository")
     repository.git("init", "-q")
     assert ledger_history(repository.root).not_compared == "the git repository has no commit yet"
     repository.git("commit", "-q", "--allow-empty", "-m", "x")

@@ -90,14 +90,13 @@ def _findings(study: StudySummary) -> Iterator[tuple[str, str]]:
 
 
 def _dates(study: StudySummary) -> str:
-    dates = {"registered": study.registered_at, "first run": study.first_run_at, "decided": study.decided_at}
-    told = [
-        f"{what} {words.moment(at)}" if at else f"no {what} yet"
-        for what, at in dates.items()
-        if at or what != "registered"
-    ]
-    text = ", ".join([*told, words.counted(study.n_runs, "sealed run")])
-    return f"{text[0].upper()}{text[1:]}."
+    if study.registered_at is None:
+        return "Nothing is frozen yet."
+    dates = [f"Registered {words.moment(study.registered_at)}"]
+    dates.append(f"first run {words.moment(study.first_run_at)}" if study.first_run_at else "no run yet")
+    dates += [f"decided {words.moment(study.decided_at)}"] if study.decided_at else []
+    dates += [words.counted(study.n_runs, "sealed run")] if study.first_run_at else []
+    return f"{', '.join(dates)}."
 
 
 def _five_lines(found: Verification) -> Iterator[Block]:
