@@ -50,6 +50,7 @@ from histories import (
     write_into_another,
 )
 
+from ablate.verification.verify import verify
 from prereg.errors import StudyError
 
 __all__ = ["in_this_process"]

@@ -36,6 +36,7 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.audit import deviations_section
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
+from ablate.verification.verify import verify
 from ablate.workspace import open_study, require_registered
 from prereg.errors import EvidenceError
 from prereg.registry import register as register_room

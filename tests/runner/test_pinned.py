@@ -31,6 +31,7 @@ from ablate.runner.external.child import Child
 from ablate.runner.external.pinned import Hashed
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.bundle import gathered
+from ablate.verification.verify import verify
 from prereg.errors import RegistrationError, SpecError
 from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
