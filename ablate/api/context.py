@@ -136,6 +136,10 @@ def check(study: StudySource, root: str | Path | None = None) -> StudyContext:
     registered = load_registration(context.root, context.study.study)
     if context.study.trainer == "gpt" and registered is None:
         placed(context, lambda: require_known_corpora(context.study, context.root))
+    if context.study.trainer == "command" and registered is None:
+        from prereg.study.handover import check_handover
+
+        placed(context, lambda: check_handover(context.study, context.root))
     placed(context, lambda: require_tokenizer_files(context.study, context.root.path))
     placed(context, lambda: pin_checks(context.study, context.path.parent))  # found and read; none is executed
     if context.study.measure.harness is not None:
@@ -382,8 +386,11 @@ def _refuse_data(now: DataPins | None, registration: Registration) -> None:
 
 
 def placed(context: StudyContext, ask: Callable[[], Answer]) -> Answer:
-    """What `ask` returns; an error about a field is given the file and line of that field."""
+    """What `ask` returns; an error about a field, and those after it, are given the file and line of their fields."""
     try:
         return ask()
     except StudyError as error:
-        raise error.at(file=context.path, line=context.loaded.line(error.where.field)) from None
+        first, *others = (
+            one.at(file=context.path, line=context.loaded.line(one.where.field)) for one in (error, *error.others)
+        )
+        raise first.followed_by(others) from None
