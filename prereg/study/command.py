@@ -122,7 +122,7 @@ def filled(words: tuple[str, ...], own: Mapping[str, str], config: Mapping[str, 
 
 
 def words_of(line: str) -> str:
-    """The words of a line, as `command:` takes them: a list in which each that YAML would read otherwise is in quotes."""
+    """The words of a line as `command:` takes them: a list, with quotes where YAML would read another thing."""
     try:
         words = shlex.split(line)
     except ValueError:  # a quote that is not closed

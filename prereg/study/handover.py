@@ -89,7 +89,7 @@ def _seed(study: Study, path: str, script: Script) -> Iterator[Forgotten]:
     if script.reads & {"seed", "all"} or "seed" in placeholders(study.command):
         return
     option = script.option(*SEED_NAMES)
-    fix = f"torch.manual_seed(ablate.seed()) in {path}, or an option: \"--seed={{seed}}\" in command"
+    fix = f'torch.manual_seed(ablate.seed()) in {path}, or an option: "--seed={{seed}}" in command'
     if option is not None:
         fix = f"command: {listed_words((*study.command, f'{option.name}={{seed}}'))}"
     yield Forgotten(
@@ -147,7 +147,11 @@ def _metrics(study: Study, root: Root, path: str, script: Script) -> Iterator[Fo
         if claim.metric in known:
             continue
         near, text = nearest_metric(claim.metric, known), study.hypotheses[name].claim
-        fix = f"claim: {text.replace(claim.metric, near)}" if near else f"a claim about one of these, or record {claim.metric}"
+        fix = (
+            f"claim: {text.replace(claim.metric, near)}"
+            if near
+            else f"a claim about one of these, or record {claim.metric}"
+        )
         yield Forgotten(
             ("hypotheses", name, "claim"),
             f"no run records {claim.metric}: {shown}",

@@ -93,7 +93,9 @@ def script_in(root: Root, words: Sequence[str]) -> tuple[str, Script] | None:
         if path is None or path.suffix != ".py":
             continue
         with suppress(SyntaxError, ValueError, OSError, RecursionError):
-            return path.relative_to(root.path).as_posix(), read_script(path, (path.parent, root.path, root.path / "src"))
+            return path.relative_to(root.path).as_posix(), read_script(
+                path, (path.parent, root.path, root.path / "src")
+            )
         return None
     return None
 

@@ -15,7 +15,7 @@ from own_trainer import OwnHouse, own_document
 from scipy import stats
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed, learned

@@ -22,7 +22,7 @@ from own_trainer import OwnHouse
 from test_run import kill_tree, start
 from typer.testing import CliRunner
 
-from ablate import api as verbs
+import ablate as verbs
 from ablate.cli import app
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.checks import AuditContext
@@ -37,6 +37,7 @@ from ablate.reporting.sections.audit import deviations_section
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_root
+from ablate.workspace import open_study, require_registered
 from prereg.errors import EvidenceError
 from prereg.registry import register as register_room
 from prereg.registry.ledger import Ledger, sliced
@@ -106,7 +107,7 @@ class Attacked(OwnHouse):
         return failed(*self.judged())
 
     def judged(self) -> tuple[Registration, Evidence]:
-        registration = verbs.require_registered(verbs.open_study(self.study))
+        registration = require_registered(open_study(self.study))
         return registration, gather(Root(self.path.resolve()), registration)
 
     def folder(self, cell: str) -> Path:

@@ -11,7 +11,7 @@ from evidence_factory import make_evidence, one_claim, small_study
 from paired_tests import estimate
 from scipy import stats
 
-from ablate.api.support import require_supported
+from ablate.checking import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.stats.estimate import prepare
 from ablate.judge.stats.resample import hodges_lehmann

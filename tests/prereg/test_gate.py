@@ -19,7 +19,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app, main
 from ablate.judge.audit.sensitivity import possible_outcomes, spread, unmasked
 from ablate.judge.decide import decide

@@ -24,11 +24,14 @@ parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--out", default="log.csv")
 args = parser.parse_args()
 """
-TABLE = OPTIONS + """
+TABLE = (
+    OPTIONS
+    + """
 import csv
 with open(args.out, "w") as file:
     csv.writer(file).writerow(["epoch", "train_loss", "val_loss", "val/acc"])
 """
+)
 LOGGED = "from ablate import config, log, seed\nlog(1, {'train/loss': 1.0, 'val/acc': 0.5})\n"
 COMMAND = ["{python}", "train.py", "--lr={lr}", "--seed={seed}", "--out={run_dir}/log.csv"]
 COLUMNS = {"file": "log.csv", "step": "epoch", "columns": {"train/loss": "train_loss", "val/loss": "val_loss"}}

@@ -14,7 +14,7 @@ from ablate.data.batches import Pooled
 from ablate.evaluation.activations import measure_activations
 from ablate.evaluation.loss import classes_of, measure_loss, windows
 from ablate.evaluation.suites import evaluate
-from ablate.training.model import GPT, initialise
+from ablate.gpt.model import GPT, initialise
 from prereg.metrics.catalogue import METRICS, SUITES, TOKEN_CLASSES
 from prereg.study.training import Model
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from conftest import House, tiny_document
 
-from ablate import api
-from ablate.api.support import require_supported
+import ablate as api
+from ablate.checking import require_supported
 from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
+from ablate.workspace import open_study, require_registered
 from prereg.documents.measures import recorded
 from prereg.errors import ClaimError, SpecError
 from prereg.metrics.catalogue import METRICS, TOKEN_CLASSES
@@ -140,8 +141,8 @@ def test_every_suite_is_recorded_when_it_was_promised(house: House) -> None:
     path = house.write(document)
     require_supported(study_from_document(document))
     api.run(path, watcher=PlainWatcher(StringIO()))
-    case = api.open_study(path)
-    frame = gather(case.root, api.require_registered(case)).metrics
+    case = open_study(path)
+    frame = gather(case.root, require_registered(case)).metrics
     steps = {str(name): sorted(rows["step"].unique()) for name, rows in frame.groupby("metric")}
     absent = {name for name in METRICS if name not in steps}
     assert (

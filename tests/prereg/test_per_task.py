@@ -17,7 +17,7 @@ from evidence_factory import Cell, make_evidence, small_study, with_items
 from harness_samples import TASKS, items_document, items_house
 from scipy import stats
 
-from ablate import api
+import ablate as api
 from ablate.judge.decide import decide
 from ablate.judge.recompute import recompute
 from ablate.judge.stats.crossed_items import Crossed, TwoWay, spread_within

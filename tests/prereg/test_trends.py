@@ -18,7 +18,7 @@ from scipy import stats
 from statsmodels.stats.anova import AnovaRM
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.reach import sd_difference

@@ -17,7 +17,7 @@ from evidence_factory import chain, make_evidence, one_claim
 from own_trainer import OwnHouse
 from scipy import stats
 
-from ablate import api
+import ablate as api
 from ablate.judge.decide import decide
 from ablate.judge.design.error_rate import GAPS, worst_choice
 from ablate.judge.findings import judge_hypotheses
