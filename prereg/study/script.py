@@ -84,8 +84,8 @@ class Script:
 
 
 def script_in(root: Root, words: Sequence[str]) -> tuple[str, Script] | None:
-    """The Python script that a command starts, as a path from the root, and what it shows with the modules of its folder
-    and the root that it imports; none where no word is such a file or where one is no Python that can be read."""
+    """The Python script that a command starts, as a path from the root, and what it shows with the modules that it
+    imports from its folder and the root; none where no word is such a file, or one is no Python that can be read."""
     from prereg.study.command import script_of
 
     for word in words:
@@ -93,9 +93,8 @@ def script_in(root: Root, words: Sequence[str]) -> tuple[str, Script] | None:
         if path is None or path.suffix != ".py":
             continue
         with suppress(SyntaxError, ValueError, OSError, RecursionError):
-            return path.relative_to(root.path).as_posix(), read_script(
-                path, (path.parent, root.path, root.path / "src")
-            )
+            folders = (path.parent, root.path, root.path / "src")
+            return path.relative_to(root.path).as_posix(), read_script(path, folders)
         return None
     return None
 
@@ -220,7 +219,7 @@ def _headers(calls: Sequence[ast.Call], nodes: Sequence[ast.AST]) -> Iterator[tu
 
 
 def _with_ablate(found: Script, nodes: Sequence[ast.AST], calls: Sequence[ast.Call], strings: list[str]) -> Script:
-    """The script, with what it takes from ablate: by its functions, by the environment, and what it records by `log`."""
+    """The script, with what it takes from ablate by functions or the environment, and what it records by `log`."""
     own, modules = {}, set()  # name in the script -> name in ablate; names of the module itself
     others = False
     for node in nodes:
