@@ -45,8 +45,8 @@ def export_model(study: StudySource, run: str, folder: Path, *, root: str | Path
     from ablate.data.corpora import Library
     from ablate.data.reading import read
     from ablate.data.tokenizers import StoredVocabulary, library_json
+    from ablate.gpt.export import export
     from ablate.records.store import RunFolder
-    from ablate.training.export import export
     from prereg.registry.canon import sha256_bytes, sha256_file
     from prereg.registry.ledger import Ledger
     from prereg.registry.plan import RunSpec, newest_seals

@@ -17,6 +17,7 @@ from ablate import api
 from ablate.data import tokenizers
 from ablate.data.corpora import Library
 from ablate.data.tokenizers import train_bpe
+from ablate.gpt.trainer import Step, Trainer
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.checks import AuditContext
 from ablate.records.gather import gather
@@ -25,7 +26,6 @@ from ablate.records.store import RunFolder
 from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
-from ablate.training.trainer import Step, Trainer
 from ablate.verification.result import check_pins
 from prereg.errors import ClaimError, CorpusError
 from prereg.registry.history import past_registrations

@@ -40,9 +40,9 @@ ROOMS: dict[str, set[str]] = {
     },
     # Sealing opens a study as the API does.
     "ablate.verification.seal": {"prereg", "ablate.api"},
-    "ablate.data": {"ablate.data", "ablate.training.streams", "prereg", "torch", "numpy", "tokenizers"},
-    "ablate.training": {"ablate.training", "ablate.data", "prereg", "torch", "numpy", "safetensors"},
-    "ablate.evaluation": {"ablate.evaluation", "ablate.training", "ablate.data", "prereg", "torch", "numpy"},
+    "ablate.data": {"ablate.data", "ablate.gpt.streams", "prereg", "torch", "numpy", "tokenizers"},
+    "ablate.gpt": {"ablate.gpt", "ablate.data", "prereg", "torch", "numpy", "safetensors"},
+    "ablate.evaluation": {"ablate.evaluation", "ablate.gpt", "ablate.data", "prereg", "torch", "numpy"},
     # The harness and its data sets are an optional extra, imported only where a study measures tasks.
     "ablate.evaluation.harness": {
         "ablate.evaluation.harness",
@@ -58,7 +58,7 @@ ROOMS: dict[str, set[str]] = {
     "ablate.runner": {
         "ablate.runner",
         "ablate.data",
-        "ablate.training",
+        "ablate.gpt",
         "ablate.evaluation",
         "ablate.evaluation.harness",
         "ablate.records",
@@ -171,7 +171,7 @@ def test_the_judge_and_the_report_never_reach_the_trainer() -> None:
             reached = {
                 i
                 for i in imports(name)
-                if i.startswith(("ablate.runner", "ablate.data", "ablate.training", "ablate.evaluation", "torch"))
+                if i.startswith(("ablate.runner", "ablate.data", "ablate.gpt", "ablate.evaluation", "torch"))
             }
             assert not reached, (name, reached)
 
@@ -183,7 +183,7 @@ def test_only_the_built_in_workers_join_training_evaluation_and_records() -> Non
         if room(name) == "ablate.runner"
         and all(
             any(i.startswith(part) for i in imports(name))
-            for part in ("ablate.training", "ablate.evaluation", "ablate.records")
+            for part in ("ablate.gpt", "ablate.evaluation", "ablate.records")
         )
     ]
     assert joined and all(name.startswith(JOINS_EVERYTHING) for name in joined), joined

@@ -18,6 +18,7 @@ from harness_samples import N_TASKS, TASKS, items_document, items_house, write_p
 from ablate import api, cli
 from ablate.api.context import pin
 from ablate.evaluation.harness import tasks
+from ablate.gpt.trainer import Trainer
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.checks import AuditContext
 from ablate.records.gather import gather
@@ -29,7 +30,6 @@ from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message, TaskProgress
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.training.trainer import Trainer
 from ablate.verification.verify import verify_study
 from prereg.errors import CorpusError, RegistrationError, SpecError, StudyError, UnsupportedError
 from prereg.registry.canon import sha256_file

@@ -17,13 +17,13 @@ from ablate import api
 from ablate.api.support import require_supported
 from ablate.evaluation.loss import measure_loss
 from ablate.evaluation.user_metrics import Source, measure_own, registered_sources
+from ablate.gpt.model import GPT, initialise
 from ablate.records.gather import gather
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message
 from ablate.runner.processes import rerun
 from ablate.runner.progress import PlainWatcher
-from ablate.training.model import GPT, initialise
 from prereg.documents.measures import measured, recorded
 from prereg.errors import EvidenceError, RegistrationError, SpecError
 from prereg.metrics.user_code import pin_checks

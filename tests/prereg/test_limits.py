@@ -16,10 +16,10 @@ from study_samples import based
 
 from ablate import api
 from ablate.api.status import read_status
+from ablate.gpt.device import Peak
 from ablate.reporting.summaries.proof import describe
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.training.device import Peak
 from prereg.documents.configuration import SAID, base_sentences
 from prereg.errors import RunError
 from prereg.registry.history import plain

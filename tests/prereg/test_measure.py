@@ -18,9 +18,9 @@ from ablate.data.batches import Pooled
 from ablate.evaluation.activations import measure_activations
 from ablate.evaluation.loss import classes_of, measure_loss, windows
 from ablate.evaluation.suites import evaluate
+from ablate.gpt.model import GPT, initialise
 from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
-from ablate.training.model import GPT, initialise
 from prereg.documents.measures import recorded
 from prereg.metrics.catalogue import METRICS, SUITES, TOKEN_CLASSES
 from prereg.study.measure import Measure

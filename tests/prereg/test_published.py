@@ -16,8 +16,8 @@ from test_cli import ablate
 
 from ablate import api
 from ablate.data.batches import Split
+from ablate.gpt.trainer import Trainer
 from ablate.runner.progress import PlainWatcher
-from ablate.training.trainer import Trainer
 from ablate.verification.verify import verify_study
 from prereg.documents.published import load_published, published_schema
 from prereg.errors import EvidenceError, StudyError

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.data.batches import Split
-from ablate.training.streams import DropoutStream
-from ablate.training.trainer import Trainer
+from ablate.gpt.streams import DropoutStream
+from ablate.gpt.trainer import Trainer
 from prereg.study.training import Budget, Training
 
 torch.set_num_threads(1)

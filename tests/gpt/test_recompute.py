@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ablate.data.batches import Split
-from ablate.training.trainer import Trainer
+from ablate.gpt.trainer import Trainer
 from prereg.study.training import Training
 
 torch.set_num_threads(1)

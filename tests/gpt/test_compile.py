@@ -12,10 +12,10 @@ from conftest import House, tiny_document
 
 from ablate import api
 from ablate.data.batches import Split
+from ablate.gpt.compiling import cannot_compile, compiler_name
+from ablate.gpt.trainer import Trainer
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.training.compiling import cannot_compile, compiler_name
-from ablate.training.trainer import Trainer
 from prereg.errors import RunError, SpecError
 from prereg.study.spec import study_from_document
 from prereg.study.training import Training

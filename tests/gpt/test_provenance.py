@@ -57,7 +57,7 @@ def test_every_module_that_a_run_loads_is_hashed(house: House, tmp_path: Path, m
         "ablate/records/store.py",
         "prereg/registry/plan.py",
         "prereg/study/sizes.py",
-        "ablate/training/trainer.py",
+        "ablate/gpt/trainer.py",
     } <= loaded & hashed
     # Importing the package loads the functions of the chain, and no run calls one.
     others = ("ablate/__init__.py", "ablate/client.py")

@@ -11,7 +11,7 @@ import torch
 
 from ablate.data.batches import Pooled
 from ablate.evaluation.suites import inference_speed, matmul_speed, measure_cost
-from ablate.training.model import GPT
+from ablate.gpt.model import GPT
 from prereg.study.measure import Inference
 from prereg.study.sizes import flops_per_token
 from prereg.study.training import Model

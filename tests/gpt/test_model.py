@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
-from ablate.training.model import GPT, Center, count_parameters, initialise
-from ablate.training.streams import DropoutStream
+from ablate.gpt.model import GPT, Center, count_parameters, initialise
+from ablate.gpt.streams import DropoutStream
 from prereg.study.training import Model
 
 SMALL = {"layers": 2, "width": 16, "heads": 2, "context": 8}

@@ -22,9 +22,9 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from ablate.data.batches import Batches, Split, chain_next, chain_start
-from ablate.training.compiling import compile_settings, compiled_folder, compiler_name, load_compiler
-from ablate.training.model import GPT, count_parameters, initialise
-from ablate.training.streams import DropoutStream
+from ablate.gpt.compiling import compile_settings, compiled_folder, compiler_name, load_compiler
+from ablate.gpt.model import GPT, count_parameters, initialise
+from ablate.gpt.streams import DropoutStream
 from prereg.errors import EvidenceError
 from prereg.study.training import Optim, Training
 

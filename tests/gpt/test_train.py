@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ablate.data.batches import Split
-from ablate.training.trainer import Step, Trainer, build_optimizers, learning_rate
+from ablate.gpt.trainer import Step, Trainer, build_optimizers, learning_rate
 from prereg.errors import EvidenceError
 from prereg.study.training import Optim, Training
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
-from ablate.training.model import LAYERNORM_EPS, RMSNORM_EPS, WAVE_BASE, angles
+from ablate.gpt.model import LAYERNORM_EPS, RMSNORM_EPS, WAVE_BASE, angles
 from prereg.errors import EvidenceError
 from prereg.study.training import Model
 

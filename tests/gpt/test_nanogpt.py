@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from ablate.training.model import GPT, initialise
+from ablate.gpt.model import GPT, initialise
 from prereg.study.training import Model
 
 CLONE = os.environ.get("NANOGPT", "")

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from ablate import api
 from ablate.cli import app
 from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, FileTokenizer, library_json, train_bpe
+from ablate.gpt.export import export
+from ablate.gpt.model import GPT, initialise
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.training.export import export
-from ablate.training.model import GPT, initialise
 from prereg.errors import CorpusError, EvidenceError, SpecError, StudyError
 from prereg.study.training import Model
 

@@ -17,7 +17,7 @@ from ablate.evaluation.activations import (
 )
 from ablate.evaluation.loss import class_of, classes_of
 from ablate.evaluation.suites import evaluate
-from ablate.training.model import GPT, initialise
+from ablate.gpt.model import GPT, initialise
 from prereg.metrics.catalogue import METRICS
 from prereg.study.training import Model
 

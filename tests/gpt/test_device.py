@@ -24,6 +24,10 @@ from ablate import api, cli
 from ablate.cli import app
 from ablate.data.batches import Split
 from ablate.evaluation.suites import evaluate
+from ablate.gpt import device as devices
+from ablate.gpt import trainer
+from ablate.gpt.device import ENVIRONMENT, choose_device, cuda_devices, device_name
+from ablate.gpt.trainer import Trainer, arithmetic
 from ablate.records.provenance import collect, differing
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -31,10 +35,6 @@ from ablate.runner import local, processes
 from ablate.runner.machine import Machine, choose_machine
 from ablate.runner.options import RunOptions
 from ablate.runner.scheduler import Scheduler
-from ablate.training import device as devices
-from ablate.training import trainer
-from ablate.training.device import ENVIRONMENT, choose_device, cuda_devices, device_name
-from ablate.training.trainer import Trainer, arithmetic
 from prereg.errors import RunError, StudyError
 from prereg.study.spec import study_from_document
 from prereg.study.training import Training
@@ -101,8 +101,7 @@ def test_the_verb_refuses_with_exit_code_2_before_anything_is_written(
 
 def test_without_a_driver_or_with_a_torch_of_the_cpu_alone_torch_is_not_even_loaded() -> None:
     code = (
-        "import sys; from ablate.training.device import choose_device\n"
-        "print(choose_device('auto'), 'torch' in sys.modules)"
+        "import sys; from ablate.gpt.device import choose_device\nprint(choose_device('auto'), 'torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     if "+cpu" in torch.__version__:

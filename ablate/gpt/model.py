@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 from torch.utils.checkpoint import checkpoint
 
-from ablate.training.streams import DropoutStream, generator
+from ablate.gpt.streams import DropoutStream, generator
 from prereg.study.training import Model, NormalInit
 
 LAYERNORM_EPS = 1e-5
