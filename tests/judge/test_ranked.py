@@ -11,7 +11,7 @@ from evidence_factory import make_evidence, one_claim, small_study
 from paired_tests import estimate, outcomes_of
 from scipy import stats
 
-from ablate.api.support import require_supported
+from ablate.checking import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.design.scenarios import Drawn
 from ablate.judge.design.simulate import judge_drawn

@@ -14,12 +14,13 @@ from conftest import House
 from own_trainer import OwnHouse
 from study_samples import based
 
-from ablate import api
-from ablate.api.status import read_status
+import ablate as api
 from ablate.gpt.device import Peak
+from ablate.health import read_status
 from ablate.reporting.summaries.proof import describe
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
+from ablate.workspace import open_study
 from prereg.documents.configuration import SAID, base_sentences
 from prereg.errors import RunError
 from prereg.registry.history import plain
@@ -174,7 +175,7 @@ def test_a_crash_between_breach_and_seal_repeats_no_breach(costly: House, tmp_pa
 
 
 def test_status_shows_every_breach(costly: House) -> None:
-    health = read_status(api.open_study(costly.path / "studies" / "tiny.yaml"))
+    health = read_status(open_study(costly.path / "studies" / "tiny.yaml"))
     assert all(len(run.breaches) == 2 for run in health.runs)
     assert "promised at most 0.01 GiB" in health.runs[0].breaches[0]
 

@@ -12,8 +12,8 @@ import torch
 from conftest import House, tiny_document
 from sklearn.metrics import recall_score
 
-from ablate import api
-from ablate.api.support import require_supported
+import ablate as api
+from ablate.checking import require_supported
 from ablate.data.batches import Pooled
 from ablate.evaluation.activations import measure_activations
 from ablate.evaluation.loss import classes_of, measure_loss, windows

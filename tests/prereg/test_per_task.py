@@ -18,7 +18,7 @@ from harness_samples import TASKS, items_document, items_house
 from scipy import stats
 from study_samples import LINE, SIZES, per_task_document
 
-from ablate import api
+import ablate as api
 from ablate.judge.decide import decide
 from ablate.judge.recompute import recompute
 from ablate.judge.stats.crossed_items import Crossed, TwoWay, spread_within

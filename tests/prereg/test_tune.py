@@ -18,7 +18,7 @@ from own_trainer import OwnHouse
 from scipy import stats
 from study_samples import RATES, tuned_document
 
-from ablate import api
+import ablate as api
 from ablate.judge.decide import decide
 from ablate.judge.design.error_rate import GAPS, worst_choice
 from ablate.judge.findings import judge_hypotheses

@@ -13,7 +13,7 @@ import pytest
 from evidence_factory import small_study
 from own_trainer import OwnHouse, own_document
 
-from ablate import api
+import ablate as api
 from ablate.records.gather import gather
 from ablate.records.imports import Terms, read_source
 from ablate.records.rows import read_rows, require_range

@@ -17,7 +17,7 @@ from rich.console import Console
 from test_report_real import factorial, told_of
 from test_tune import tuned_evidence
 
-from ablate import api
+import ablate as api
 from ablate.judge.overview import StudyOverview
 from ablate.reporting import charts
 from ablate.reporting.blocks import Facts, Figure, Table

@@ -7,17 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import (
-    Clock,
-    StudySource,
-    check,
-    require_pinned,
-    utc_now,
-)
-from ablate.api.registering import register
-from ablate.api.running import run, runs_left
+from ablate.checking import check
 from ablate.notebook.results import Ran
+from ablate.pins import require_pinned
+from ablate.registering import register
 from ablate.runner.options import RunOptions
+from ablate.running import run, runs_left
+from ablate.workspace import Clock, StudySource, utc_now
 from prereg.errors import RunError
 from prereg.registry.paths import resolved
 

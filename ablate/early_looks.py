@@ -10,14 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import (
-    Clock,
-    StudyContext,
-    StudySource,
-    open_study,
-    require_registered,
-    utc_now,
-)
+from ablate.workspace import Clock, StudyContext, StudySource, open_study, require_registered, utc_now
 from prereg.errors import EvidenceError
 
 if TYPE_CHECKING:

@@ -99,7 +99,7 @@ def _home(root: str | Path | None) -> Path:
 
 def _rendered(name: str, template: str, title: str | None) -> str:
     """The template under a name and a title, read as a study so that what is written is one."""
-    from ablate.api.support import require_names_of_files
+    from ablate.checking import require_names_of_files
     from prereg.study.spec import study_from_document
     from prereg.yaml_reader import parse_yaml
 

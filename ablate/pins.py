@@ -1,194 +1,21 @@
-"""A study file that has been read, the project it lies in, and what must hold before anything is done with it."""
+"""What the names in a study stand for, found and hashed: corpora, tokenizers, tasks, files of a user's own trainer."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING
 
-from prereg.errors import (
-    CorpusError,
-    EvidenceError,
-    RegistrationError,
-    StudyError,
-    StudyFileError,
-    UnsupportedError,
-    Where,
-)
-from prereg.registry.paths import Root
-from prereg.text import listed
+from ablate.workspace import StudyContext, placed
+from prereg.errors import CorpusError, RegistrationError, UnsupportedError, Where
 
 if TYPE_CHECKING:
     from ablate.data.reading import Reading, Tokenizer
     from ablate.data.tokenizers import BpeTokenizer
-    from prereg.documents.published import LoadedPublished
+    from prereg.registry.paths import Root
     from prereg.registry.registration import CorpusPin, DataPins, Pins, Registration, TaskPin
     from prereg.study.command import ScriptPin
-    from prereg.study.load import Loaded
-    from prereg.study.spec import Study
-
-Clock = Callable[[], str]
-Answer = TypeVar("Answer")
-StudySource: TypeAlias = "str | Path | Study | Mapping[str, Any]"
-"""The path of a study's file, the study itself, or the plain data of one."""
-
-
-def utc_now() -> str:
-    """Now, in UTC, with its offset."""
-    return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-@dataclass(frozen=True)
-class StudyContext:
-    """A study file that has been read, and the project it lies in."""
-
-    path: Path
-    root: Root
-    loaded: Loaded
-
-    @property
-    def study(self) -> Study:
-        return self.loaded.study
-
-
-def open_study(study: StudySource, root: str | Path | None = None) -> StudyContext:
-    """Read a study file; a bare name is looked for under `studies/`, and so is the file of a study in memory, which
-    must say the same. What was registered from its bytes holds.
-
-    Raises `StudyFileError` where a study in memory has no file, or another one.
-    """
-    from prereg.registry.history import as_registered
-    from prereg.registry.registration import load_registration
-    from prereg.study.load import load_study
-
-    given = None if isinstance(study, (str, Path)) else load(study)
-    path = Path(study) if isinstance(study, (str, Path)) else _file_of(load(study), root)
-    if path.suffix not in (".yaml", ".yml") and not path.exists():
-        path = Path(root or "") / "studies" / f"{path.name}.yaml"
-    loaded, found = load_study(path, root), Root.find(path, root)
-    try:
-        registered = load_registration(found, loaded.study.study)
-    except StudyError:
-        registered = None  # whatever needs the registration says what is wrong with it
-    context = StudyContext(path, found, loaded if registered is None else as_registered(registered, loaded))
-    if given is not None and given not in (loaded.study, context.study):
-        _refuse_other(given, context)
-    return context
-
-
-def load(study: StudySource) -> Study:
-    """The study of a file, resolved and checked; a study as it is, and that of a mapping. Raises `StudyError`."""
-    if isinstance(study, (str, Path)):
-        return open_study(study).study
-    from prereg.study.spec import Study
-    from prereg.yaml_model import study_in_memory
-
-    if not isinstance(study, (Study, Mapping)):
-        raise StudyFileError(
-            f"{type(study).__name__} in place of a study",
-            required="the path of a study's file, a Study, or a mapping of its fields",
-            fix='ablate.load("studies/NAME.yaml")',
-        )
-    return study if isinstance(study, Study) else study_in_memory(study)
-
-
-def _file_of(study: Study, root: str | Path | None) -> Path:
-    """Where the file of a study in memory lies. Raises `StudyFileError` where it is not there."""
-    try:
-        path = Root.around(Path(), root).study(study.study)
-    except StudyFileError:
-        path = Path().resolve() / "studies" / f"{study.study}.yaml"
-    path = path.relative_to(Path().resolve()) if path.is_relative_to(Path().resolve()) else path
-    if not path.is_file():
-        raise StudyFileError(
-            f"study '{study.study}' is in memory alone, and {path} is not there",
-            required="a file, which is what is registered",
-            fix=f'study.to_yaml("{path}")',
-        )
-    return path
-
-
-def _refuse_other(given: Study, context: StudyContext) -> None:
-    from prereg.registry.history import differing_fields
-
-    fields = listed([one.field for one in differing_fields(context.study, given)][:5])
-    raise StudyFileError(
-        f"this study is not the one in memory, which differs in {fields}",
-        required="the same study in the file, which is what is registered",
-        fix=f'study.to_yaml("{context.path}", replace=True); or give the path',
-        where=Where(file=context.path),
-    )
-
-
-def check(study: StudySource, root: str | Path | None = None) -> StudyContext:
-    """Everything that can be known without reading a corpus: the file is well formed, and
-    this version can carry it out; a study that is not registered yet names known corpora."""
-    from ablate.api.support import require_known_corpora, require_supported, require_tokenizer_files
-    from prereg.metrics.user_code import pin_checks
-    from prereg.registry.registration import load_registration
-
-    context = open_study(study, root)
-    placed(context, lambda: require_supported(context.study))
-    registered = load_registration(context.root, context.study.study)
-    if context.study.trainer == "gpt" and registered is None:
-        placed(context, lambda: require_known_corpora(context.study, context.root))
-    placed(context, lambda: require_tokenizer_files(context.study, context.root.path))
-    placed(context, lambda: pin_checks(context.study, context.path.parent))  # found and read; none is executed
-    if context.study.measure.harness is not None:
-        from ablate.evaluation.harness.tasks import require_extra
-
-        placed(context, require_extra)
-    return context
-
-
-def published_beside(context: StudyContext) -> LoadedPublished | None:
-    """The published figures next to the study, read and held against it; none where there are none."""
-    from prereg.documents.published import load_published
-
-    return load_published(context.root, context.study)
-
-
-@contextmanager
-def with_evidence(context: StudyContext) -> Iterator[tuple[StudyContext, Path | None]]:
-    """The study with its runs: those of `data/runs`, or, where none of its sealed runs is there, those of its committed
-    evidence. The second value is the file of that evidence, if its runs are read.
-
-    Raises `EvidenceError` where they would be read and are not what was committed.
-    """
-    from ablate.verification.bundle.evidence import committed_evidence
-    from prereg.registry.ledger import Ledger
-
-    study = context.study.study
-    with committed_evidence(context.root, study, Ledger(context.root.ledger).readable()) as evidence:
-        runs = context.root.all_runs(study)
-        if evidence.item is not None and evidence.item.faults and not any(runs.glob("*/*/*/run.json")):
-            raise EvidenceError(
-                evidence.item.faults[0],
-                required="the evidence as it was committed, since no run is in data/runs",
-                fix=f"ablate verify {context.path}; restore the file from version control",
-            )
-        used = context.root.evidence(study) if evidence.in_use else None
-        yield replace(context, root=evidence.root), used
-
-
-def require_registered(context: StudyContext) -> Registration:
-    """The registration in force, of an unchanged study."""
-    from prereg.registry.history import require_unchanged
-    from prereg.registry.registration import load_registration
-
-    registered = load_registration(context.root, context.study.study)
-    if registered is None:
-        raise RegistrationError(
-            f"'{context.study.study}' is not registered",
-            required="a registration before any evidence",
-            fix=f"ablate run {context.path}   (registers, then trains)",
-        )
-    require_unchanged(registered, context.loaded)
-    return registered
 
 
 def read_data(context: StudyContext, registered: DataPins | None = None) -> dict[str, Reading]:
@@ -220,7 +47,7 @@ def pin_data(
 
     `data` stays empty where all arms read one text, character by character: its corpus says all.
     """
-    from ablate.api.support import require_no_bytes
+    from ablate.checking import require_no_bytes
     from ablate.data.tokenizers import BpeTokenizer
     from prereg.registry.registration import CorpusPin, DataPins
     from prereg.study.validate_measures import require_one_tokenizer
@@ -279,7 +106,7 @@ def pin(context: StudyContext, registered: DataPins | None = None) -> Pinned:
     from prereg.registry.registration import Pins
 
     if context.study.trainer == "gpt":
-        from ablate.api.support import require_gpt
+        from ablate.checking import require_gpt
 
         require_gpt()
         readings = read_data(context, registered)
@@ -317,7 +144,7 @@ def pin_tasks(context: StudyContext, readings: Mapping[str, Reading]) -> TaskPin
 
 def pin_code(context: StudyContext) -> tuple[tuple[ScriptPin, ...], tuple[ScriptPin, ...]]:
     """The files of a user's own trainer and those it reads, as they are now; its program is here to be started."""
-    from ablate.api.support import require_program
+    from ablate.checking import require_program
     from prereg.study.command import pin_data, pin_scripts
 
     scripts = placed(context, lambda: pin_scripts(context.root, context.study))
@@ -379,11 +206,3 @@ def _refuse_data(now: DataPins | None, registration: Registration) -> None:
                 else "the version of the library `tokenizers` under which the study was registered",
             )
     raise CorpusError("the study's corpora are not pinned as they were", required="the registered corpora")
-
-
-def placed(context: StudyContext, ask: Callable[[], Answer]) -> Answer:
-    """What `ask` returns; an error about a field is given the file and line of that field."""
-    try:
-        return ask()
-    except StudyError as error:
-        raise error.at(file=context.path, line=context.loaded.line(error.where.field)) from None

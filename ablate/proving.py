@@ -11,14 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ablate.api.context import (
-    StudyContext,
-    StudySource,
-    open_study,
-    require_pinned,
-    require_registered,
-    with_evidence,
-)
+from ablate.pins import require_pinned
+from ablate.workspace import StudyContext, StudySource, open_study, require_registered, with_evidence
 from prereg.errors import EvidenceError, RunError, SpecError, StudyFileError, Where, nearest
 from prereg.registry.disk import scratch
 from prereg.registry.paths import Root, resolved
@@ -315,7 +309,7 @@ def report_bundle(path: Path, out: Path | None = None) -> tuple[BundleCheck, tup
 
 def results_of_bundle(path: Path) -> Decided:
     """The decision of a bundle, judged again from its records. Raises `EvidenceError` where it has a fault or none."""
-    from ablate.api.exporting import report_context
+    from ablate.exporting import report_context
     from ablate.notebook.results import Decided
     from ablate.verification.bundle.check import check_bundle as check
     from prereg.documents.published import load_published
@@ -352,7 +346,7 @@ def _reports_again(
     root: Root, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence
 ) -> dict[str, bytes]:
     """The reports of what lies under an unpacked root, published figures and all."""
-    from ablate.api.exporting import pages
+    from ablate.exporting import pages
     from prereg.documents.published import load_published
 
     return pages(registration, entry, decision, evidence, load_published(root, registration.study))

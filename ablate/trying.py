@@ -7,7 +7,9 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import StudyContext, StudySource, check, pin
+from ablate.checking import check
+from ablate.pins import pin
+from ablate.workspace import StudyContext, StudySource
 
 if TYPE_CHECKING:
     from ablate.judge.stats.paired_t import Floats

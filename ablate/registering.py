@@ -9,18 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from ablate.api.context import (
-    Clock,
-    StudyContext,
-    StudySource,
-    check,
-    load,
-    open_study,
-    pin,
-    placed,
-    require_registered,
-    utc_now,
-)
+from ablate.checking import check
+from ablate.pins import pin
+from ablate.workspace import Clock, StudyContext, StudySource, load, open_study, placed, require_registered, utc_now
 from prereg.errors import RegistrationError, StudyFileError, UndecidableDesignError, Where
 from prereg.registry.disk import write_whole
 
@@ -44,7 +35,7 @@ def design(study: StudySource, *, root: str | Path | None = None, pilot: str | N
 
     if pilot is not None or isinstance(study, (str, Path)):
         return ShownDesign.of(characterise(check(study, root), pilot=pilot))
-    from ablate.api.support import require_supported
+    from ablate.checking import require_supported
     from ablate.judge.design.characteristics import design as simulate
 
     given = load(study)

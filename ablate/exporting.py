@@ -8,14 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, get_args
 
-from ablate.api.context import (
-    Clock,
-    StudySource,
-    open_study,
-    require_registered,
-    utc_now,
-)
-from ablate.api.proof import recorded_run
+from ablate.proving import recorded_run
+from ablate.workspace import Clock, StudySource, open_study, require_registered, utc_now
 from prereg.errors import CorpusError, EvidenceError, RunError, nearest
 from prereg.registry.disk import write_whole
 

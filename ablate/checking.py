@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
+from ablate.workspace import StudyContext, StudySource, open_study, placed
 from prereg.errors import CorpusError, FieldPath, RunError, SpecError, StudyError, UnsupportedError, Where, missing_gpt
 from prereg.registry.paths import Root, is_device
 from prereg.study.analysis import Ceiling
@@ -20,11 +21,30 @@ from prereg.study.training import TokenizerFile
 from prereg.text import listed, moment, short
 
 if TYPE_CHECKING:
-    from ablate.api.context import StudyContext
     from ablate.judge.design.characteristics import Design
     from ablate.judge.design.warnings import DesignWarning
 
 Missing = tuple[tuple[str | int, ...], bool, str, str]
+
+
+def check(study: StudySource, root: str | Path | None = None) -> StudyContext:
+    """Everything that can be known without reading a corpus: the file is well formed, and
+    this version can carry it out; a study that is not registered yet names known corpora."""
+    from prereg.metrics.user_code import pin_checks
+    from prereg.registry.registration import load_registration
+
+    context = open_study(study, root)
+    placed(context, lambda: require_supported(context.study))
+    registered = load_registration(context.root, context.study.study)
+    if context.study.trainer == "gpt" and registered is None:
+        placed(context, lambda: require_known_corpora(context.study, context.root))
+    placed(context, lambda: require_tokenizer_files(context.study, context.root.path))
+    placed(context, lambda: pin_checks(context.study, context.path.parent))  # found and read; none is executed
+    if context.study.measure.harness is not None:
+        from ablate.evaluation.harness.tasks import require_extra
+
+        placed(context, require_extra)
+    return context
 
 
 def require_known_corpora(study: Study, root: Root) -> None:
@@ -81,8 +101,8 @@ def warnings_of(context: StudyContext, design: Design | None = None) -> tuple[De
 
 def _edited(context: StudyContext) -> Iterator[DesignWarning]:
     """A warning where the file, its own checks or its trainer's code are not what was registered."""
-    from ablate.api.context import pin_code
     from ablate.judge.design.warnings import DesignWarning
+    from ablate.pins import pin_code
     from prereg.registry.register import changes_since
     from prereg.registry.registration import Pins, load_registration
 

@@ -8,19 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import (
-    Clock,
-    StudyContext,
-    StudySource,
-    check,
-    open_study,
-    require_pinned,
-    require_registered,
-    utc_now,
-)
-from ablate.api.registering import preflight, register
+from ablate.checking import check
 from ablate.notebook.results import Ran
+from ablate.pins import require_pinned
+from ablate.registering import preflight, register
 from ablate.runner.options import RunOptions, parse_part
+from ablate.workspace import Clock, StudyContext, StudySource, open_study, require_registered, utc_now
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.canon import sha256_of
 

@@ -8,7 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.api.context import (
+from ablate.exporting import PAGES, known_forms, pages, report_context, write_forms
+from ablate.notebook.results import Decided
+from ablate.workspace import (
     Clock,
     StudyContext,
     StudySource,
@@ -18,8 +20,6 @@ from ablate.api.context import (
     utc_now,
     with_evidence,
 )
-from ablate.api.exporting import PAGES, known_forms, pages, report_context, write_forms
-from ablate.notebook.results import Decided
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import posix_locks, write_whole
@@ -153,7 +153,7 @@ def results(study: StudySource, *, root: str | Path | None = None) -> Decided:
     from ablate.verification.bundle.container import is_bundle
 
     if isinstance(study, (str, Path)) and is_bundle(Path(study)):
-        from ablate.api.proof import results_of_bundle
+        from ablate.proving import results_of_bundle
 
         return results_of_bundle(Path(study))
     with with_evidence(open_study(study, root)) as (context, used):

@@ -10,10 +10,10 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ablate.api.context import StudyContext, StudySource, open_study
 from ablate.runner.claims import AtWork, at_work, begun_runs, working_folder
 from ablate.runner.options import RunOptions
 from ablate.runner.slurm import Job, newest_job, queue
+from ablate.workspace import StudyContext, StudySource, open_study
 from prereg.frozen import FrozenModel
 
 if TYPE_CHECKING:
@@ -172,9 +172,9 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
     """What `ablate run` would make now, from the records that are here. Raises `StudyError` as `run` would."""
     import shutil
 
-    from ablate.api.running import runs_left
     from ablate.runner.local import slots_of
     from ablate.runner.machine import choose_machine
+    from ablate.running import runs_left
     from prereg.registry.plan import planned_runs
     from prereg.registry.registration import load_registration
 

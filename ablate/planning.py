@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablate.api.context import StudyContext, StudySource, check
+from ablate.checking import check
+from ablate.workspace import StudyContext, StudySource
 from prereg.errors import CorpusError
 
 
