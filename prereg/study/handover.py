@@ -113,7 +113,8 @@ def _metrics(study: Study, root: Root, path: str, script: Script) -> Iterator[Fo
     if PurePosixPath(layout.file).suffix == ".csv":
         known = tuple(dict.fromkeys(name for header in script.headers for name in header))
         # One table and one header: that header is the table's.
-        certain = len(script.headers) == 1 and script.tables == (PurePosixPath(layout.file).name,)
+        names = {PurePosixPath(table).name for table in script.tables}
+        certain = len(script.headers) == 1 and names == {PurePosixPath(layout.file).name}
         source = f"{path} writes"
         if not known:
             known, source = _header_of_file(root, path, layout.file)

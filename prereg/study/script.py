@@ -63,7 +63,7 @@ class Script:
     headers: tuple[tuple[str, ...], ...] = ()
     """Headers of tables, as far as they are written out."""
     tables: tuple[str, ...] = ()
-    """Names of CSV and JSON lines files in the text."""
+    """Paths of CSV and JSON lines files, as the text has them."""
     modules: tuple[str, ...] = ()
     """What it imports."""
 
@@ -128,14 +128,14 @@ def parse_script(source: bytes) -> Script:
     found = Script(
         options=tuple(_options(calls)),
         headers=tuple(dict.fromkeys(_headers(calls, nodes))),
-        tables=tuple(dict.fromkeys(PurePosixPath(text).name for text in strings if _is_table(text))),
+        tables=tuple(dict.fromkeys(text for text in strings if _is_table(text))),
         modules=tuple(dict.fromkeys(_modules(nodes))),
     )
     return _with_ablate(found, nodes, calls, strings)
 
 
 def _is_table(text: str) -> bool:
-    return text.endswith(_TABLES) and "\n" not in text and len(text) < 200
+    return text.endswith(_TABLES) and text not in _TABLES and len(text.split()) == 1 and len(text) < 200
 
 
 def _modules(nodes: Sequence[ast.AST]) -> Iterator[str]:

@@ -19,6 +19,7 @@ VERBS = (
     "workspace",
     "pins",
     "checking",
+    "from_script",
     "creating",
     "planning",
     "trying",
