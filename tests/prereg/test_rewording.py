@@ -23,13 +23,14 @@ QUIET = PlainWatcher(StringIO())
 
 
 @pytest.fixture
-def path(own_house: OwnHouse) -> Path:
+def own_house(decided_copy: OwnHouse) -> OwnHouse:
+    return decided_copy
+
+
+@pytest.fixture
+def path(decided_copy: OwnHouse) -> Path:
     """A decided study."""
-    own_house.register()
-    path = own_house.study
-    api.run(path, watcher=QUIET)
-    api.decide(path)
-    return path
+    return decided_copy.study
 
 
 def rewrite(path: Path, **changes: object) -> None:
@@ -40,7 +41,6 @@ def verified(path: Path) -> int:
     return CliRunner().invoke(app, ["verify", str(path)]).exit_code
 
 
-@pytest.mark.slow
 def test_a_decided_study_keeps_runs_and_verdict_under_another_title(own_house: OwnHouse, path: Path) -> None:
     before = (own_house.path / "reports/own/verdict.json").read_bytes()
     lock = (own_house.path / "studies/own.lock.json").read_bytes()
@@ -70,7 +70,6 @@ def before_entries(house: OwnHouse) -> int:
     return sum(1 for _ in (house.path / "studies/ledger.jsonl").read_text().splitlines())
 
 
-@pytest.mark.slow
 def test_words_can_be_changed_again_and_back(own_house: OwnHouse, path: Path) -> None:
     for title in ("Second", "Third", "Second", own_document()["title"]):
         rewrite(path, title=title)
@@ -81,7 +80,6 @@ def test_words_can_be_changed_again_and_back(own_house: OwnHouse, path: Path) ->
     assert sum(entry.event == "reworded" for entry in Ledger(own_house.path / "studies/ledger.jsonl").entries()) == 4
 
 
-@pytest.mark.slow
 def test_a_real_amendment_after_words_is_one_and_the_other_way_round(own_house: OwnHouse, path: Path) -> None:
     rewrite(path, title="Second")
     first, _ = api.amend(path, reason="words")
@@ -96,7 +94,6 @@ def test_a_real_amendment_after_words_is_one_and_the_other_way_round(own_house: 
     assert verified(path) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -133,7 +130,6 @@ def test_an_entry_that_vouches_for_more_than_words_vouches_for_nothing(
     assert api.decide(path).decision.verdict == "take fast"
 
 
-@pytest.mark.slow
 def test_words_without_a_reason_are_refused(own_house: OwnHouse, path: Path) -> None:
     rewrite(path, title="Second")
     before = own_house.snapshot()

@@ -73,6 +73,7 @@ FOUND: dict[str, Callable[[], ReportContext]] = {
     "diverged": lambda: of_study(small_study(), effects=GAIN_LN, sd=0.002, diverged=(("none", 2),)),
     "factorial": lambda: of_study(factorial()),
     "sign_flip": lambda: of_study(small_study(analysis={"test": "sign_flip", "correct": "none"})),
+    "wilcoxon": lambda: of_study(one_claim(seeds=8, analysis={"test": "wilcoxon"})),
     "unpaired": lambda: of_study(unpaired(5, 3)),
     "constant": lambda: of_study(one_claim("none lowers val/loss below 2.05", 0.0, variants={"none": {}})),
     "trend": lambda: of_study(over([0.1, 0.2, 0.4], "trend(log2 rate) lowers val/loss")),
@@ -88,7 +89,8 @@ FOUND: dict[str, Callable[[], ReportContext]] = {
     ),
     "tuned": lambda: told_of(tuned_evidence()),
 }
-"""Designs of which the verdict, what was found, and the methods are kept."""
+"""Designs of which the verdict, what was found, deviations and methods are kept."""
+KEPT = ("## What was found", "## Component", "## Deviations", "## Methods")
 HERE = re.compile(r"(pingouin|scipy) [\d.]+\d|(largest relative difference) [\de.\\-]+\d")
 """Of the machine, not of the report."""
 
@@ -105,6 +107,6 @@ def test_a_whole_page_is_as_it_was_read(name: str) -> None:
 @pytest.mark.parametrize("name", FOUND)
 def test_what_was_found_by_a_design_is_as_it_was_read(name: str) -> None:
     head, *sections = re.split(r"^(?=## )", page_of(FOUND[name]()), flags=re.MULTILINE)
-    kept = [one for one in sections if one.startswith(("## What was found", "## Component", "## Methods"))]
+    kept = [one for one in sections if one.startswith(KEPT)]
     assert len(kept) >= 2
     assert_snapshot(f"found-{name}.md", "".join([head, *kept]))
