@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import House, tiny_document
+from quiet import QUIET
 
 import ablate as api
 from ablate.checking import require_supported
@@ -23,7 +23,6 @@ from ablate.records.store import RunFolder
 from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message
 from ablate.runner.processes import rerun
-from ablate.runner.progress import PlainWatcher
 from ablate.workspace import open_study, require_registered
 from prereg.documents.measures import measured, recorded
 from prereg.errors import EvidenceError, RegistrationError
@@ -187,7 +186,7 @@ def test_a_run_records_it_and_a_claim_gets_its_verdict(house: House) -> None:
     (house.path / "studies" / "mine.py").write_text(CODE + OFTEN)
     path = house.write(document)
     require_supported(study_from_document(document))
-    api.run(path, watcher=PlainWatcher(StringIO()))
+    api.run(path, watcher=QUIET)
     case = open_study(path)
     frame = gather(case.root, require_registered(case)).metrics
     rows = frame[(frame["variant"] == "none") & (frame["seed"] == 1)].set_index("metric")
@@ -203,7 +202,7 @@ def test_a_run_records_it_and_a_claim_gets_its_verdict(house: House) -> None:
     # Code that changes after the registration: the study is refused as a whole, and a worker would not execute it.
     (house.path / "studies" / "mine.py").write_text(CODE.replace("max", "min") + OFTEN)
     with pytest.raises(RegistrationError, match="own/worst"):
-        api.run(path, watcher=PlainWatcher(StringIO()))
+        api.run(path, watcher=QUIET)
 
 
 def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:

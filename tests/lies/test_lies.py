@@ -13,7 +13,6 @@ import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -68,10 +67,10 @@ from forgeries import (
     without,
 )
 from own_trainer import OwnHouse, own_document
+from quiet import QUIET
 
 import ablate as api
 from ablate.runner.options import RunOptions
-from ablate.runner.progress import PlainWatcher
 from ablate.verification.bundle.check import check_bundle
 from ablate.verification.bundle.manifest import manifest_bytes
 from ablate.verification.result import Verification
@@ -248,7 +247,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     house = OwnHouse(base / "house")
     (house.path / "words.txt").write_text("some words", encoding="utf-8")
     study = house.write(own_document(data=["words.txt"]))
-    api.run(study, RunOptions(slots=1), watcher=PlainWatcher(StringIO()))
+    api.run(study, RunOptions(slots=1), watcher=QUIET)
     assert api.decide(study).decision.verdict == "take fast"
     bundle = api.bundle(study, out=base / "own.ablate.zip").path
     with zipfile.ZipFile(bundle) as archive:

@@ -6,7 +6,6 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from own_trainer import OwnHouse
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, changed, house_with, load_text
+from quiet import QUIET
 
 import ablate as api
 from ablate.runner.options import RunOptions
-from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_study
 from ablate.workspace import open_study
 from prereg.errors import LedgerError, RegistrationError, StudyError
@@ -510,19 +509,18 @@ def test_studies_that_mean_different_things_never_share_a_hash(one: list[Any], o
 
 
 @pytest.mark.slow
-def test_a_study_registered_with_the_runs_of_another_says_so_in_ledger_and_report(tmp_path: Path) -> None:
-    house = OwnHouse(tmp_path / "house")
-    house.register()
-    api.run(house.path / "studies" / "own.yaml", RunOptions(), watcher=PlainWatcher(StringIO()))
-    house.register(study="follow", seeds=[3, 4, 5], reuses=["own"])
-    follow = house.path / "studies" / "follow.yaml"
-    entries = Ledger(Root(house.path).ledger).entries()
+def test_a_study_registered_with_the_runs_of_another_says_so_in_ledger_and_report(own_house: OwnHouse) -> None:
+    own_house.register()
+    api.run(own_house.path / "studies" / "own.yaml", RunOptions(), watcher=QUIET)
+    own_house.register(study="follow", seeds=[3, 4, 5], reuses=["own"])
+    follow = own_house.path / "studies" / "follow.yaml"
+    entries = Ledger(Root(own_house.path).ledger).entries()
     (registered,) = [entry for entry in entries if entry.study == "follow" and entry.event == "registered"]
     # The newest of what is most: a sealed run tells more than that others were started.
     assert registered.body["same_runs_as"] == {"own": {"arms": ["slow", "fast"], "seeds": [3], "known": "sealed"}}
     assert "same_runs_as" not in next(entry for entry in entries if entry.study == "own").body
-    api.run(follow, RunOptions(), watcher=PlainWatcher(StringIO()))
+    api.run(follow, RunOptions(), watcher=QUIET)
     api.decide(follow)
-    page = (house.path / "reports" / "follow" / "report.md").read_text(encoding="utf-8")
+    page = (own_house.path / "reports" / "follow" / "report.md").read_text(encoding="utf-8")
     assert "the same seeds as own (slow and fast, seeds 3), which was sealed by then" in page
     assert verify_study(follow).intact

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from pathlib import Path
 
 import pytest
 import yaml
 from own_trainer import AT, OwnHouse, own_document
+from quiet import QUIET
 from typer.testing import CliRunner
 
 import ablate as api
 from ablate.cli import app
 from ablate.health import read_status
 from ablate.judge.verdict import verdict_bytes
-from ablate.runner.progress import PlainWatcher
 from ablate.workspace import open_study
 from prereg.errors import RegistrationError
 from prereg.registry.ledger import Ledger
-
-QUIET = PlainWatcher(StringIO())
 
 
 @pytest.fixture
