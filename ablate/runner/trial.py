@@ -15,10 +15,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any, Literal
 
+from ablate.records.outputs import RESUMABLE
 from ablate.records.rows import read_rows
 from ablate.records.store import Row, RunFolder
-from ablate.runner.external.failures import advise, kind_of, same_values
-from ablate.runner.external.trainer import RESUMABLE
+from ablate.runner.failures import advise, kind_of, same_values
 from ablate.runner.messages import Message
 from ablate.runner.processes import run_alone
 from ablate.training.device import CPU, choose_device
