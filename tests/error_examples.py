@@ -1,7 +1,7 @@
 """Every class of the error tree with examples that are carried out: what is typed, and what comes.
 
-`python tests/error_examples.py docs/errors.md` writes the page; tests/test_error_page.py compares it. An example begins
-with a study of a template in an empty folder. Times and hashes are written as TIME and HASH.
+`python tests/error_examples.py docs/errors.md` writes the page; tests/cli/test_error_page.py compares it.
+An example begins with a study of a template in an empty folder. Times and hashes are written as TIME and HASH.
 """
 
 from __future__ import annotations

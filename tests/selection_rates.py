@@ -197,7 +197,7 @@ def page(rates: list[Rate]) -> str:
         "| one run of ten at a ceiling, paired t, n = 3, 5, 8 | 4,000 | .73, .58, .44 (± .008) | refused |",
         "| Welch's t with 12 and 2 runs, nominal .05 | 200,000 | .107 ± .001 | refused |",
         "",
-        "Histories of honest and dishonest work, with the real scheduler and ledger, are in `tests/test_histories.py`.",
+        "Histories of honest and dishonest work, with the real scheduler and ledger: `tests/judge/test_histories.py`.",
         "",
     ]
     return "\n".join(lines)

@@ -5,7 +5,7 @@ replaced by the worst of the other pairs of each hypothesis, and by the best, an
 pairs (welch) the run takes the worst and the best value of the other runs of its arm. What the lost start
 had really recorded is not known, so this is no bound. Without any effect, where the worst run of five lies above the
 mean and is begun again once, "supported" at a level of .025 becomes .054, and a verdict of it .036; where every such
-run is begun again until it lies below, .209 and .017 (tests/test_retried.py).
+run is begun again until it lies below, .209 and .017 (tests/judge/test_retried.py).
 
 takes the study, its values, and the retried runs; gives p values by hypothesis at both ends; raises nothing
 """

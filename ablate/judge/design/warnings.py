@@ -35,7 +35,7 @@ SKEWED: Final[dict[str, tuple[int, float, float]]] = {
     "items": (3, 0.161, 0.008),
 }
 """Test -> (seeds, false 'supported', its standard error) with exponential differences, with the fewest seeds measured;
-tests/test_design_warnings.py compares them with reports/bench/error-rates.json."""
+tests/judge/test_design_warnings.py compares them with reports/bench/error-rates.json."""
 
 Power = tuple[float, str, int]
 """A power, how it was found, and seeds for .80: 0 where they are not known."""

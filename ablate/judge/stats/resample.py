@@ -32,7 +32,7 @@ FAST_ENUMERATED_PAIRS: Final = 8
 BOOTSTRAPPED: Final = 199_999
 """Draws of a bootstrap-t that decides where not all resamples are used: the standard error of a p of .05 is .0005."""
 FEWEST_BOOTSTRAPPED: Final = 4
-"""With fewer pairs bootstrap-t errs more often than alpha (measured: `tests/test_size_slow.py`) and decides nothing."""
+"""With fewer pairs bootstrap-t errs more often than alpha (tests/judge/test_size_slow.py) and decides nothing."""
 LISTED_PAIRS: Final = 20
 """Up to here all 2^n sign vectors are listed: 8 MB of subset means."""
 COUNTED_PAIRS: Final = 40

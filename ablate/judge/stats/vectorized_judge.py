@@ -1,13 +1,12 @@
 """Thousands of simulated studies judged at once: the scalar judge written over rows, and nothing else.
 
-A design asks for thousands of studies in a dozen states of the world. One study at a time that takes minutes; here each
-row of an array is a study. Outcomes are those of the scalar judge and not merely close: `tests/test_batch.py` draws
-studies at random and compares. Where rounding could part the two (resamples of nearly equal values, ranks that tie)
-a row is given to the scalar test.
-
-The studies of one call share the resamples of one `rng_seed`: each is judged as the scalar judge would with that seed.
-One exception: from `resample.LISTED_PAIRS` to `resample.COUNTED_PAIRS` the scalar sign-flip counts all sign vectors,
-which takes too long for thousands of studies; here they are drawn as they are beyond, and a design says so.
+A design asks for thousands of studies in a dozen states of the world. One study at a time that takes minutes; here
+each row of an array is a study. Outcomes are those of the scalar judge and not merely close:
+`tests/judge/test_batch.py` draws studies at random and compares. Where rounding could part the two (resamples of
+nearly equal values, ranks that tie) a row is given to the scalar test. The studies of one call share the resamples of
+one `rng_seed`: each is judged as the scalar judge would with that seed. One exception: from `resample.LISTED_PAIRS`
+to `resample.COUNTED_PAIRS` the scalar sign-flip counts all sign vectors, which takes too long for thousands of
+studies; here they are drawn as they are beyond, and a design says so.
 """
 
 from __future__ import annotations

@@ -1,0 +1,186 @@
+"""The docs are tests: every command has help with an example and a line in docs/commands.md; every study loads."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from ablate import api, cli
+from ablate.api.creating import STEPS
+from ablate.judge.stats import t_power
+from prereg.documents.published import (
+    Published,
+    PublishedFigure,
+    PublishedLook,
+    check_published,
+    published_from_document,
+)
+from prereg.registry.paths import PUBLISHED_SUFFIX
+
+ROOT = Path(__file__).resolve().parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
+STUDIES = sorted(path for path in (ROOT / "studies").glob("*.yaml") if not path.name.endswith(PUBLISHED_SUFFIX))
+PUBLISHED = sorted((ROOT / "studies").glob(f"*{PUBLISHED_SUFFIX}"))
+
+
+def verbs() -> dict[str, Any]:
+    """Every verb by the words that call it."""
+    found: dict[str, Any] = {}
+
+    def walk(command: Any, words: tuple[str, ...]) -> None:
+        for name, below in getattr(command, "commands", {}).items():
+            walk(below, (*words, name))
+        if not hasattr(command, "commands"):
+            found[" ".join(words)] = command
+
+    walk(typer.main.get_command(cli.app), ())
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("verb", sorted(verbs()))
+def test_every_verb_has_help_with_an_example_of_itself(verb: str) -> None:
+    text = verbs()[verb].help or ""
+    assert f"Example:  ablate {verb}" in text
+
+
+@pytest.mark.parametrize("verb", sorted(verbs()))
+def test_every_command_is_in_the_table_of_commands(verb: str) -> None:
+    assert f"`{verb.rsplit(maxsplit=1)[-1]}`" in COMMANDS or f"`ablate {verb.split(maxsplit=1)[0]}" in COMMANDS
+
+
+@pytest.mark.parametrize("verb", sorted(set(verbs()) - {"schema", "seal", "corpus add", "corpus fetch"}))
+def test_every_command_that_prints_data_prints_json(verb: str) -> None:
+    assert any("--json" in option.opts for option in verbs()[verb].params)
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
+def test_every_study_loads_and_this_version_can_carry_it_out(path: Path) -> None:
+    case = api.check(path)
+    assert case.study.study == path.stem
+
+
+def test_every_file_of_published_figures_has_its_study_and_can_be_read() -> None:
+    for path in PUBLISHED:
+        case = api.open_study(path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX) + ".yaml"))
+        assert api.published_beside(case) is not None, path
+
+
+def test_the_published_figures_in_the_docs_are_ones_that_the_embnorm_study_can_stand_beside() -> None:
+    text = (ROOT / "docs" / "published.md").read_text(encoding="utf-8")
+    block = re.search(r"```yaml\n(.*?)```", text, re.DOTALL)
+    assert block is not None
+    published = published_from_document(yaml.safe_load(block[1]))
+    check_published(published, api.load(ROOT / "studies" / "embnorm.yaml"))
+    fields = {*Published.model_fields, *PublishedFigure.model_fields, *PublishedLook.model_fields}
+    assert {field for field in fields if f"`{field}`" not in text} == set()
+
+
+def test_the_study_in_the_readme_is_the_quickstart_less_its_beliefs() -> None:
+    block = re.search(r"```yaml\n(.*?)```", README, re.DOTALL)
+    assert block is not None
+    shown = yaml.safe_load(block.group(1))
+    whole = yaml.safe_load((ROOT / "studies" / "quickstart.yaml").read_text(encoding="utf-8"))
+    assert shown == {key: value for key, value in whole.items() if key in shown}
+    assert set(whole) - set(shown) == {"question", "measure", "assume"}
+
+
+ORDER = ("new", *STEPS)
+
+
+PAGES = {
+    path.relative_to(ROOT).as_posix(): path for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+}
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.keys() - {"docs/decisions.md"}))
+def test_every_page_goes_from_a_file_to_a_verdict_in_one_order(page: str) -> None:
+    text = PAGES[page].read_text(encoding="utf-8")
+    typed = "".join(re.findall(r"```sh\n(.*?)```", text, re.DOTALL))
+    tables = re.findall(r"^\| `ablate (\w+)", text, re.MULTILINE)
+    for found in (re.findall(r"^(?:\.venv/bin/)?ablate (\w+)", typed, re.MULTILINE), tables):
+        steps = [step for step in dict.fromkeys(found) if step in ORDER]
+        assert steps == sorted(steps, key=ORDER.index), page
+
+
+@pytest.mark.slow
+def test_every_step_says_which_one_comes_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = api.new("mine", "command")
+    assert [command.split()[1] for command in made.next] == list(STEPS)
+    for step, then in (("check", "try"), ("design", "register"), ("register", "run")):
+        done = CliRunner().invoke(cli.app, [step, "studies/mine.yaml"])
+        assert done.exit_code == 0 and f"next:  ablate {then} studies/mine.yaml" in done.output
+
+
+def test_make_knows_every_target_the_docs_name() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    texts = README + COMMANDS + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    for target in set(re.findall(r"\bmake ([a-z-]+)\b(?= +#|`|\n)", texts)):
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_public_names_are_the_ones_a_notebook_needs() -> None:
+    code = "import ablate, sys; assert 'torch' not in sys.modules; print(*ablate.__all__)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [
+        *(
+            "RunOptions",
+            "Study",
+            "StudyError",
+            "config",
+            "decide",
+            "design",
+            "early_results",
+            "judge_frame",
+            "load",
+            "log",
+            "must_match",
+            "register",
+            "report",
+            "results",
+            "run",
+            "seed",
+            "status",
+        ),
+    ]
+
+
+def test_no_tracked_text_names_a_machine_or_a_registry() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not a git checkout")
+    pattern = re.compile(r"/root/|/home/[a-z]+/|pypi\.org|deb\.debian|registry\.npmjs")
+    for name in listed.stdout.split():
+        if name.endswith((".py", ".md", ".toml", ".yaml", ".json", ".jsonl")) and name != "tests/docs/test_docs.py":
+            found = pattern.search((ROOT / name).read_text(encoding="utf-8"))
+            assert found is None, (name, found)
+
+
+def test_every_relative_link_of_the_docs_leads_to_a_file() -> None:
+    for page in (
+        ROOT / "README.md",
+        ROOT / "ARCHITECTURE.md",
+        ROOT / "CONTRIBUTING.md",
+        *(ROOT / "docs").rglob("*.md"),
+    ):
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+            assert (page.parent / target).exists(), (page.name, target)
+
+
+def test_the_seeds_of_the_designs_page_are_those_that_power_needs() -> None:
+    text = (ROOT / "docs" / "designs.md").read_text()
+    kinds = (("`lowers`", "towards"), ("`by at least D`", "margin"), ("`does_not_change`", "equivalence"))
+    for verbs, kind in (*kinds, ("`below C`", "margin")):
+        (line,) = [line for line in text.splitlines() if line.startswith(f"| {verbs}")]
+        shown = [int(cell) for cell in line.split("|")[2:-1]]
+        assert shown == [t_power.seeds_for(kind, size, 0.05, 0.8) for size in (0.5, 1.0, 1.5, 2.0, 3.0)], line

@@ -1,0 +1,233 @@
+"""LaTeX of a report: what compiles, what numbers it says, and that nothing a study brings is read as a command."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+from evidence_factory import make_evidence
+from own_trainer import own_document
+from report_samples import document, told
+from snapshot import assert_snapshot
+from test_report_real import factorial, told_of
+
+from ablate.judge.verdict import Check
+from ablate.reporting import estimates
+from ablate.reporting.blocks import Paragraph, Section, Table, columns
+from ablate.reporting.context import ReportContext
+from ablate.reporting.document import compose
+from ablate.reporting.exports import figures
+from ablate.reporting.latex import references
+from ablate.reporting.latex.paper import Paper, methods, paper, results, standalone
+from ablate.reporting.latex.references import CITED, WORKS, bibtex, keys_in
+from ablate.reporting.latex.render import Style, block, paragraphs, sections
+from prereg.escape import latex
+from prereg.study.spec import study_from_document
+
+ROOT = Path(__file__).resolve().parents[2]
+ODD = "100% of $5 & #1_b {x} ~ ^ \\end{document} − × ± ≥ ′ é ß \"q\" 'r' a--b <|> \u202eevil \x1b[31mred 中文 αΩ Ο [x]"
+MOST_OVERFULL_PT = 5.0
+
+
+def written(context: ReportContext) -> Paper:
+    return paper(context, compose(context))
+
+
+@cache
+def embnorm() -> Paper:
+    return written(told())
+
+
+def compile_latex(folder: Path, page: str) -> str:
+    """The log of two runs of pdflatex over a page that must compile."""
+    if shutil.which("pdflatex") is None:
+        pytest.skip("pdflatex is not here (Debian: texlive-latex-recommended, lmodern)")
+    for _ in range(2):
+        command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "-file-line-error", page]
+        done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+        assert done.returncode == 0, done.stdout.decode(errors="replace")[-3000:]
+    return (folder / page).with_suffix(".log").read_text(encoding="utf-8", errors="replace").replace("\n", " \n")
+
+
+def assert_clean(log: str) -> None:
+    """No warning, no undefined reference, and nothing that runs over the margin by more than a few points."""
+    assert not re.findall(r"^!.*|.*(?:LaTeX|Package \w+|Font) Warning.*", log, re.MULTILINE)
+    wide = [float(points) for points in re.findall(r"Overfull \\hbox \(([\d.]+)pt", log)]
+    assert max(wide, default=0.0) <= MOST_OVERFULL_PT, wide
+
+
+def write(made: Paper, folder: Path) -> None:
+    """The files of a paper, and one that takes in every part."""
+    (folder / "figures").mkdir(parents=True)
+    for name, text in made.texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    for one in made.drawings:
+        (folder / f"figures/{one.stem}.pdf").write_bytes(figures.draw(one.panel, "pdf"))
+    parts = [name.removesuffix(".tex") for name in made.texts if name.endswith(".tex")]
+    taken = "\n".join(rf"\input{{{name}}}" for name in parts if name not in ("report", "preamble"))
+    whole = "\\documentclass{article}\\input{preamble}\\begin{document}\n" + taken + "\n\\end{document}\n"
+    (folder / "whole.tex").write_text(whole, encoding="utf-8")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["embnorm", "odd", "factorial"])
+def test_the_page_and_every_part_compile_without_a_warning(kind: str, tmp_path: Path) -> None:
+    context = {
+        "embnorm": told,
+        "odd": lambda: told(title=f"{ODD} {'Averylongword' * 12}", question=f"{ODD} {'x' * 200}"),
+        "factorial": lambda: told_of(make_evidence(factorial())),
+    }[kind]()
+    write(written(context), tmp_path / "latex")
+    for page in ("report.tex", "whole.tex"):
+        assert_clean(compile_latex(tmp_path / "latex", page))
+    shown = subprocess.run(["pdftotext", "report.pdf", "-"], cwd=tmp_path / "latex", capture_output=True, check=False)
+    if shown.returncode == 0 and kind == "embnorm":
+        text = " ".join(shown.stdout.decode().split())
+        for finding in context.decision.findings:
+            assert estimates.difference_of(finding).replace("−", "-")[:6] in text.replace("−", "-"), finding.hypothesis
+
+
+@pytest.mark.slow
+def test_any_text_of_a_study_compiles_in_every_place(tmp_path: Path) -> None:
+    style = Style(frozenset({"val/loss", "gain_ln"}), 455.0)
+    table = Table(ODD, columns(ODD, "n:"), (("[x] " + ODD, "1"), ("*", "2"), ("a" * 300, "3")), ODD, frozenset({1}))
+    body = sections([Section("x", ODD, (Paragraph(ODD), Paragraph(ODD, "warning"), table))], style, {})
+    names = [chr(code) for code in range(0x20, 0x2600) if chr(code).isprintable()]
+    body += "\n\n" + block(Paragraph(" ".join(names)), style, {})
+    (tmp_path / "page.tex").write_text(standalone(style.text(ODD), "", body, head=_preamble()), encoding="utf-8")
+    log = compile_latex(tmp_path, "page.tex")
+    assert "Missing character" not in log
+    assert_clean(log)
+
+
+def _preamble() -> str:
+    return embnorm().texts["preamble.tex"]
+
+
+def test_the_parts_of_a_study_are_as_they_were_read() -> None:
+    texts = embnorm().texts
+    shown = ("results.tex", "methods.tex", "table-findings.tex", "table-arms.tex", "references.bib")
+    text = "\n".join(f"%%% {name}\n{texts[name]}" for name in shown)
+    here = r"(pingouin|scipy) [\d.]+\d|(largest relative difference) [\de.-]+\d"  # of the machine, not of the report
+    assert_snapshot("latex-parts.tex", re.sub(here, lambda found: f"{found[1] or found[2]} ...", text))
+
+
+def test_the_results_say_the_numbers_of_the_verdict() -> None:
+    context = told()
+    said = [*results(context)]
+    assert said[0].startswith("Decided by the registered rule: adopt layernorm.")
+    for finding, sentence in zip(context.decision.findings, said[1:], strict=True):
+        assert finding.estimate is not None and finding.margin is not None
+        shown = estimates.shown_interval(finding)
+        assert shown is not None and shown.low is not None
+        numbers = {float(one) for one in re.findall(r"-?\d*\.\d+", sentence.replace("−", "-"))}
+        size = abs(finding.estimate.difference or 0.0)
+        assert any(abs(abs(one) - size) <= 0.005 * size for one in numbers), finding.hypothesis
+        assert finding.smallest in numbers and f"n = {finding.n} seeds" in sentence and "paired t" in sentence
+        assert f"is {finding.outcome}" in sentence and re.search(r"p [=<>] ", sentence)
+        assert re.search(r"9\d(\.\d)?% CI", sentence), sentence
+
+
+def test_results_that_are_not_to_be_used_say_so_and_missing_ones_show_none() -> None:
+    assert any(text.startswith("Not to be used") for text in results(told("inadmissible")))
+    hidden = written(told("incomplete"))
+    assert [*results(told("incomplete"))][-1].startswith("Nothing that separates the arms is shown")
+    assert "table-findings.tex" not in hidden.texts and "table-arms.tex" in hidden.texts
+
+
+def test_the_methods_are_those_of_the_trainer_and_of_where_runs_were_made() -> None:
+    context = told()
+    here = " ".join(methods(context))
+    assert "The built-in trainer of ablate made the runs." in here and "decoder-only transformer" in here
+    made = Check(
+        name="every run was made here",
+        passed=False,
+        severity="deviation",
+        found="15 of 15 runs were made elsewhere and imported. Note: node 7",
+    )
+    brought = replace(context, decision=context.decision.model_copy(update={"checks": (made,)}))
+    assert "The built-in trainer" not in (said := " ".join(methods(brought))) and "elsewhere and imported" in said
+    own = study_from_document(own_document())
+    registration = context.registration.model_copy(update={"study": own, "corpus": None})
+    decision = context.decision.model_copy(update={"findings": ()})
+    mine = " ".join(methods(replace(context, registration=registration, decision=decision)))
+    assert "the researcher's own trainer" in mine and "transformer" not in mine and "built-in" not in mine
+
+
+def test_only_methods_that_were_used_are_cited() -> None:
+    assert {"holm1979", "student1908"} <= set(keys_in(*embnorm().texts.values()))
+    context, study = told(), study_from_document(document(analysis={"correct": "none", "test": "sign_flip"}))
+    other = replace(context, registration=context.registration.model_copy(update={"study": study}))
+    cited = set(keys_in(paragraphs([*methods(other)], Style())))
+    assert "fisher1935" in cited and not cited & {"holm1979", "student1908", "westfall2001"}
+    texts = embnorm().texts
+    entries = re.findall(r"^@\w+\{(\w+),", texts["references.bib"], re.MULTILINE)
+    assert set(entries) == set(keys_in(*texts.values())) == set(re.findall(r"bibitem\{(\w+)", texts["report.tex"]))
+
+
+def test_every_work_that_our_sentences_name_has_an_entry() -> None:
+    modules = [
+        *(ROOT / "prereg" / "documents").glob("*.py"),
+        *(ROOT / "ablate" / "reporting" / "sections").glob("*.py"),
+    ]
+    cited = re.compile(r"\b[A-Z][\w'-]+(?:(?:, | and )[A-Z][\w'-]+)*(?: et al\.| and others)? \(?(?:19|20)\d\d\b\)?")
+    strings = re.compile(r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?\n?\s*')
+    for module in modules:
+        text = "".join(strings.findall(re.sub(r'"""[\s\S]*?"""', "", module.read_text(encoding="utf-8"))))
+        for words in cited.findall(text):
+            assert any(words.strip("()") in known or known in words for known in CITED), (module.name, words)
+
+
+def test_bibtex_keeps_capitals_and_accents() -> None:
+    text = bibtex(["westfall2001", "ville1939", "welch1947"])
+    assert "author = {Westfall, Peter H. and Krishen, Alok}," in text
+    assert r"title = {\'{E}tude critique" in text and "`{Student}'s'" in text and "pages = {25--40}," in text
+    assert text.count("{") == text.count("}")
+
+
+def test_every_entry_of_the_bibliography_is_read() -> None:
+    bib = Path(references.__file__).parents[1] / "templates" / "references.bib"
+    assert len(WORKS) == bib.read_text(encoding="utf-8").count("@")
+    assert all(work.fields.keys() >= {"author", "title", "year"} and work.cited for work in WORKS.values())
+
+
+@pytest.mark.parametrize(
+    ("plain", "escaped"),
+    [
+        ("a_b & 5% $x$ #1 {y}", r"a\_b \& 5\% \$x\$ \#1 \{y\}"),
+        ("\\input{/etc/passwd} ~ ^", r"\textbackslash{}input\{/etc/passwd\} \textasciitilde{} \textasciicircum{}"),
+        ("−0.3 × 2 ± 1 ≥ 0 ′", r"$-$0.3 $\times$ 2 $\pm$ 1 $\geq$ 0 $'$"),
+        ("é ñ ï ß š Ω α Α", r"\'{e} \~{n} \"{\i} \ss{} \v{s} $\Omega$ $\alpha$ $A$"),
+        ("\u202e\x1b[2J", r"\textbackslash{}u202e\textbackslash{}x1b[2J"),
+        ("中", r"\ablatechar{4E2D}"),
+        ("--shard ,, ''", r"-{}-shard ,{}, '{}'"),
+    ],
+)
+def test_latex_shows_what_is_written(plain: str, escaped: str) -> None:
+    assert latex(plain) == escaped
+
+
+def test_names_are_in_typewriter_works_are_links_and_long_words_break() -> None:
+    style = Style(frozenset({"val/loss", "gain_ln", "none"}))
+    assert style.text("'gain_ln' of val/loss, none, p = .03") == (
+        r"`\texttt{gain\_ln}' of \texttt{val/loss}, none, \textit{p} =~.03"
+    )
+    assert style.text("(Holm 1979) and Lan and DeMets (1983)") == (
+        r"(\ablatecite{holm1979}{Holm 1979}) and \ablatecitet{lan1983}{Lan and DeMets (1983)}"
+    )
+    assert style.text("sha256 " + "ab12" * 4) == r"sha256 \texttt{ab12ab12\allowbreak{}ab12ab12}"
+    assert style.text("`python -c 'x' --n_layers`") == r"\texttt{python -c 'x' -{}-\allowbreak{}n\_\allowbreak{}layers}"
+    assert style.text("unapproachability") == "unapproachability"  # LaTeX hyphenates it
+    assert style.cell("[−0.2, +0.1]") == "{}[$-$0.2,~+0.1]"
+
+
+def test_a_table_of_many_rows_breaks_over_pages_and_wide_ones_wrap() -> None:
+    texts = embnorm().texts
+    assert r"\begin{tabular}" in texts["table-seeds.tex"] and r"\begin{longtable}" in texts["report.tex"]
+    wide = Table("c", columns("A", "B"), (("word " * 60, "word " * 60),))
+    assert r"p{0." in block(wide, Style(), {}) and r"\raggedright" in block(wide, Style(), {})
