@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from ablate.api.running import mapping_template as mapping_template
     from ablate.api.running import run as run
     from ablate.api.running import write_manifest as write_manifest
+    from ablate.api.training import train as train
     from ablate.api.trying import try_out as try_out
     from ablate.runner.options import RunOptions as RunOptions
 
@@ -64,6 +65,7 @@ _NAMES = {
     "ablate.api.proof": "bundle check_bundle report_bundle reproduce",
     "ablate.api.registering": "amend design export preview_amendment register registrations save",
     "ablate.api.running": "Imported import_runs mapping_template run write_manifest",
+    "ablate.api.training": "train",
     "ablate.api.trying": "try_out",
     "ablate.runner.options": "RunOptions",
 }
