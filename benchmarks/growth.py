@@ -44,7 +44,7 @@ def measure_one(sizes: dict[str, int]) -> dict[str, float]:
     import torch
 
     from ablate.data.batches import Split
-    from ablate.training.trainer import Trainer
+    from ablate.gpt.trainer import Trainer
     from prereg.study.training import Training
 
     torch.set_num_threads(1)

@@ -21,9 +21,9 @@ from ablate.data.batches import Split
 from ablate.data.tokenizers import CharTokenizer
 from ablate.evaluation.harness.evaluate import evaluate_tasks, prepare
 from ablate.evaluation.harness.pins import pin_tasks
+from ablate.gpt.trainer import Trainer
 from ablate.records.outcome import outcome_hash
 from ablate.records.store import rows_of
-from ablate.training.trainer import Trainer
 from prereg.registry.paths import Root
 from prereg.study.measure import Harness
 from prereg.study.training import Training

@@ -9,7 +9,7 @@ from typing import Any
 from conftest import House, tiny_document
 
 from ablate.data.tokenizers import CharTokenizer
-from ablate.training.model import GPT, initialise
+from ablate.gpt.model import GPT, initialise
 from prereg.study.training import Model
 
 TASKS = "tasks/made-up"

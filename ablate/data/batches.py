@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ablate.training.streams import draw_below
+from ablate.gpt.streams import draw_below
 from prereg.errors import CorpusError
 
 

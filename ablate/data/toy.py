@@ -99,7 +99,7 @@ def entropy_rate() -> float:
 def text() -> str:
     """The corpus: the chain walked from its first state until the length is reached. The same on every machine."""
     # Imported here: the entropy rate is printed in reports, and a report needs no torch.
-    from ablate.training.streams import raw_words
+    from ablate.gpt.streams import raw_words
 
     words, weights = chain()
     tables = [np.repeat(np.arange(len(words)), row).tolist() for row in weights]

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ablate.data.batches import Pooled, Tokens
 from ablate.evaluation.loss import by_class, windows
-from ablate.training.model import GPT
+from ablate.gpt.model import GPT
 
 
 def norms(vectors: Tensor) -> Tensor:

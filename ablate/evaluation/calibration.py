@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ablate.data.batches import Pooled, Tokens, halves, predictions_in
 from ablate.evaluation.loss import windows
-from ablate.training.model import GPT
+from ablate.gpt.model import GPT
 from prereg.metrics.catalogue import TEMPERATURES
 
 NODES: Final[tuple[float, ...]] = tuple(2.0 ** (quarter / 4) for quarter in range(-8, 9))

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.data.batches import Pooled, Tokens
-from ablate.training.model import GPT
+from ablate.gpt.model import GPT
 from prereg.metrics.catalogue import OF_SOURCES, TOKEN_CLASSES
 
 WINDOWS_AT_ONCE = 16

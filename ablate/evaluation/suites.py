@@ -22,7 +22,7 @@ from ablate.data.batches import Pooled, Tokens, windows_at
 from ablate.evaluation.activations import measure_activations
 from ablate.evaluation.calibration import measure_calibration
 from ablate.evaluation.loss import measure_length, measure_loss
-from ablate.training.model import GPT
+from ablate.gpt.model import GPT
 from prereg.metrics.catalogue import METRICS, Suite
 from prereg.study.measure import Calibration, Inference
 from prereg.study.sizes import flops_per_token

@@ -31,7 +31,7 @@ from torch.nn import functional as F  # noqa: N812 (its customary name)
 
 from ablate.data.batches import Pooled, Tokens, whole
 from ablate.evaluation.loss import windows
-from ablate.training.model import GPT
+from ablate.gpt.model import GPT
 from prereg.errors import EvidenceError, StudyError
 from prereg.metrics.user_code import CheckPin, Overdue, at_most, loading, read_registered
 from prereg.study.measure import OwnMetric

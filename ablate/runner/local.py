@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from ablate.gpt.device import CPU
 from ablate.records.gather import Seal, sealed_in_ledger, unlike
 from ablate.records.provenance import code_hash
 from ablate.records.run_record import RunRecord
@@ -25,7 +26,6 @@ from ablate.runner.part import PartScheduler
 from ablate.runner.processes import Spec
 from ablate.runner.progress import Tally, Watcher
 from ablate.runner.scheduler import Scheduler
-from ablate.training.device import CPU
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.disk import NO_LOCKS, flock
 from prereg.registry.ledger import Ledger

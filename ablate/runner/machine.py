@@ -9,12 +9,12 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ablate.gpt.compiling import cannot_compile
+from ablate.gpt.device import CPU, choose_device, device_name, visible_gpus
 from ablate.records.provenance import NOT_STATED
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.options import RunOptions
-from ablate.training.compiling import cannot_compile
-from ablate.training.device import CPU, choose_device, device_name, visible_gpus
 from prereg.errors import RunError
 from prereg.registry.paths import Root
 from prereg.registry.plan import plan

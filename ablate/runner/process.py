@@ -35,6 +35,7 @@ from typing import IO, Literal, TypeVar
 
 from pydantic import JsonValue
 
+from ablate.gpt.device import CPU, ENVIRONMENT, device_name
 from ablate.records.outputs import (
     ABOUT,
     ITEMS,
@@ -58,7 +59,6 @@ from ablate.runner.failures import claimed_values, left_values, place_of
 from ablate.runner.glance import Glance
 from ablate.runner.messages import Message, failed, said, show_trace
 from ablate.runner.pinned import Hashed, PrivateCopy, require_registered
-from ablate.training.device import CPU, ENVIRONMENT, device_name
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.registry.canon import sha256_file
 from prereg.registry.disk import NO_LOCKS, NO_ROOM, flock, write_passing, write_whole

@@ -21,10 +21,10 @@ from typing import IO, Protocol
 
 from pydantic import ValidationError
 
+from ablate.gpt.device import CPU, ENVIRONMENT, choose_device
 from ablate.records.provenance import NOT_STATED
 from ablate.records.store import RunFolder
 from ablate.runner.messages import Message
-from ablate.training.device import CPU, ENVIRONMENT, choose_device
 from prereg.errors import RunError
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec

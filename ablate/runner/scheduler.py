@@ -19,6 +19,7 @@ from typing import IO, Literal
 
 from pydantic import JsonValue, ValidationError
 
+from ablate.gpt.device import CPU
 from ablate.records.gather import unlike
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -29,7 +30,6 @@ from ablate.runner.messages import Message
 from ablate.runner.neighbours import Neighbours
 from ablate.runner.processes import Spec, WorkerProcess, interrupts_heard, start_worker
 from ablate.runner.progress import Tally, Watcher
-from ablate.training.device import CPU
 from prereg.errors import RunError
 from prereg.registry.canon import sha256_file
 from prereg.registry.disk import sweep

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from scipy.stats import chisquare
 
 from ablate.data.batches import Batches, Mixture, Pooled, Split
-from ablate.training.streams import draw_below
+from ablate.gpt.streams import draw_below
 from prereg.documents.configuration import SAID
 from prereg.errors import CorpusError
 from prereg.study.training import Data
@@ -103,7 +103,7 @@ def test_a_mixture_is_told_by_its_shares() -> None:
 
 @given(st.integers(1, 2**63 - 1), st.integers(0, 10**6))
 def test_draws_are_those_of_exact_arithmetic_below_every_bound(bound: int, counter: int) -> None:
-    from ablate.training.streams import key
+    from ablate.gpt.streams import key
 
     words = np.random.Philox(key=key(3, "batch"), counter=[0, 0, 0, counter]).random_raw(20)
     expected = [(int(word) * bound) >> 64 for word in words]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from ablate.training.streams import DropoutStream, draw_below, generator, key
+from ablate.gpt.streams import DropoutStream, draw_below, generator, key
 
 
 @given(st.integers(0, 2**31 - 1), st.integers(0, 2**40), st.integers(1, 2**31 - 1))

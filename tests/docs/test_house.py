@@ -15,12 +15,31 @@ from conftest import LEFT_TO_RELEASES, WITHOUT_SIMULATIONS, House, last_results
 
 ROOT = Path(__file__).resolve().parents[2]
 
+VERBS = (
+    "workspace",
+    "pins",
+    "checking",
+    "creating",
+    "planning",
+    "trying",
+    "registering",
+    "running",
+    "training",
+    "clusters",
+    "health",
+    "early_looks",
+    "deciding",
+    "exporting",
+    "proving",
+    "frame",
+)
+
 # room -> what its modules may import beside the standard library. A module belongs to the longest room it starts with.
 ROOMS: dict[str, set[str]] = {
     "prereg": {"prereg", "pydantic", "yaml", "rfc8785"},
     # The formats of timestamps belong to well-kept libraries, loaded only when a seal is made or looked at.
     "prereg.seals": {"prereg", "pydantic"},
-    "ablate": {"ablate.api", "ablate.client", "prereg"},
+    "ablate": {"ablate", "prereg"},
     # Imported by a user's training script.
     "ablate.client": set(),
     "ablate.huggingface": {"ablate.client", "transformers"},
@@ -28,7 +47,8 @@ ROOMS: dict[str, set[str]] = {
     "ablate.notebook": {"ablate.notebook", "ablate.judge", "ablate.reporting", "prereg", "altair", "pandas", "rich"},
     "ablate.__main__": {"ablate.cli"},
     "ablate.cli": {"*"},
-    "ablate.api": {"*"},
+    # The Python API: one module for each step from a study's file to its report.
+    **{f"ablate.{name}": {"*"} for name in VERBS},
     "ablate.verification": {
         "ablate.verification",
         "ablate.judge",
@@ -39,10 +59,10 @@ ROOMS: dict[str, set[str]] = {
         "pyarrow",
     },
     # Sealing opens a study as the API does.
-    "ablate.verification.seal": {"prereg", "ablate.api"},
-    "ablate.data": {"ablate.data", "ablate.training.streams", "prereg", "torch", "numpy", "tokenizers"},
-    "ablate.training": {"ablate.training", "ablate.data", "prereg", "torch", "numpy", "safetensors"},
-    "ablate.evaluation": {"ablate.evaluation", "ablate.training", "ablate.data", "prereg", "torch", "numpy"},
+    "ablate.verification.seal": {"prereg", "ablate.workspace"},
+    "ablate.data": {"ablate.data", "ablate.gpt.streams", "prereg", "torch", "numpy", "tokenizers"},
+    "ablate.gpt": {"ablate.gpt", "ablate.data", "prereg", "torch", "numpy", "safetensors"},
+    "ablate.evaluation": {"ablate.evaluation", "ablate.gpt", "ablate.data", "prereg", "torch", "numpy"},
     # The harness and its data sets are an optional extra, imported only where a study measures tasks.
     "ablate.evaluation.harness": {
         "ablate.evaluation.harness",
@@ -58,7 +78,7 @@ ROOMS: dict[str, set[str]] = {
     "ablate.runner": {
         "ablate.runner",
         "ablate.data",
-        "ablate.training",
+        "ablate.gpt",
         "ablate.evaluation",
         "ablate.evaluation.harness",
         "ablate.records",
@@ -171,7 +191,7 @@ def test_the_judge_and_the_report_never_reach_the_trainer() -> None:
             reached = {
                 i
                 for i in imports(name)
-                if i.startswith(("ablate.runner", "ablate.data", "ablate.training", "ablate.evaluation", "torch"))
+                if i.startswith(("ablate.runner", "ablate.data", "ablate.gpt", "ablate.evaluation", "torch"))
             }
             assert not reached, (name, reached)
 
@@ -183,7 +203,7 @@ def test_only_the_built_in_workers_join_training_evaluation_and_records() -> Non
         if room(name) == "ablate.runner"
         and all(
             any(i.startswith(part) for i in imports(name))
-            for part in ("ablate.training", "ablate.evaluation", "ablate.records")
+            for part in ("ablate.gpt", "ablate.evaluation", "ablate.records")
         )
     ]
     assert joined and all(name.startswith(JOINS_EVERYTHING) for name in joined), joined

@@ -20,7 +20,7 @@ from ablate.evaluation.calibration import (
     tempered,
 )
 from ablate.evaluation.loss import measure_loss, windows
-from ablate.training.model import GPT, initialise
+from ablate.gpt.model import GPT, initialise
 from prereg.study.training import Model
 
 VOCABULARY = 9

@@ -10,7 +10,7 @@ import torch
 
 from ablate.data.batches import Split
 from ablate.evaluation.suites import block_of, second_moments, steps_to_level
-from ablate.training.trainer import Trainer
+from ablate.gpt.trainer import Trainer
 from prereg.study.training import Budget, Model, Optim, Training
 
 

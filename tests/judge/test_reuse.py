@@ -12,7 +12,7 @@ from evidence_factory import make_evidence, small_study, with_entry
 from histories import History, append, decide_honestly, document, honest, in_this_process, register_another
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.checks import AuditContext

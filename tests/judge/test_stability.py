@@ -503,7 +503,7 @@ def test_an_early_blow_up_of_a_real_model_is_caught_by_its_level_and_by_no_spike
     from conftest import tiny_text
 
     from ablate.data.batches import Split
-    from ablate.training.trainer import Trainer
+    from ablate.gpt.trainer import Trainer
 
     text = tiny_text()
     letters = sorted(set(text))

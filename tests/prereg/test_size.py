@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablate.training.model import GPT, count_parameters
+from ablate.gpt.model import GPT, count_parameters
 from prereg.study.sizes import flops_per_token, parameters
 from prereg.study.training import Model
 

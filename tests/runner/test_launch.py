@@ -9,12 +9,12 @@ import pytest
 from own_trainer import SCRIPT, OwnHouse
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
+from ablate.gpt.device import visible_gpus
 from ablate.runner.machine import Machine
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.training.device import visible_gpus
 from prereg.errors import RunError
 
 QUIET = PlainWatcher(StringIO())

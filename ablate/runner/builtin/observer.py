@@ -14,10 +14,10 @@ from ablate.evaluation.suites import (
     steps_to_level,
 )
 from ablate.evaluation.user_metrics import Source, measure_own
+from ablate.gpt.device import Peak
+from ablate.gpt.model import GPT
+from ablate.gpt.trainer import Trainer
 from ablate.runner.builtin.resources import Text
-from ablate.training.device import Peak
-from ablate.training.model import GPT
-from ablate.training.trainer import Trainer
 from prereg.registry.plan import RunSpec
 
 Curve = list[tuple[int, float]]

@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
+from ablate.gpt.device import CPU
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.resources import CHECKPOINT_EVERY_S, THREADS
 from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Pipes
-from ablate.training.device import CPU
 from prereg.registry import disk
 from prereg.registry.plan import RunSpec
 

@@ -24,10 +24,10 @@ from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, FileTokenizer, S
 from ablate.evaluation.harness.evaluate import prepare
 from ablate.evaluation.harness.tasks import Questions
 from ablate.evaluation.loss import classes_of
+from ablate.gpt.device import CPU, device_name
+from ablate.gpt.trainer import Trainer
 from ablate.records.run_record import CountedBaselines, Repetition
 from ablate.runner.messages import Message
-from ablate.training.device import CPU, device_name
-from ablate.training.trainer import Trainer
 from prereg.errors import StudyError
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec

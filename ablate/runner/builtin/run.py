@@ -16,6 +16,8 @@ from ablate.data.batches import Mixture
 from ablate.evaluation.harness.adapter import Standing, Stopped
 from ablate.evaluation.harness.evaluate import Answers, evaluate_tasks
 from ablate.evaluation.user_metrics import registered_sources
+from ablate.gpt.device import Peak
+from ablate.gpt.trainer import Step
 from ablate.records.provenance import collect, differing
 from ablate.records.run_record import Pairing, RunRecord, Status, utc_now
 from ablate.records.store import Row, RunFolder, rows_of
@@ -23,8 +25,6 @@ from ablate.runner.builtin.observer import Observer
 from ablate.runner.builtin.resources import THREADS, Resources
 from ablate.runner.failures import left_values
 from ablate.runner.messages import Message, TaskProgress, begun, failed, said, show_trace
-from ablate.training.device import Peak
-from ablate.training.trainer import Step
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.plan import RunSpec

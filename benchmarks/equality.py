@@ -1,0 +1,314 @@
+"""Do two versions of the tool give the same bits? Runs of the built-in trainer, made by both and compared.
+
+    python -m benchmarks.equality record OUT.json --python OTHER_CHECKOUT/.venv/bin/python
+    python -m benchmarks.equality record NEW.json
+    python -m benchmarks.equality compare OUT.json NEW.json
+
+Everything goes through the command line of the version that `--python` imports, so any two commits can be compared:
+studies are written, run by `ablate run`, one of them killed and run again, and what was sealed is read. Compared are
+all repeatable metrics to the last bit, the scores of items, the final weights and the hashes of what a pair shares.
+Both recordings must come from one machine: another processor gives other last bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import yaml
+
+from ablate.records.outcome import is_repeatable
+from benchmarks.studies import HERE
+
+SUITES = {"suites": ["loss", "calibration", "activations", "gradients", "speed", "length"], "at_end": ["cost"]}
+METRIC = "def largest(view):\n    return view.losses().max()\n"
+PATIENCE_S = 300.0
+
+
+def document(study: str, arms: dict[str, Any], claim: str, **changes: Any) -> dict[str, Any]:
+    """A small study of these arms."""
+    base: dict[str, Any] = {
+        "model": {"layers": 2, "width": 32, "heads": 2, "context": 32},
+        "data": {"corpus": "toy"},
+        "optim": {"lr": 3.0e-3, "warmup": 2},
+        "budget": {"steps": 24, "batch": 8},
+    }
+    return {
+        "study": study,
+        "title": study,
+        "base": base,
+        "baseline": "plain",
+        "variants": {"plain": {}, **arms},
+        "seeds": [1, 2],
+        "measure": {"every": 8, **SUITES},
+        "hypotheses": {"gain": {"claim": claim, "smallest": 0.02}},
+        "decision": [{"verdict": "adopt", "when": "supported(gain)"}, {"verdict": "inconclusive"}],
+        "assume": {"metrics": {claim.rsplit(maxsplit=1)[-1]: {"sd": 0.01, "correlation": 0.5}}},
+        **changes,
+    }
+
+
+def quickstart() -> dict[str, Any]:
+    """The study of the tutorial, as it is."""
+    return dict(yaml.safe_load((HERE / "studies" / "quickstart.yaml").read_text(encoding="utf-8")))
+
+
+def embnorm() -> dict[str, Any]:
+    """The model of studies/embnorm.yaml, on a text that costs little to evaluate, cut short."""
+    whole = yaml.safe_load((HERE / "studies" / "embnorm.yaml").read_text(encoding="utf-8"))
+    whole["base"]["data"] = {"corpus": "verses"}
+    whole["base"]["budget"] = {"steps": 8, "batch": 4}
+    return {**whole, "seeds": [1, 2], "measure": whole["measure"] | {"every": 4}}
+
+
+def numerics() -> dict[str, Any]:
+    """One arm for each path through the trainer."""
+    arms: dict[str, Any] = {
+        "bf16": {"numerics.dtype": "bfloat16"},
+        "dropout": {"model.dropout": 0.1},
+        "accumulation": {"budget.micro_batch": 2},
+        "accumulation_dropout": {"budget.micro_batch": 2, "model.dropout": 0.1},
+        "recompute": {"numerics.recompute": "blocks", "model.dropout": 0.1},
+        "muon": {"optim.name": "muon"},
+        "ema": {"optim.ema": 0.9},
+        "diverges": {"optim.name": "sgd", "optim.lr": 1.0e3, "optim.clip": 0.0, "optim.warmup": 0},
+    }
+    own = {"name": "own/largest", "entry_point": "mine:largest", "better": "lower", "unit": "nats"}
+    own |= {"definition": "largest cross-entropy of a validation token."}
+    return document("numerics", arms, "muon lowers val/loss", measure={"every": 8, **SUITES, "own": [own]})
+
+
+def mixture() -> dict[str, Any]:
+    """Two sources by weight, byte-pair tokens and a limit that runs may break."""
+    study = document("mixture", {"layernorm": {"model.embedding_norm": "layernorm"}}, "layernorm lowers val/loss")
+    study["base"]["data"] = {
+        "corpus": "verses",
+        "mixture": {"verses": 1.0, "toy": 0.5},
+        "tokenizer": {"bpe": 300},
+        "validation": 0.1,
+    }
+    return study
+
+
+def tasks() -> dict[str, Any]:
+    """A pack of zero- and few-shot tasks, judged over its items."""
+    study = document("tasks", {"muon": {"optim.name": "muon"}}, "muon raises harness/accuracy")
+    study["base"]["data"] = {"corpus": "verses"}
+    harness = {"tasks": "tasks/made-up", "items_per_task": 6, "shots": [0, 2]}
+    study["measure"] = {"every": 8, "suites": ["loss"], "harness": harness}
+    study["analysis"] = {"test": "items", "estimand": "new_seeds_and_items"}
+    return study
+
+
+def resumed() -> dict[str, Any]:
+    """Long enough to be killed between two checkpoints, with everything that a checkpoint holds."""
+    study = document("resumed", {"muon": {"optim.name": "muon"}}, "muon lowers val/loss", seeds=[1, 2])
+    study["base"]["model"] |= {"dropout": 0.1}
+    study["base"]["optim"] |= {"ema": 0.9}
+    study["base"]["budget"] = {"steps": 600, "batch": 8}
+    study["measure"] = {"every": 100, "suites": ["loss", "gradients"]}
+    return study
+
+
+CASES: dict[str, Callable[[], dict[str, Any]]] = {
+    "quickstart": quickstart,
+    "embnorm": embnorm,
+    "numerics": numerics,
+    "mixture": mixture,
+    "tasks": tasks,
+    "resumed": resumed,
+}
+
+
+@dataclass
+class House:
+    """A folder of studies, and the version of the tool that works in it."""
+
+    path: Path
+    python: str
+    said: list[str] = field(default_factory=list)
+
+    def furnish(self) -> None:
+        """Corpora, a task pack and the code of a metric."""
+        verses = ["the cat sat on the mat.\n", "a dog ran to the barn.\n", "no rain fell on the plain.\n"]
+        text = self.path / "verses.txt"
+        text.write_text("".join(verses[(7 * i * i + i) % 3] for i in range(900)), encoding="utf-8")
+        (self.path / "studies").mkdir()
+        (self.path / "studies" / "mine.py").write_text(METRIC, encoding="utf-8")
+        self.ablate("corpus", "add", "verses", str(text))
+        pack = self.path / "tasks" / "made-up"
+        pack.mkdir(parents=True)
+        nouns = ("cat", "mat", "rain", "plain", "hat")
+        for task, (good, bad) in {"order": ("sat on the", "on the sat"), "end": ("fell on a", "fell a on")}.items():
+            pairs = [(f"the {a} {good} {b}.", f"the {a} {bad} {b}.") for a in nouns for b in nouns if a != b][:14]
+            lines = [json.dumps({"sentence_good": right, "sentence_bad": wrong}) + "\n" for right, wrong in pairs]
+            (pack / f"{task}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+    def command(self, *words: str) -> list[str]:
+        return [self.python, "-m", "ablate", *words, "--root", str(self.path)]
+
+    def ablate(self, *words: str) -> None:
+        """A command that must end well."""
+        done = subprocess.run(self.command(*words), cwd=self.path, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(f"ablate {' '.join(words)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+
+    def kill_midway(self, study: Path) -> None:
+        """Begin to run, and kill everything once a run has written its second checkpoint."""
+        words = self.command("run", str(study), "--jobs", "1", "--checkpoint-every", "0.3", *UNDERPOWERED)
+        process = subprocess.Popen(words, cwd=self.path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        ends_at = time.monotonic() + PATIENCE_S
+        while not any((self.path / "data" / "runs").rglob("checkpoint.previous.safetensors")):
+            if process.poll() is not None or time.monotonic() > ends_at:
+                raise SystemExit(f"no run of {study.stem} wrote two checkpoints")
+            time.sleep(0.02)
+        # Newest first: a parent that saw its child die would start another.
+        for pid in [*descendants(process.pid)[::-1], process.pid]:
+            os.kill(pid, signal.SIGSTOP)
+        for pid in [*descendants(process.pid)[::-1], process.pid]:
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+    def outcomes(self, study: str) -> dict[str, Any]:
+        """Everything of the sealed runs of a study that must not move, by run."""
+        found = {}
+        for place in sorted((self.path / "data" / "runs" / study).rglob("run.json")):
+            record = json.loads(place.read_bytes())
+            name = f"{study}/{record['variant']}/{record['seed']}"
+            rows = pq.read_table(place.parent / "metrics.parquet").to_pylist()
+            items = place.parent / "items.parquet"
+            found[name] = {
+                "status": record["status"],
+                "steps": record["steps"],
+                "tokens": record["tokens"],
+                "parameters": record["parameters"],
+                "resumed": bool(record["resumed_from"]),
+                "metrics": {
+                    f"{row['metric']} at {row['step']}": row["value"].hex()
+                    for row in rows
+                    if is_repeatable(row["metric"])
+                },
+                "timings": sorted({row["metric"] for row in rows if not is_repeatable(row["metric"])}),
+                "items": {
+                    f"{row['metric']} of {row['task']}/{row['item']} ({row['item_sha256']})": row["value"].hex()
+                    for row in (pq.read_table(items).to_pylist() if items.is_file() else ())
+                },
+                "weights": record["weights_sha256"],
+                "shared": shared_of(record),
+                "stated": {name: record.get(name) for name in ("mixture", "repetition", "baselines")},
+            }
+        return found
+
+
+UNDERPOWERED = ("--accept-underpowered", "only bits are compared")
+
+
+def shared_of(record: dict[str, Any]) -> dict[str, str]:
+    """Hashes of what the runs of a seed share, by today's names. Commits up to 5415e43a called them `pairing`."""
+    pairing = record.get("pairing")
+    if not pairing:
+        return dict(record["must_match"])
+    initial = {f"initial/{name}": sha256 for name, sha256 in pairing.pop("initial").items()}
+    return {**initial, **pairing}
+
+
+def descendants(pid: int) -> list[int]:
+    """Processes that a process started, and what these started."""
+    found: list[int] = []
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(place.read_text().rpartition(")")[2].split()[1])
+        except (OSError, ValueError):
+            continue
+        if parent == pid:
+            child = int(place.parent.name)
+            found += [child, *descendants(child)]
+    return found
+
+
+def record(python: str, cases: list[str]) -> dict[str, Any]:
+    """Case -> run -> what was sealed."""
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        house = House(Path(folder), python)
+        house.furnish()
+        for case in cases:
+            study = house.path / "studies" / f"{case}.yaml"
+            study.write_text(yaml.safe_dump(CASES[case](), sort_keys=False), encoding="utf-8")
+            if case == "resumed":
+                house.kill_midway(study)
+            # The quickstart has power; a version refuses to accept what it would not have refused.
+            house.ablate("run", str(study), *(() if case in ("quickstart", "resumed") else UNDERPOWERED))
+            found[case] = house.outcomes(case)
+            assert found[case], case
+            print(f"{case}: {len(found[case])} runs", file=sys.stderr, flush=True)
+        assert "resumed" not in cases or any(run["resumed"] for run in found["resumed"].values()), "nothing was resumed"
+    return found
+
+
+def compare(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, bool]:
+    """A Markdown table with a line per case, and whether everything is equal."""
+    lines = ["| case | runs | metric rows | item scores | equal to the bit | weights equal | shared hashes equal |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    equal = True
+    for case, mine in one.items():
+        theirs = other.get(case, {})
+        runs = sorted({*mine, *theirs})
+        parts = {
+            "values": ("metrics", "items", "status", "steps", "tokens", "parameters", "timings", "stated"),
+            "weights": ("weights",),
+            "shared": ("shared",),
+        }
+        same = {
+            part: all(mine.get(run, {}).get(name) == theirs.get(run, {}).get(name) for run in runs for name in names)
+            for part, names in parts.items()
+        }
+        equal = equal and all(same.values())
+        count = {name: sum(len(run[name]) for run in mine.values()) for name in ("metrics", "items")}
+        answers = ["yes" if same[part] else "NO" for part in parts]
+        lines.append(f"| {case} | {len(runs)} | {count['metrics']} | {count['items']} | {' | '.join(answers)} |")
+        for run in runs:
+            for name in [name for names in parts.values() for name in names]:
+                left, right = (side.get(run, {}).get(name) for side in (mine, theirs))
+                if left != right:
+                    print(f"{run}: {name} differs: {differences(left, right)}", file=sys.stderr)
+    return "\n".join(lines), equal
+
+
+def differences(left: Any, right: Any) -> str:
+    """The first few entries in which two values differ."""
+    if not isinstance(left, dict) or not isinstance(right, dict):
+        return f"{left} / {right}"
+    names = [name for name in {**left, **right} if left.get(name) != right.get(name)]
+    return f"{len(names)}: " + "; ".join(f"{name}: {left.get(name)} / {right.get(name)}" for name in names[:3])
+
+
+def main() -> None:
+    """Record one version, or compare two recordings; exit status 1 where they differ."""
+    options = argparse.ArgumentParser(prog="python -m benchmarks.equality", description=__doc__)
+    options.add_argument("do", choices=("record", "compare"))
+    options.add_argument("files", nargs="+", type=Path)
+    options.add_argument("--python", default=sys.executable, help="whose `ablate` is recorded (default: this one)")
+    options.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    given = options.parse_args()
+    if given.do == "record":
+        given.files[0].write_text(json.dumps(record(given.python, given.cases), indent=1) + "\n", encoding="utf-8")
+        return
+    table, equal = compare(*(json.loads(path.read_bytes()) for path in given.files[:2]))
+    print(table)
+    raise SystemExit(not equal)
+
+
+if __name__ == "__main__":
+    main()
