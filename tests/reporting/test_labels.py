@@ -12,9 +12,8 @@ import pytest
 from evidence_factory import make_evidence
 from own_trainer import OwnHouse, own_document
 from report_samples import document as sample
-from report_samples import told
+from report_samples import factorial, told, told_of
 from rich.console import Console
-from test_report_real import factorial, told_of
 from test_tune import tuned_evidence
 
 import ablate as api
