@@ -58,6 +58,7 @@ from ablate.runner.control import Control, wait_for_stop
 from ablate.runner.failures import claimed_values, left_values, place_of
 from ablate.runner.glance import Glance
 from ablate.runner.messages import Message, failed, said, show_trace
+from ablate.runner.neighbours import LOCK
 from ablate.runner.pinned import Hashed, PrivateCopy, require_registered
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.registry.canon import sha256_file
@@ -72,7 +73,6 @@ LEFT_BEHIND = "the command left processes of its own session behind, which were 
 SIGNAL_GAP_S = 0.3
 SAY_EVERY_S = 0.5
 NOTE_EVERY_S = 10.0
-_LOCK = ".lock"
 
 ALONE: Mapping[str, str] = {
     "OMP_NUM_THREADS": "1",
@@ -164,7 +164,7 @@ def held(folder: RunFolder) -> Iterator[IO[str]]:
     Raises `RunError` where another process holds it, or the file system has no locks.
     """
     folder.path.mkdir(parents=True, exist_ok=True)
-    path = folder.path / _LOCK
+    path = folder.path / LOCK
     with path.open("a+", encoding="utf-8") as stream:
         try:
             flock(stream, wait=False)
