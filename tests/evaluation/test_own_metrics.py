@@ -26,7 +26,7 @@ from ablate.runner.processes import rerun
 from ablate.runner.progress import PlainWatcher
 from ablate.workspace import open_study, require_registered
 from prereg.documents.measures import measured, recorded
-from prereg.errors import EvidenceError, RegistrationError, SpecError
+from prereg.errors import EvidenceError, RegistrationError
 from prereg.metrics.user_code import pin_checks
 from prereg.registry.amendments import affected
 from prereg.registry.paths import Root
@@ -230,34 +230,6 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
 
     entries = Ledger(Root(tmp_path).ledger).entries()
     assert affected(second.study, amendments_of(entries)).verdict  # code chosen after evidence decides nothing
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"measure": {"own": [WORST, WORST]}}, "two metrics are named 'own/worst'"),
-        ({"measure": {"own": [{**WORST, "name": "val/loss"}]}}, "name"),
-        ({"measure": {"own": [{**WORST, "entry_point": "mine"}]}}, "entry_point"),
-        ({"measure": {}}, "'own/worst' is not a metric"),
-        (
-            {"hypotheses": {"gain": {"claim": "layernorm lowers own/worst", "smallest": 1.0, "read": "area"}}},
-            "has no curve",
-        ),
-        (
-            {
-                "trainer": "command",
-                "command": ["python", "x.py"],
-                "base": {"lr": 1},
-                "variants": {"none": {}, "layernorm": {"lr": 2}},
-            },
-            "of a user's own trainer",
-        ),
-    ],
-)
-def test_an_own_metric_that_cannot_be_kept_is_refused(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        own_study(**changes)
-    assert words in f"{caught.value.found} {caught.value.where}"
 
 
 def test_the_registration_says_what_it_is() -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from own_trainer import OwnHouse
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, changed, house_with, load_text
@@ -130,15 +129,6 @@ def test_the_users_own_git_files_are_left_alone(tmp_path: Path) -> None:
     (root.studies / ".gitattributes").write_text("# mine\n")
     do(root, loaded)
     assert (root.studies / ".gitattributes").read_text() == "# mine\n"
-
-
-def test_the_arms_of_a_factorial_study_survive_the_lock(tmp_path: Path) -> None:
-    # Sorted keys would put depth before norm, and post-deep-cold would be deep-post-cold.
-    root, loaded = house_with(tmp_path, NORMPLACE, "normplace")
-    do(root, loaded)
-    registration = load_registration(root, "normplace")
-    assert registration is not None
-    assert list(registration.study.arms) == list(loaded.study.arms)
 
 
 def test_an_unregistered_study_has_no_registration(tmp_path: Path) -> None:
@@ -465,42 +455,6 @@ def test_processes_that_register_at_once_make_one_registration(tmp_path: Path) -
     assert len(said) == 1
     assert len(Ledger(root.ledger).entries()) == 1
     assert verify_registration(root, "embnorm") == []
-
-
-def shuffled(value: Any, rng: Any) -> Any:
-    """The same content with every mapping in another order, the factors' own order kept."""
-    if isinstance(value, dict):
-        keys = list(value)
-        rng.shuffle(keys)
-        return {
-            key: {factor: shuffled(levels, rng) for factor, levels in value[key].items()}
-            if key == "factors"
-            else shuffled(value[key], rng)
-            for key in keys
-        }
-    return [shuffled(item, rng) for item in value] if isinstance(value, list) else value
-
-
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    rng=st.randoms(use_true_random=False),
-    indent=st.integers(2, 6),
-    crlf=st.booleans(),
-    text=st.sampled_from([EMBNORM, NORMPLACE]),
-)
-def test_order_layout_and_comments_do_not_change_the_hash(
-    tmp_path: Path, rng: Any, indent: int, crlf: bool, text: str
-) -> None:
-    name = text.split()[1]
-    written = load_text(tmp_path, text, name).study
-    from prereg.yaml_reader import parse_yaml
-
-    document = shuffled(parse_yaml(text.encode(), {}), rng)
-    other = yaml.safe_dump(document, sort_keys=False, default_flow_style=indent % 2 == 0, indent=indent, width=60)
-    other = "# first\n\n" + other + "\n   # last\n"
-    study = load_text(tmp_path, other.replace("\n", "\r\n") if crlf else other, name).study
-    assert promise(study) == promise(written)
-    assert study == written
 
 
 EDITS = st.sampled_from(

@@ -71,16 +71,6 @@ def before_entries(house: OwnHouse) -> int:
 
 
 @pytest.mark.slow
-def test_a_bundle_made_afterwards_verifies_elsewhere(own_house: OwnHouse, path: Path, tmp_path: Path) -> None:
-    rewrite(path, title="A better title")
-    api.amend(path, reason="clearer")
-    api.decide(path)
-    bundle = tmp_path / "own.ablate.zip"
-    assert CliRunner().invoke(app, ["bundle", str(path), "--out", str(bundle)]).exit_code == 0
-    assert CliRunner().invoke(app, ["verify", str(bundle)]).exit_code == 0
-
-
-@pytest.mark.slow
 def test_words_can_be_changed_again_and_back(own_house: OwnHouse, path: Path) -> None:
     for title in ("Second", "Third", "Second", own_document()["title"]):
         rewrite(path, title=title)
@@ -104,17 +94,6 @@ def test_a_real_amendment_after_words_is_one_and_the_other_way_round(own_house: 
     third, entry = api.amend(path, reason="words")
     assert entry.event == "reworded" and third.sha256 == second.sha256
     assert verified(path) == 0
-
-
-@pytest.mark.slow
-def test_words_before_any_run_are_no_amendment_either(own_house: OwnHouse) -> None:
-    own_house.register()
-    path = own_house.study
-    rewrite(path, title="Second")
-    registration, entry = api.amend(path, reason="words")
-    assert entry.event == "reworded" and registration.registered_at == AT
-    api.run(path, watcher=QUIET)
-    assert api.decide(path).decision.verdict == "take fast"
 
 
 @pytest.mark.slow
