@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from ablate.judge.audit.sensitivity import rests_on, spread
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Decision
-from ablate.reporting import markdown
-from ablate.reporting.context import ReportContext
 from prereg.registry.amendments import Affected
 from prereg.rule.condition import OUTCOMES, Outcome
 from prereg.study.spec import Study
@@ -134,26 +132,3 @@ def test_an_early_look_is_not_ended_by_what_was_touched() -> None:
     assert decide(registration, first).status == "decided"
     found = decide(*with_amendments(registration, first, ("outcomes read", SMALLEST)))
     assert (found.status, found.findings) == ("continue", ())
-
-
-def test_every_table_marks_an_amended_hypothesis() -> None:
-    made = with_amendments(*make_evidence(small_study(), effects=GAIN, sd=0.002), ("outcomes read", SMALLEST))
-    told = ReportContext(
-        decision=decide(*made),
-        registration=made[0],
-        evidence=made[1],
-        ledger_head=made[1].ledger_head,
-        generated_at="2026-05-04T15:20:11+00:00",
-    )
-    text = markdown.render(told)
-    findings = text[text.index("## What was found") : text.index("## Checks")]
-    rows = [line for line in findings.splitlines() if line.startswith(("| gain_ln", "- **gain_ln"))]
-    assert rows and all("gain_ln (exploratory)" in row for row in rows)
-    assert not any("exploratory" in line for line in findings.splitlines() if line.startswith("| gain_rms"))
-    assert "rests on gain_ln" in text and RESTS_ON_NOTHING_AMENDED in text
-    deviations = text[text.index("## Deviations") :]
-    row = next(line for line in deviations.splitlines() if "| **hypotheses.gain_ln.smallest** |" in line)
-    assert "outcomes read" in row and "0.01" in row and "0.02" in row and "**gain_ln**" in row
-    assert "Untouched: gain_rms, harm_ln and harm_rms." in deviations
-    late = next(line for line in deviations.splitlines() if "no amendment after outcomes were read" in line)
-    assert "listed next to the verdict" in late and "what it touched is exploratory" in late

@@ -26,7 +26,7 @@ from ablate.judge.stats.sequential import (
 )
 from ablate.judge.stats.spending import nominal_levels
 from ablate.judge.stats.vectorized_judge import OUTCOME
-from prereg.errors import EvidenceError, SpecError
+from prereg.errors import EvidenceError
 from prereg.registry.looks import looks_of
 from prereg.study.spec import Study
 
@@ -198,18 +198,6 @@ def test_a_registered_look_prepares_its_own_test() -> None:
     study = planned({"looks": [2, 10], "spending": "pocock"})
     test = prepare_at(SLEEP[:2], study.stopping, looks_of(study)[0])
     assert isinstance(test, RepeatedT) and test.looks == (2, 10) and test.spending == "pocock"
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"stopping": {"evidence": "e_process", "max_seeds": 12}}, "max_seeds is 12 and 10 seeds are listed"),
-        ({"stopping": GROWING, "analysis": {"test": "sign_flip"}}, "test is 'sign_flip' in a sequential study"),
-    ],
-)
-def test_what_no_level_was_worked_out_for_is_refused(changes: dict[str, object], said: str) -> None:
-    with pytest.raises(SpecError, match=said):
-        one_claim(seeds=10, **changes)  # type: ignore[arg-type]
 
 
 def test_looks_are_those_of_the_study() -> None:

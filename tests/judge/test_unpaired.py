@@ -388,12 +388,6 @@ def test_error_rates_are_about_those_that_are_stated(
     assert found == pytest.approx(rate, abs=4.5 * sqrt(rate / 3_000))
 
 
-@pytest.mark.simulation
-@pytest.mark.parametrize(("sizes", "law", "ratio", "rate"), RATES)
-def test_error_rates_are_those_that_are_stated(sizes: tuple[int, int], law: str, ratio: float, rate: float) -> None:
-    assert error_rate(sizes, law=law, ratio=ratio, draws=40_000) == pytest.approx(rate, abs=0.006)
-
-
 @pytest.mark.slow
 def test_from_two_runs_of_an_arm_nothing_is_decided() -> None:
     """Welch's t with 12 and 2 normal runs of one variance calls .107 of true nulls different (100,000 studies)."""

@@ -6,12 +6,12 @@ import json
 import shutil
 import sys
 from collections.abc import Callable
-from io import StringIO
 from pathlib import Path
 
 import pytest
 from conftest import House
 from own_trainer import OwnHouse
+from quiet import QUIET
 from study_samples import based
 
 import ablate as api
@@ -19,7 +19,6 @@ from ablate.gpt.device import Peak
 from ablate.health import read_status
 from ablate.reporting.summaries.proof import describe
 from ablate.runner.options import RunOptions
-from ablate.runner.progress import PlainWatcher
 from ablate.workspace import open_study
 from prereg.documents.configuration import SAID, base_sentences
 from prereg.errors import RunError
@@ -31,8 +30,6 @@ from prereg.study.spec import Study, study_from_document
 from prereg.study.training import Budget, Model, Training
 
 LIMITS = "every run kept to its promised limits"
-
-QUIET = PlainWatcher(StringIO())
 
 
 def study(budget: dict[str, object], **changes: object) -> Study:
@@ -227,10 +224,9 @@ def test_a_model_of_another_context_alone_has_other_tokens() -> None:
     assert Training(model=Model(context=64), budget=Budget(batch=4, tokens=2560)).budget.steps == 10
 
 
-def test_a_users_own_trainer_saves_where_it_stands_itself(tmp_path: Path) -> None:
-    house = OwnHouse(tmp_path / "house")
-    before = house.snapshot()
-    path = house.write()
+def test_a_users_own_trainer_saves_where_it_stands_itself(own_house: OwnHouse) -> None:
+    before = own_house.snapshot()
+    path = own_house.write()
     with pytest.raises(RunError, match="checkpoint-every is for the built-in trainer"):
         api.run(path, RunOptions(checkpoint_every_s=5.0), watcher=QUIET)
-    assert house.snapshot().keys() - before.keys() == {"studies/own.yaml"}
+    assert own_house.snapshot().keys() - before.keys() == {"studies/own.yaml"}
