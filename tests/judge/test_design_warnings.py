@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import House, tiny_document
+from conftest import House, tiny_document, tiny_text
+from evidence_factory import make_evidence, make_registration, small_study
+from own_trainer import OwnHouse
 from test_cli import ablate
+from typer.testing import CliRunner
 
 import ablate as api
 from ablate.checking import validation_tokens
+from ablate.cli import app
+from ablate.judge.decide import decide
 from ablate.judge.design import characteristics
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import design
 from ablate.judge.design.power import Planning
 from ablate.judge.design.warnings import FEW_SEEDS, LOW_POWER, SKEWED, DesignWarning, design_warnings
 from ablate.judge.stats import t_power
+from ablate.reporting.document import banner_of
+from prereg.errors import RegistrationError, UndecidableDesignError
+from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
+from prereg.registry.registration import Override, load_registration
 from prereg.study.spec import Study, study_from_document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -244,3 +255,139 @@ def test_check_design_and_register_print_the_same_and_no_lock_holds_it(
     assert re.search(r"^registration [0-9a-f]{64}$", out, re.MULTILINE)  # whole, as `import` wants it
     assert api.design(api.load(path)).study == "tiny"  # a study in memory as well as a file
     assert "warning" not in (house.path / "studies" / "tiny.lock.json").read_text().lower()
+
+
+HOPELESS = {"seeds": [1, 2, 3, 4, 5], "analysis": {"test": "sign_flip"}}
+REASON = "a demonstration of the refusal"
+
+
+def hopeless(house: House) -> Path:
+    return house.write(**HOPELESS)
+
+
+def test_a_hopeless_study_is_refused_and_nothing_is_written(house: House) -> None:
+    path = hopeless(house)
+    before = house.snapshot()
+    with pytest.raises(UndecidableDesignError) as raised:
+        api.register(path, root=house.path)
+    text = raised.value.text()
+    assert "the smallest p that sign-flip gives with 5 seeds is 0.0625" in text  # the witness
+    assert "'adopt layernorm' can never be the verdict" in text
+    assert "give 6 seeds, or test: paired_t" in text and "--accept-underpowered" in text  # the advice
+    assert "tiny.yaml" in text
+    assert house.snapshot() == before
+
+
+def test_an_override_stands_in_the_lock_and_in_the_ledger(house: House) -> None:
+    path = hopeless(house)
+    registration, entry = api.register(path, root=house.path, accept_underpowered=f" {REASON} ")
+    assert entry is not None and registration.override is not None
+    assert registration.override.reason == REASON and "0.0625" in registration.override.obstacle
+    assert entry.body["override"] == {"obstacle": registration.override.obstacle, "reason": REASON}
+    lock = json.loads((house.path / "studies" / "tiny.lock.json").read_text())
+    assert lock["override"]["reason"] == REASON
+    found = load_registration(Root.find(path, house.path), "tiny")
+    assert found is not None and found.override == registration.override
+
+
+def test_an_override_without_a_reason_is_none(house: House) -> None:
+    with pytest.raises(UndecidableDesignError):
+        api.register(hopeless(house), root=house.path, accept_underpowered="  ")
+
+
+def test_there_must_be_something_to_accept(house: House) -> None:
+    with pytest.raises(RegistrationError, match="nothing to accept"):
+        api.register(house.write(), root=house.path, accept_underpowered=REASON)
+
+
+def test_a_study_that_needs_no_override_has_none_in_its_lock(house: House) -> None:
+    registration, _ = api.register(house.write(), root=house.path)
+    assert registration.override is None
+    assert json.loads((house.path / "studies" / "tiny.lock.json").read_text())["override"] is None
+    assert all("override" not in entry.body for entry in Ledger(Root.find(Path(), house.path).ledger).entries())
+
+
+def test_an_amendment_can_be_accepted_too(house: House) -> None:
+    api.register(house.write(), root=house.path)
+    with pytest.raises(UndecidableDesignError):
+        api.amend(hopeless(house), reason="an exact test", root=house.path)
+    _, entry = api.amend(hopeless(house), reason="an exact test", root=house.path, accept_underpowered=REASON)
+    assert entry.body["override"]["reason"] == REASON  # type: ignore[index, call-overload]
+
+
+def test_the_report_says_it_in_its_first_lines() -> None:
+    study = small_study(analysis={"test": "sign_flip"})
+    registration, evidence = make_evidence(study)
+    assert registration == make_registration(study)
+    quiet = decide(registration, evidence)
+    overridden = registration.model_copy(
+        update={"override": Override(obstacle="'gain_ln' can never be supported", reason=REASON)}
+    )
+    decision = decide(overridden, evidence)
+    first = banner_of(decision, overridden).failed[0]
+    assert "'gain_ln' can never be supported" in first and REASON in first
+    assert decision.status == quiet.status and not any("reach every" in check.name for check in quiet.checks)
+
+
+GPT3_XL = {"layers": 24, "width": 2048, "heads": 16, "context": 2048}
+
+
+def said(*words: str) -> str:
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == 0, done.exception
+    return " ".join(done.output.split())
+
+
+def test_parameters_tokens_and_flops_are_those_of_a_pencil(house: House) -> None:
+    budget = {"steps": 1000, "batch": 512}
+    study = house.write(base={"model": GPT3_XL, "budget": budget, "data": {"corpus": "tiny"}})
+    none, layernorm = api.plan_runs(study).arms
+    h, vocabulary = 2048, len(set(tiny_text()))
+    # 24 layers of 12 h^2 weights, 9 h biases (4 of attention, 5 of the feed-forward layer) and 2 LayerNorms of 2 h;
+    # embeddings of tokens and of 2,048 positions; the final LayerNorm.
+    n = 24 * (12 * h * h + 9 * h + 4 * h) + (vocabulary + 2048) * h + 2 * h
+    assert (none.parameters, layernorm.parameters) == (n, n + 2 * h)
+    assert none.tokens == 1000 * 512 * 2048
+    assert none.flops == 6 * n * none.tokens
+    assert (none.runs, none.device_hours) == (3, None)
+
+
+def test_hours_are_those_that_are_assumed_until_runs_are_sealed(house: House, trained: House) -> None:
+    unknown = house.write()
+    assert "Device-hours: unknown; ablate try measures a run" in said("check", str(unknown))
+    assumed = house.write(assume={"seconds_per_run": 1200})
+    assert [arm.device_hours for arm in api.plan_runs(assumed).arms] == [1.0, 1.0]
+    assert "Device-hours: 2 in all, from assume.seconds_per_run." in said("check", str(assumed))
+    records = [json.loads(path.read_text()) for path in trained.path.glob("data/runs/*/*/*/*/run.json")]
+    found = api.plan_runs(trained.study)
+    for arm in found.arms:
+        walls = [record["wall_s"] for record in records if record["variant"] == arm.arm]
+        assert len(walls) == 3 and arm.device_hours == pytest.approx(sum(walls) / 3600)
+    assert found.timed == "the mean of 6 sealed runs"
+
+
+def test_of_an_own_trainer_the_hours_alone_can_be_known(tmp_path: Path) -> None:
+    study = OwnHouse(tmp_path / "house").write(assume={"seconds_per_run": 60})
+    arms: list[dict[str, Any]] = json.loads(said("check", str(study), "--json"))["costs"]["arms"]
+    assert [(arm["runs"], arm["parameters"], arm["flops"]) for arm in arms] == [(3, None, None)] * 2
+    assert all(arm["device_hours"] == pytest.approx(0.05) for arm in arms)
+
+
+def test_a_corpus_that_is_not_here_leaves_the_size_open(house: House) -> None:
+    base = {"model": GPT3_XL, "budget": {"steps": 10, "batch": 4}, "data": {"corpus": "wikitext-2"}}
+    arm = api.plan_runs(house.write(base=base)).arms[0]
+    assert (arm.parameters, arm.tokens, arm.flops) == (None, 10 * 4 * 2048, None)
+
+
+def test_check_and_plan_write_nothing_and_load_no_torch(house: House) -> None:
+    study = house.write()
+    before = house.snapshot()
+    code = (
+        "import sys\nfrom ablate.cli import app\n"
+        f"for verb in ('check', 'plan'):\n    app([verb, {str(study)!r}], standalone_mode=False)\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+    assert "6 runs: 2 arms x 3 seeds" in done.stdout and done.stdout.count("FLOPs: 6 N D") == 2
+    assert house.snapshot() == before
