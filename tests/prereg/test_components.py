@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from evidence_factory import make_evidence, make_registration
-from own_trainer import OwnHouse
-from typer.testing import CliRunner
+from scipy import stats
+from study_samples import PARTS, components_document, of_components
 
-from ablate.cli import app
 from ablate.judge.decide import decide
-from ablate.judge.verdict import Decision
+from ablate.judge.design.assumptions import assumed
+from ablate.judge.design.scenarios import TrueEffects
+from ablate.judge.design.simulate import Scenario, simulate
+from ablate.judge.verdict import Decision, Finding
 from ablate.reporting import markdown
 from ablate.reporting.blocks import Table
 from ablate.reporting.context import ReportContext
@@ -29,31 +33,6 @@ from prereg.registry.registration import promise_sha256, read_lock
 from prereg.study.load import load_study
 from prereg.study.spec import Study, study_from_document
 
-PARTS: dict[str, Any] = {
-    "rotary": {"without": {"model.positions": "learned"}, "why": "positions that go on"},
-    "swiglu": {"with": {"model.activation": "swiglu"}},
-    "qk_norm": {"without": {"model.qk_norm": False}, "with": {"model.qk_norm": True}},
-}
-
-
-def document(design: str = "leave_one_out", *, parts: dict[str, Any] | None = None, **block: Any) -> dict[str, Any]:
-    claim = "worsens val/loss by at least 0.02" if design == "leave_one_out" else "improves val/loss by at least 0.02"
-    return {
-        "study": "own",
-        "title": "What each part is worth",
-        "base": {
-            "model": {"layers": 1, "width": 16, "heads": 2, "context": 8, "positions": "rope"},
-            "budget": {"steps": 4, "batch": 4},
-        },
-        "seeds": [1, 2, 3, 4, 5],
-        "measure": {"every": 4},
-        "components": {"design": design, "parts": PARTS if parts is None else parts, "claim": claim} | block,
-    }
-
-
-def made(design: str = "leave_one_out", *, over: dict[str, Any] | None = None, **block: Any) -> Study:
-    return study_from_document(document(design, **block) | (over or {}))
-
 
 def refusal(written: dict[str, Any]) -> SpecError:
     with pytest.raises(SpecError) as error:
@@ -63,7 +42,7 @@ def refusal(written: dict[str, Any]) -> SpecError:
 
 
 def test_leave_one_out_compares_the_whole_system_with_each_system_without_a_part() -> None:
-    study = made()
+    study = of_components()
     assert study.baseline == "full"
     assert study.variants == {
         "full": {"model.activation": "swiglu", "model.qk_norm": True},
@@ -86,7 +65,7 @@ def test_leave_one_out_compares_the_whole_system_with_each_system_without_a_part
 
 
 def test_add_one_in_compares_each_part_alone_with_the_plain_system() -> None:
-    study = made("add_one_in", role="secondary")
+    study = of_components("add_one_in", role="secondary")
     assert list(study.variants) == ["plain", "with_rotary", "with_swiglu", "with_qk_norm"]
     assert study.variants["with_rotary"] == {"model.qk_norm": False}
     assert study.baseline == "plain" and set(study.families) == {"secondary"}
@@ -95,7 +74,7 @@ def test_add_one_in_compares_each_part_alone_with_the_plain_system() -> None:
 
 
 def test_a_factorial_runs_every_combination_and_claims_averages_over_the_other_parts() -> None:
-    study = made("factorial", interactions=["swiglu*rotary"])
+    study = of_components("factorial", interactions=["swiglu*rotary"])
     assert len(study.arms) == 8 and {"plain", "full", "with_rotary-qk_norm"} < set(study.arms)
     assert list(study.hypotheses) == [*PARTS, "rotary_x_swiglu"]
     with_it = {arm for arm, weight in study.claims["rotary"].weights.items() if weight == 0.25}
@@ -121,7 +100,7 @@ def test_worse_and_better_follow_the_metric(metric: str, better: str | None, wor
     trainer = {"trainer": "command", "command": ["train"], "base": {"a": 1, "b": 1}}
     parts = {"one": {"without": {"a": 0}}, "two": {"without": {"b": 0}}}
     block = {"claim": f"{word} {metric}", "smallest": 0.1} | ({"better": better} if better else {})
-    study = study_from_document(document(parts=parts, **block) | trainer | {"measure": {}})
+    study = study_from_document(components_document(parts=parts, **block) | trainer | {"measure": {}})
     assert study.claims["one"].verb == verb
 
 
@@ -136,86 +115,30 @@ def test_own_arms_and_claims_stand_next_to_those_that_are_written() -> None:
         "decision": [{"verdict": "keep rotary", "when": "supported(rotary) and supported(accuracy)"},
                      {"verdict": "inconclusive"}],
     }  # fmt: skip
-    study = made("factorial", over=own)
+    study = of_components("factorial", over=own)
     assert len(study.arms) == 9 and list(study.hypotheses)[-2:] == ["wide", "accuracy"]
     assert study.claims["accuracy"].weights == study.claims["rotary"].weights
     assert study.claims["wide"].weights == {"wide": 1.0, "plain": -1.0}
 
 
 def test_a_written_rule_has_no_line_that_no_data_can_reach() -> None:
-    assert [line.verdict for line in made(claim="changes val/loss", smallest=0.0).decision] == [
+    assert [line.verdict for line in of_components(claim="changes val/loss", smallest=0.0).decision] == [
         "every part matters", "some part matters", "inconclusive",
     ]  # fmt: skip
-    assert len(made(claim="changes val/loss", smallest=0.1).decision) == 4
-    assert made(claim="does_not_worsen val/loss", smallest=0.1).decision[0].verdict == "each part alone can go"
-    assert made("add_one_in", claim="raises val/loss", smallest=0.1).decision[0].verdict == "every claim is supported"
+    assert len(of_components(claim="changes val/loss", smallest=0.1).decision) == 4
+    assert of_components(claim="does_not_worsen val/loss", smallest=0.1).decision[0].verdict == "each part alone can go"
+    assert (
+        of_components("add_one_in", claim="raises val/loss", smallest=0.1).decision[0].verdict
+        == "every claim is supported"
+    )
 
 
 def test_a_claim_about_a_group_of_arms_is_plain_yaml(tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
-    written = json.dumps(document("factorial") | {"hypotheses": {"h": "CLAIM"}})
+    written = json.dumps(components_document("factorial") | {"hypotheses": {"h": "CLAIM"}})
     claim = "{claim: with:rotary lowers train/loss than without:rotary, smallest: 0.1}"
     path.write_text(written.replace('"CLAIM"', claim))
     assert load_study(path).study.claims["h"].weights == load_study(path).study.claims["rotary"].weights
-
-
-@pytest.mark.parametrize(
-    ("change", "place", "found"),
-    [
-        ({"parts": {"rotary": PARTS["rotary"]}}, "components.parts", "1 part"),
-        ({"parts": PARTS | {"idle": {}}}, "components.parts.idle", "changes nothing"),
-        (
-            {"parts": PARTS | {"again": {"without": {"model.positions": "none"}}}},
-            "components.parts.again",
-            "both change 'model.positions'",
-        ),
-        ({"parts": PARTS | {"typo": {"without": {"model.positon": "none"}}}}, "components.parts.typo", "not a field"),
-        ({"parts": PARTS | {"typo": {"witout": {}}}}, "components.parts.typo.witout", "unknown field"),
-        ({"claim": "worsens val/los by at least 0.1"}, "components.better", "which way val/los improves"),
-        ({"claim": "raises val/los by at least 0.1"}, "components.claim", "not a metric"),
-        ({"claim": "hurts val/loss by at least 0.1"}, "components.claim", "'hurts' is not a verb"),
-        ({"claim": "worsens val/loss than full"}, "components.claim", "than full"),
-        ({"claim": "worsens val/loss"}, "components.smallest", "no smallest"),
-        ({"claim": "worsens val/loss by at least 0.1", "smallest": 0.2}, "components.smallest", "one number"),
-        ({"interactions": "all"}, "components.interactions", "with design: leave_one_out"),
-        ({"design": "factorial", "interactions": ["rotary*norm"]}, "components.interactions[0]", "rotary*norm"),
-        ({"design": "pairwise"}, "components.design", '"pairwise"'),
-        (
-            {"design": "factorial", "interactions": ["rotary*swiglu", "swiglu*rotary"]},
-            "components.interactions[1]",
-            "each pair once",
-        ),
-        (
-            {"design": "factorial", "parts": {f"p{n}": {"with": {f"x.p{n}": 1}} for n in range(10)}},
-            "components.parts",
-            "2^10 arms",
-        ),
-        ({"design": "factorial", "parts": PARTS | {"rotary_x_swiglu": {"with": {"model.bias": False}}},
-          "interactions": "all"}, "components.parts.rotary_x_swiglu", "would be named"),
-        ({"role": "exploratory"}, "components.role", "exploratory"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_written_is_refused_where_it_stands(change: dict[str, Any], place: str, found: str) -> None:
-    block = dict(change)
-    if block.get("design", "leave_one_out") != "leave_one_out" and "claim" not in block:
-        block["claim"] = "improves val/loss by at least 0.1"
-    error = refusal(document() | {"components": document()["components"] | block})
-    assert str(error.where).startswith(place), error
-    assert found in f"{error.found} {error.required}", error
-
-
-def test_names_that_clash_and_factors_are_refused() -> None:
-    arm = refusal(document() | {"variants": {"no_rotary": {}}})
-    assert str(arm.where) == "variants.no_rotary"
-    claim = refusal(document() | {"hypotheses": {"rotary": {"claim": "no_rotary lowers val/loss", "smallest": 1.0}}})
-    assert str(claim.where) == "hypotheses.rotary"
-    levels = {"a": {"x": {}, "y": {"model.width": 32}}, "b": {"z": {}, "w": {"model.bias": False}}}
-    assert "components and factors" in refusal(document() | {"factors": levels}).found
-    unknown = refusal(document("factorial") | {"hypotheses": {"h": {"claim": "with:rotry lowers val/loss than plain",
-                                                                    "smallest": 0.1}}})  # fmt: skip
-    assert "with:rotary" in unknown.fix
-    groups_of_one = {"h": {"claim": "with:rotary lowers val/loss", "smallest": 0.1}}
-    assert "not a variant" in refusal(document() | {"hypotheses": groups_of_one}).found
 
 
 def test_the_schema_asks_for_components_or_for_what_they_write() -> None:
@@ -226,7 +149,7 @@ def test_the_schema_asks_for_components_or_for_what_they_write() -> None:
 
 
 def test_a_study_with_components_holds_both() -> None:
-    study = made("factorial")
+    study = of_components("factorial")
     whole = study.model_dump(mode="json")
     assert whole["components"]["parts"]["swiglu"] == {"without": {}, "with": {"model.activation": "swiglu"}, "why": ""}
     assert len(whole["variants"]) == 8 and set(whole["hypotheses"]) == {*PARTS}
@@ -248,7 +171,7 @@ def test_a_study_with_components_holds_both() -> None:
 def test_neither_side_of_a_lock_can_be_edited_without_the_other(
     tmp_path: Path, path: tuple[str, ...], value: Any
 ) -> None:
-    registration = make_registration(made())
+    registration = make_registration(of_components())
     lock = json.loads(registration.model_dump_json(exclude={"lock_sha256", "rewordings"}))
 
     def written(study: dict[str, Any]) -> Path:
@@ -269,13 +192,13 @@ def test_neither_side_of_a_lock_can_be_edited_without_the_other(
 
 def test_an_amended_design_touches_every_claim() -> None:
     parts = {name: part | {"why": "because"} for name, part in PARTS.items()}
-    study = made("factorial", parts=parts)
-    changed = reached(study, differing_fields(made("factorial"), study))
+    study = of_components("factorial", parts=parts)
+    changed = reached(study, differing_fields(of_components("factorial"), study))
     assert all(names == set(study.hypotheses) for names, _, _ in changed.values()) and changed
 
 
 def test_the_documents_name_the_design_and_the_arms() -> None:
-    source = Source(made("factorial"))
+    source = Source(of_components("factorial"))
     page = sections(source)
     title = "full factorial 2^3 of 3 parts"
     assert title in page["Arms"]
@@ -292,7 +215,7 @@ def judged(study: Study, effects: dict[str, float]) -> tuple[Decision, ReportCon
 
 
 def test_the_table_of_parts_has_the_numbers_of_the_findings() -> None:
-    study = made("leave_one_out")
+    study = of_components("leave_one_out")
     decision, context = judged(study, {"no_rotary": 0.3, "no_swiglu": 0.001, "no_qk_norm": 0.021})
     assert decision.verdict == "some part can go"
     section = components_section(context)
@@ -310,7 +233,7 @@ def test_the_table_of_parts_has_the_numbers_of_the_findings() -> None:
 
 
 def test_interactions_have_the_means_that_they_come_from() -> None:
-    study = made("factorial", interactions="all")
+    study = of_components("factorial", interactions="all")
     effects = dict.fromkeys(study.arms, 0.0)
     effects |= {arm: -0.4 for arm in study.arms if "rotary" in arm and "swiglu" in arm} | {"full": -0.4}
     decision, context = judged(study, effects)
@@ -328,49 +251,147 @@ def test_interactions_have_the_means_that_they_come_from() -> None:
                                             context.evidence, "0" * 64, context.generated_at)) is None  # fmt: skip
 
 
-# Montgomery, Design and Analysis of Experiments (2013), example 6.1, as a trainer: effects -101.625, 7.375, 306.125.
-ETCH = """
-import json, os
-config, seed = json.load(open(os.environ["ABLATE_CONFIG"])), int(os.environ["ABLATE_SEED"])
-rates = [(550, 604), (669, 650), (633, 601), (642, 635), (1037, 1052), (749, 868), (1075, 1063), (729, 860)]
-value = rates[config["gap"] + 2 * config["flow"] + 4 * config["power"]][seed - 1]
-open("metrics.jsonl", "w").write(json.dumps({"step": 1, "metric": "etch/rate", "value": value}) + "\\n")
-"""
+OVERRIDES: tuple[dict[str, Any], ...] = (
+    {"model.qk_norm": True},
+    {"model.bias": False},
+    {"model.tie_embeddings": False},
+    {"model.norm": "post"},
+    {"model.positions": "rope"},
+    {"model.embedding_norm": "rmsnorm"},
+    {"model.dropout": 0.1},
+)
 
 
-@pytest.mark.slow
-def test_a_textbook_factorial_from_file_to_verdict(own_house: OwnHouse, tmp_path: Path) -> None:
-    own_house.script(ETCH)
-    parts = {name: {"with": {name: 1}} for name in ("gap", "flow", "power")}
-    path = own_house.write(
+def lettered(letters: str, design: str, n_seeds: int = 2, sd: float = 1.0, **block: Any) -> Study:
+    """A study of parts that are called by letters, as the factors of a textbook are."""
+    parts = {letter: {"with": over} for letter, over in zip(letters, OVERRIDES, strict=False)}
+    claim = {"claim": "changes val/loss", "smallest": 1.0}
+    return study_from_document(
         {
-            "study": "etch",
-            "title": "Plasma etching",
-            "trainer": "command",
-            "command": ["{python}", "train.py"],
-            "base": dict.fromkeys(parts, 0),
-            "seeds": [1, 2],
-            "components": {
-                "design": "factorial",
-                "parts": parts,
-                "claim": "improves etch/rate",
-                "smallest": 50.0,
-                "better": "higher",
-                "interactions": ["gap*power"],
-            },
+            "study": "small",
+            "title": "Parts by letters",
+            "base": {"budget": {"steps": 4, "batch": 4}, "model": {"layers": 1, "width": 16, "heads": 2, "context": 8}},
+            "seeds": list(range(1, n_seeds + 1)),
+            "measure": {"every": 4},
+            "components": {"design": design, "parts": parts, **claim, **block},
+            "assume": {"metrics": {"val/loss": {"sd": sd, "correlation": 0.0}}},
         }
     )
-    for verb in ("check", "plan", "design", "run", "decide", "verify"):
-        ended = CliRunner().invoke(app, [verb, str(path)], env={"COLUMNS": "80"})
-        assert ended.exit_code == (3 if verb == "decide" else 0), (verb, ended.output)  # two seeds decide nothing
-        lines = [line for line in ended.output.splitlines() if str(tmp_path) not in line]
-        assert all(len(line) <= 80 for line in lines) or verb not in ("check", "design"), verb
-        assert "full factorial 2^3 of 3 parts" in ended.output or verb in ("run", "decide", "verify")
-    verdict = json.loads((own_house.path / "reports" / "etch" / "verdict.json").read_text())
-    found = {one["hypothesis"]: one["estimate"]["difference"] for one in verdict["findings"]}
-    assert found == pytest.approx({"gap": -101.625, "flow": 7.375, "power": 306.125, "gap_x_power": -153.625})
-    page = (own_house.path / "reports" / "etch" / "report.md").read_text()
-    assert "## Component ablation" in page and "306.1" in page
-    assert "Component ablation" in (own_house.path / "reports" / "etch" / "report.html").read_text()
-    lock = json.loads((own_house.path / "studies" / "etch.lock.json").read_text())
-    assert load_study(path).study == Study.model_validate_json(json.dumps(lock["study"]))
+
+
+def arm_of(treatment: str, letters: str) -> str:
+    """The arm of a treatment combination in the usual notation: (1), a, b, ab."""
+    present = [letter for letter in letters if letter.lower() in treatment]
+    return "plain" if not present else "full" if len(present) == len(letters) else f"with_{'-'.join(present)}"
+
+
+def found(study: Study, letters: str, values: Mapping[str, Sequence[float]]) -> dict[str, Finding]:
+    """The findings of the judge on published values: a sequence of replicates by treatment combination."""
+    finals = {
+        (arm_of(treatment, letters), seed): value
+        for treatment, replicates in values.items()
+        for seed, value in enumerate(replicates, start=1)
+    }
+    assert {arm for arm, _ in finals} == set(study.arms)
+    registration, evidence = make_evidence(study, finals={"val/loss": finals})
+    return {one.hypothesis: one for one in decide(registration, evidence).findings}
+
+
+def difference(finding: Finding) -> float:
+    assert finding.estimate is not None and finding.estimate.difference is not None, finding.notes
+    return finding.estimate.difference
+
+
+# Montgomery, Design and Analysis of Experiments (8th ed. 2013), example 6.1: etch rate, A gap, B flow, C power, n = 2.
+PLASMA = {
+    "(1)": (550, 604), "a": (669, 650), "b": (633, 601), "ab": (642, 635),
+    "c": (1037, 1052), "ac": (749, 868), "bc": (1075, 1063), "abc": (729, 860),
+}  # fmt: skip
+# Box, Hunter and Hunter, Statistics for Experimenters (2nd ed. 2005), table 5.2: yield of a pilot plant, two runs,
+# whose order within a combination means nothing.
+PILOT = {
+    "(1)": (61, 59), "t": (74, 70), "c": (50, 58), "tc": (69, 67),
+    "k": (50, 54), "tk": (81, 85), "ck": (46, 44), "tck": (79, 81),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("letters", "values", "published"),
+    [
+        (
+            "ABC",
+            PLASMA,
+            {"A": -101.625, "B": 7.375, "C": 306.125, "A_x_B": -24.875, "A_x_C": -153.625, "B_x_C": -2.125},
+        ),
+        ("TCK", PILOT, {"T": 23.0, "C": -5.0, "K": 1.5, "T_x_C": 1.5, "T_x_K": 10.0, "C_x_K": 0.0}),
+    ],
+)
+def test_a_factorial_has_the_published_effects_and_the_paired_t_of_their_contrasts(
+    letters: str, values: dict[str, Sequence[float]], published: dict[str, float]
+) -> None:
+    study = lettered(letters, "factorial", interactions="all")
+    findings = found(study, letters, values)
+    assert {name: difference(one) for name, one in findings.items()} == pytest.approx(published)
+    for name, finding in findings.items():
+        factors = name.split("_x_")
+        signs = {t: np.prod([1 if one.lower() in t else -1 for one in factors]) for t in values}
+        sides = [
+            [np.mean([values[t][seed] for t in values if signs[t] == sign]) for seed in (0, 1)] for sign in (1, -1)
+        ]
+        assert finding.estimate is not None
+        assert finding.estimate.p == pytest.approx(stats.ttest_rel(*sides).pvalue)
+        # An effect is twice the coefficient of a regression on signs (Montgomery, section 6.2).
+        rows = [(np.array(list(signs.values()), float), np.array([values[t][seed] for t in values])) for seed in (0, 1)]
+        slopes = [2.0 * stats.linregress(x, y).slope for x, y in rows]
+        assert [pair.difference for pair in finding.pairs] == pytest.approx(slopes)
+
+
+DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
+    "leave_one_out": ("ABCD", {"claim": "worsens val/loss by at least 1.0"}),
+    "add_one_in": ("ABCD", {"claim": "improves val/loss"}),
+    "factorial": ("ABC", {"claim": "improves val/loss", "interactions": "all"}),
+}
+
+
+def family_errors(design: str, n_sims: int) -> dict[str, float]:
+    """The largest chance of any false 'supported' and any false 'refuted' over all parts, at the borders of both nulls,
+    with all parts there and with half of them far beyond it."""
+    letters, block = DESIGNS[design]
+    study = lettered(letters, design, n_seeds=5, **block)
+    sign = {name: claim.direction or 1 for name, claim in study.claims.items()}
+    margin = study.claims["A"].by is not None
+    worst = {"supported": 0.0, "refuted": 0.0}
+    for kind, border in (("supported", 1.0 if margin else 0.0), ("refuted", 1.0)):
+        for far in (0, len(letters) // 2):
+            # Beyond the border a claim is true where support is tested, and false where refutation is.
+            beyond = 40.0 if kind == "supported" else -40.0
+            effects = {
+                name: sign[name]
+                * (beyond if at < far else border * (1.0 - 1e-9 if kind == "supported" else 1.0 + 1e-9))
+                for at, name in enumerate(study.hypotheses)
+            }
+            scenario = simulate(study, TrueEffects("border", effects), assumed(study), n_sims=n_sims, seed=[7, far])
+            (chance,) = scenario.false_supported if kind == "supported" else scenario.false_refuted
+            worst[kind] = max(worst[kind], chance.share)
+    return worst
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_the_family_of_parts_keeps_its_error(design: str) -> None:
+    worst = family_errors(design, 3_000)
+    assert 0.0 < worst["supported"] < 0.065 and 0.0 < worst["refuted"] < 0.065, worst
+
+
+def power_of(study: Study, effect: float, n_sims: int) -> float:
+    """The least chance over parts that a part's claim is supported, all parts having the same effect."""
+    effects = {name: (claim.direction or 1) * effect for name, claim in study.claims.items()}
+    scenario: Scenario = simulate(study, TrueEffects("all", effects), assumed(study), n_sims=n_sims, seed=[3])
+    return min(one.share for one in scenario.supported)
+
+
+def test_a_factorial_finds_more_than_one_part_at_a_time_with_the_same_runs() -> None:
+    # docs/designs.md: three parts, 64 runs, effects of one SD of an arm.
+    claim = {"claim": "improves val/loss", "smallest": 1.0}
+    factorial = power_of(lettered("ABC", "factorial", n_seeds=8, **claim), 1.0, 4_000)
+    single = power_of(lettered("ABC", "add_one_in", n_seeds=16, **claim), 1.0, 4_000)
+    assert factorial == pytest.approx(0.89, abs=0.02) and single == pytest.approx(0.66, abs=0.02)

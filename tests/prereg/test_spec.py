@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import unicodedata
 from pathlib import Path
+from typing import Any
 
+import export_samples
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from prereg_samples import COMMAND, EMBNORM, NORMPLACE, changed, load_text
 
+import ablate as api
 from prereg.documents.published import json_schema
-from prereg.errors import ClaimError, SpecError
+from prereg.errors import SpecError, StudyError
+from prereg.registry.registration import promise_sha256
+from prereg.study.arms import resolve_arms
 from prereg.study.spec import Study, study_from_document
-from prereg.study.training import Training
+from prereg.study.training import Bpe, Data, Training
 
 
 @pytest.fixture
@@ -35,12 +43,6 @@ def test_what_a_study_leaves_out_is_filled_in_and_stored(tmp_path: Path) -> None
     assert stored["hypotheses"]["depth_interacts"]["role"] == "primary"
 
 
-def test_a_study_survives_its_own_json(study: Study, tmp_path: Path) -> None:
-    for text, name in ((EMBNORM, "embnorm"), (NORMPLACE, "normplace"), (COMMAND, "own")):
-        loaded = load_text(tmp_path, text, name).study
-        assert study_from_document(loaded.model_dump(mode="json")) == loaded
-
-
 def test_looking_at_a_study_does_not_change_what_it_equals(tmp_path: Path, study: Study) -> None:
     fresh = load_text(tmp_path, EMBNORM).study
     _ = study.arms, study.claims, study.rule
@@ -61,105 +63,6 @@ def test_a_copy_of_a_study_is_checked_and_carries_nothing_cached(study: Study) -
 def test_a_study_is_frozen(study: Study) -> None:
     with pytest.raises(ValueError, match="frozen"):
         study.seeds = (1, 2)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "found"),
-    [
-        ("baseline: none", "baseline: nne", "baseline 'nne' is not a variant"),
-        ("variants:\n  none: {}", "factors: {a: {b: {}}}\nvariants:\n  none: {}", "both variants and factors"),
-        (
-            "  rmsnorm:   {model.embedding_norm: rmsnorm}",
-            "  LayerNorm: {model.embedding_norm: rmsnorm}",
-            "but for capital",
-        ),
-        ("[1, 2, 3, 4, 5]", "[1]", "1 seed"),
-        ("[1, 2, 3, 4, 5]", "[1, 2, 1]", "seed 1 is given twice"),
-        ("stopping: fixed", "stopping: {looks: [3, 4]}", r"looks \[3, 4\] with 5 seeds"),
-        ("stopping: fixed", "stopping: {looks: [5, 3, 5]}", r"looks \[5, 3, 5\] with 5 seeds"),
-        ("layernorm lowers val/loss", "layernorm lowers val/los", "'val/los' is not a metric"),
-        ("layernorm lowers val/loss", "layernorm lowers grad/layer_8", "'layernorm' has 8 layers, counted from 0"),
-        ("layernorm lowers val/loss", "layernrm lowers val/loss", "'layernrm' in claim"),
-        ("layernorm lowers val/loss", "(layernorm + zz) lowers val/loss than (none + zz)", "'zz' in claim"),
-        ("layernorm lowers val/loss", "layernorm lowers val/perplexity", "raw differences of val/perplexity"),
-        ("layernorm lowers val/loss", "layernorm lowers harness/accuracy", "no harness is declared"),
-        ("suites: [loss, activations", "suites: [activations", "gain_ln needs val/loss, of the suite 'loss'"),
-        ("val/accuracy\n    smallest: 0.005", "val/accuracy\n    smallest: 0", "smallest is 0"),
-        ("layernorm does_not_worsen val/accuracy", "layernorm does_not_worsen grad/norm", "nothing says which way"),
-        (
-            "layernorm does_not_worsen val/accuracy",
-            "(layernorm - none) does_not_worsen val/loss than (rmsnorm - none)",
-            "whether a difference worsens",
-        ),
-        ("also: [bootstrap_t", "also: [paired_t", "'paired_t' decides and is under 'also'"),
-        ("test: paired_t", "test: items", "no item is measured"),
-        ("tie_breakers: [val", "tie_breakers: [vla", "'vla/bits_per_byte' is not a metric"),
-        ("stopping: fixed", "assume: {metrics: {grad/norm: {sd: 1.0}}}", "'grad/norm' is in no claim"),
-        ("trainer: gpt", "trainer: gpt\ncommand: [ls]", "a command is given and trainer is 'gpt'"),
-        ("trainer: gpt", "trainer: command", "no command is given"),
-    ],
-)
-def test_a_broken_promise_is_refused(tmp_path: Path, old: str, new: str, found: str) -> None:
-    with pytest.raises(SpecError, match=found):
-        load_text(tmp_path, changed(EMBNORM, old, new))
-
-
-def test_neither_variants_nor_factors_is_refused(tmp_path: Path) -> None:
-    text = EMBNORM[: EMBNORM.index("variants:")] + EMBNORM[EMBNORM.index("seeds:") :]
-    with pytest.raises(SpecError, match="neither variants nor factors"):
-        load_text(tmp_path, text)
-
-
-def test_the_direction_of_an_unknown_metric_is_stated_by_the_study(tmp_path: Path) -> None:
-    unstated = changed(COMMAND, "fast lowers dev/loss", "fast does_not_worsen dev/loss")
-    with pytest.raises(SpecError, match="nothing says which way dev/loss improves"):
-        load_text(tmp_path, unstated, "own")
-    stated = load_text(tmp_path, changed(unstated, "smallest: 0.1", "smallest: 0.1, better: lower"), "own").study
-    assert stated.claims["gain"].better == "lower"
-
-
-def test_a_harness_accuracy_is_better_when_higher(tmp_path: Path) -> None:
-    text = changed(
-        changed(EMBNORM, "layernorm does_not_worsen val/accuracy", "layernorm does_not_worsen harness/macro_accuracy"),
-        "measure:\n",
-        "measure:\n  harness: {tasks: blimp}\n",
-    )
-    assert load_text(tmp_path, text).study.claims["harm_ln"].better == "higher"
-
-
-def test_a_claim_error_is_placed_at_its_claim() -> None:
-    document = {
-        "study": "x",
-        "title": "t",
-        "baseline": "none",
-        "seeds": [1, 2],
-        "variants": {"none": {}, "ln": {"model.layers": 2}},
-        "hypotheses": {"a": {"claim": "ln lowrs val/loss", "smallest": 0.1}},
-        "decision": [{"verdict": "v"}],
-    }
-    with pytest.raises(ClaimError) as caught:
-        study_from_document(document)
-    assert caught.value.where.field == ("hypotheses", "a", "claim")
-
-
-def test_a_base_given_as_a_value_is_kept(study: Study) -> None:
-    assert isinstance(study.base, Training)
-    assert (
-        Study.model_validate(
-            study.model_dump()
-            | {
-                "base": study.base,
-                "analysis": study.analysis,
-                "measure": study.measure,
-                "stable": study.stable,
-                "metrics": study.metrics,
-                "assume": study.assume,
-                "hypotheses": study.hypotheses,
-                "decision": study.decision,
-            }
-        )
-        == study
-    )
 
 
 def test_the_schema_describes_every_field() -> None:
@@ -195,3 +98,138 @@ def test_the_schema_takes_the_worked_examples_and_refuses_a_typo() -> None:
         ("norm: pre", "norm: prae"),
     ):
         assert list(validator.iter_errors(parse_yaml(changed(EMBNORM, old, new).encode(), {}))), new
+
+
+BASE = Training()
+
+
+def test_an_override_moves_one_field_and_nothing_else() -> None:
+    arms = resolve_arms(BASE, {"none": {}, "deep": {"model.layers": 20, "optim.warmup": 500}}, {})
+    assert list(arms) == ["none", "deep"]
+    assert arms["none"].config == BASE
+    deep = arms["deep"].config
+    assert isinstance(deep, Training)
+    assert deep == BASE.model_copy(
+        update={
+            "model": BASE.model.model_copy(update={"layers": 20}),
+            "optim": BASE.optim.model_copy(update={"warmup": 500}),
+        }
+    )
+
+
+def test_factor_arms_are_all_combinations_named_in_the_order_of_the_factors() -> None:
+    arms = resolve_arms(
+        BASE,
+        {},
+        {
+            "norm": {"pre": {"model.norm": "pre"}, "post": {"model.norm": "post"}},
+            "depth": {"shallow": {"model.layers": 5}, "deep": {"model.layers": 20}},
+        },
+    )
+    assert list(arms) == ["pre-shallow", "pre-deep", "post-shallow", "post-deep"]
+    config = arms["post-deep"].config
+    assert isinstance(config, Training)
+    assert (config.model.norm, config.model.layers) == ("post", 20)
+
+
+def test_the_tokenizer_can_be_overridden_both_ways() -> None:
+    bpe = BASE.model_copy(update={"data": Data(tokenizer=Bpe(bpe=512))})
+    arms = resolve_arms(bpe, {"bpe": {}, "char": {"data.tokenizer": "char"}, "big": {"data.tokenizer.bpe": 1024}}, {})
+    tokenizers = [arm.config.data.tokenizer for arm in arms.values() if isinstance(arm.config, Training)]
+    assert tokenizers == [Bpe(bpe=512), "char", Bpe(bpe=1024)]
+    assert resolve_arms(BASE, {"char": {}, "bpe": {"data.tokenizer": {"bpe": 512}}}, {})
+
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = [path for path in sorted((ROOT / "studies").glob("*.yaml")) if not path.stem.endswith(".published")]
+
+
+def same(study: Study) -> None:
+    again = Study.from_yaml(study.to_yaml())
+    assert again == study and again.model_dump_json() == study.model_dump_json()
+    hashes = [promise_sha256({"study": one.model_dump(mode="json"), "corpus": None}) for one in (study, again)]
+    assert hashes[0] == hashes[1]
+
+
+def test_every_committed_study_reads_back_as_it_is() -> None:
+    assert len(FILES) >= 4
+    for path in FILES:
+        same(Study.from_yaml(path))
+
+
+def test_every_template_and_option_reads_back_as_it_is(tmp_path: Path) -> None:
+    for name in api.templates():
+        same(Study.from_yaml(api.new(f"mine_{name}", name, root=tmp_path).study))
+    for option in export_samples.OPTIONS:
+        same(export_samples.study(option))
+
+
+PLAIN = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53) + 1, 2**53 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    # What YAML 1.1, YAML 1.2 and people take for something else.
+    | st.sampled_from(["no", "1e5", "0o17", "0x1f", "1_000", "12:30", "~", "", " a", "a: b", "# x", "2026-01-01", ".5"])
+    | st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs"]), max_size=12),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.dictionaries(st.from_regex(r"[a-z]{1,6}", fullmatch=True), inner, max_size=3),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(max_examples=25)
+@given(value=PLAIN, title=st.text(max_size=30))
+def test_any_value_is_read_back_or_the_text_that_no_file_may_hold_is_named(value: Any, title: str) -> None:
+    command = export_samples.OPTIONS["command"]
+    document = command | {"title": f"T{title}", "base": command["base"] | {"extra": value}}
+    study = study_from_document(document)
+    try:
+        same(study)
+    except StudyError as error:
+        assert not title.isprintable() or unicodedata.normalize("NFC", f"{title}{value}") != f"{title}{value}", error
+
+
+def test_a_file_is_written_once_left_where_it_says_the_same_and_never_overwritten(tmp_path: Path) -> None:
+    study = export_samples.study("plain")
+    path = tmp_path / "studies" / "plain.yaml"
+    text = study.to_yaml(path)
+    assert path.read_text() == text and Study.from_yaml(path) == Study.from_yaml(str(path)) == study
+    path.write_text(f"# mine\n{text}")
+    study.to_yaml(path)
+    assert path.read_text().startswith("# mine")
+    other = study.model_copy(update={"title": "Another <b>"})
+    assert "title: Another &lt;b&gt;" in other._repr_html_()
+    with pytest.raises(StudyError, match="says something else") as refused:
+        other.to_yaml(path)
+    assert "replace=True" in refused.value.fix and path.read_text().startswith("# mine")
+    other.to_yaml(path, replace=True)
+    assert Study.from_yaml(path) == other
+    with pytest.raises(StudyError, match=r"'plain' as 'x\.yaml'"):
+        study.to_yaml(tmp_path / "x.yaml")
+    assert sorted(one.name for one in tmp_path.rglob("*")) == ["plain.yaml", "studies"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"seeds": "fresh 5"}, "lies in no file"),
+        ({"seeds": range(3)}, "YAML cannot hold"),
+        ({"base": {"optim": {"lr": float("nan")}}}, "YAML cannot hold"),
+        ({"sedes": [1]}, "did you mean 'seeds'|sedes"),
+    ],
+)
+def test_a_mapping_that_is_no_study_is_refused_in_words(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(StudyError, match=message):
+        api.load(export_samples.document(**change))
+
+
+def test_a_mistake_in_a_text_is_placed_at_its_line() -> None:
+    text = export_samples.study("plain").to_yaml().replace("title: A", "titel: A")
+    with pytest.raises(StudyError, match="titel") as refused:
+        Study.from_yaml(text)
+    assert refused.value.where.line == 2
+
+
+def test_a_text_that_no_utf_8_holds_is_refused_and_a_place_without_a_file_is_a_line() -> None:
+    with pytest.raises(StudyError, match="not UTF-8"):
+        Study.from_yaml("study: a\ntitle: \ud800\n")
+    with pytest.raises(StudyError, match=r"\Aline 2: a second document"):
+        Study.from_yaml("study: a\n---\nstudy: b\n")
