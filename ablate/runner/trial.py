@@ -349,7 +349,7 @@ class TrialMaker:
         for path, value in map(_assignment, self.replaced):
             _put(tree, path, value, known=plain)
         if plain:
-            return spec.model_copy(update={"config": tree, "needed": dict.fromkeys(spec.needed, ())})  # type: ignore[union-attr]
+            return spec.model_copy(update={"config": tree, "needed": dict.fromkeys(spec.needed, ())})
         tree["budget"].pop("tokens", None)
         try:
             config = type(spec.config).model_validate_json(json.dumps(tree))  # type: ignore[union-attr]

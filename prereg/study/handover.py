@@ -109,7 +109,8 @@ def _word(option: Option, name: str) -> str:
 
 def _metrics(study: Study, root: Root, path: str, script: Script) -> Iterator[Forgotten]:
     """Metrics that a claim reads and the script does not record, and columns that its table does not have."""
-    layout, known, certain, source = study.metrics, (), False, ""
+    layout, certain, source = study.metrics, False, ""
+    known: tuple[str, ...] = ()
     if PurePosixPath(layout.file).suffix == ".csv":
         known = tuple(dict.fromkeys(name for header in script.headers for name in header))
         # One table and one header: that header is the table's.

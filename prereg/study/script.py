@@ -220,7 +220,8 @@ def _headers(calls: Sequence[ast.Call], nodes: Sequence[ast.AST]) -> Iterator[tu
 
 def _with_ablate(found: Script, nodes: Sequence[ast.AST], calls: Sequence[ast.Call], strings: list[str]) -> Script:
     """The script, with what it takes from ablate by functions or the environment, and what it records by `log`."""
-    own, modules = {}, set()  # name in the script -> name in ablate; names of the module itself
+    own: dict[str, str] = {}  # name in the script -> name in ablate
+    modules: set[str] = set()  # names of the module itself
     others = False
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -255,8 +256,8 @@ def _keys(metrics: ast.expr | None, nodes: Sequence[ast.AST]) -> tuple[list[str]
     """The names in the metrics of one call of `log`, and whether there may be others: of a dictionary written in the
     call, or of a variable by what is assigned to it anywhere in the file."""
     if isinstance(metrics, ast.Dict):
-        names = [_literal(key) for key in metrics.keys]
-        return [name for name in names if isinstance(name, str)], not all(isinstance(name, str) for name in names)
+        keys = [_literal(key) for key in metrics.keys]
+        return [key for key in keys if isinstance(key, str)], not all(isinstance(key, str) for key in keys)
     if not isinstance(metrics, ast.Name):
         return [], True
     found: list[str] = []

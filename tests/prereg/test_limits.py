@@ -16,10 +16,8 @@ from study_samples import based
 
 import ablate as api
 from ablate.gpt.device import Peak
-from ablate.health import read_status
 from ablate.reporting.summaries.proof import describe
 from ablate.runner.options import RunOptions
-from ablate.workspace import open_study
 from prereg.documents.configuration import SAID, base_sentences
 from prereg.errors import RunError
 from prereg.registry.history import plain
@@ -75,13 +73,6 @@ def test_what_a_lock_holds_resolves_to_the_same_arms_again() -> None:
     again = study_from_document(plain(made))
     assert plain(again) == plain(made)
     assert again.arms == made.arms
-
-
-@pytest.mark.slow
-def test_a_run_in_tokens_consumes_just_these(house: House) -> None:
-    api.run(house.write(based({"batch": 8, "tokens": 384}, seeds=[1, 2], measure={"every": 3})), watcher=QUIET)
-    records = [json.loads(p.read_text()) for p in house.path.glob("data/runs/*/*/*/*/run.json")]
-    assert {(r["tokens"], r["steps"]) for r in records} == {(384, 3)}
 
 
 # --- Limits. ------------------------------------------------------------------------------------------------------
@@ -171,12 +162,6 @@ def test_a_crash_between_breach_and_seal_repeats_no_breach(costly: House, tmp_pa
     assert kinds.count("sealed") == 4
 
 
-def test_status_shows_every_breach(costly: House) -> None:
-    health = read_status(open_study(costly.path / "studies" / "tiny.yaml"))
-    assert all(len(run.breaches) == 2 for run in health.runs)
-    assert "promised at most 0.01 GiB" in health.runs[0].breaches[0]
-
-
 def test_the_verdict_stands_and_the_breaches_are_listed_beside_it(costly: House) -> None:
     decided = api.decide(costly.path / "studies" / "tiny.yaml")
     assert decided.decision.status != "inadmissible"
@@ -184,11 +169,6 @@ def test_the_verdict_stands_and_the_breaches_are_listed_beside_it(costly: House)
     assert (check.passed, check.severity) == (False, "deviation")
     assert check.found.startswith("4 runs with limits, 8 breaches: ")
     assert LIMITS in decided.markdown_path.read_text()
-
-
-def test_a_study_that_promises_no_limit_is_not_asked(copied: House) -> None:
-    assert breached(copied) == []
-    assert LIMITS not in {check.name for check in api.decide(copied.study).decision.checks}
 
 
 @pytest.mark.slow

@@ -12,11 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from own_trainer import OwnHouse
 from prereg_samples import COMMAND, EMBNORM, NORMPLACE, changed, load_text
-from quiet import QUIET
-from typer.testing import CliRunner
 
-import ablate as api
-from ablate.cli import app
 from prereg import yaml_reader
 from prereg.errors import ClaimError, RuleError, SpecError, StudyError, StudyFileError, dotted
 from prereg.study.load import load_study
@@ -497,21 +493,3 @@ def test_fresh_seeds_are_not_chosen_beside_a_lock_that_cannot_be_read(own_house:
     with pytest.raises(StudyFileError, match=re.escape("other.lock.json")):
         load_study(own_house.write(seeds="fresh 3"))
     assert load_study(own_house.write(seeds=[1, 2])).study.seeds == (1, 2)
-
-
-@pytest.mark.slow
-def test_a_study_with_fresh_seeds_is_run_decided_and_verified_anywhere(tmp_path: Path) -> None:
-    house = OwnHouse(tmp_path / "house")
-    house.register(study="first", seeds=[1, 2, 3])
-    house.register(seeds="fresh 3")
-    path = house.path / "studies" / "own.yaml"
-    assert api.run(path, watcher=QUIET).summary.complete
-    house.register(study="later", seeds="fresh 3")
-    decided = api.decide(path)
-    assert {pair.seed for pair in decided.decision.findings[0].pairs} == {4, 5, 6}
-    said = CliRunner().invoke(app, ["verify", str(path)])
-    assert said.exit_code == 0, said.output
-    bundle = tmp_path / "own.zip"
-    assert CliRunner().invoke(app, ["bundle", str(path), "--out", str(bundle)]).exit_code == 0
-    said = CliRunner().invoke(app, ["verify", str(bundle)])
-    assert said.exit_code == 0, said.output

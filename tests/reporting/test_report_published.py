@@ -13,7 +13,7 @@ from report_samples import LOSS, told
 from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Facts, Table
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.published import comparable, in_order, published_section, read_at
+from ablate.reporting.sections.published import comparable, published_section, read_at
 from prereg.study.spec import study_from_document
 
 
@@ -83,16 +83,6 @@ def test_a_value_that_was_not_recorded_is_missing_by_name_and_the_n_says_so() ->
     assert "from fewer values than planned" in said(account, "loss, order of the arms")
 
 
-def test_where_nothing_was_recorded_no_number_stands_and_no_order_is_told() -> None:
-    account = without(with_published(told()), "val/loss", arm="rmsnorm", step=150)
-    cells = row(tables(account)[0], "step 150, 3 seeds", "rmsnorm")
-    assert (cells["Ours, mean"], cells["SD"], cells["Difference"]) == ("–", "–", "–")
-    assert cells["n (seeds)"] == "0 of 3" and cells["Published"] == "2.08"
-    assert "Ours at step 150, 3 seeds: no order can be given, for rmsnorm has no value." in said(
-        account, "loss, order of the arms"
-    )
-
-
 def test_a_run_that_diverged_before_the_step_is_lacking_and_one_that_diverged_after_it_is_counted_and_named() -> None:
     account = with_published(told())
     runs = tuple(
@@ -151,19 +141,6 @@ def test_the_published_order_holds_or_the_pairs_that_are_turned_are_named() -> N
     assert text.endswith("An order of means; nothing is tested.")
 
 
-def test_equal_published_values_ask_for_no_order() -> None:
-    alike = with_published(told(), figures=[figure(published={"none": 2.0, "layernorm": 2.0}, spread={})])
-    assert said(alike, "loss, order of the arms").startswith("The published values are equal")
-    assert in_order({"a": 2.0, "b": 1.0, "c": 2.0}) == "b < a = c"
-
-
-def test_one_arm_alone_has_no_order() -> None:
-    account = with_published(told(), figures=[figure(published={"none": 2.0}, spread={})])
-    with pytest.raises(StopIteration):
-        said(account, "loss, order of the arms")
-    assert "tokenizer" in said(account, "loss, on the difference")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("optim", "needed"),
@@ -199,11 +176,3 @@ def test_both_pages_tell_it_and_what_the_file_says_stays_inert() -> None:
     assert "&lt;b>another&lt;/b>" in text
     for needed in ("Another text, and", "A made-up table, Table 1", "step 150, 3 seeds"):
         assert needed in page and needed in text
-
-
-@pytest.mark.slow
-def test_a_stacked_row_names_the_column_of_every_number_and_no_other_table_is_stacked() -> None:
-    page = html.render(with_published(told()))
-    assert page.count('<table class="stacked">') == 2
-    assert '<td class="num" data-column="Published">2.10</td>' in page
-    assert 'data-column="' not in html.render(told())
