@@ -83,7 +83,11 @@ def run_study(
     specs = [spec for spec in plan(registration) if f"{spec.variant}/{spec.seed}" in wanted]
     if look is not None:
         specs = [spec for spec in specs if spec.seed in registration.study.seeds[: look.n_seeds]]
-    tally = Tally(planned=len(specs), steps_planned=sum(spec.steps for spec in specs))
+    tally = Tally(
+        planned=len(specs),
+        steps_planned=sum(spec.steps for spec in specs),
+        has_tasks=registration.study.measure.harness is not None,
+    )
     with _scheduler(
         options,
         root=root,

@@ -6,8 +6,9 @@ ledger, is found in its folder and entered then (`collect`).
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -57,15 +58,13 @@ class Logbook:
         return [entry.stated for entry in self.ledger.entries() if entry.event == "breached"]
 
     @cached_property
-    def last_entries(self) -> dict[Cell, Entry]:
-        """The last entry of each run about its attempts, as the ledger was when this was asked for."""
-        return {
-            cell_of(entry): entry
-            for entry in self.ledger.entries()
-            if entry.registration in self.registration.lineage
-            and entry.event in ("started", "failed", *SEALS)
-            and "variant" in entry.body
-        }
+    def starts(self) -> dict[Cell, Starts]:
+        """What the ledger says of the attempts at each run, kept up with what is entered here."""
+        starts: dict[Cell, Starts] = defaultdict(Starts)
+        for entry in self.ledger.entries():
+            if entry.registration in self.registration.lineage and "variant" in entry.body:
+                starts[cell_of(entry)].take_in(entry)
+        return starts
 
     def folder(self, spec: Spec) -> RunFolder:
         """Where a run lies."""
@@ -73,7 +72,7 @@ class Logbook:
 
     def log(self, event: Event, body: Mapping[str, JsonValue], *, durable: bool = True) -> Entry:
         """One ledger entry about this study."""
-        return self.ledger.append(
+        entry = self.ledger.append(
             event,
             study=self.registration.study.study,
             registration=self.registration.runs_sha256,
@@ -81,6 +80,9 @@ class Logbook:
             at=self.now(),
             durable=durable,
         )
+        if "variant" in body and "starts" in self.__dict__:
+            self.starts[cell_of(entry)].take_in(entry)
+        return entry
 
     def hand_out(self, specs: Sequence[Spec], device: str, *, launcher: str) -> list[Spec]:
         """Put the next attempt at each run on record, in its folder and in the ledger, and make none of them here.
@@ -106,8 +108,8 @@ class Logbook:
         A start that is on record already and has not begun is not entered again. With a `launcher` the run is made by a
         process that it starts, on whatever machine, so that with what it is made is not known here.
         """
-        record, last = begun.record, self.last_entries.get(spec.cell)
-        if last is not None and last.event == "started" and last.body.get("attempt") == record.attempts:
+        record = begun.record
+        if self.starts[spec.cell].awaits(record.attempts):
             return
         body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "attempt": record.attempts}
         body["recipe_sha256"] = recipe_sha256(spec)
@@ -117,20 +119,22 @@ class Logbook:
             body["left_values"] = begun.left_values
         body |= {"launcher": launcher} if launcher else {"made_with": made_with(record.provenance)}
         # Every run would wait for the disk. A start that a loss of power takes was one of a run that it ended, too.
-        self.last_entries[spec.cell] = self.log("started", body, durable=False)
+        self.log("started", body, durable=False)
 
-    def seal(self, spec: Spec, *, recovered: bool = False, without_start: int = 0) -> None:
-        """Bind a sealed run to the ledger. `recovered`: by a later call than the one that made it. `without_start`:
-        attempts that no start of the ledger explains."""
+    def seal(self, spec: Spec, *, recovered: bool = False) -> int:
+        """Bind a sealed run to the ledger; how many of its attempts no start of the ledger explains, which the entry
+        says. `recovered`: by a later call than the one that made it."""
         folder = self.folder(spec)
         record = folder.read_record()
         assert record is not None and record.metrics_sha256 is not None, spec.run_id
         self.log_breaches(spec, record)
         body = record.seal(sha256_file(folder.record_path)) | {"recipe_sha256": recipe_sha256(spec)}
-        body |= {"recovered": True} if recovered else {}
+        without_start = self.starts[spec.cell].unexplained(record.attempts)
+        body |= {"recovered": True} if recovered and not without_start else {}
         body |= {"without_start": without_start} if without_start else {}
-        self.last_entries[spec.cell] = self.log("sealed", body)
+        self.log("sealed", body)
         self.tally.sealed += 1
+        return without_start
 
     def log_breaches(self, spec: Spec, record: RunRecord) -> None:
         """Limits that a run broke go on record before its seal: a crash in between repeats them, and loses none."""
@@ -150,7 +154,7 @@ class Logbook:
         body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "error": error}
         body["left_values"] = left_values(spec, self.folder(spec))
         body |= {"wrote_in": list(wrote_in)} if wrote_in else {}
-        self.last_entries[spec.cell] = self.log("failed", body)
+        self.log("failed", body)
 
     def collect(self, specs: Sequence[Spec]) -> list[Spec]:
         """The runs that are left to make. Sealed ones are counted, and entered where the ledger lacks their end; so are
@@ -159,7 +163,6 @@ class Logbook:
         Raises `EvidenceError` for a seal that does not hold, and for a record of another run; nothing is entered then.
         """
         bound = sealed_in_ledger(self.ledger, self.registration.runs_sha256)
-        started = self._attempts_on_record()
         record_by_cell: dict[Cell, RunRecord] = {}
         for spec in specs:
             folder = self.folder(spec)
@@ -173,18 +176,17 @@ class Logbook:
         unexplained_runs: list[Spec] = []
         for spec in specs:
             record = record_by_cell.get(spec.cell)
+            made_elsewhere = record is not None and self.starts[spec.cell].handed_out(record.attempts)
             if record is None or record.status not in ENDED:
-                if record is not None and record.status == "failed" and self._made_elsewhere(spec, record):
+                if record is not None and record.status == "failed" and made_elsewhere:
                     self.fail(spec, record.error or "unknown")
                 waiting.append(spec)
                 continue
             if (*spec.cell, record.metrics_sha256) in bound:
                 self.tally.sealed += 1
             else:
-                unexplained = record.attempts - len(started.get(spec.cell, set()) & set(range(1, record.attempts + 1)))
+                unexplained = self.seal(spec, recovered=not made_elsewhere)
                 unexplained_runs += [spec] if unexplained else []
-                here = not unexplained and not self._made_elsewhere(spec, record)
-                self.seal(spec, recovered=here, without_start=unexplained)
             self.tally.steps_done += spec.steps or record.steps
         if unexplained_runs:
             first = unexplained_runs[0]
@@ -199,32 +201,43 @@ class Logbook:
         cells = {seal[:2] for seal in sealed_in_ledger(self.ledger, self.registration.runs_sha256)}
         return all(spec.cell in cells for spec in specs)
 
-    def _made_elsewhere(self, spec: Spec, record: RunRecord) -> bool:
-        """Whether the last start on record is the one that a record counts, of a run that a launcher handed out."""
-        last = self.last_entries.get(spec.cell)
-        if last is None or last.event != "started":
-            return False
-        return "launcher" in last.body and last.body.get("attempt") == record.attempts
 
-    def _attempts_on_record(self) -> dict[Cell, set[int]]:
-        """The attempts at each run that the ledger started and that may have led to what now lies in its folder: since
-        its last seal, or the removal of its record. The last one is not among them once it has failed."""
-        attempts_by_cell: dict[Cell, set[int]] = {}
-        for entry in self.ledger.entries():
-            if entry.registration not in self.registration.lineage or "variant" not in entry.body:
-                continue
-            cell = cell_of(entry)
-            attempts = attempts_by_cell.setdefault(cell, set())
-            if entry.event == "started":
-                number = entry.body.get("attempt")
-                attempt = number if isinstance(number, int) else 0
-                attempts_by_cell[cell] = {earlier for earlier in attempts if earlier < attempt} | {attempt}
-            elif entry.event in SEALS:
-                attempts.clear()
-        for cell, entry in self.last_entries.items():
-            if entry.event == "failed" and (attempts := attempts_by_cell.get(cell)):
-                attempts.discard(max(attempts))
-        return attempts_by_cell
+@dataclass
+class Starts:
+    """What the ledger says of the attempts at one run, since its last seal."""
+
+    attempts: set[int] = field(default_factory=set)
+    """Those that may have led to what lies in its folder: after the removal of a record they count anew."""
+
+    last: Entry | None = None
+    """The last entry about an attempt, or its end."""
+
+    def take_in(self, entry: Entry) -> None:
+        """Count one more entry of the run."""
+        if entry.event == "started":
+            number = entry.body.get("attempt")
+            attempt = number if isinstance(number, int) else 0
+            self.attempts = {earlier for earlier in self.attempts if earlier < attempt} | {attempt}
+        elif entry.event in SEALS:
+            self.attempts = set()
+        elif entry.event != "failed":
+            return
+        self.last = entry
+
+    def awaits(self, attempt: int) -> bool:
+        """Whether the start of an attempt is the last that the ledger says of the run."""
+        return self.last is not None and self.last.event == "started" and self.last.body.get("attempt") == attempt
+
+    def handed_out(self, attempt: int) -> bool:
+        """Whether it is, and a launcher made the attempt elsewhere."""
+        return self.awaits(attempt) and self.last is not None and "launcher" in self.last.body
+
+    def unexplained(self, n_attempts: int) -> int:
+        """How many of the attempts that a sealed record counts have no start that can have led to it."""
+        explained = self.attempts & set(range(1, n_attempts + 1))
+        if not self.awaits(n_attempts):  # the ledger has another end of the last one
+            explained.discard(n_attempts)
+        return n_attempts - len(explained)
 
 
 ENDED = ("done", "diverged")

@@ -137,21 +137,6 @@ def write_from(path: Path, position: int, data: bytes, *, durable: bool = True) 
         sync_folder(path.parent)
 
 
-def write_at(path: Path, position: int, data: bytes, *, durable: bool = True) -> None:
-    """Write into a file at a position, and leave what follows: the same bytes may be written by several processes."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-    try:
-        while data:
-            written = os.pwrite(descriptor, data, position)
-            position, data = position + written, data[written:]
-        if durable:
-            os.fsync(descriptor)
-    except OSError as error:
-        raise _named(error, path) from None
-    finally:
-        os.close(descriptor)
-
-
 def create_whole(path: Path, data: bytes) -> bool:
     """Create a file with its content, unless there is one; of several processes, on any machine, one succeeds.
 
