@@ -16,10 +16,10 @@ from time import perf_counter
 from typing import Any, Literal
 
 from ablate.gpt.device import CPU, choose_device
+from ablate.records.outputs import RESUMABLE
 from ablate.records.rows import read_rows
 from ablate.records.store import Row, RunFolder
-from ablate.runner.external.failures import advise, kind_of, same_values
-from ablate.runner.external.trainer import RESUMABLE
+from ablate.runner.failures import advise, kind_of, same_values
 from ablate.runner.messages import Message
 from ablate.runner.processes import run_alone
 from prereg.errors import RunError, StudyError, nearest
