@@ -282,9 +282,11 @@ def compare(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, bool]:
         count = {name: sum(len(run[name]) for run in mine.values()) for name in ("metrics", "items")}
         answers = ["yes" if same[part] else "NO" for part in parts]
         lines.append(f"| {case} | {len(runs)} | {count['metrics']} | {count['items']} | {' | '.join(answers)} |")
-        for run in runs:
+        for run in sorted(mine.keys() ^ theirs.keys()):
+            print(f"{run} is in one recording alone", file=sys.stderr)
+        for run in sorted(mine.keys() & theirs.keys()):
             for name in [name for names in parts.values() for name in names]:
-                left, right = (side.get(run, {}).get(name) for side in (mine, theirs))
+                left, right = mine[run][name], theirs[run][name]
                 if left != right:
                     print(f"{run}: {name} differs: {differences(left, right)}", file=sys.stderr)
     return "\n".join(lines), equal
@@ -293,7 +295,7 @@ def compare(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, bool]:
 def differences(left: Any, right: Any) -> str:
     """The first few entries in which two values differ."""
     if not isinstance(left, dict) or not isinstance(right, dict):
-        return f"{left} / {right}"
+        return f"{left} / {right}"[:300]
     names = [name for name in {**left, **right} if left.get(name) != right.get(name)]
     return f"{len(names)}: " + "; ".join(f"{name}: {left.get(name)} / {right.get(name)}" for name in names[:3])
 

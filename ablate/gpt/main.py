@@ -207,7 +207,7 @@ class Run:
     def finish(self) -> bool:
         """Train to the end of the budget, to divergence, or until a step. False where it was stopped, and saved."""
         trainer, steps = self.trainer, self.job.config.budget.steps
-        every_s = self.job.checkpoint_every_s or CHECKPOINT_EVERY_S
+        every_s = CHECKPOINT_EVERY_S if self.job.checkpoint_every_s is None else self.job.checkpoint_every_s
         if trainer.progress.step == 0:
             self._evaluate()
         while trainer.progress.step < steps:
@@ -325,9 +325,7 @@ class Run:
         self._write_rows(durable=True)
         # The first evaluation comes before the first step, and is made again by a run that never took one.
         first = (0, sha256_bytes(b""))
-        progress.live_bytes, progress.live_sha256 = (
-            (self.live.n_bytes, self.live.sha256) if progress.step else first
-        )
+        progress.live_bytes, progress.live_sha256 = (self.live.n_bytes, self.live.sha256) if progress.step else first
         data = self.trainer.checkpoint()
         try:
             self.checkpoints.write(data)

@@ -35,6 +35,7 @@ from typing import IO, Literal, TypeVar
 
 from pydantic import JsonValue
 
+from ablate.gpt.device import CPU, ENVIRONMENT, device_name
 from ablate.records.outputs import (
     ABOUT,
     ITEMS,
@@ -58,7 +59,6 @@ from ablate.runner.failures import claimed_values, left_values, place_of
 from ablate.runner.glance import Glance
 from ablate.runner.messages import Message, failed, said, show_trace
 from ablate.runner.pinned import Hashed, PrivateCopy, require_registered
-from ablate.gpt.device import CPU, ENVIRONMENT, device_name
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.registry.canon import sha256_file
 from prereg.registry.disk import NO_LOCKS, NO_ROOM, flock, write_passing, write_whole
@@ -507,8 +507,11 @@ class _Run:
             mishap = f"{LEFT_BEHIND}: {', '.join(left)}"
             record = record.model_copy(update={"mishaps": (*record.mishaps, mishap)})
             self.report(Message(event="note", text=f"{self.spec.run_id}: {mishap}"))
-        self.folder.seal(record, None, items, rows=counted)
-        (self.home / ITEMS).unlink(missing_ok=True)  # items.parquet holds all of it
+        self.folder.seal(record, counted, items)
+        if isinstance(self.spec, CommandSpec):
+            (self.home / ITEMS).unlink(missing_ok=True)  # items.parquet holds all of it
+        else:  # of the built-in trainer nothing is left that is not sealed
+            shutil.rmtree(self.home)
         return self._ended("ended", last, status)
 
     def _take_weights(self) -> str | None:

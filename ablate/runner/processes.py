@@ -87,9 +87,8 @@ def start_worker(*, own: bool, log: IO[str], device: str = CPU, gpus: Sequence[s
     # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
     needed = {} if own else ALONE if device == CPU else {**ALONE, **ENVIRONMENT}
     seen = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
-    program = "ablate.runner.worker" if own else "ablate.runner.builtin.process"
     return subprocess.Popen(
-        [sys.executable, "-m", program],
+        [sys.executable, "-m", "ablate.runner.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=log,

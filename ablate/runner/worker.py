@@ -1,4 +1,4 @@
-"""A process that makes runs of a user's own trainer, one after another, for a scheduler at its standard input."""
+"""A process that makes runs of one study, one after another, for a scheduler at its standard input."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import os
 from pathlib import Path
 
+from ablate.gpt.device import CPU
 from ablate.records.store import RunFolder
 from ablate.runner.child import adopt_orphans
 from ablate.runner.control import Abandoned
 from ablate.runner.messages import Pipes, begun
 from ablate.runner.pinned import Hashed
 from ablate.runner.process import Place, fail, held, make_run, prepare
-from prereg.registry.plan import CommandSpec
+from prereg.registry.plan import CommandSpec, RunSpec
 
 
 class Server:
@@ -35,7 +36,7 @@ class Server:
     def abandon(self) -> None:
         self.gone = True
 
-    def carry_out(self, spec: CommandSpec, folder: RunFolder, place: Place) -> None:
+    def carry_out(self, spec: RunSpec | CommandSpec, folder: RunFolder, place: Place) -> None:
         self.pause = 0.0005
         try:
             with held(folder):
@@ -56,8 +57,16 @@ def main() -> None:
     pipes = Pipes()
     server = Server(pipes)
     for order in pipes.orders(server.abandon):
-        spec = CommandSpec.model_validate_json(json.dumps(order["spec"]))
-        place = Place(Path(str(order["root"])), Path(str(order["study_folder"])))
+        planned = json.dumps(order["spec"])
+        own = "command" in order["spec"]
+        spec = CommandSpec.model_validate_json(planned) if own else RunSpec.model_validate_json(planned)
+        place = Place(
+            Path(str(order["root"])),
+            Path(str(order["study_folder"])),
+            device=str(order.get("device") or CPU),
+            checkpoint_every_s=order.get("checkpoint_every_s"),
+            until=order.get("until"),
+        )
         server.carry_out(spec, RunFolder(Path(str(order["folder"]))), place)
 
 

@@ -129,7 +129,7 @@ def test_a_study_of_byte_pairs_registers_runs_and_decides(house: House) -> None:
     assert registration.data is not None
     pinned = set(registration.data.tokenizers.values())
     assert len(pinned) == 1
-    assert {record.pairing.tokenizer for record in records(house).values() if record.pairing} == pinned
+    assert {(record.must_match or {}).get("tokenizer") for record in records(house).values()} == pinned
     assert [p.name for p in (house.path / "data" / "tokenizers").iterdir()] == [f"bpe-{pinned.pop()}.json"]
     decided = api.decide(study)
     assert decided.decision.status == "decided"
@@ -152,7 +152,7 @@ def test_a_run_of_byte_pairs_that_was_stopped_or_killed_ends_in_the_same_bits(
     assert again.resumed_from == ((8,) if how == "stop_at" else (7,))
     assert again.outcome_sha256 == whole.outcome_sha256
     assert again.weights_sha256 == whole.weights_sha256
-    assert again.pairing == whole.pairing
+    assert again.must_match == whole.must_match
 
 
 @pytest.mark.slow
@@ -166,7 +166,11 @@ def test_a_run_of_a_mixture_that_was_stopped_ends_in_the_same_bits_and_says_what
     whole = carried_out(spec, house, tmp_path / "whole", monkeypatch)
     again = carried_out(spec, house, tmp_path / "again", monkeypatch, stop_at=5)
     assert again.resumed_from == (5,)
-    assert (again.outcome_sha256, again.pairing, again.mixture) == (whole.outcome_sha256, whole.pairing, whole.mixture)
+    assert (again.outcome_sha256, again.must_match, again.mixture) == (
+        whole.outcome_sha256,
+        whole.must_match,
+        whole.mixture,
+    )
     assert whole.mixture is not None
     assert sum(whole.mixture.values()) == STEPS * 4
     assert whole.mixture["tiny"] > whole.mixture["other"] > 0
@@ -223,7 +227,7 @@ def test_variants_of_two_corpora_are_pinned_each_and_their_claim_is_marked(house
     data = ran.registration.data
     assert data is not None
     assert list(data.corpora) == ["other", "tiny"]
-    read = {key.split("/")[0]: record.pairing.corpus for key, record in records(house).items() if record.pairing}
+    read = {key.split("/")[0]: (record.must_match or {}).get("corpus") for key, record in records(house).items()}
     assert read == {"here": data.corpora["tiny"].sha256, "there": data.corpora["other"].sha256}
     decision = api.decide(study).decision
     assert decision.status in ("decided", "inconclusive")

@@ -31,11 +31,11 @@ def failed(registration: Registration, evidence: Evidence) -> dict[str, Check]:
     return {check.name: check for check in audit(AuditContext(registration, evidence)) if not check.passed}
 
 
-def pairing(**changes: object) -> Break:
+def pairing(**changes: str) -> Break:
     def change(_: Registration, evidence: Evidence) -> Evidence:
         run = next(run for run in evidence.runs if (run.variant, run.seed) == CELL)
-        assert run.pairing is not None
-        return with_run(evidence, CELL, pairing=run.pairing.model_copy(update=changes))
+        assert run.must_match is not None and changes.keys() <= run.must_match.keys()
+        return with_run(evidence, CELL, must_match=run.must_match | changes)
 
     return change
 
@@ -49,9 +49,19 @@ def provenance(**changes: object) -> Break:
 
 
 def initial(_: Registration, evidence: Evidence) -> Evidence:
-    run = next(run for run in evidence.runs if (run.variant, run.seed) == CELL)
-    assert run.pairing is not None
-    return pairing(initial=run.pairing.initial | {"tokens.weight": "0" * 64})(_, evidence)
+    return pairing(**{"initial/tokens.weight": "0" * 64})(_, evidence)
+
+
+def unstated(prefix: str) -> Break:
+    """A run that leaves out what it has to state."""
+
+    def change(_: Registration, evidence: Evidence) -> Evidence:
+        run = next(run for run in evidence.runs if (run.variant, run.seed) == CELL)
+        left = {name: sha256 for name, sha256 in (run.must_match or {}).items() if not name.startswith(prefix)}
+        assert left != run.must_match
+        return with_run(evidence, CELL, must_match=left)
+
+    return change
 
 
 def resealed(same: bool) -> Break:
@@ -140,7 +150,11 @@ def test_evidence_as_promised_passes_every_check() -> None:
             lambda r, e: with_run(e, CELL, config=r.study.training("none").model_dump(mode="json")),
         ),
         ("every run consumed its tokens", "inadmissible", lambda r, e: with_run(e, CELL, tokens=12)),
-        ("every run states what its pair shares", "inadmissible", lambda r, e: with_run(e, CELL, pairing=None)),
+        ("every run states what its pair shares", "inadmissible", lambda r, e: with_run(e, CELL, must_match=None)),
+        *(
+            ("every run states what its pair shares", "inadmissible", unstated(name))
+            for name in ("initial/", "batches", "dropout", "corpus", "tokenizer")
+        ),
         ("pairs start from the same weights", "inadmissible", initial),
         ("pairs read the same batches", "inadmissible", pairing(batches="0" * 64)),
         ("pairs drew the same dropout", "inadmissible", pairing(dropout="0" * 64)),
