@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 from ablate.gpt.device import CPU
 from ablate.records.store import RunFolder
-from ablate.runner.child import adopt_orphans
+from ablate.runner.child import Start, adopt_orphans, start_program
 from ablate.runner.control import Abandoned
 from ablate.runner.messages import Pipes, begun
 from ablate.runner.pinned import Hashed
@@ -36,6 +37,16 @@ class Server:
     def abandon(self) -> None:
         self.gone = True
 
+    def forking(self, spec: RunSpec, place: Place) -> Start:
+        """Where the system can fork, the built-in trainer begins with what this process has loaded for it."""
+        if sys.platform != "linux":
+            return start_program
+        from ablate.gpt.main import prepare as load
+        from ablate.runner.forked import start_forked
+
+        load([spec], place.corpora, place.root)
+        return start_forked
+
     def carry_out(self, spec: RunSpec | CommandSpec, folder: RunFolder, place: Place) -> None:
         self.pause = 0.0005
         try:
@@ -46,7 +57,8 @@ class Server:
                     self.pipes.send(fail(spec, folder, place, error))
                     return
                 self.pipes.say(begun(spec, start.record, start.resumed_from, left_values=start.left_values))
-                self.pipes.send(make_run(spec, folder, place, self, self.pipes.send, hashed=self.hashed))
+                started = {} if isinstance(spec, CommandSpec) else {"start": self.forking(spec, place)}
+                self.pipes.send(make_run(spec, folder, place, self, self.pipes.send, hashed=self.hashed, **started))
         except Abandoned:
             os._exit(3)
 
