@@ -14,39 +14,98 @@ from ablate.client import config, log, must_match, seed
 from prereg.errors import StudyError
 
 if TYPE_CHECKING:
-    from ablate.api import RunOptions, decide, design, early_results, judge_frame, load, register, report, results, run
-    from ablate.api.status import status
-    from prereg.study.spec import Study
+    from ablate.checking import check as check
+    from ablate.clusters import run_on_ray as run_on_ray
+    from ablate.clusters import submit as submit
+    from ablate.creating import new as new
+    from ablate.creating import templates as templates
+    from ablate.deciding import decide as decide
+    from ablate.deciding import report as report
+    from ablate.deciding import results as results
+    from ablate.early_looks import early_results as early_results
+    from ablate.early_looks import record_look as record_look
+    from ablate.exporting import export_model as export_model
+    from ablate.exporting import report_index as report_index
+    from ablate.frame import judge_frame as judge_frame
+    from ablate.health import status as status
+    from ablate.planning import plan_runs as plan_runs
+    from ablate.proving import bundle as bundle
+    from ablate.proving import check_bundle as check_bundle
+    from ablate.proving import report_bundle as report_bundle
+    from ablate.proving import reproduce as reproduce
+    from ablate.registering import amend as amend
+    from ablate.registering import design as design
+    from ablate.registering import export as export
+    from ablate.registering import preview_amendment as preview_amendment
+    from ablate.registering import register as register
+    from ablate.registering import registrations as registrations
+    from ablate.registering import save as save
+    from ablate.runner.options import RunOptions as RunOptions
+    from ablate.running import import_runs as import_runs
+    from ablate.running import mapping_template as mapping_template
+    from ablate.running import run as run
+    from ablate.running import write_manifest as write_manifest
+    from ablate.trying import try_out as try_out
+    from ablate.workspace import load as load
+    from prereg.study.spec import Study as Study
 
+_NAMES = {
+    "ablate.checking": "check",
+    "ablate.clusters": "run_on_ray submit",
+    "ablate.creating": "new templates",
+    "ablate.deciding": "decide report results",
+    "ablate.early_looks": "early_results record_look",
+    "ablate.exporting": "export_model report_index",
+    "ablate.frame": "judge_frame",
+    "ablate.health": "status",
+    "ablate.planning": "plan_runs",
+    "ablate.proving": "bundle check_bundle report_bundle reproduce",
+    "ablate.registering": "amend design export preview_amendment register registrations save",
+    "ablate.runner.options": "RunOptions",
+    "ablate.running": "import_runs mapping_template run write_manifest",
+    "ablate.trying": "try_out",
+    "ablate.workspace": "load",
+    "prereg.study.spec": "Study",
+}
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
+# No module of this folder may have the name of a function: importing it would put it in the function's place.
 __all__ = [
     "RunOptions",
     "Study",
     "StudyError",
+    "amend",
+    "bundle",
+    "check",
     "config",
     "decide",
     "design",
     "early_results",
+    "export_model",
+    "import_runs",
     "judge_frame",
     "load",
     "log",
     "must_match",
+    "new",
+    "plan_runs",
     "register",
     "report",
+    "reproduce",
     "results",
     "run",
     "seed",
     "status",
+    "try_out",
 ]
 
 
 if not TYPE_CHECKING:  # for a type checker every other name is a mistake
 
     def __getattr__(name: str) -> Any:
-        if name not in __all__:
+        if name not in _MODULES:
             raise AttributeError(f"module 'ablate' has no attribute '{name}'")
-        home = {"Study": "prereg.study.spec", "status": "ablate.api.status"}.get(name, "ablate.api")
-        return globals().setdefault(name, getattr(import_module(home), name))
+        return globals().setdefault(name, getattr(import_module(_MODULES[name]), name))
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_MODULES})

@@ -51,9 +51,9 @@ def measure_verbs() -> dict[str, Any]:
 
 def fill_with_records(path: Path) -> None:
     """A plausible run.json for every planned run, to be read and not believed."""
-    from ablate.api import open_study, require_registered
     from ablate.records.provenance import collect
     from ablate.records.run_record import RunRecord
+    from ablate.workspace import open_study, require_registered
     from prereg.registry.plan import RunSpec, plan
 
     case = open_study(path)

@@ -245,7 +245,7 @@ def own_house(tmp_path: Path, no_own_corpora: None, monkeypatch: pytest.MonkeyPa
 @pytest.fixture
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """`decide` draws no reports: that takes seconds, and most claims about a decision need none."""
-    from ablate.api import deciding
+    from ablate import deciding
 
     monkeypatch.setattr(deciding, "pages", lambda *_: {})
 
@@ -253,7 +253,7 @@ def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> House:
     """The tiny study, run without incident: once for all tests. Whoever changes it takes a copy."""
-    from ablate import api
+    import ablate as api
     from ablate.runner.options import RunOptions
     from ablate.runner.progress import PlainWatcher
 
@@ -265,7 +265,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> House:
 @pytest.fixture(scope="session")
 def decided(trained: House, tmp_path_factory: pytest.TempPathFactory) -> House:
     """The same, decided, with its report."""
-    from ablate import api
+    import ablate as api
 
     made = trained.copy(tmp_path_factory.mktemp("decided") / "house")
     api.decide(made.study)

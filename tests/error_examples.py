@@ -19,7 +19,8 @@ from functools import cache, partial
 from pathlib import Path
 from unittest.mock import patch
 
-from ablate import api, cli
+import ablate as api
+from ablate import cli
 from ablate.cli.options import Exit
 from ablate.judge.design import characteristics
 from ablate.runner.local import study_lock

@@ -27,8 +27,8 @@ import yaml
 from own_trainer import OwnHouse
 from pydantic import JsonValue
 
-from ablate import api
-from ablate.api.status import read_status
+import ablate as api
+from ablate.health import read_status
 from ablate.judge.verdict import Check
 from ablate.notebook.results import Decided
 from ablate.records import provenance as provenance_room
@@ -43,6 +43,7 @@ from ablate.runner.external.trainer import Server
 from ablate.runner.messages import Message
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher, Tally
+from ablate.workspace import open_study
 from prereg.errors import StudyError
 from prereg.registry import register as register_room
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file
@@ -320,7 +321,7 @@ def train_honestly(history: History, most: int = 4) -> None:
             with history.root.ledger.open("ab") as stream:
                 stream.write(line[: rng.randrange(1, len(line) - 1)])
         else:
-            read_status(api.open_study(history.study))
+            read_status(open_study(history.study))
     assert history.run()
 
 

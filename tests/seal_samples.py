@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prereg_samples import AT, PIN, house_with
 
-from ablate.api import StudyContext
+from ablate.workspace import StudyContext
 from prereg.registry.paths import Root
 from prereg.registry.register import register
 from prereg.registry.registration import Pins, Registration

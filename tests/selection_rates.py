@@ -24,7 +24,7 @@ from evidence_factory import make_evidence, one_claim
 from test_comparable import noisy
 from test_retried import ARMS, begun_again, null_study
 
-from ablate import api
+import ablate as api
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Decision
 from prereg.study.spec import Study

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate import api
+import ablate
 from ablate.cli.options import AsJson, Exit, RootFolder, StudyFile, put, put_json, show, show_or_json
 from prereg.errors import SpecError, StudyFileError, nearest
 from prereg.escape import visible
@@ -55,7 +55,7 @@ def verify(
     from ablate.verification.verify import verify_project, verify_study
 
     if study is not None and is_bundle(study):
-        checked = api.check_bundle(study, signers=signers, roots=roots)
+        checked = ablate.check_bundle(study, signers=signers, roots=roots)
         show_or_json(checked, bundle_check_section, as_json=as_json)
         return _end(checked)
     if study is not None:
@@ -101,7 +101,7 @@ def bundle(
     """
     from ablate.reporting.summaries.proof import bundle_section
 
-    made = api.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights, evidence=evidence)
+    made = ablate.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights, evidence=evidence)
     if as_json:
         facts = {"path": str(made.path), "written": made.written, "check": made.check.model_dump(mode="json")}
         return put_json(json.dumps(facts, indent=2))
@@ -112,7 +112,7 @@ def bundle(
 
 def report_bundle(path: Path, out: Path | None, *, as_json: bool) -> None:
     """Write the reports of a bundle, and say where they are and what the bundle's verdict was found to be."""
-    found, pages = api.report_bundle(path, out)
+    found, pages = ablate.report_bundle(path, out)
     if as_json:
         facts = {"wrote": [str(page) for page in pages], "contents": found.contents_sha256, "head": found.head}
         return put_json(json.dumps(facts, indent=2))
@@ -150,7 +150,7 @@ def reproduce(
     """
     from ablate.reporting.summaries.run import reproduction_section
 
-    found = api.reproduce(study, run, steps=steps, within=within, keep=keep, root=root, onlooker=_teller(run))
+    found = ablate.reproduce(study, run, steps=steps, within=within, keep=keep, root=root, onlooker=_teller(run))
     if as_json:
         whole = {"reproduced": found.reproduced, "exact": found.exact, **found.model_dump(mode="json")}
         put_json(json.dumps(whole, indent=2))
@@ -215,9 +215,10 @@ def ledger(
         )
     if hypotheses:
         from ablate.judge.programme import count_programme
+        from ablate.workspace import utc_now
 
         found = count_programme(
-            Root.around(Path(), root), level=level, now=api.utc_now(), abandoned_after_days=abandoned_after
+            Root.around(Path(), root), level=level, now=utc_now(), abandoned_after_days=abandoned_after
         )
         show_or_json(found, programme_section, as_json=as_json)
         if found.faults:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate import api
+import ablate
 from ablate.cli.options import AsJson, RootFolder, StudyFile, put, put_document, put_json
 from prereg.errors import EvidenceError
 
@@ -64,18 +64,18 @@ def import_records(
     from ablate.records.tables import TableLayout
 
     if template:
-        return put_document(api.mapping_template(study, Path(source), root=root))
+        return put_document(ablate.mapping_template(study, Path(source), root=root))
     metrics = dict(map(_metric_column, columns or ()))
     layout = TableLayout(arm_column, seed_column, step_column, at_step, metrics)
     if mapping is not None:
         layout = _mapped(mapping, layout)
     if manifest:
-        place = api.write_manifest(study, Path(source), layout=layout, root=root)
+        place = ablate.write_manifest(study, Path(source), layout=layout, root=root)
         if as_json:
             return put_json(json.dumps({"wrote": str(place)}))
         again = f"ablate import {study} {place.parent} --note TEXT"
         return put(f"wrote {place}", f"next:  fill in started_at and ended_at of every run, then {again}")
-    done = api.import_runs(
+    done = ablate.import_runs(
         study,
         source,
         note=note,
@@ -131,7 +131,7 @@ def export_model(
 
     Example:  ablate export-model studies/positions.yaml rope/1 rope-1
     """
-    files = api.export_model(study, run, folder, root=root)
+    files = ablate.export_model(study, run, folder, root=root)
     if as_json:
         return put_json(json.dumps({"files": [str(path) for path in files]}, indent=2))
     put(*(f"wrote {path}" for path in files))

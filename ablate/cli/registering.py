@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate import api
+import ablate
 from ablate.cli.options import (
     Accept,
     AsJson,
@@ -29,6 +29,7 @@ from ablate.cli.options import (
 
 if TYPE_CHECKING:
     from ablate.verification.seal import Sealing
+    from ablate.workspace import StudyContext
 
 
 class Form(StrEnum):
@@ -61,17 +62,18 @@ def register(
 
     Example:  ablate register studies/embnorm.yaml
     """
-    from ablate.api.support import warnings_of
+    from ablate.checking import warnings_of
     from ablate.judge.design.retrospective import frozen_design
     from ablate.judge.design.warnings import as_json as plain
     from ablate.reporting.summaries.study import power_section
     from ablate.verification.seal import attest, require_able
+    from ablate.workspace import open_study
     from prereg.registry.git_files import lacks_union
 
     require_able(sign)
-    context = api.open_study(study, root)  # before: a registration writes out what the file leaves to a default
+    context = open_study(study, root)  # before: a registration writes out what the file leaves to a default
     merges = lacks_union(context.root)
-    registration, entry = api.register(study, root=root, pilot=pilot, accept_underpowered=accept)
+    registration, entry = ablate.register(study, root=root, pilot=pilot, accept_underpowered=accept)
     name, new = registration.study.study, entry is not None
     planned = frozen_design(registration)
     warnings = warnings_of(context, planned) if new else ()
@@ -104,7 +106,7 @@ def register(
         put(f"next:  ablate run {study}   (ablate import: runs made elsewhere)")
 
 
-def repeated_runs(context: api.StudyContext) -> list[str]:
+def repeated_runs(context: StudyContext) -> list[str]:
     """Notes on other registered studies whose runs this one would train again."""
     from prereg.registry.history import repeated
 
@@ -133,9 +135,10 @@ def amend(
     Example:  ablate amend studies/embnorm.yaml --reason "two more seeds, before any run" --dry-run
     """
     from ablate.reporting.summaries.study import amendment_section
+    from ablate.workspace import open_study
     from prereg.registry.amendments import affected, amendments_of
 
-    preview, changed = api.preview_amendment(study, root=root), api.open_study(study, root).study
+    preview, changed = ablate.preview_amendment(study, root=root), open_study(study, root).study
     if dry_run and as_json:
         return put_json(preview.model_dump_json(indent=2))
     reach = affected(changed, [preview])
@@ -147,14 +150,14 @@ def amend(
             confirm_amendment(study)
     if dry_run:
         return None
-    registration, entry = api.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
+    registration, entry = ablate.amend(study, reason=reason, root=root, pilot=pilot, accept_underpowered=accept)
     if as_json:
         return put_json(entry.model_dump_json(indent=2))
     if entry.event == "reworded":
         show(amendment_section(registration.study, (), preview))
         return put(f"recorded as entry {entry.index}", f"ledger head {entry.sha256}")
-    show(amendment_section(registration.study, api.registrations(study, root), amendments_of([entry])[0]))
-    put(f"registration page: {api.open_study(study, root).root.page(registration.study.study)}")
+    show(amendment_section(registration.study, ablate.registrations(study, root), amendments_of([entry])[0]))
+    put(f"registration page: {open_study(study, root).root.page(registration.study.study)}")
     put(f"ledger head {entry.sha256}")
     return None
 
@@ -173,12 +176,12 @@ def export(
 
     Example:  ablate export studies/embnorm.yaml --as osf --out osf.md
     """
-    document = api.export(study, form=form.value, root=root, as_json=as_json)
+    document = ablate.export(study, form=form.value, root=root, as_json=as_json)
     if out is None and as_json:
         return put_json(document.text.rstrip())
     if out is None:
         return put_document(document.text)
-    api.save(document.text, out)
+    ablate.save(document.text, out)
     put(f"wrote {out}" + (", a DRAFT: the study is not registered" if document.draft else ""))
     for title in document.blanks:
         put(f"left to you: {title}")

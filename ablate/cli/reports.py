@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ablate import api
+import ablate
 from ablate.cli.options import AsJson, RootFolder, put, put_json
 from ablate.cli.proof import report_bundle
 from prereg.errors import SpecError
@@ -75,7 +75,7 @@ def report(
     chosen = [form.value for form in forms or (ReportForm.html, ReportForm.markdown)]
     if ReportForm.all in chosen:
         chosen = [form.value for form in ReportForm if form is not ReportForm.all]
-    written = api.report(study, root=root, forms=chosen)
+    written = ablate.report(study, root=root, forms=chosen)
     pages = [page for page in (written.markdown_path, written.html_path) if page is not None]
     if as_json:
         files = [str(path) for path in (*pages, *written.exported)]
@@ -102,7 +102,7 @@ def _wrote(files: Sequence[Path]) -> list[str]:
 
 
 def _report_index(root: Path | None, *, as_json: bool) -> None:
-    files = api.report_index(root=root)
+    files = ablate.report_index(root=root)
     if as_json:
         return put_json(json.dumps({"wrote": [str(path) for path in files]}, indent=2))
     return put(*(f"wrote {path}" for path in files))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate import api
+import ablate
 from ablate.cli.options import (
     Accept,
     AsJson,
@@ -30,10 +30,11 @@ from prereg.errors import RunError
 from prereg.text import counted
 
 if TYPE_CHECKING:
-    from ablate.api.clusters import Submitted
-    from ablate.api.status import StudyHealth
+    from ablate.clusters import Submitted
+    from ablate.health import StudyHealth
     from ablate.notebook.results import Decided, Ran
     from ablate.runner.progress import Watcher
+    from ablate.workspace import StudyContext
 
 
 def run(
@@ -83,7 +84,7 @@ def run(
 
     Example:  ablate run studies/quickstart.yaml
     """
-    options = api.RunOptions(
+    options = ablate.RunOptions(
         slots=slots,
         only=tuple(only or ()),
         part=part,
@@ -94,18 +95,18 @@ def run(
         device=device,
     )
     if dry_run:
-        from ablate.api.status import read_costs
+        from ablate.health import read_costs
         from ablate.reporting.summaries.run import costs_section
 
-        return show_or_json(read_costs(api.check(study, root), options), costs_section, as_json=as_json)
+        return show_or_json(read_costs(ablate.check(study, root), options), costs_section, as_json=as_json)
     given = {"--slurm": (slurm, "slurm"), "--tasks": (tasks, on if on != "local" else "slurm")}
     _require_place(study, on, {**given, "--address": (address, "ray")})
     if on == "slurm":
         flags = [*(slurm or ()), *([f"tasks={tasks}"] if tasks else [])]
-        submitted = api.submit(study, options, flags=flags, root=root, pilot=pilot, accept_underpowered=accept)
+        submitted = ablate.submit(study, options, flags=flags, root=root, pilot=pilot, accept_underpowered=accept)
         if submitted.job is not None:
             return _report_submitted(study, submitted, as_json=as_json)
-    make = partial(api.run_on_ray, tasks=tasks, address=address) if on == "ray" else api.run
+    make = partial(ablate.run_on_ray, tasks=tasks, address=address) if on == "ray" else ablate.run
     done = make(
         study,
         options,
@@ -156,24 +157,25 @@ def status(
         return _record_look(study, root, reason or "", past, as_json=as_json)
     if results:
         return _show_results(study, root, reason or "", as_json=as_json)
-    from ablate.api.status import read_status
+    from ablate.health import read_status
     from ablate.reporting.summaries.run import status_section
+    from ablate.workspace import open_study
 
-    context = api.open_study(study, root)
+    context = open_study(study, root)
     if not watch:
         return show_or_json(read_status(context), status_section, as_json=as_json)
     last = _watch(context, every, as_json=as_json)
     return put_json(last.model_dump_json()) if as_json else show(status_section(last))
 
 
-def _watch(context: api.StudyContext, every: float, *, as_json: bool) -> StudyHealth:
+def _watch(context: StudyContext, every: float, *, as_json: bool) -> StudyHealth:
     """Redraw a study's progress until its runs have ended, or Ctrl-C; the last state, which is still to be shown."""
     import time
     from contextlib import nullcontext, suppress
 
     from rich.live import Live
 
-    from ablate.api.status import read_status
+    from ablate.health import read_status
     from ablate.reporting import terminal
     from ablate.reporting.summaries.run import status_section
 
@@ -195,7 +197,7 @@ def _show_results(study: Path, root: Path | None, reason: str, *, as_json: bool)
     """Log an early look, then show it."""
     from ablate.reporting.summaries.run import early_look_section
 
-    seen = api.early_results(study, reason=reason, root=root)
+    seen = ablate.early_results(study, reason=reason, root=root)
     if as_json:
         facts = seen.early_look.model_dump(mode="json")
         return put_json(json.dumps({**facts, "entry": seen.entry.index, "head": seen.entry.sha256}))
@@ -205,7 +207,7 @@ def _show_results(study: Path, root: Path | None, reason: str, *, as_json: bool)
 
 def _record_look(study: Path, root: Path | None, reason: str, past: str, *, as_json: bool) -> None:
     """Log an early look that took place before, and show nothing of it."""
-    entry = api.record_look(study, reason=reason, took_place=past, root=root)
+    entry = ablate.record_look(study, reason=reason, took_place=past, root=root)
     if as_json:
         return put_json(json.dumps({**entry.body, "entry": entry.index, "head": entry.sha256}))
     return put(
@@ -243,7 +245,7 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
         logged.extend([done] if done.verdict_path is not None else [])
 
     try:
-        decided = api.decide(study, root=root, announce=announce)
+        decided = ablate.decide(study, root=root, announce=announce)
     except Exception:
         if logged:
             put_note(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate import api
+import ablate
 from ablate.cli.options import (
     AsJson,
     Exit,
@@ -30,6 +30,7 @@ from prereg.registry.paths import PUBLISHED_SUFFIX
 
 if TYPE_CHECKING:
     from ablate.judge.design.warnings import DesignWarning
+    from ablate.workspace import StudyContext
     from prereg.documents.published import LoadedPublished
     from prereg.study.command import ScriptPin
 
@@ -49,6 +50,7 @@ def check(
 
     Example:  ablate check studies/embnorm.yaml
     """
+    from ablate.planning import planned
     from ablate.reporting.summaries import study as study_summary
 
     paths = dict.fromkeys(_study_of(path) for path in studies)
@@ -62,7 +64,7 @@ def check(
             n_wrong += 1
             put_error(error)
             continue
-        found.append(study_summary.study_json(context.study, api.planned(context), notes, warnings))
+        found.append(study_summary.study_json(context.study, planned(context), notes, warnings))
         if not as_json:
             put(f"ok  {path}", *(f"    {note}" for note in notes))
             show_warnings(warnings)
@@ -83,24 +85,27 @@ def _study_of(path: Path) -> Path:
 
 def _checked(
     study: Path, root: Path | None
-) -> tuple[api.StudyContext, LoadedPublished | None, Pins, list[str], tuple[DesignWarning, ...]]:
+) -> tuple[StudyContext, LoadedPublished | None, Pins, list[str], tuple[DesignWarning, ...]]:
     """A valid study with published figures, the files it would pin, notes and warnings. Raises `StudyError`."""
-    from ablate.api.support import warnings_of
+    from ablate.checking import warnings_of
+    from ablate.pins import pin_code
+    from ablate.workspace import published_beside
 
-    context = api.check(study, root)
-    published = api.published_beside(context)
-    pins = api.pin_code(context) if context.study.trainer == "command" else ((), ())
+    context = ablate.check(study, root)
+    published = published_beside(context)
+    pins = pin_code(context) if context.study.trainer == "command" else ((), ())
     return context, published, pins, repeated_runs(context), warnings_of(context)
 
 
 def _check_one(study: Path, root: Path | None, *, as_json: bool) -> None:
-    from ablate.api.support import unnamed_metrics_file
+    from ablate.checking import unnamed_metrics_file
+    from ablate.planning import planned
     from ablate.reporting.summaries import study as study_summary
 
     context, published, (scripts, data), notes, warnings = _checked(study, root)
     if as_json:
-        return put_json(study_summary.study_json(context.study, api.planned(context), notes, warnings))
-    costs = study_summary.costs_section(api.planned(context))
+        return put_json(study_summary.study_json(context.study, planned(context), notes, warnings))
+    costs = study_summary.costs_section(planned(context))
     show(study_summary.study_section(context.study, scripts, data), costs)
     put(*notes, *([] if published is None else [published.words]))
     put(*filter(None, [unnamed_metrics_file(context.study, context.root, scripts)]))
@@ -128,13 +133,13 @@ def new(
 
     Example:  ablate new my_study --template command
     """
-    known = api.templates()
+    known = ablate.templates()
     if template is None and sys.stdin.isatty() and not as_json:
         width = max(map(len, known))
         put(*(f"  {one.ljust(width)}  {what}" for one, what in known.items()))
         template = input("Template [gpt]: ").strip() or None
         title = title or input("Title [the template's]: ").strip() or None
-    made = api.new(name, template or next(iter(known)), title=title, root=root)
+    made = ablate.new(name, template or next(iter(known)), title=title, root=root)
     if as_json:
         return put_json(json.dumps({"files": [str(path) for path in made.files], "next": made.next}, indent=2))
     ignored = "   (keeps runs and corpora out of git)"
@@ -167,13 +172,14 @@ def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_js
 
     Example:  ablate design studies/embnorm.yaml
     """
-    from ablate.api.support import warnings_of
+    from ablate.checking import warnings_of
     from ablate.judge.design.reach import obstacle
     from ablate.judge.design.warnings import as_json as plain
     from ablate.reporting.summaries.study import design_section
+    from ablate.workspace import open_study
 
-    found = api.design(study, root=root, pilot=pilot)
-    warnings = warnings_of(api.open_study(study, root), found)
+    found = ablate.design(study, root=root, pilot=pilot)
+    warnings = warnings_of(open_study(study, root), found)
     if as_json:
         whole = found.model_dump(mode="json") | {"warnings": plain(warnings)}
         put_json(json.dumps(whole, indent=2, ensure_ascii=False))
@@ -206,7 +212,7 @@ def try_out(
     from ablate.reporting.summaries.run import trial_section
 
     say = (lambda _: None) if as_json else lambda run: put(f"trying {run}")
-    trial = api.try_out(study, root=root, seeds=seeds, limit_s=limit, replaced=replaced or (), on_run=say)
+    trial = ablate.try_out(study, root=root, seeds=seeds, limit_s=limit, replaced=replaced or (), on_run=say)
     show_or_json(trial, trial_section, as_json=as_json)
     if not as_json:
         then = f"ablate design {study}"
@@ -228,7 +234,7 @@ def plan(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> 
     """
     from ablate.reporting.summaries.study import runs_section
 
-    runs = api.plan_runs(study, root=root)
+    runs = ablate.plan_runs(study, root=root)
     if as_json:
         put_json(json.dumps(asdict(runs), indent=2))
     else:

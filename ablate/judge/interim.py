@@ -6,7 +6,7 @@ The due look is the first that was not taken. Two exceptions: a look that ended 
 look is reported again while no run of a later seed exists. That both saw the same evidence is an audit check.
 
 `early_look` is no such look: it describes the runs of an unfinished study, once the ledger holds that somebody looked
-(`ablate.api.early_looks`). No test, no interval, no p: what a look without a registered level could say about chance
+(`ablate.early_looks`). No test, no interval, no p: what a look without a registered level could say about chance
 would be wrong.
 
 `run_to_the_stop` applies the same rule to simulated studies; rows of an array are studies there, as in

@@ -12,8 +12,8 @@ from ablate.records.run_record import Provenance
 from prereg.registry.canon import sha256_bytes, sha256_of
 
 # What a run executes, wing by wing, so that no list of modules can go stale: a test compares it with what a real run
-# loads and calls. Left out are the judge, reports, verbs, and `ablate.api`: importing the package loads the functions
-# of the chain, and no run calls one.
+# loads and calls. Left out are the judge, reports, and the verbs in `ablate` itself: importing the package loads some
+# of them, and no run calls one.
 _WINGS = ("ablate/data", "ablate/gpt", "ablate/evaluation", "ablate/records", "ablate/runner")
 _REGISTRATION = ("prereg", "prereg/study", "prereg/study/designs", "prereg/rule", "prereg/metrics", "prereg/registry")
 """Without seals and documents, which are no part of a run."""

@@ -289,8 +289,8 @@ class RunRecord(FrozenModel):
     """Validation losses of predictors that only count, on this run's split; none of a user's own trainer."""
     must_match: dict[str, str] | None = None
     """Name -> sha256 of what the trainer says that the runs of a seed must have in common; none where it says nothing.
-    The built-in trainer states `initial/PARAMETER` for the initial bytes of each parameter, `batches` and `dropout` (the
-    chained hashes of every batch of token ids and of the keys of every mask, in order), `corpus` and `tokenizer`."""
+    The built-in trainer states `initial/PARAMETER` for the initial bytes of each parameter, `batches` and `dropout`
+    (chained hashes of every batch of token ids, and of the keys of every mask, in order), `corpus` and `tokenizer`."""
 
     live: LiveValues | None = None
     """What had been recorded when an attempt ended without a seal, or was resumed; none otherwise."""

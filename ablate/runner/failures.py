@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ablate.records.rows import range_fix, readable_rows
 from ablate.records.store import Row, RunFolder
-from prereg.errors import EvidenceError, nearest
+from prereg.errors import nearest
 from prereg.escape import visible
 from prereg.registry.plan import CommandSpec, Planned
 

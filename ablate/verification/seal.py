@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ablate.api import open_study, require_registered
-from ablate.api.context import Clock, StudyContext, utc_now
+from ablate.workspace import Clock, StudyContext, open_study, require_registered, utc_now
 from prereg.errors import RegistrationError, SealError, Where
 from prereg.frozen import FrozenModel
 from prereg.registry import register as promise

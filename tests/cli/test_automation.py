@@ -17,7 +17,7 @@ import yaml
 from conftest import House
 from test_cli import ablate
 
-from ablate import api
+import ablate as api
 
 ROOT = Path(__file__).resolve().parents[2]
 HOOKS = {hook["id"]: hook for hook in yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))}

@@ -21,10 +21,12 @@ import pytest
 import typer
 from conftest import SHORT, House, tiny_document
 
-from ablate import api, cli
-from ablate.api.creating import STEPS
+import ablate as api
+from ablate import cli
 from ablate.cli.options import Exit, put_error
+from ablate.creating import STEPS
 from ablate.runner.local import Summary, study_lock
+from ablate.workspace import open_study, require_registered
 from prereg.errors import StudyError, Where
 from prereg.registry.paths import Root
 
@@ -353,7 +355,7 @@ def test_check_warns_of_a_study_that_was_edited_after_its_registration(
     copied: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = copied.path / "studies" / "tiny.yaml"
-    registered = api.require_registered(api.open_study(path))
+    registered = require_registered(open_study(path))
 
     def warned() -> list[dict[str, str]]:
         assert ablate(monkeypatch, "check", "--json", path) == 0
@@ -470,7 +472,7 @@ def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_a_mistake(
 
 def test_a_type_checker_knows_only_names_that_exist() -> None:
     """mypy takes every name for one of a module that has `__getattr__` (PEP 562)."""
-    for name in ("ablate", "ablate.api"):
+    for name in ("ablate",):
         assert getattr(importlib.import_module(name), "__getattr__", None)
         source = inspect.getsource(importlib.import_module(name))
         assert "if not TYPE_CHECKING:" in source.partition("def __getattr__")[0]

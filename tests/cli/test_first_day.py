@@ -12,7 +12,7 @@ from test_cli import ablate
 from typer.testing import CliRunner
 from wheel_check import build, call, check_installed, linked
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 
 CURES: dict[str, tuple[tuple[str, str], ...]] = {

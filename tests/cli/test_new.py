@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from prereg.documents.published import json_schema
 from prereg.errors import StudyError

@@ -21,7 +21,7 @@ from conftest import House, tiny_document
 from report_samples import ENDINGS, LOSS, Ending, told
 
 import ablate
-from ablate.api.judging import JudgedFrame
+from ablate.frame import JudgedFrame
 from ablate.notebook.results import Decided
 from ablate.reporting.context import NOT_TO_BE_USED
 from ablate.reporting.exports import frames
@@ -226,7 +226,7 @@ def test_results_refuses_what_is_not_the_last_decision_and_needs_its_records(
 def test_an_early_look_recorded_afterwards_leaves_no_results(decided: House, tmp_path: Path) -> None:
     house = decided.copy(tmp_path / "house")
     entries = [entry for entry in api_ledger(house) if entry.event == "sealed"]
-    ablate.api.record_look(house.study, reason="seen by hand", took_place=entries[0].at)
+    ablate.record_look(house.study, reason="seen by hand", took_place=entries[0].at)
     with pytest.raises(EvidenceError, match="an early look was recorded after the decision"):
         ablate.results(house.study)
 
@@ -240,7 +240,7 @@ def api_ledger(house: House) -> Any:
 @pytest.mark.slow
 def test_results_of_a_bundle_are_those_of_the_study(decided: House, tmp_path: Path) -> None:
     path = tmp_path / "tiny.ablate.zip"
-    ablate.api.bundle(decided.study, out=path)
+    ablate.bundle(decided.study, out=path)
     bundled, own = ablate.results(path), ablate.results(decided.study)
     assert bundled.decision == own.decision and bundled.curves().equals(own.curves())
 

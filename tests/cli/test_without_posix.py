@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from conftest import House
 
-from ablate import api
+import ablate as api
 
 ROOT = Path(__file__).resolve().parents[2]
 LACKING = """

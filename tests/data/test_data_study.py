@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from conftest import House, tiny_document, tiny_text
 
-from ablate import api
+import ablate as api
 from ablate.data import tokenizers
 from ablate.data.corpora import Library
 from ablate.data.tokenizers import train_bpe
 from ablate.gpt.trainer import Step, Trainer
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.checks import AuditContext
+from ablate.pins import require_pinned
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -27,6 +28,7 @@ from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.result import check_pins
+from ablate.workspace import open_study, require_registered
 from prereg.errors import ClaimError, CorpusError
 from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
@@ -78,8 +80,8 @@ def records(house: House) -> dict[str, RunRecord]:
 
 
 def specs(study: Path) -> list[RunSpec]:
-    case = api.open_study(study)
-    return [spec for spec in plan(api.require_registered(case)) if isinstance(spec, RunSpec)]
+    case = open_study(study)
+    return [spec for spec in plan(require_registered(case)) if isinstance(spec, RunSpec)]
 
 
 class Killed(BaseException):
@@ -134,7 +136,7 @@ def test_a_study_of_byte_pairs_registers_runs_and_decides(house: House) -> None:
     decided = api.decide(study)
     assert decided.decision.status == "decided"
     assert {check.name: check.passed for check in decided.decision.checks}["every run used the registered tokenizer"]
-    case = api.open_study(study)
+    case = open_study(study)
     assert verify_registration(case.root, "tiny") == []
     assert load_registration(case.root, "tiny") == registration
 
@@ -195,8 +197,8 @@ def test_a_mixture_records_its_loss_over_all_sources_and_of_each(house: House) -
     )
     ran = api.run(study, watcher=QUIET)
     assert ran.summary.complete, ran.summary.failed
-    case = api.open_study(study)
-    curve = gather(case.root, api.require_registered(case)).metrics
+    case = open_study(study)
+    curve = gather(case.root, require_registered(case)).metrics
     border = int(len(tiny_text()) * 0.9)
     sizes = {"tiny": len(tiny_text()) - border - 1, "other": 240 - 1}
     for _, rows in curve[curve["step"] == STEPS].groupby(["variant", "seed"]):
@@ -238,7 +240,7 @@ def test_variants_of_two_corpora_are_pinned_each_and_their_claim_is_marked(house
         "arms read other corpora, each validated on its own: gain (here, there)",
     )
     assert all(check.severity != "inadmissible" for check in failed.values())
-    verified = check_pins(api.open_study(study).root, "tiny")[0]
+    verified = check_pins(open_study(study).root, "tiny")[0]
     assert (verified.faults, verified.note) == (
         (),
         "'other' is the registered text; 'tiny' is the registered text",
@@ -290,7 +292,7 @@ def test_the_lock_of_several_corpora_is_bound_by_its_hash(house: House) -> None:
     lock = json.loads(path.read_text())
     lock["data"]["tokenizers"]["none"] = "0" * 64
     path.write_text(json.dumps(lock, indent=2) + "\n")
-    assert any("tiny.lock.json" in fault for fault in verify_registration(api.open_study(study).root, "tiny"))
+    assert any("tiny.lock.json" in fault for fault in verify_registration(open_study(study).root, "tiny"))
 
 
 TWO_SIZES = {"small": {}, "large": {"data.tokenizer": {"bpe": 275}}}
@@ -344,9 +346,9 @@ def test_a_validation_text_of_its_own_is_used_whole_and_must_be_asked_for(house:
         api.register(house.write(document({"corpus": "tiny", "validation": "own"})))
     study = house.write(document({"corpus": "pair", "validation": "own"}))
     assert api.run(study, watcher=QUIET).summary.complete
-    assert check_pins(api.open_study(study).root, "tiny")[0].note == "'pair' is the registered text"
+    assert check_pins(open_study(study).root, "tiny")[0].note == "'pair' is the registered text"
     (house.path / "data" / "corpora" / "pair" / "validation.txt").write_text("other\n")
-    (fault,) = check_pins(api.open_study(study).root, "tiny")[0].faults
+    (fault,) = check_pins(open_study(study).root, "tiny")[0].faults
     assert "is not the text that was registered as 'pair'" in fault
 
 
@@ -364,7 +366,7 @@ def test_the_page_beside_the_lock_names_every_corpus_and_every_tokenizer(house: 
     assert 'mixture of "other" (25%) and "tiny" (75%), each window drawn in that proportion' in page
     assert 'corpus "toy"' not in page
     assert data.tokenizers["three"] == data.tokenizers["one"] != data.tokenizers["large"]
-    told = api.open_study(study)
+    told = open_study(study)
     assert verify_registration(told.root, "tiny") == []
 
 
@@ -375,7 +377,7 @@ def test_an_amendment_that_changes_the_data_can_be_undone_to_the_earlier_promise
     second, _ = api.amend(study, reason="byte pairs")
     house.write(document({"corpus": "tiny", "tokenizer": {"bpe": 270}}))
     third, _ = api.amend(study, reason="more of them")
-    case = api.open_study(study)
+    case = open_study(study)
     made = past_registrations(case.root, "tiny", Ledger(case.root.ledger).entries())
     assert [(one.sha256, one.proven) for one in made] == [(one.sha256, True) for one in (first, second, third)]
 
@@ -390,8 +392,8 @@ def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
     # As a version of the library would that breaks ties in another way; what is kept is used without it.
     monkeypatch.setattr(tokenizers, "train_bpe", lambda *_: other)
     monkeypatch.setattr(tokenizers, "TRAINED", {})
-    api.require_pinned(api.open_study(study), api.require_registered(api.open_study(study)))
-    root, data = api.open_study(study).root, kept.read_bytes()
+    require_pinned(open_study(study), require_registered(open_study(study)))
+    root, data = open_study(study).root, kept.read_bytes()
     assert (check_pins(root, "tiny")[1].faults, check_pins(root, "tiny")[1].note[:6]) == ((), "1 of 1")
     kept.write_bytes(data.replace(b'"bpe"', b'"BPE"'))
     found = f"data/tokenizers/{kept.name} is not the tokenizer that was registered"

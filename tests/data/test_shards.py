@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_data_study import QUIET, document
 
-from ablate import api, cli
+import ablate as api
+from ablate import cli
 from ablate.data import shards as shards_module
 from ablate.data.batches import Batches
 from ablate.data.corpora import Library
@@ -24,6 +25,7 @@ from ablate.data.shards import StoredTokens, open_shards, take_in
 from ablate.evaluation.loss import windows
 from ablate.records.gather import gather
 from ablate.verification.result import check_pins
+from ablate.workspace import open_study
 from prereg.errors import CorpusError, StudyError
 from prereg.study.corpora import Stored, read_manifest
 from prereg.study.training import Data
@@ -243,7 +245,7 @@ def test_a_study_of_shards_runs_and_decides_and_verify_reads_every_byte(
     pin = ran.registration.corpus
     assert pin is not None
     assert (pin.tokens, pin.characters) == (2000, 0)
-    case = api.open_study(study)
+    case = open_study(study)
     assert "val/bits_per_byte" not in set(gather(case.root, ran.registration).metrics["metric"])
     assert api.decide(study).decision.status in ("decided", "inconclusive")
     assert check_pins(case.root, "tiny")[0].note == "'ids' holds the registered shards"
@@ -272,7 +274,7 @@ def test_bits_a_byte_are_claimed_only_where_the_bytes_of_an_id_are_known(
     assert take(house, monkeypatch, *words) == 0
     ran = api.run(study_of(house, "val/bits_per_byte", corpus="known"), watcher=QUIET)
     assert ran.summary.complete, ran.summary.failed
-    rows = gather(api.open_study(house.path / "studies" / "tiny.yaml").root, ran.registration).metrics
+    rows = gather(open_study(house.path / "studies" / "tiny.yaml").root, ran.registration).metrics
     final = rows[rows["step"] == rows["step"].max()].pivot_table(
         index=["variant", "seed"], columns="metric", values="value"
     )

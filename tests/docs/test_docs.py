@@ -13,9 +13,11 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from ablate import api, cli
-from ablate.api.creating import STEPS
+import ablate as api
+from ablate import cli
+from ablate.creating import STEPS
 from ablate.judge.stats import t_power
+from ablate.workspace import open_study, published_beside
 from prereg.documents.published import (
     Published,
     PublishedFigure,
@@ -71,8 +73,8 @@ def test_every_study_loads_and_this_version_can_carry_it_out(path: Path) -> None
 
 def test_every_file_of_published_figures_has_its_study_and_can_be_read() -> None:
     for path in PUBLISHED:
-        case = api.open_study(path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX) + ".yaml"))
-        assert api.published_beside(case) is not None, path
+        case = open_study(path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX) + ".yaml"))
+        assert published_beside(case) is not None, path
 
 
 def test_the_published_figures_in_the_docs_are_ones_that_the_embnorm_study_can_stand_beside() -> None:
@@ -133,25 +135,9 @@ def test_the_public_names_are_the_ones_a_notebook_needs() -> None:
     code = "import ablate, sys; assert 'torch' not in sys.modules; print(*ablate.__all__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
-        *(
-            "RunOptions",
-            "Study",
-            "StudyError",
-            "config",
-            "decide",
-            "design",
-            "early_results",
-            "judge_frame",
-            "load",
-            "log",
-            "must_match",
-            "register",
-            "report",
-            "results",
-            "run",
-            "seed",
-            "status",
-        ),
+        *("RunOptions", "Study", "StudyError", "amend", "bundle", "check", "config", "decide", "design"),
+        *("early_results", "export_model", "import_runs", "judge_frame", "load", "log", "must_match", "new"),
+        *("plan_runs", "register", "report", "reproduce", "results", "run", "seed", "status", "try_out"),
     ]
 
 

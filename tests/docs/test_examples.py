@@ -16,7 +16,7 @@ import torch
 from test_parts import end, start, starts, wait_for
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.records.store import RunFolder
 from ablate.runner.claims import owners

@@ -14,14 +14,15 @@ from conftest import House
 from harness_samples import N_TASKS, TASKS, items_document, items_house, write_pack
 from safetensors.torch import load_file
 
-from ablate import api
-from ablate.api.context import pin
+import ablate as api
 from ablate.data.corpora import Library
 from ablate.evaluation.harness.evaluate import evaluate_tasks
+from ablate.pins import pin
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.run import Worker
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
+from ablate.workspace import open_study, require_registered
 from prereg.errors import SpecError
 from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
@@ -42,7 +43,7 @@ def with_data(**data: Any) -> dict[str, Any]:
 
 def first_run(house: House, study: Path) -> tuple[RunSpec, Worker, RunFolder]:
     """The first run of a registered study, as it is recorded."""
-    registration = api.require_registered(api.open_study(study))
+    registration = require_registered(open_study(study))
     spec = plan(registration)[0]
     assert isinstance(spec, RunSpec)
     worker = Worker(house.path / "data" / "corpora", lambda _: None, threading.Event(), root=house.path)
@@ -82,13 +83,13 @@ def test_a_study_of_byte_pairs_pins_data_and_tasks_and_leaves_no_item_out(house:
 def test_the_letters_of_every_source_of_a_mixture_can_be_written(house: House) -> None:
     study = items_house(house)
     write_pack(house.path, strange=True)
-    alone = pin(api.open_study(study)).pins.tasks
+    alone = pin(open_study(study)).pins.tasks
     source = house.path / "other.txt"
     source.write_text("the dog barked at the bakery.\n" * 60)
     Library.of(house.path / "data" / "corpora", {}).add("other", source)
     study = items_house(house, base=with_data(mixture={"tiny": 1.0, "other": 0.0}))
     write_pack(house.path, strange=True)
-    mixed = pin(api.open_study(study)).pins
+    mixed = pin(open_study(study)).pins
     assert alone is not None and mixed.tasks is not None and mixed.data is not None
     assert (alone.n_unencodable, mixed.tasks.n_unencodable) == (1, 0)
 

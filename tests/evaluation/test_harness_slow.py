@@ -14,7 +14,7 @@ import pytest
 from conftest import House
 from harness_samples import items_document
 
-from ablate import api
+import ablate as api
 from ablate.runner.options import RunOptions
 
 HERE = Path(__file__).resolve().parents[1]

@@ -15,12 +15,13 @@ import torch
 from conftest import House
 from harness_samples import N_TASKS, TASKS, items_document, items_house, write_pack
 
-from ablate import api, cli
-from ablate.api.context import pin
+import ablate as api
+from ablate import cli
 from ablate.evaluation.harness import tasks
 from ablate.gpt.trainer import Trainer
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.checks import AuditContext
+from ablate.pins import pin, require_pinned
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -31,6 +32,7 @@ from ablate.runner.messages import Message, TaskProgress
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_study
+from ablate.workspace import open_study, require_registered
 from prereg.errors import CorpusError, RegistrationError, SpecError, StudyError, UnsupportedError
 from prereg.registry.canon import sha256_file
 from prereg.registry.paths import Root
@@ -65,8 +67,8 @@ def study_of(path: Path) -> Path:
 
 
 def records(path: Path) -> list[RunRecord]:
-    case = api.open_study(study_of(path))
-    return list(gather(case.root, api.require_registered(case)).runs)
+    case = open_study(study_of(path))
+    return list(gather(case.root, require_registered(case)).runs)
 
 
 @pytest.mark.slow
@@ -89,8 +91,8 @@ def test_a_study_over_items_is_run_decided_and_told(copy: Path) -> None:
 
 
 def test_the_judge_reads_the_very_items_that_were_scored(ended: Path) -> None:
-    case = api.open_study(study_of(ended))
-    evidence = gather(case.root, api.require_registered(case))
+    case = open_study(study_of(ended))
+    evidence = gather(case.root, require_registered(case))
     assert evidence.items is not None
     accuracy = evidence.items[evidence.items["metric"] == "harness/accuracy"]
     assert len(accuracy) == N * 4
@@ -290,8 +292,8 @@ def test_runs_that_were_asked_differently_are_told(
 ) -> None:
     from dataclasses import replace
 
-    case = api.open_study(study_of(ended))
-    registration = api.require_registered(case)
+    case = open_study(study_of(ended))
+    registration = require_registered(case)
     evidence = gather(case.root, registration)
     assert all(check.passed for check in audit(AuditContext(registration, evidence)) if check.name == name)
     runs = (changed(evidence.runs[0], **fields), *evidence.runs[1:])
@@ -345,7 +347,7 @@ def test_check_shows_what_will_be_asked_and_what_that_may_execute(
 def test_variants_whose_tokenizers_leave_out_different_items_are_refused(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = api.open_study(items_house(house, variants={"none": {}, "layernorm": {"data.corpus": "toy"}}))
+    case = open_study(items_house(house, variants={"none": {}, "layernorm": {"data.corpus": "toy"}}))
     write_pack(house.path, strange=True)
     with pytest.raises(
         UnsupportedError, match=r"cannot write the same items of 'tasks/made-up': they leave out \[0, 1\]"
@@ -417,4 +419,4 @@ def test_a_pack_elsewhere_on_the_search_path_is_the_same_promise(
     shutil.move(house.path / "data" / "mine", tmp_path / "mine")
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path))
     case = api.check(study)
-    api.require_pinned(case, registration)
+    require_pinned(case, registration)

@@ -14,7 +14,7 @@ import pytest
 from conftest import House
 from test_own_metrics import TOKENS, WORST, own_document, small
 
-from ablate import api
+import ablate as api
 from ablate.evaluation.user_metrics import Source, measure_own
 from ablate.records.store import RunFolder
 from ablate.runner.options import RunOptions

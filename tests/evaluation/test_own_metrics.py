@@ -13,8 +13,8 @@ import pytest
 import torch
 from conftest import House, tiny_document
 
-from ablate import api
-from ablate.api.support import require_supported
+import ablate as api
+from ablate.checking import require_supported
 from ablate.evaluation.loss import measure_loss
 from ablate.evaluation.user_metrics import Source, measure_own, registered_sources
 from ablate.gpt.model import GPT, initialise
@@ -24,6 +24,7 @@ from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message
 from ablate.runner.processes import rerun
 from ablate.runner.progress import PlainWatcher
+from ablate.workspace import open_study, require_registered
 from prereg.documents.measures import measured, recorded
 from prereg.errors import EvidenceError, RegistrationError, SpecError
 from prereg.metrics.user_code import pin_checks
@@ -167,7 +168,7 @@ def test_a_run_made_again_finds_the_code_of_its_own_metrics(house: House) -> Non
     path = house.write(own_document())
     (house.path / "studies" / "mine.py").write_text(CODE)
     registration, _ = api.register(path)
-    case = api.open_study(path)
+    case = open_study(path)
     made = rerun(plan(registration)[0], house.path / "again", case.root)
     record = made.read_record()
     assert record is not None and record.status == "done"
@@ -187,8 +188,8 @@ def test_a_run_records_it_and_a_claim_gets_its_verdict(house: House) -> None:
     path = house.write(document)
     require_supported(study_from_document(document))
     api.run(path, watcher=PlainWatcher(StringIO()))
-    case = api.open_study(path)
-    frame = gather(case.root, api.require_registered(case)).metrics
+    case = open_study(path)
+    frame = gather(case.root, require_registered(case)).metrics
     rows = frame[(frame["variant"] == "none") & (frame["seed"] == 1)].set_index("metric")
     assert rows.loc[["own/often"]]["value"].tolist() == [0.0, 10.0, 20.0, 30.0]
     assert rows.loc[["own/worst"]]["step"].tolist() == [30]

@@ -24,7 +24,7 @@ import yaml
 from evidence_factory import make_evidence, with_items
 from verdict_numbers import numbers_of
 
-from ablate import api
+import ablate as api
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Decision
 from ablate.runner.options import RunOptions

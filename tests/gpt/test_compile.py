@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from conftest import House, tiny_document
 
-from ablate import api
+import ablate as api
 from ablate.data.batches import Split
 from ablate.gpt.compiling import cannot_compile, compiler_name
 from ablate.gpt.trainer import Trainer

@@ -20,7 +20,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from typer.testing import CliRunner
 
-from ablate import api, cli
+import ablate as api
+from ablate import cli
 from ablate.cli import app
 from ablate.data.batches import Split
 from ablate.evaluation.suites import evaluate
@@ -35,6 +36,7 @@ from ablate.runner import local, processes
 from ablate.runner.machine import Machine, choose_machine
 from ablate.runner.options import RunOptions
 from ablate.runner.scheduler import Scheduler
+from ablate.workspace import open_study, require_registered
 from prereg.errors import RunError, StudyError
 from prereg.study.spec import study_from_document
 from prereg.study.training import Training
@@ -164,7 +166,7 @@ def records(house: House, device: str) -> list[RunRecord]:
 
 @pytest.mark.slow
 def test_runs_begun_on_one_device_are_not_completed_on_another(sealed: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = api.open_study(sealed.path / "studies" / "tiny.yaml").study
+    study = open_study(sealed.path / "studies" / "tiny.yaml").study
     with_gpus(monkeypatch, 1)
     on_cpu, on_gpu, elsewhere = (records(sealed, name) for name in ("cpu", "An Accelerator", "Another"))
     assert choose_machine(study, on_cpu, RunOptions()) == Machine("cpu")
@@ -197,7 +199,7 @@ def test_a_refusal_to_mix_devices_changes_nothing(sealed: House, monkeypatch: py
 def test_workers_of_a_gpu_start_with_what_deterministic_products_need_and_one_at_a_time(
     sealed: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = api.open_study(sealed.path / "studies" / "tiny.yaml")
+    case = open_study(sealed.path / "studies" / "tiny.yaml")
     assert local.slots_of(case.study, Machine("cuda:0")) == 1
     assert local.slots_of(case.study, Machine("cpu")) == local.default_slots()
     started: list[dict[str, str]] = []
@@ -212,7 +214,7 @@ def test_workers_of_a_gpu_start_with_what_deterministic_products_need_and_one_at
     monkeypatch.setattr(processes.subprocess, "Popen", popen)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
     for name in ("cpu", "cuda:0"):
-        registration = api.require_registered(case)
+        registration = require_registered(case)
         scheduler = Scheduler(
             case.root,
             registration,

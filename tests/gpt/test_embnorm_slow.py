@@ -9,9 +9,10 @@ import pytest
 import yaml
 from conftest import House
 
-from ablate import api
+import ablate as api
 from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
+from ablate.workspace import open_study
 from prereg.yaml_reader import parse_yaml
 
 EMBNORM = Path(__file__).resolve().parents[2] / "studies" / "embnorm.yaml"
@@ -32,7 +33,7 @@ def test_three_steps_of_embnorm_go_from_file_to_verdict(house: House, shakespear
     decided = api.decide(study)
     assert decided.html_path is not None
     assert {finding.n for finding in decided.decision.findings} == {2}
-    evidence = gather(api.open_study(study).root, ran.registration)
+    evidence = gather(open_study(study).root, ran.registration)
     parameters = {run.variant: run.parameters for run in evidence.runs}
     assert parameters == {"none": 1_611_136, "layernorm": 1_611_392, "rmsnorm": 1_611_264}
     assert {run.tokens for run in evidence.runs} == {3 * 16 * 128}

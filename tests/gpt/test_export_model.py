@@ -14,7 +14,7 @@ from conftest import House, tiny_document
 from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, FileTokenizer, library_json, train_bpe
 from ablate.gpt.export import export

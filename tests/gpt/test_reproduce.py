@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from own_trainer import SCRIPT, OwnHouse
 from rich.console import Console
 
-from ablate import api, cli
+import ablate as api
+from ablate import cli
 from ablate.records.comparison import MetricCompared, Reproduction, compare_items, compare_rows
 from ablate.records.run_record import RunRecord
 from ablate.records.store import ItemScore, Row, RunFolder, items_bytes, parquet_bytes
@@ -26,6 +27,7 @@ from ablate.reporting.summaries.run import reproduction_section
 from ablate.reporting.terminal import show
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
+from ablate.workspace import open_study, require_registered
 from prereg.errors import CorpusError, EvidenceError, RegistrationError, RunError, StudyError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
@@ -61,9 +63,9 @@ def study_of(house: House) -> Path:
 
 
 def folder_of(house: House, run: str = "none/1") -> RunFolder:
-    case = api.open_study(study_of(house))
+    case = open_study(study_of(house))
     variant, seed = run.split("/")
-    return RunFolder(case.root.run("tiny", api.require_registered(case).sha256, variant, int(seed)))
+    return RunFolder(case.root.run("tiny", require_registered(case).sha256, variant, int(seed)))
 
 
 def reseal(folder: RunFolder, change: Callable[[Row], Row] = lambda row: row, **fields: Any) -> None:

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 from conftest import SHORT, House
 
-from ablate import api
+import ablate as api
 from ablate.records.gather import gather
 from ablate.runner.local import study_lock
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
+from ablate.workspace import open_study, require_registered
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.ledger import Ledger
 
@@ -80,8 +81,8 @@ def kill_tree(process: subprocess.Popen[str]) -> None:
 
 def test_every_run_is_sealed_in_the_ledger_and_the_study_finished(trained: House) -> None:
     assert events(trained) == ["registered", "started", *["sealed"] * 6, "finished"]
-    case = api.open_study(trained.study)
-    evidence = gather(case.root, api.require_registered(case))
+    case = open_study(trained.study)
+    evidence = gather(case.root, require_registered(case))
     assert evidence.missing == ()
     assert evidence.broken == ()
     assert set(evidence.final("val/loss")) == set(evidence.planned)
@@ -90,8 +91,8 @@ def test_every_run_is_sealed_in_the_ledger_and_the_study_finished(trained: House
 
 
 def test_pairs_match_by_construction(trained: House) -> None:
-    case = api.open_study(trained.study)
-    runs = {(r.variant, r.seed): r for r in gather(case.root, api.require_registered(case)).runs}
+    case = open_study(trained.study)
+    runs = {(r.variant, r.seed): r for r in gather(case.root, require_registered(case)).runs}
     for seed in (1, 2, 3):
         none, layer = runs["none", seed].must_match, runs["layernorm", seed].must_match
         assert none is not None and layer is not None
@@ -182,7 +183,7 @@ def test_a_killed_worker_is_replaced_and_the_study_ends_as_if_nothing_had_happen
 
 def test_a_second_run_of_the_same_study_is_refused_and_changes_nothing(copied: House) -> None:
     study = copied.study
-    root = api.open_study(study).root
+    root = open_study(study).root
     with study_lock(root, "tiny"):
         before = copied.snapshot()
         with pytest.raises(RunError, match=rf"being run by another process \(pid {os.getpid()} on "):
@@ -201,7 +202,7 @@ def test_a_diverging_run_is_an_outcome_with_its_curve_kept(house: House) -> None
     )
     ran = api.run(study, watcher=QUIET)
     assert ran.summary.complete
-    case = api.open_study(study)
+    case = open_study(study)
     evidence = gather(case.root, ran.registration)
     wild = [run for run in evidence.runs if run.variant == "wild"]
     assert {run.status for run in wild} == {"diverged"}
@@ -215,8 +216,8 @@ def test_a_diverging_run_is_an_outcome_with_its_curve_kept(house: House) -> None
 def test_an_error_inside_a_run_is_recorded_logged_and_ends_the_others_normally(house: House) -> None:
     study = house.write(**SHORT)
     api.register(study)
-    case = api.open_study(study)
-    spoiled = case.root.run("tiny", api.require_registered(case).sha256, "none", 1)
+    case = open_study(study)
+    spoiled = case.root.run("tiny", require_registered(case).sha256, "none", 1)
     spoiled.mkdir(parents=True)
     (spoiled / "metrics.jsonl").mkdir()  # a folder where the live rows should go
     ran = api.run(study, watcher=QUIET)
@@ -240,7 +241,7 @@ def test_a_sealed_record_that_has_changed_is_never_trained_over(copied: House) -
 
 def test_a_run_sealed_in_the_moment_of_a_crash_is_taken_into_the_ledger_later(copied: House) -> None:
     study = copied.study
-    registration = api.require_registered(api.open_study(study))
+    registration = require_registered(open_study(study))
     ledger = copied.path / "studies" / "ledger.jsonl"
     lines = ledger.read_bytes().splitlines(keepends=True)
     ledger.write_bytes(b"".join(lines[:-2]))  # as if killed after the last seal and before its entry

@@ -11,7 +11,7 @@ import pytest
 from conftest import House
 from wheel_check import build, check_installed, linked, own_trainer
 
-from ablate import api
+import ablate as api
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

@@ -13,7 +13,7 @@ from conftest import House, tiny_text
 from own_trainer import OwnHouse
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 
 GPT3_XL = {"layers": 24, "width": 2048, "heads": 16, "context": 2048}

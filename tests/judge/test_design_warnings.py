@@ -12,8 +12,8 @@ import pytest
 from conftest import House, tiny_document
 from test_cli import ablate
 
-from ablate import api
-from ablate.api.support import validation_tokens
+import ablate as api
+from ablate.checking import validation_tokens
 from ablate.judge.design import characteristics
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import design

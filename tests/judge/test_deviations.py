@@ -14,7 +14,7 @@ from test_cli import ablate as typed
 from test_forgeries import AT, Decided, checked, whole  # noqa: F401 (whole is a fixture)
 
 import ablate
-from ablate import api
+import ablate as api
 from ablate.judge.overview import studies_of
 from ablate.reporting.document import compose
 from ablate.reporting.html import first_screen, render

@@ -13,10 +13,11 @@ from conftest import House, tiny_document
 from evidence_factory import make_evidence, one_claim
 from test_cli import ablate as run_verb
 
-from ablate import api
+import ablate as api
 from ablate.judge.interim import early_look
 from ablate.records.gather import gather, open_tables
 from ablate.runner.progress import PlainWatcher
+from ablate.workspace import open_study, require_registered
 from prereg.errors import EvidenceError
 from prereg.registry.ledger import Ledger
 
@@ -95,8 +96,8 @@ def test_what_cannot_be_logged_is_not_shown(unfinished: Path, monkeypatch: pytes
 
 def test_the_numbers_are_the_paired_differences_of_the_runs_that_ended(unfinished: Path) -> None:
     peeked = api.early_results(unfinished, reason=REASON)
-    case = api.open_study(unfinished)
-    found = gather(case.root, api.require_registered(case))
+    case = open_study(unfinished)
+    found = gather(case.root, require_registered(case))
     final = open_tables(case.root, found, look=peeked.entry).final("val/loss")
     (claim,) = peeked.early_look.claims
     differences = [final["layernorm", seed] - final["none", seed] for seed in (1, 2)]
@@ -176,8 +177,8 @@ def test_as_json_it_holds_the_same_and_the_entry(ablate: Verb, unfinished: Path)
 
 
 def test_values_of_an_unfinished_study_are_not_read_without_an_entry(unfinished: Path) -> None:
-    case = api.open_study(unfinished)
-    found = gather(case.root, api.require_registered(case))
+    case = open_study(unfinished)
+    found = gather(case.root, require_registered(case))
     assert found.withheld and found.metrics.empty and found.items is None
     for read in (found.curve, found.final):
         with pytest.raises(EvidenceError, match="values of val/loss while 1 of 6"):
@@ -196,8 +197,8 @@ def test_at_a_look_of_a_sequence_the_values_of_later_seeds_are_not_read(tmp_path
     made = House(tmp_path / "house")
     study = made.write(tiny_document(seeds=[1, 2, 3, 4], stopping={"looks": [3, 4]}))
     api.run(study, watcher=PlainWatcher(StringIO()), root=made.path)
-    case = api.open_study(study)
-    registration = api.require_registered(case)
+    case = open_study(study)
+    registration = require_registered(case)
     found = gather(case.root, registration)
     assert not found.withheld and set(found.metrics["seed"]) == {1, 2, 3}
     last = next(made.path.glob("data/runs/tiny/*/none/3"))

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import ablate
-from ablate.api.judging import LABEL
+from ablate.frame import LABEL
 from prereg.errors import StudyError
 
 TABLE = Path(ablate.__file__).parent / "templates" / "import.csv"
@@ -55,7 +55,7 @@ def test_a_run_that_is_missing_is_noted_and_one_that_diverged_or_ended_early_is_
     lost = (frame["arm"] == "dropout") & (frame["seed"] == 4)
     claim = "dropout lowers valid_loss"
 
-    def judged(table: pd.DataFrame) -> ablate.api.judging.JudgedFrame:
+    def judged(table: pd.DataFrame) -> ablate.frame.JudgedFrame:
         return ablate.judge_frame(table, claim, smallest=0.02, arm="arm", step="epoch")
 
     without = judged(frame[~lost])
@@ -100,7 +100,7 @@ def test_claims_that_miss_no_run_keep_their_outcomes_unless_one_corrected_with_t
 
 
 def test_the_last_row_is_that_of_the_largest_step_and_there_is_one(frame: pd.DataFrame) -> None:
-    def judged(table: pd.DataFrame) -> ablate.api.judging.JudgedFrame:
+    def judged(table: pd.DataFrame) -> ablate.frame.JudgedFrame:
         return ablate.judge_frame(table, "dropout lowers valid_loss", smallest=0.02, arm="arm", step="epoch")
 
     later = frame.assign(epoch=(frame["epoch"] + 8).astype(str))  # as text "11" comes before "9"
@@ -180,14 +180,14 @@ def test_values_that_are_no_numbers_and_parts_of_seeds_are_refused(frame: pd.Dat
 
 def test_design_takes_a_file_a_study_or_a_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    path = ablate.api.new("mine", "target").study
+    path = ablate.new("mine", "target").study
     study = ablate.load(path)
     designs = [ablate.design(path), ablate.design(study), ablate.design(study.model_dump(mode="json"))]
     assert designs[0] == designs[1] == designs[2]
 
 
 def test_what_is_no_study_is_refused_in_words_and_a_root_may_be_text(tmp_path: Path) -> None:
-    path = ablate.api.new("mine", "target", root=tmp_path).study
+    path = ablate.new("mine", "target", root=tmp_path).study
     for wrong in (None, 3, b"mine", [path]):
         with pytest.raises(StudyError, match="in place of a study"):
             ablate.load(wrong)  # type: ignore[arg-type]

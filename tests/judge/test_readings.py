@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from evidence_factory import make_evidence, one_claim
 
-from ablate.api.support import require_supported
+from ablate.checking import require_supported
 from ablate.judge.decide import decide, final_values
 from ablate.judge.readings import read_values, reading_of
 from ablate.records.evidence import Evidence

@@ -9,7 +9,7 @@ import pytest
 from conftest import House
 from evidence_factory import make_evidence, make_registration, small_study
 
-from ablate import api
+import ablate as api
 from ablate.judge.decide import decide
 from ablate.reporting.document import banner_of
 from prereg.errors import RegistrationError, UndecidableDesignError

@@ -68,7 +68,7 @@ from forgeries import (
 )
 from own_trainer import OwnHouse, own_document
 
-from ablate import api
+import ablate as api
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.bundle.check import check_bundle

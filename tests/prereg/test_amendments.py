@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from evidence_factory import EARLIER, Change, make_evidence, small_study, with_amendments
-from test_report_real import factorial
+from report_samples import factorial
 
 from prereg.registry.amendments import AMENDMENT_EFFECTS, affected, amendments_of, chain_faults, scope_of
 from prereg.study.spec import Study

@@ -12,10 +12,10 @@ from prereg_samples import AT, EMBNORM, PIN, changed, load_text
 from seal_samples import Authority, allow, git, registered, snapshot, ssh_key
 
 from ablate import cli
-from ablate.api import StudyContext
 from ablate.verification.result import Verification
 from ablate.verification.seal import Sealing, attest
 from ablate.verification.verify import verify_study
+from ablate.workspace import StudyContext
 from prereg.errors import RegistrationError, SealError
 from prereg.registry.ledger import Ledger
 from prereg.registry.register import amend

@@ -9,7 +9,7 @@ import pytest
 from evidence_factory import make_evidence, make_registration, one_claim, small_study
 from scipy import stats
 
-from ablate import api
+import ablate as api
 from ablate.judge.design.assumptions import assumed, learned
 from ablate.judge.design.characteristics import design
 from ablate.records.evidence import Evidence
@@ -144,7 +144,7 @@ def test_a_metric_that_never_moves_cannot_decide() -> None:
 def test_the_verb_takes_a_pilot_of_the_same_house(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     registration, evidence = pilot()
     assert tmp_path
-    monkeypatch.setattr("ablate.api.registering.require_registered", lambda _: registration)
+    monkeypatch.setattr("ablate.registering.require_registered", lambda _: registration)
     monkeypatch.setattr("ablate.records.gather.gather", lambda *_: evidence)
     found = api.design("studies/embnorm.yaml", pilot="quickstart")
     assert all(belief.source.startswith("pilot") for belief in found.beliefs)

@@ -10,7 +10,7 @@ import pytest
 from conftest import House, tiny_document
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.runner.options import RunOptions
 from ablate.verification.result import Verification

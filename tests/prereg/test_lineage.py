@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from histories import AS_ALWAYS, History, in_this_process
 
-from ablate import api
+import ablate as api
 from ablate.notebook.results import Decided
 from ablate.records.gather import gather
 from ablate.verification.verify import verify_root

@@ -15,7 +15,7 @@ from own_trainer import OwnHouse
 from prereg_samples import COMMAND, EMBNORM, NORMPLACE, changed, load_text
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.runner.progress import PlainWatcher
 from prereg import yaml_reader

@@ -11,7 +11,7 @@ import pytest
 from own_trainer import OwnHouse
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.records.tables import TableLayout, read_mapping
 from prereg.errors import EvidenceError, StudyError

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from own_trainer import OwnHouse
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, changed, house_with, load_text
 
-from ablate import api
-from ablate.api.context import open_study
+import ablate as api
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_study
+from ablate.workspace import open_study
 from prereg.errors import LedgerError, RegistrationError, StudyError
 from prereg.registry import register as registering
 from prereg.registry.canon import sha256_bytes, sha256_file

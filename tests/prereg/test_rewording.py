@@ -10,11 +10,12 @@ import yaml
 from own_trainer import AT, OwnHouse, own_document
 from typer.testing import CliRunner
 
-from ablate import api
-from ablate.api.status import read_status
+import ablate as api
 from ablate.cli import app
+from ablate.health import read_status
 from ablate.judge.verdict import verdict_bytes
 from ablate.runner.progress import PlainWatcher
+from ablate.workspace import open_study
 from prereg.errors import RegistrationError
 from prereg.registry.ledger import Ledger
 
@@ -62,7 +63,7 @@ def test_a_decided_study_keeps_runs_and_verdict_under_another_title(own_house: O
     report = (own_house.path / "reports/own/report.md").read_text()
     assert "A better title" in report and "a typing error" in report and "A trainer of one" in report
     assert verified(path) == 0
-    assert read_status(api.open_study(path)).title == "A better title"
+    assert read_status(open_study(path)).title == "A better title"
 
 
 def before_entries(house: OwnHouse) -> int:

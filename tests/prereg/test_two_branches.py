@@ -14,10 +14,11 @@ from own_trainer import AT, OwnHouse, own_document
 from seal_samples import git
 from test_cli import ablate
 
-from ablate import api
-from ablate.api import deciding
+import ablate as api
+from ablate import deciding
 from ablate.verification.result import Verification
 from ablate.verification.verify import verify_project, verify_study
+from ablate.workspace import open_study, require_registered
 from prereg.errors import LedgerError, RegistrationError
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
@@ -177,7 +178,7 @@ def take_back(repository: Repository, name: str) -> None:
     repository.ledger.path.write_bytes(b"".join(rows[: last + 1]))
     shutil.rmtree(repository.root.all_runs(name))
     shutil.rmtree(repository.root.report(name))
-    registration = api.require_registered(api.open_study(repository.path(name)))
+    registration = require_registered(open_study(repository.path(name)))
     repository.house.make_runs(registration)
 
 

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ablate import Study, api
+import ablate as api
+from ablate import Study
 from prereg.errors import StudyError
 from prereg.registry.registration import promise_sha256
 from prereg.study.spec import study_from_document

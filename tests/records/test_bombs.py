@@ -15,7 +15,7 @@ from own_trainer import OwnHouse
 from test_bundle import files_of, forged, rechained
 from test_escape import rows_of
 
-from ablate import api
+import ablate as api
 from ablate.records.parquet import TableError, open_bounded, rows_of_table
 from ablate.records.rows import lines_of
 from ablate.records.tables import COLUMNS, read_table
@@ -35,12 +35,12 @@ try:
         from ablate.records.tables import read_table
         read_table(Path(places[0]))
     elif kind == "verify":
-        from ablate import api
+        import ablate as api
         from ablate.verification.bundle.check import check_bundle
         found = check_bundle(Path(places[0]), reports_of=lambda *_: {})
         print("; ".join(fault for item in found.items for fault in item.faults))
     else:
-        from ablate import api
+        import ablate as api
         print("; ".join(check.found for check in api.decide(Path(places[0])).decision.checks if not check.passed))
 except StudyError as error:
     print(error.text())

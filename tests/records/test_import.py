@@ -23,13 +23,14 @@ from own_trainer import OwnHouse
 from test_own_trainer import check_named, events, judged
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.records.gather import gather
 from ablate.records.store import ItemScore, Row, RunFolder
 from ablate.records.tables import TableLayout
 from ablate.reporting.context import ReportContext
 from ablate.runner.options import RunOptions
+from ablate.running import Imported
 from ablate.verification.verify import verify_study
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes, sha256_file
@@ -70,7 +71,7 @@ def promise(here: OwnHouse) -> Registration:
     return found
 
 
-def bring(here: OwnHouse, source: Path, **options: Any) -> api.Imported:
+def bring(here: OwnHouse, source: Path, **options: Any) -> Imported:
     return api.import_runs(here.study, source, note=options.pop("note", NOTE), **options)
 
 
@@ -537,7 +538,7 @@ def test_a_curve_that_diverges_is_an_outcome_here_too(here: OwnHouse, cluster: P
 CRASHES = """
 import os, signal, sys
 from pathlib import Path
-from ablate import api
+import ablate as api
 from ablate.records import imports
 real, calls = imports.NAME, []
 def dies(*words):

@@ -10,12 +10,13 @@ import pytest
 from own_trainer import SCRIPT, OwnHouse
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.records.store import RunFolder
 from ablate.records.tables import TableLayout
 from ablate.records.tracked import Tracked, read_tracked
 from ablate.runner.external.trainer import tracker_names
+from ablate.running import Imported
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.plan import CommandSpec, plan
 
@@ -38,7 +39,7 @@ def read(house: OwnHouse, source: str, pattern: str | None = None, **layout: Any
     return read_tracked(source, api.load(house.study), TableLayout(**layout), pattern)
 
 
-def bring(house: OwnHouse, source: str, **options: Any) -> api.Imported:
+def bring(house: OwnHouse, source: str, **options: Any) -> Imported:
     return api.import_runs(house.study, source, note="from a tracker", exploratory=True, **options)
 
 

@@ -15,7 +15,8 @@ from report_samples import told
 from test_latex import assert_clean, compile_latex
 from typer.testing import CliRunner
 
-from ablate import api, cli
+import ablate as api
+from ablate import cli
 from ablate.reporting.document import compose
 from ablate.reporting.exports import figures
 from ablate.reporting.exports.files import COLUMNS, csv_files

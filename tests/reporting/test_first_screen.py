@@ -14,8 +14,7 @@ from evidence_factory import make_evidence, one_claim, small_study, with_run
 from report_samples import told
 from test_hypotheses import around, judged
 
-from ablate import cli
-from ablate.api import deciding
+from ablate import cli, deciding
 from ablate.judge import decide as judge
 from ablate.judge.audit.checks import DECLARED
 from ablate.judge.decide import decide

@@ -11,7 +11,7 @@ from conftest import House
 from pydantic import ValidationError
 from test_exports import run
 
-from ablate import api
+import ablate as api
 from ablate.judge.verdict import Decision
 
 

@@ -9,7 +9,7 @@ from report_samples import ENDINGS, Ending, told
 from rich.console import Console
 from snapshot import assert_snapshot
 
-from ablate.api.status import RunHealth, StudyHealth
+from ablate.health import RunHealth, StudyHealth
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.characteristics import design as design_study
 from ablate.reporting.document import decision_document

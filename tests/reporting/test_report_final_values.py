@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from metric_samples import full, with_rows
-from report_samples import LOSS, told
-from test_report_by_block import with_blocks
+from metric_samples import full, with_blocks, with_rows
+from report_samples import told
 
 from ablate.reporting import html, markdown
-from ablate.reporting.blocks import Paragraph, Table
+from ablate.reporting.blocks import Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise
 from ablate.reporting.sections.curves import families
@@ -23,24 +22,6 @@ def blocks_of(account: ReportContext) -> list[Table]:
 
 def everything() -> ReportContext:
     return with_blocks(full(), {"none": 3, "layernorm": 3, "rmsnorm": 2})
-
-
-def test_metrics_of_the_hypotheses_come_first_in_their_order_then_those_of_the_tie_breakers() -> None:
-    first = blocks_of(told())[0]
-    assert list(dict.fromkeys(row[0] for row in first.rows)) == ["val/loss", "val/accuracy", "speed/tokens_per_s"]
-    assert not first.folded and first.grouped
-    mean = sum(LOSS["none"]) / 5
-    assert first.rows[0][:3] == ("val/loss", "none", f"{mean:.4f}") and first.rows[0][4:] == ("5", "nats/token")
-
-
-def test_the_rest_is_folded_by_suite_and_each_metric_stands_in_one_table() -> None:
-    tables = blocks_of(everything())
-    assert [table.folded for table in tables] == [False] + [True] * (len(tables) - 1)
-    captions = [table.caption for table in tables[1:]]
-    assert captions[0] == "Final values, suite loss, how well the model predicts: 1 metric."
-    assert any(caption.startswith("Final values, suite calibration") for caption in captions)
-    named = [name for table in tables[:-1] for name in dict.fromkeys(row[0] for row in table.rows)]
-    assert len(named) == len(set(named))
 
 
 def test_no_recorded_final_value_is_lost() -> None:
@@ -64,14 +45,6 @@ def test_no_recorded_final_value_is_lost() -> None:
             else:
                 assert (metric, summary.arm) in by_metric, metric
     assert checked > 100
-
-
-def test_a_family_has_a_row_a_block_and_a_column_an_arm_with_its_n() -> None:
-    table = next(table for table in blocks_of(everything()) if "grad/layer" in table.caption)
-    assert table.caption == "Final values block by block, grad/layer: 3 blocks."
-    assert [column.name for column in table.columns] == ["Block", "none, n = 5", "layernorm, n = 5", "rmsnorm, n = 5"]
-    assert table.rows[0] == ("0", "2.06 (0.032)", "2.06 (0.032)", "2.06 (0.032)")
-    assert table.rows[2][3] == "–"  # two blocks only
 
 
 def test_a_single_block_that_a_hypothesis_reads_stands_among_the_first() -> None:
@@ -101,16 +74,6 @@ def test_own_metrics_tasks_and_unknown_ones_have_groups_of_their_own() -> None:
         "Final values, zero- and few-shot tasks: 1 metric.",
         "Final values, metrics that only the study's trainer knows: 1 metric.",
     ]
-
-
-def test_bins_are_pointed_to_and_a_warning_stands_where_the_evidence_is_inadmissible() -> None:
-    section = final_values_section(full())
-    assert section is not None and isinstance(section.blocks[-1], Paragraph)
-    assert section.blocks[-1].text == "What was recorded bin by bin is under Reliability."
-    unusable = final_values_section(full("inadmissible"))
-    assert unusable is not None and isinstance(unusable.blocks[0], Paragraph)
-    assert unusable.blocks[0].text.startswith("Not to be used")
-    assert final_values_section(full("incomplete")) is None
 
 
 def test_the_page_folds_what_markdown_shows_whole() -> None:

@@ -6,12 +6,10 @@ from dataclasses import replace
 from statistics import fmean
 
 import pytest
-from metric_samples import BINS, full, with_bins
+from metric_samples import BINS, with_bins
 from report_samples import told
 
-from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Figure, Paragraph, Table
-from ablate.reporting.charts import draw
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.reliability import MOST_ROWS, Bin, bins_of, drawn, reliability_section, shown_by_bin
 
@@ -29,41 +27,6 @@ def test_a_bin_is_the_mean_over_the_runs_in_which_it_is_not_empty() -> None:
     assert fmean(next_one.accuracies.values()) == pytest.approx(3.5 / BINS - 0.05 + 0.004 * 3)
     # The one run in which bin 2 holds tokens gives it a fifth of that run's share.
     assert lone.share == pytest.approx(lone.shares[1] / 5)
-
-
-def test_the_figure_has_a_panel_an_arm_and_says_what_is_drawn() -> None:
-    section = reliability_section(with_bins(told(**SUITES)))
-    assert section is not None
-    figure, table = section.blocks
-    assert isinstance(figure, Figure) and isinstance(table, Table)
-    assert [panel.title for panel in figure.panels] == [
-        f"{arm}: accuracy below confidence in 13 of 13 bins, n = 5"
-        for arm in ("none, the baseline", "layernorm", "rmsnorm")
-    ]
-    assert "the 15 registered bins of equal width" in figure.caption and "Hollow" in figure.caption
-    words = figure.panels[1].words
-    assert "13 bins, 5 runs; in 13 of them accuracy lies below confidence" in words
-    assert table.folded and len(table.rows) == 3 * 13
-    assert table.rows[0][:2] == ("none", "2: 0.133 to 0.2") and table.rows[0][-1] == "1 of 5"
-    assert table.rows[1][-1] == "5" and table.rows[1][4:6] == ("0.2333", "0")
-
-
-def test_the_drawing_shows_every_bin_and_the_diagonal() -> None:
-    section = reliability_section(with_bins(told(**SUITES)))
-    assert section is not None and isinstance(section.blocks[0], Figure)
-    drawn = draw(section.blocks[0].panels[1].make)
-    assert drawn.startswith("<svg") and drawn.count("<path") >= 13 + 2
-    assert "confidence" in drawn and "accuracy" in drawn and "<script" not in drawn
-
-
-def test_without_a_partly_empty_bin_nothing_is_called_hollow() -> None:
-    account = with_bins(told(**SUITES))
-    frame = account.evidence.metrics
-    kept = frame[~frame["metric"].str.fullmatch(r"calibration/bin_(confidence|accuracy)_2")].copy()
-    kept.loc[kept["metric"] == "calibration/bin_share_2", "value"] = 0.0
-    section = reliability_section(replace(account, evidence=replace(account.evidence, metrics=kept)))
-    assert section is not None and isinstance(section.blocks[0], Figure)
-    assert "Hollow" not in section.blocks[0].caption
 
 
 def lacking(account: ReportContext, metric: str, *seeds: int, arm: str = "none") -> ReportContext:
@@ -103,11 +66,6 @@ def test_a_run_with_a_share_and_no_confidence_is_missing_and_not_empty() -> None
     assert cells["none", "5: 0.333 to 0.4"] == "3 of 5, 2 not recorded" and cells["none", "2: 0.133 to 0.2"] == "1 of 5"
     told_here = shown_by_bin(account)
     assert not any(name.endswith("_5") for name in told_here) and "calibration/bin_accuracy_6" in told_here
-
-
-def test_where_nothing_is_missing_nothing_is_said_of_it() -> None:
-    warned, caption, rows = words_of(with_bins(told(**SUITES)))
-    assert warned == "" and "not recorded" not in caption and not any("not recorded" in row[-1] for row in rows)
 
 
 def test_a_bin_that_no_run_recorded_whole_is_on_no_curve_and_is_named() -> None:
@@ -155,10 +113,3 @@ def test_nothing_is_drawn_while_runs_are_missing_or_where_no_bin_was_recorded() 
     assert reliability_section(with_bins(told("incomplete", **SUITES))) is None
     section = reliability_section(with_bins(told("inadmissible", **SUITES)))
     assert section is not None and isinstance(section.blocks[0], Paragraph)
-
-
-def test_both_pages_tell_the_bins_and_the_curve_has_a_name_for_those_who_cannot_see_it() -> None:
-    account = full()
-    page, text = html.render(account), markdown.render(account)
-    assert 'aria-label="Reliability of rmsnorm: accuracy over confidence in 13 bins' in page
-    assert "| none | 3: 0.2 to 0.267 |" in text and "Figure (drawn in report.html): Accuracy over confidence" in text

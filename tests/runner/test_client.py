@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from own_trainer import OwnHouse
 
-from ablate import api, config, log, must_match, seed
+import ablate as api
+from ablate import config, log, must_match, seed
 from ablate.records.rows import read_must_match, read_rows
 from ablate.records.store import Row
 from ablate.runner.external.trainer import Server

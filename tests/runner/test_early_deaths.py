@@ -10,7 +10,7 @@ from typing import IO, Any
 import pytest
 from conftest import House, tiny_document
 
-from ablate import api
+import ablate as api
 from ablate.runner import scheduler
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher

@@ -9,7 +9,7 @@ from own_trainer import AT, SCRIPT, OwnHouse
 from test_try import SLIPS
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher

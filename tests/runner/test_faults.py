@@ -34,9 +34,9 @@ from test_parts import (
 from test_ray import start_on_ray
 from typer.testing import CliRunner
 
-from ablate import api
 from ablate.cli import app
 from ablate.runner.claims import owners
+from ablate.workspace import open_study
 from prereg.registry.ledger import Ledger
 
 __all__ = ["alone"]  # a fixture
@@ -83,9 +83,9 @@ class Launched:
         assert self.process is not None
         status, said = end(self.process, 120)
         if self.launcher == "slurm":
-            from ablate.api.status import read_status
+            from ablate.health import read_status
 
-            context = api.open_study(self.path)
+            context = open_study(self.path)
             wait_for(lambda: not read_status(context).queued, 90)
         return status, said
 

@@ -9,7 +9,7 @@ import pytest
 from own_trainer import SCRIPT, OwnHouse
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.gpt.device import visible_gpus
 from ablate.runner.machine import Machine

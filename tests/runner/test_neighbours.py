@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from own_trainer import AT, OwnHouse
 
-from ablate import api as verbs
+import ablate as verbs
 from ablate.judge.verdict import Check
 from ablate.runner.neighbours import Neighbours
 from ablate.runner.options import RunOptions

@@ -14,7 +14,7 @@ import pytest
 from own_trainer import SCRIPT, OwnHouse
 from test_escape import rows_of
 
-from ablate import api
+import ablate as api
 from ablate.cli import main as command_line
 from ablate.records.store import RunFolder
 from ablate.runner.messages import said

@@ -19,7 +19,7 @@ import pytest
 from own_trainer import AT, SCRIPT, OwnHouse
 from test_run import alive, descendants, start
 
-from ablate import api
+import ablate as api
 from ablate.judge.decide import decide as judge
 from ablate.judge.design import characteristics as design_room
 from ablate.judge.verdict import Check, Decision

@@ -19,12 +19,13 @@ from conftest import House
 from own_trainer import SCRIPT, OwnHouse
 from typer.testing import CliRunner
 
-from ablate import api
-from ablate.api.status import read_status
+import ablate as api
 from ablate.cli import app
+from ablate.health import read_status
 from ablate.runner.claims import owners, working_folder
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
+from ablate.workspace import open_study
 from prereg.errors import RunError
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
@@ -271,14 +272,14 @@ def test_status_names_parts_and_reads_their_runs(own_house: OwnHouse) -> None:
     part = start(path, "1/2", host="node7")
     wait_for(lambda: len(starts(own_house)) >= 1)
     time.sleep(1.5)
-    health = read_status(api.open_study(path))
+    health = read_status(open_study(path))
     (process,) = health.processes
     assert process.host == "node7" and process.part == "1/2" and process.silent_s < 10
     (running,) = [run for run in health.runs if run.state == "running"]
     assert working_folder(runs_of(own_house), running.variant, running.seed).read_record() is not None
     part.terminate()
     end(part)
-    assert read_status(api.open_study(path)).count("stopped") == 1
+    assert read_status(open_study(path)).count("stopped") == 1
 
 
 @pytest.mark.slow

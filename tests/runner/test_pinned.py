@@ -20,7 +20,7 @@ from conftest import tiny_document
 from own_trainer import OwnHouse, own_document
 from typer.testing import CliRunner
 
-from ablate import api
+import ablate as api
 from ablate.cli import app
 from ablate.judge.decide import decide as judge
 from ablate.judge.design import characteristics as design_room

@@ -13,7 +13,7 @@ import pytest
 from own_trainer import OwnHouse
 from test_parts import RESUMABLE, alone, decision, end, entries, outcomes, ready, runs_of, starts, wait_for
 
-from ablate import api
+import ablate as api
 from ablate.runner.claims import owners
 from prereg.errors import RunError
 from prereg.registry.ledger import Ledger

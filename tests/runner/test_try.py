@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from own_trainer import SCRIPT, OwnHouse
 
-from ablate import api
-from ablate.api.trying import spread_of
+import ablate as api
 from ablate.cli import main
 from ablate.judge.design.assumptions import variances
 from ablate.judge.stats import t_power
 from ablate.records.store import RunFolder
 from ablate.runner.trial import Spread, Trial, TrialRun
+from ablate.trying import spread_of
 from prereg.registry.paths import Root
 
 TRIAL = Trial(

@@ -18,7 +18,7 @@ import pytest
 from conftest import House, tiny_document
 from test_cli import ablate
 
-from ablate import api
+import ablate as api
 from ablate.judge.verdict import Decision
 from ablate.runner.progress import PlainWatcher
 from ablate.verification import rejudge
@@ -29,6 +29,7 @@ from ablate.verification.bundle.manifest import manifest_bytes
 from ablate.verification.bundle.write import Bundled, write_bundle
 from ablate.verification.result import Verification
 from ablate.verification.verify import verify_study
+from ablate.workspace import open_study, require_registered
 from prereg.errors import EvidenceError, RegistrationError, StudyFileError, UnsupportedError
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 
@@ -68,8 +69,8 @@ def checked(path: Path, pages: Mapping[str, bytes] = NO_PAGES) -> BundleCheck:
 
 def bundled(study: Path, *, out: Path, **options: bool) -> Bundled:
     """A bundle of a study, checked in the same way before it is left behind."""
-    case = api.open_study(study)
-    return write_bundle(case.root, api.require_registered(case), out, check=checked, **options)
+    case = open_study(study)
+    return write_bundle(case.root, require_registered(case), out, check=checked, **options)
 
 
 def files_of(path: Path) -> Files:

@@ -14,11 +14,11 @@ from test_bundle import files_of, forged
 from test_cli import ablate
 from test_forgeries import Decided
 
-from ablate import api
-from ablate.api.context import utc_now
+import ablate as api
 from ablate.judge.verdict import verdict_bytes
 from ablate.verification.result import Item
 from ablate.verification.verify import verify_study
+from ablate.workspace import utc_now
 from prereg.errors import EvidenceError, SpecError
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root

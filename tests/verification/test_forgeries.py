@@ -15,13 +15,14 @@ import pytest
 from own_trainer import OwnHouse
 from test_cli import ablate
 
-from ablate import api
-from ablate.api import deciding
+import ablate as api
+from ablate import deciding
 from ablate.judge.verdict import Decision
 from ablate.verification.bundle.check import check_bundle
 from ablate.verification.bundle.write import write_bundle
 from ablate.verification.result import Verification
 from ablate.verification.verify import verify_study
+from ablate.workspace import open_study, require_registered
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
@@ -63,8 +64,8 @@ class Decided(OwnHouse):
         return api.decide(self.study).decision
 
     def bundled(self, out: Path) -> Path:
-        case = api.open_study(self.study)
-        told = write_bundle(case.root, api.require_registered(case), out, check=checked)
+        case = open_study(self.study)
+        told = write_bundle(case.root, require_registered(case), out, check=checked)
         assert told.check.intact
         return told.path
 

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from conftest import TINY_CORPUS, House
 
-from ablate import api, cli
+import ablate as api
+from ablate import cli
 from ablate.data.corpora import Library
 from ablate.verification.result import Item, check_pins, corpus_folders
 from ablate.verification.verify import (

@@ -16,7 +16,7 @@ from ablate.reporting.estimates import NONE
 from prereg import text as words
 
 if TYPE_CHECKING:
-    from ablate.api.status import RunCosts, StudyHealth
+    from ablate.health import RunCosts, StudyHealth
     from ablate.judge.interim import ClaimSoFar, EarlyLook
     from ablate.records.comparison import MetricCompared, Reproduction
     from ablate.runner.trial import Trial

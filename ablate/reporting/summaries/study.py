@@ -24,9 +24,9 @@ from prereg.study.measure import is_folder
 from prereg.study.spec import Study
 
 if TYPE_CHECKING:
-    from ablate.api.planning import PlannedRuns
     from ablate.judge.design.characteristics import Design
     from ablate.judge.design.warnings import DesignWarning
+    from ablate.planning import PlannedRuns
     from prereg.registry.ledger_entry import Entry
 
 

@@ -30,7 +30,7 @@ Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 _DISTRIBUTION = "ablate-prereg"
 SOURCE = Path(__file__).resolve().parents[3]
-_JUDGING = ("prereg", "ablate/judge", "ablate/records", "ablate/reporting", "ablate/api")
+_JUDGING = ("prereg/**/*", "ablate/judge/**/*", "ablate/records/**/*", "ablate/reporting/**/*", "ablate/*")
 
 
 class Member(FrozenModel):
@@ -156,8 +156,8 @@ def _version_or_none(name: str) -> str:
 def code_of_this_tool() -> str:
     files = {
         file.relative_to(SOURCE).as_posix(): sha256_bytes(file.read_bytes())
-        for place in _JUDGING
-        for file in sorted((SOURCE / place).rglob("*"))
+        for pattern in _JUDGING
+        for file in sorted(SOURCE.glob(pattern))
         if file.suffix in (".py", ".html", ".css")
     }
     assert files, SOURCE

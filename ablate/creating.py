@@ -1,0 +1,171 @@
+"""New studies from the templates that the package carries."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from prereg.errors import RegistrationError, StudyError, UnsupportedError, field_error, nearest
+from prereg.registry.disk import create_whole, write_whole
+from prereg.registry.paths import Root, resolved
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+DEFAULT = "gpt"
+SCHEMA = "study.schema.json"
+_FOLDER = files("ablate") / "templates"
+_SCRIPT, _TABLE = "train.py", "results.csv"
+_IGNORED = """# What ablate makes again, or hands on as a bundle. Commit studies/ and reports/.
+runs/
+try/
+corpora/
+cache/
+tokenizers/
+"""
+
+
+@dataclass(frozen=True)
+class Created:
+    """What `new` wrote: the study first."""
+
+    files: tuple[Path, ...]
+    next: tuple[str, ...]
+    """Commands to type next."""
+
+    @property
+    def study(self) -> Path:
+        return self.files[0]
+
+
+def templates() -> dict[str, str]:
+    """Name -> what it is for, the default one first."""
+    found = {_stem(file): file.read_text(encoding="utf-8") for file in _FOLDER.iterdir() if file.name.endswith(".yaml")}
+    names = sorted(found, key=lambda name: (name != DEFAULT, name))
+    return {name: found[name].split("\n", 1)[0].removeprefix("# ") for name in names}
+
+
+def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: str | Path | None = None) -> Created:
+    """Write `studies/NAME.yaml` from a template, with the script or table that it needs, and the schema for editors.
+
+    Also `data/.gitignore`, which keeps runs and corpora out of git, unless one is there. The
+    root is the one given, else the nearest folder upward that holds `studies/`, else the current folder. Raises
+    `StudyError` for an unknown template, for a name or title that makes no study, and where a file would be replaced;
+    nothing is written then.
+    """
+    known = templates()
+    if template not in known:
+        raise UnsupportedError(
+            f"no template is named '{template}'", required="one of " + ", ".join(known), fix=nearest(template, known)
+        )
+    home = _home(root)
+    text = _rendered(name, template, title)
+    study = home / "studies" / f"{name}.yaml"
+    parts = {study: text.encode()}
+    for ending, place in ((".py.txt", _SCRIPT), (".csv", _TABLE)):  # a .py would be a module
+        part = _FOLDER / f"{template}{ending}"
+        if part.is_file():
+            parts[home / "studies" / name / place] = part.read_bytes()
+    folders = [path.parent for path in parts if path.parent != study.parent and not path.parent.is_dir()]
+    # A link that leads nowhere is a name that is taken too.
+    present = next((path for path in (*parts, *folders) if os.path.lexists(path)), None)
+    if present is not None:
+        raise RegistrationError(
+            f"{present} exists already",
+            required="a name that is free: nothing is replaced",
+            fix=f"ablate new {name}_2 --template {template}",
+        )
+    for path, data in parts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        create_whole(path, data)
+    _write_schema(home / "studies" / SCHEMA)
+    ignored = _ignore_data(home)
+    return Created((*parts, *ignored), _next_steps(template, study))
+
+
+def _home(root: str | Path | None) -> Path:
+    if root is not None:
+        return resolved(Path(root))
+    try:
+        return Root.around(Path()).path
+    except StudyError:
+        return Path().resolve()
+
+
+def _rendered(name: str, template: str, title: str | None) -> str:
+    """The template under a name and a title, read as a study so that what is written is one."""
+    from ablate.checking import require_names_of_files
+    from prereg.study.spec import study_from_document
+    from prereg.yaml_reader import parse_yaml
+
+    text = (_FOLDER / f"{template}.yaml").read_text(encoding="utf-8")
+    purpose, rest = text.split("\n", 1)
+    body = rest.replace("studies/NAME", f"studies/{name}").replace("study: NAME", f"study: {name}", 1)
+    if title is not None:
+        # JSON text is YAML text in quotes.
+        body = re.sub(r"^title: .*$", lambda _: f"title: {json.dumps(title, ensure_ascii=False)}", body, flags=re.M)
+    purpose = purpose.replace("studies/NAME", f"studies/{name}")
+    text = f"# yaml-language-server: $schema={SCHEMA}\n{purpose}\n{body}"
+    document = parse_yaml(text.encode(), {})
+    if document["study"] != name:
+        raise field_error(("study",), f"'{name}'", "a name: letters, digits and underscores, beginning with a letter")
+    plain = name.removesuffix(".yaml").removesuffix(".published")
+    if plain != name:
+        required = "a name without the ending of a study's file, or of its published figures"
+        raise field_error(("study",), f"'{name}'", required, f"ablate new {plain}")
+    require_names_of_files(
+        study_from_document(
+            document | ({"seeds": [1, 2, 3, 4, 5, 6, 7, 8]} if isinstance(document["seeds"], str) else {})
+        )
+    )
+    return text
+
+
+def _ignore_data(home: Path) -> tuple[Path, ...]:
+    """The .gitignore written for data/; none where the user has one, there or a line for data/ in the root's."""
+    path, above = home / "data" / ".gitignore", home / ".gitignore"
+    lines = above.read_text(encoding="utf-8", errors="replace").splitlines() if above.is_file() else []
+    if path.exists() or any(re.match(r"/?data\b", line) for line in lines):
+        return ()
+    path.parent.mkdir(exist_ok=True)
+    return (path,) if create_whole(path, _IGNORED.encode()) else ()
+
+
+def _write_schema(path: Path) -> None:
+    from prereg.documents.published import json_schema
+
+    data = (json.dumps(json_schema(), ensure_ascii=False) + "\n").encode()
+    if not path.exists() or path.read_bytes() != data:
+        write_whole(path, data)
+
+
+STEPS = ("check", "try", "design", "register", "run", "decide")
+"""From a study's file to its verdict: the order of README, of docs/ and of what each command says comes next."""
+
+
+def _next_steps(template: str, study: Path) -> tuple[str, ...]:
+    path = _relative(study)
+    if template == "import":
+        rows = _relative(study.with_suffix("") / _TABLE)
+        columns = "--arm-column arm --step-column epoch --column val/loss=valid_loss"
+        return (
+            f"ablate check {path}",
+            f"ablate register {path}",
+            f"ablate import {path} {rows} --exploratory --note TEXT {columns}",
+            f"ablate decide {path}",
+        )
+    return tuple(f"ablate {step} {path}" for step in STEPS)
+
+
+def _relative(path: Path) -> str:
+    here = Path().resolve()
+    return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
+
+
+def _stem(file: Traversable) -> str:
+    return file.name.removesuffix(".yaml")

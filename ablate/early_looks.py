@@ -1,0 +1,155 @@
+"""A look at an unfinished study, on record: the ledger takes the entry before anything is shown.
+
+A look that somebody took by hand, past these doors, can be recorded afterwards; it counts like any other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.workspace import Clock, StudyContext, StudySource, open_study, require_registered, utc_now
+from prereg.errors import EvidenceError
+
+if TYPE_CHECKING:
+    from ablate.judge.interim import EarlyLook
+    from prereg.registry.ledger_entry import Entry
+
+
+@dataclass(frozen=True)
+class EarlyResults:
+    """What was seen, and the entry that says so."""
+
+    early_look: EarlyLook
+    entry: Entry
+
+
+def early_results(
+    study: StudySource, *, reason: str, root: str | Path | None = None, now: Clock = utc_now
+) -> EarlyResults:
+    """Log a look at the runs that have ended, then describe them. Refused where a registered way to look is open."""
+    from ablate.judge.interim import early_look, view
+    from ablate.records.gather import gather, open_tables
+    from prereg.registry.ledger import Ledger
+
+    context = open_study(study, root)
+    registration = require_registered(context)
+    _require_reason(context, reason)
+    evidence = gather(context.root, registration)
+    due = view(registration, evidence)
+    if not due.evidence.missing:
+        what = (
+            "every planned run has ended" if due.look is None else f"{due.look.words} is due, and its runs have ended"
+        )
+        raise EvidenceError(
+            f"there is nothing to look at early: {what}",
+            required="a study whose runs have not all ended",
+            fix=f"ablate decide {context.path}",
+        )
+    if evidence.broken or evidence.ledger_faults:
+        raise EvidenceError(
+            f"what lies on disk is not what was sealed: {[*evidence.broken, *evidence.ledger_faults][0]}",
+            required="sealed records as they were written",
+            fix=f"ablate verify {context.path}",
+        )
+    ended = len(evidence.planned) - len(evidence.missing)
+    if not ended:
+        raise EvidenceError(
+            f"none of the {len(evidence.planned)} planned runs of '{context.study.study}' has ended",
+            required="at least one run that has ended",
+            fix=f"ablate status {context.path}",
+        )
+    # First the entry, then the numbers: a look that a crash kept from being logged would be a free one.
+    entry = Ledger(context.root.ledger).append(
+        "peeked",
+        study=context.study.study,
+        registration=registration.sha256,
+        body={
+            "reason": reason.strip(),
+            "ended": ended,
+            "planned": len(evidence.planned),
+            "evidence": evidence.sha256,
+        },
+        at=now(),
+    )
+    return EarlyResults(early_look(registration, open_tables(context.root, evidence, look=entry)), entry)
+
+
+def record_look(
+    study: StudySource, *, reason: str, took_place: str, root: str | Path | None = None, now: Clock = utc_now
+) -> Entry:
+    """Put an early look into the ledger that took place before, and show nothing. Needs no records.
+
+    Returns the entry. Raises `EvidenceError` where `took_place` is no time, or not one at which a look was early.
+    """
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.ledger_entry import SEALS
+    from prereg.registry.looks import TOOK_PLACE
+    from prereg.registry.plan import Cell, cell_of
+
+    context = open_study(study, root)
+    registration = require_registered(context)
+    _require_reason(context, reason)
+    ledger, at = Ledger(context.root.ledger), now()
+    entries = [entry for entry in ledger.entries() if entry.study == context.study.study]
+    when = _moment(context, took_place)
+    planned = set(registration.study.cells)
+    seals: dict[Cell, datetime] = {}  # the first of each run, not the newest: its values were there to see from then on
+    for entry in entries:
+        cell = cell_of(entry)
+        if entry.event in SEALS and entry.registration in registration.lineage and cell in planned:
+            seals.setdefault(cell, datetime.fromisoformat(entry.at))
+    begun = [datetime.fromisoformat(entry.at) for entry in entries if entry.event in ("started", *SEALS)]
+    finals = [datetime.fromisoformat(entry.at) for entry in entries if entry.event == "decided"]
+    # With a fixed number of seeds nothing is early once all have ended; in a sequence every look but the planned ones.
+    ends = [max(seals.values())] if context.study.stopping == "fixed" and len(seals) == len(planned) else finals[:1]
+    wrong = ""
+    if not begun or when < min(begun):
+        wrong = f"the first run was started at {min(begun).isoformat()}" if begun else "no run has been started"
+    elif when > datetime.fromisoformat(at):
+        wrong = f"it is {at} now"
+    elif ends and when > ends[0]:
+        wrong = f"the last run ended, or the decision was taken, at {ends[0].isoformat()}"
+    if wrong:
+        raise EvidenceError(
+            f"a look at {took_place} was no early look at '{context.study.study}': {wrong}",
+            required="a time after the first run was started and before the last planned run ended",
+            fix=f'ablate status {context.path} --reason "..." --past TIME',
+        )
+    return ledger.append(
+        "peeked",
+        study=context.study.study,
+        registration=registration.sha256,
+        body={
+            "reason": reason.strip(),
+            "ended": sum(ended <= when for ended in seals.values()),
+            "planned": len(planned),
+            TOOK_PLACE: when.isoformat(timespec="seconds"),
+        },
+        at=at,
+    )
+
+
+def _require_reason(context: StudyContext, reason: str) -> None:
+    if not reason.strip():
+        raise EvidenceError(
+            "a look without a reason",
+            required="why the numbers are needed before the last run has ended, in words",
+            fix=f'ablate status {context.path} --results --reason "..."',
+        )
+
+
+def _moment(context: StudyContext, text: str) -> datetime:
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        when = None
+    if when is None or when.tzinfo is None:
+        raise EvidenceError(
+            f"'{text}' is not a time with its offset from UTC",
+            required="when the look took place, as in 2026-11-22T00:31:20+00:00",
+            fix=f'ablate status {context.path} --reason "..." --past 2026-11-22T00:31:20+00:00',
+        )
+    return when.astimezone(UTC)

@@ -1,0 +1,201 @@
+"""What leaves a repository: a model that `transformers` loads, files for a paper, and an index over its studies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, get_args
+
+from ablate.proving import recorded_run
+from ablate.workspace import Clock, StudySource, open_study, require_registered, utc_now
+from prereg.errors import CorpusError, EvidenceError, RunError, nearest
+from prereg.registry.disk import write_whole
+
+if TYPE_CHECKING:
+    from ablate.judge.verdict import Decision
+    from ablate.records.evidence import Evidence
+    from ablate.reporting.context import ReportContext
+    from ablate.reporting.document import Document
+    from prereg.documents.published import LoadedPublished
+    from prereg.registry.ledger_entry import Entry
+    from prereg.registry.registration import Registration
+
+PAGES = {"html": "report.html", "markdown": "report.md"}
+"""Forms of a report that the ledger binds to the decision, and their files."""
+FALSE_DISCOVERY_RATE = 0.05
+ABANDONED_AFTER_DAYS = 90
+
+
+def export_model(study: StudySource, run: str, folder: Path, *, root: str | Path | None = None) -> tuple[Path, ...]:
+    """Write the sealed weights of a run, ARM/SEED, with config.json and its tokenizer into a new folder.
+
+    Returns the files. Raises `RunError` for a user's own trainer and for a folder that exists, `EvidenceError` before
+    the decision, for weights that are not the sealed ones, and for a model that `transformers` has no architecture for.
+    """
+    from safetensors.torch import load, save_file
+
+    from ablate.data.corpora import Library
+    from ablate.data.reading import read
+    from ablate.data.tokenizers import StoredVocabulary, library_json
+    from ablate.gpt.export import export
+    from ablate.records.store import RunFolder
+    from prereg.registry.canon import sha256_bytes, sha256_file
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.plan import RunSpec, newest_seals
+
+    context = open_study(study, root)
+    registration = require_registered(context)
+    spec, record = recorded_run(context, registration, run)
+    if not isinstance(spec, RunSpec):
+        raise RunError(
+            f"'{context.study.study}' brings its own trainer, which keeps its weights itself",
+            required="a run of the built-in trainer",
+        )
+    entries = [entry for entry in Ledger(context.root.ledger).entries() if entry.registration in registration.lineage]
+    if not any(entry.event == "decided" for entry in entries):
+        raise EvidenceError(
+            f"'{context.study.study}' is not decided, and weights would show how the arms do",
+            required="a decision first",
+            fix=f"ablate decide {context.path}",
+        )
+    if folder.exists():
+        raise RunError(f"{folder} exists", required="a folder that is not there yet", fix=f"{folder}-2")
+    sealed = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    entry = newest_seals(entries, registration.runs_sha256).get((spec.variant, spec.seed))
+    if entry is None or entry.body.get("run_sha256") != sha256_file(sealed.record_path):
+        raise EvidenceError(
+            f"{sealed.record_path} is not what the ledger sealed",
+            required="the record of a run, byte for byte",
+            fix=f"ablate verify {context.path}",
+        )
+    place = sealed.weights_path
+    data = place.read_bytes() if place.is_file() else b""
+    if sha256_bytes(data) != record.weights_sha256:
+        raise EvidenceError(
+            f"{place} is not what run.json sealed" if data else f"{place} is not there",
+            required=f"sha256 {record.weights_sha256}",
+            fix=f"ablate reproduce {context.path} --run {run} --keep FOLDER   (trains it again)",
+        )
+    config, weights = export(spec.config.model, load(data))
+    made = {"study": spec.study, "registration": spec.registration, "arm": spec.variant, "seed": spec.seed}
+    made["weights_sha256"] = str(record.weights_sha256)
+    library = Library.of(context.root.corpora)
+    tokenizer = read(library, spec.config.data, registered=spec.tokenizer).tokenizer
+    trained_with = (record.must_match or {}).get("tokenizer")
+    if trained_with not in (None, tokenizer.sha256):
+        raise CorpusError(
+            f"the tokenizer of {run} is now another one (sha256 {tokenizer.sha256})",
+            required=f"the one that it was trained with, sha256 {trained_with}",
+            fix=f"ablate verify {context.path}   (names the corpus or the file that changed)",
+        )
+    texts = {"config.json": {**config, "ablate": made}}
+    if not isinstance(tokenizer, StoredVocabulary):
+        texts["tokenizer.json"] = json.loads(library_json(tokenizer))
+        texts["tokenizer_config.json"] = {
+            "tokenizer_class": "PreTrainedTokenizerFast",
+            "clean_up_tokenization_spaces": False,
+            "model_max_length": spec.config.model.context,
+        }
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as made_in:
+        whole = Path(made_in) / folder.name
+        whole.mkdir()
+        save_file(weights, whole / "model.safetensors", metadata={"format": "pt"})
+        for name, content in texts.items():
+            (whole / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        whole.rename(folder)
+    return tuple(sorted(folder.iterdir()))
+
+
+def known_forms(forms: Sequence[str]) -> list[str]:
+    """The forms, each once. Raises `EvidenceError` for one that there is not."""
+    from ablate.reporting.exports.files import Export
+
+    known = [*PAGES, *get_args(Export)]
+    for form in forms:
+        if form not in known:
+            raise EvidenceError(
+                f"a report as '{form}'", required=f"one of {', '.join(known)}", fix=nearest(form, known) or known[0]
+            )
+    return list(dict.fromkeys(forms))
+
+
+def write_forms(folder: Path, text: ReportContext, document: Document, forms: Sequence[str]) -> tuple[Path, ...]:
+    """Write the files of forms other than pages; the ledger does not hold them."""
+    from ablate.reporting.exports.files import EXPORTS, export_files
+
+    written = []
+    for form in EXPORTS:
+        for name, data in export_files(form, text, document) if form in forms else ():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(path, data)
+            written.append(path)
+    return tuple(written)
+
+
+def report_index(*, root: str | Path | None = None, now: Clock = utc_now) -> tuple[Path, ...]:
+    """Write reports/index.md, index.html, index.tex and studies.tex over all studies; returns the files.
+
+    Judges nothing and logs nothing: effects are those of verdict files that the ledger vouches for.
+    """
+    from ablate.judge.overview import studies_of
+    from ablate.judge.programme import count_programme
+    from ablate.reporting import html, markdown
+    from ablate.reporting.exports.index import index_document, latex_index
+    from prereg.registry.paths import Root
+
+    project = Root.around(Path(), root)
+    studies = studies_of(project)
+    programme = count_programme(
+        project, level=FALSE_DISCOVERY_RATE, now=now(), abandoned_after_days=ABANDONED_AFTER_DAYS
+    )
+    document = index_document(studies, programme)
+    texts = {"index.md": markdown.page(document), "index.html": html.page(document)}
+    texts |= latex_index(document, studies)
+    folder = project.path / "reports"
+    folder.mkdir(exist_ok=True)
+    for name, text in texts.items():
+        write_whole(folder / name, text.encode())
+    return tuple(folder / name for name in texts)
+
+
+def pages(
+    registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
+) -> dict[str, bytes]:
+    """The reports of the decision of a ledger entry, by file name. Writes nothing."""
+    from ablate.reporting import html, markdown
+    from ablate.reporting.document import compose
+
+    text = report_context(registration, entry, decision, evidence, published)
+    document = compose(text)
+    return {
+        "report.md": markdown.render(text, document).encode(),
+        "report.html": html.render(text, document).encode(),
+    }
+
+
+def report_context(
+    registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
+) -> ReportContext:
+    """What the report of the decision of a ledger entry is written from."""
+    from ablate.data import toy
+    from ablate.reporting.context import ReportContext
+
+    floors = {"val/loss": toy.entropy_rate()} if _reads_toy_by_characters(registration) else {}
+    return ReportContext(
+        decision=decision,
+        registration=registration,
+        evidence=evidence,
+        ledger_head=entry.sha256,
+        floors=floors,
+        generated_at=entry.at,
+        published=published,
+    )
+
+
+def _reads_toy_by_characters(registration: Registration) -> bool:
+    """Whether the entropy rate of the toy's characters is a floor for every arm's loss."""
+    return registration.corpus is not None and registration.corpus.name == "toy" and registration.data is None

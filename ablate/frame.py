@@ -1,0 +1,313 @@
+"""The judge for a table of results, without a registration: exploratory, and labelled so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from ablate.notebook.results import Results
+from prereg.errors import EvidenceError, SpecError, nearest
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from ablate.judge.verdict import Finding
+    from ablate.reporting.document import Document
+    from prereg.study.spec import Study
+
+_UNREGISTERED = "not registered. Nothing here was promised before the values were known."
+LABEL = f"EXPLORATORY: {_UNREGISTERED}"
+_NAME = "frame"
+
+
+@dataclass(frozen=True, repr=False)
+class JudgedFrame(Results):
+    """What the tests say of a table. In a notebook it shows itself; `print` it elsewhere."""
+
+    judged: tuple[Finding, ...]
+    """The judge's findings, in the order of the claims."""
+    study: Study
+    """The study that the claims, arms and seeds would make; it is not registered, and has no verdict."""
+
+    def __repr__(self) -> str:
+        outcomes = ", ".join(f"{one.hypothesis}={one.outcome!r}" for one in self.judged)
+        return f"JudgedFrame({outcomes}, status={self.status!r})"
+
+    @property
+    def status(self) -> str:
+        """exploratory, always."""
+        return "exploratory"
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """One row per claim: outcome, difference, the interval that agrees with the outcome, p, n and test."""
+        import pandas as pd
+
+        from ablate.reporting import estimates
+        from ablate.reporting.forest import method_of
+
+        rows = []
+        for one in self.judged:
+            bounds, estimate = estimates.shown_interval(one), one.estimate
+            rows.append(
+                {
+                    "claim": one.claim,
+                    "outcome": one.outcome,
+                    "difference": None if estimate is None else estimate.difference,
+                    "low": None if bounds is None else bounds.low,
+                    "high": None if bounds is None else bounds.high,
+                    "level": None if bounds is None else bounds.level,
+                    "p": one.p_refute_adjusted if one.outcome == "refuted" else one.p_support_adjusted,
+                    "n": one.n,
+                    "test": method_of(one),
+                }
+            )
+        return pd.DataFrame(rows, index=[one.hypothesis for one in self.judged])
+
+    def __str__(self) -> str:
+        from ablate.reporting import estimates
+        from ablate.reporting.forest import text_forest
+
+        sentences = [f"{one.hypothesis}: {estimates.proper(one.sentence)}" for one in self.judged]
+        notes = [f"{one.hypothesis}: {note}" for one in self.judged for note in one.notes]
+        return "\n".join([LABEL, "", *text_forest(self.judged), "", *sentences, *notes])
+
+    @property
+    def _study(self) -> Study:
+        return self.study
+
+    def _require_findings(self) -> tuple[Finding, ...]:
+        return self.judged
+
+    def _first_screen(self) -> Document:
+        from ablate.reporting import estimates
+        from ablate.reporting.blocks import Block, Paragraph
+        from ablate.reporting.document import Banner, Document
+        from ablate.reporting.forest import forest_figure, legend
+
+        reasons = tuple(f"{one.hypothesis}: {estimates.proper(one.sentence)}" for one in self.judged)
+        opening: list[Block] = [forest_figure(self.judged)]
+        opening += [Paragraph(f"{one.hypothesis}: {note}") for one in self.judged for note in one.notes]
+        opening += [Paragraph(legend(self.judged), "aside")]
+        return Document("", "", Banner(self.status, "Exploratory", _UNREGISTERED, reasons, ()), tuple(opening), ())
+
+
+def judge_frame(
+    frame: pd.DataFrame,
+    claims: str | Sequence[str] | Mapping[str, str | Mapping[str, Any]],
+    *,
+    smallest: float | None = None,
+    baseline: str | None = None,
+    arm: str = "variant",
+    seed: str = "seed",
+    step: str | None = None,
+    test: str = "paired_t",
+    alpha: float = 0.05,
+    correct: str = "holm",
+) -> JudgedFrame:
+    """The registered tests on a table with a row per run (or per run and step, of which the last is read).
+
+    A claim is written as in a study, "fast lowers val/loss by at least 0.05", about a column of the table; `smallest`
+    is the smallest difference that matters to claims that do not say one, or a mapping name -> {claim, smallest, scale,
+    role} gives each its own. The baseline is the arm of the first row, unless given. A seed that some arm of a claim
+    lacks is left out, and then the claim is given an outcome only if it is the same whatever the missing values were.
+    Without pairs: `test="welch"`, with seeds that no arms share, or the same seeds for all.
+
+    Raises `StudyError` for a table or a claim that cannot be read, a run without a finite value or with one that the
+    metric cannot have, and runs that end at different steps.
+    """
+    from ablate.judge.findings import judge_hypotheses
+    from ablate.records.rows import RangeError, require_range
+
+    rows = _last_rows(frame.reset_index(drop=True), arm, seed, step)
+    study = _study(
+        rows,
+        _hypotheses(claims, smallest),
+        baseline=baseline or str(frame[arm].iloc[0]),
+        analysis={"test": test, "alpha": alpha, "correct": correct},
+    )
+    metrics = dict.fromkeys(claim.metric for claim in study.claims.values())
+    missing = next((metric for metric in metrics if metric not in frame.columns), None)
+    if missing is not None:
+        known = [str(name) for name in frame.columns if name not in (arm, seed, step)]
+        raise EvidenceError(
+            f"the table has no column '{missing}'", required="one of " + ", ".join(known), fix=nearest(missing, known)
+        )
+    values = {metric: dict(zip(rows.index, _numbers(rows, metric).astype(float), strict=True)) for metric in metrics}
+    for metric in metrics:
+        lost = next((cell for cell, value in values[metric].items() if not isfinite(value)), None)
+        if lost is not None:
+            raise EvidenceError(
+                f"{lost[0]}, seed {lost[1]}, has no finite {metric}",
+                required="a value for every run: a run that diverged is an outcome, and to drop it chooses the data",
+                fix="a worst value in its place, or the seed left out of every arm and said so",
+            )
+        for (name, number), value in values[metric].items():
+            try:
+                require_range(metric, value, study.metrics.range_of(metric))
+            except RangeError as fault:
+                raise EvidenceError(
+                    f"{name}, seed {number}: {fault}",
+                    required="values in the unit in which the claims and their margins are written",
+                    fix="divide the column by 100, or give it a name of your own, such as accuracy_percent",
+                ) from None
+    findings = judge_hypotheses(study, values)
+    withheld = _withheld(study, findings, set(rows.index))
+    return JudgedFrame(judge_hypotheses(study, values, withheld=withheld) if withheld else findings, study)
+
+
+def _withheld(study: Study, findings: Sequence[Finding], there: set[tuple[str, int]]) -> dict[str, str]:
+    """Claim -> why its outcome is not given: with missing runs at their worst it, or one of a claim that is corrected
+    with it, could be another. Why a run is missing nobody knows, so its value may lie at either end."""
+    from ablate.judge.audit.sensitivity import possible_outcomes
+    from ablate.judge.stats.null_hypotheses import found_nulls
+    from prereg.rule.divergence import ENDS
+    from prereg.text import counted, listed
+
+    missing = {name: _missing(study, name, there) for name in study.claims}
+    outcomes = {one.hypothesis: one.outcome for one in findings}
+    ends = {name: frozenset(ENDS) for name, cells in missing.items() if cells}
+    possible = possible_outcomes(study, outcomes, found_nulls(findings), ends)
+    found: dict[str, str] = {}
+    for name, outcome in outcomes.items():
+        if missing[name] or len(possible[name]) > 1:
+            cells = missing[name] or [cell for other in study.corrected_with(name) for cell in missing[other]]
+            what = counted(len(cells), "run is", "runs are")
+            runs = listed([*(f"{arm}/{seed}" for arm, seed in cells[:5]), *(["others"] if cells[5:] else [])])
+            instead = "" if outcome == "inconclusive" else f"inconclusive, not {outcome}: "
+            found[name] = (
+                f"{instead}{what} missing ({runs}), and with its value the outcome could be another: a run that "
+                "diverged has a worst value, and one that nobody made can be made"
+            )
+    return found
+
+
+def _missing(study: Study, name: str, there: set[tuple[str, int]]) -> list[tuple[str, int]]:
+    """Runs that some arm of a claim has and another lacks. Arms without pairs lack none where they share no seed."""
+    arms = study.claims[name].named
+    seeds = {arm: {seed for one, seed in there if one == arm} for arm in arms}
+    if not study.paired and not set.intersection(*seeds.values()):
+        return []
+    every = sorted(set.union(*seeds.values()))
+    return [(arm, seed) for arm in arms for seed in every if seed not in seeds[arm]]
+
+
+def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd.DataFrame:
+    """One row per run, by (arm, seed)."""
+    for name in filter(None, (arm, seed, step)):
+        if name not in frame.columns:
+            known = [str(one) for one in frame.columns]
+            raise EvidenceError(
+                f"the table has no column '{name}'",
+                required="columns for arm, seed and values",
+                fix=f"arm=, seed= or step= one of {', '.join(known)}",
+            )
+    if frame.empty:
+        raise EvidenceError("the table has no rows", required="a row for every run")
+    if frame[arm].isna().any():
+        raise EvidenceError(f"column '{arm}' lacks a value in some row", required="an arm for every row")
+    ordered = frame
+    if step is not None:
+        frame = frame.assign(**{step: _numbers(frame, step)})
+        last = frame.groupby([arm, seed], observed=True, dropna=False)[step].transform("max")
+        ordered = frame[frame[step].isna() | (frame[step] == last)]
+        short = ordered[ordered[step] != ordered[step].max()]
+        if len(short):
+            name, number, last = short.iloc[0][[arm, seed, step]]
+            raise EvidenceError(
+                f"{name}, seed {number}, ends at step {last}, and other runs at {ordered[step].max()}",
+                required="runs that end at the same step",
+                fix="leave out the whole seed, if that run counts for nothing, and say so",
+            )
+    try:
+        rows = ordered.set_index([ordered[arm].map(str), ordered[seed].map(_whole)])
+    except (TypeError, ValueError, OverflowError):
+        raise EvidenceError(
+            f"column '{seed}' holds something other than whole numbers", required="a seed for every row"
+        ) from None
+    if rows.index.has_duplicates:
+        name, number = rows.index[rows.index.duplicated()][0]
+        raise EvidenceError(
+            f"{name}, seed {number}, has several rows",
+            required="one row per arm and seed"
+            + (", or a column of steps" if step is None else f" at the last {step}"),
+            fix='step="step"   (the last step of each run is read)' if step is None else "",
+        )
+    return rows
+
+
+def _numbers(frame: pd.DataFrame, name: str) -> pd.Series[Any]:
+    import pandas as pd
+
+    try:
+        return pd.to_numeric(frame[name])
+    except (TypeError, ValueError):
+        raise EvidenceError(
+            f"column '{name}' holds something other than numbers, or there are two of it",
+            required="one column of numbers",
+        ) from None
+
+
+def _whole(seed: Any) -> int:
+    number = int(seed)
+    if not isinstance(seed, str) and number != seed:
+        raise ValueError(seed)
+    return number
+
+
+def _hypotheses(
+    claims: str | Sequence[str] | Mapping[str, str | Mapping[str, Any]], smallest: float | None
+) -> dict[str, dict[str, Any]]:
+    if isinstance(claims, str):
+        claims = [claims]
+    named = claims if isinstance(claims, Mapping) else {f"claim_{at}": one for at, one in enumerate(claims, start=1)}
+    found: dict[str, dict[str, Any]] = {}
+    for name, one in named.items():
+        said: dict[str, Any] = {"claim": one} if isinstance(one, str) else dict(one)
+        if smallest is not None and " by at least " not in str(said.get("claim")):
+            said.setdefault("smallest", smallest)
+        found[name] = said
+    return found
+
+
+def _study(
+    rows: pd.DataFrame, hypotheses: dict[str, dict[str, Any]], *, baseline: str, analysis: dict[str, Any]
+) -> Study:
+    """A study of these arms, seeds and claims, which trains nothing."""
+    from ablate.checking import require_supported
+    from prereg.study.spec import study_from_document
+
+    by_arm: dict[str, list[int]] = {}
+    for name, number in rows.index:
+        by_arm.setdefault(name, []).append(int(number))
+    union = sorted({number for numbers in by_arm.values() for number in numbers})
+    unpaired = analysis["test"] == "welch"
+    first, *_ = by_arm
+    document = {
+        "study": _NAME,
+        "title": _NAME,
+        "trainer": "command",
+        "command": ["{python}"],
+        "base": {"arm": first},
+        "baseline": baseline,
+        "variants": {name: {} if name == first else {"arm": name} for name in by_arm},
+        "seeds": {name: sorted(numbers) for name, numbers in by_arm.items()} if unpaired else union,
+        "hypotheses": hypotheses,
+        "decision": [{"verdict": "inconclusive"}],
+        "analysis": analysis,
+    }
+    try:
+        study = study_from_document(document)
+        require_supported(study)
+    except SpecError as error:
+        raise EvidenceError(error.found, required=error.required, fix=error.fix, where=error.where) from None
+    for name, claim in study.claims.items():
+        if not unpaired and not set.intersection(*(set(by_arm[one]) for one in claim.named)):
+            raise EvidenceError(
+                f"no seed has a run of every arm of '{hypotheses[name]['claim']}'",
+                required="runs that share seeds, for a paired test",
+                fix='test="welch"',
+            )
+    return study

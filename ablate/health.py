@@ -1,0 +1,265 @@
+"""How far a study has come: progress only. A reader of this cannot tell which arm is ahead, by design.
+
+Only `run.json` files, checkpoints' dates and live rows of the training loss are read, and of the loss only
+whether it falls. A thousand runs must be read in well under a second, so nothing here opens a Parquet file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ablate.runner.claims import AtWork, at_work, begun_runs, working_folder
+from ablate.runner.options import RunOptions
+from ablate.runner.slurm import Job, newest_job, queue
+from ablate.workspace import StudyContext, StudySource, open_study
+from prereg.frozen import FrozenModel
+
+if TYPE_CHECKING:
+    from ablate.records.run_record import RunRecord
+    from prereg.registry.plan import CommandSpec, RunSpec
+
+
+class RunHealth(FrozenModel):
+    """One run."""
+
+    variant: str
+    """The arm."""
+    seed: int
+    """The seed."""
+    state: Literal["waiting", "running", "stopped", "done", "diverged", "failed"]
+    """`stopped`: begun, not ended, and no process is at work on the study."""
+    step: int
+    """Steps recorded."""
+    steps: int
+    """Steps planned."""
+    falling: bool | None = None
+    """Whether the training loss is below where it began."""
+    attempts: int = 0
+    """Times it was started."""
+    error: str | None = None
+    """Of a failed run."""
+    breaches: tuple[str, ...] = ()
+    """Limits of its budget that it has broken, as far as its record knows: of a run at work, up to a checkpoint."""
+
+
+class StudyHealth(FrozenModel):
+    """One study."""
+
+    study: str
+    """Its id."""
+    title: str
+    """Its title."""
+    registered: str | None = None
+    """The registration, or none."""
+    runs_of: str | None = None
+    """The registration in whose folder the runs lie: an earlier one where amendments have kept them."""
+    unchanged: bool = True
+    """Whether the file still means what was registered."""
+    active: bool = False
+    """Whether a process is at work on it now."""
+    processes: tuple[AtWork, ...] = ()
+    """Those at work on it that share its folder with others, or could."""
+    job: Job | None = None
+    """What was last submitted to Slurm."""
+    queued: dict[str, int] = {}
+    """Tasks of it by state, where Slurm knows the job."""
+    decided: str | None = None
+    """The verdict in the ledger, if there is one."""
+    with_deviations: bool = False
+    """Whether it was given with deviations from what was registered."""
+    runs: tuple[RunHealth, ...]
+    """Every planned run."""
+    next_look: str | None = None
+    """The first look not taken yet; none for a fixed number of seeds, and after the look that ended the study."""
+    peeked: int = 0
+    """Looks at unfinished outcomes (`ablate status --results`) that the ledger holds."""
+    overruled: bool = False
+    """Whether an early look was recorded after the decision, so that by the registered rules there is no verdict."""
+
+    def count(self, state: str) -> int:
+        """Runs in a state."""
+        return sum(run.state == state for run in self.runs)
+
+    @property
+    def ended(self) -> bool:
+        """Whether all runs are sealed, or those that are not have failed and no process is at work."""
+        left = [run.state for run in self.runs if run.state not in ("done", "diverged")]
+        return not left or (set(left) == {"failed"} and not self.active)
+
+
+def status(study: StudySource, *, root: str | Path | None = None) -> StudyHealth:
+    """How far a study has come, run by run: progress alone, never a result. Raises `StudyError`."""
+    return read_status(open_study(study, root))
+
+
+def read_status(context: StudyContext) -> StudyHealth:
+    """The state of a study from its files."""
+    from prereg.registry.history import differing_fields
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.looks import next_look, recorded_afterwards, taken_looks
+    from prereg.registry.plan import plan
+    from prereg.registry.registration import load_registration
+
+    study = context.study
+    ledger = Ledger(context.root.ledger).entries()  # a damaged ledger is an error here, not an unregistered study
+    registration = load_registration(context.root, study.study)
+    if registration is None:
+        waiting = tuple(_waiting(arm, seed, _steps(context, arm)) for arm, seed in study.cells)
+        return StudyHealth(study=study.study, title=study.title, runs=waiting)
+    study = registration.study
+    runs = context.root.runs(study.study, registration.runs_sha256)
+    there, job = at_work(runs), newest_job(runs)
+    active, begun = bool(there) or _is_active(context), begun_runs(runs, study.trained)
+    mine = [entry for entry in ledger if entry.study == study.study]
+    decided = [entry for entry in mine if entry.event == "decided" and entry.registration == registration.sha256]
+    look = next_look(registration.study, taken_looks(ledger, registration.lineage))
+    verdict = str(decided[-1].body["verdict"] or decided[-1].body["status"]) if decided else None
+    return StudyHealth(
+        study=study.study,
+        title=registration.worded.title,
+        registered=registration.sha256,
+        runs_of=registration.runs_sha256,
+        unchanged=not differing_fields(registration.study, context.study),
+        active=active,
+        processes=tuple(there.values()),
+        job=job,
+        queued=queue(job),
+        decided=verdict,
+        with_deviations=bool(decided) and decided[-1].body["status"] == "decided_with_deviations",
+        runs=tuple(
+            _health(runs, spec, there, active=active)
+            if (spec.variant, str(spec.seed)) in begun
+            else _waiting(*spec.cell, spec.steps)
+            for spec in plan(registration)
+        )
+        + tuple(
+            _waiting(arm, seed, _steps(context, arm))
+            for arm, seed in (() if study.settings_known else study.judged)
+            if arm in context.study.arms
+        ),
+        next_look=None if look is None else look.words,
+        overruled=bool(decided) and any(look.index > decided[-1].index for look in recorded_afterwards(mine)),
+        peeked=sum(entry.event == "peeked" for entry in mine),
+    )
+
+
+class RunCosts(FrozenModel):
+    """What a call of `ablate run` would make, and about what it costs."""
+
+    study: str
+    """The study's id."""
+    registered: bool
+    """Whether it is registered already; the call registers it otherwise."""
+    runs: tuple[str, ...]
+    """ARM/SEED of the runs that it would make."""
+    slots: int
+    """Runs side by side."""
+    seconds_per_run: float | None
+    """Mean of a run; none where nothing says."""
+    timed: str
+    """What says so."""
+    seconds: float | None
+    """In all, with these slots."""
+    bytes_per_run: int | None
+    """Mean of what a sealed run of this study takes on disk; none without one."""
+    free_bytes: int
+    """Room on that disk."""
+
+
+def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
+    """What `ablate run` would make now, from the records that are here. Raises `StudyError` as `run` would."""
+    import shutil
+
+    from ablate.runner.local import slots_of
+    from ablate.runner.machine import choose_machine
+    from ablate.running import runs_left
+    from prereg.registry.plan import planned_runs
+    from prereg.registry.registration import load_registration
+
+    registration = load_registration(context.root, context.study.study)
+    study = context.study if registration is None else registration.study
+    left, done = planned_runs(study, options.only), dict[str, "RunRecord"]()
+    if registration is not None:
+        left, done = runs_left(context, registration, left)
+    slots = options.slots or slots_of(study, choose_machine(study, done.values(), options))
+    walls = [one.wall_s for one in done.values() if one.wall_s]
+    each = sum(walls) / len(walls) if walls else study.assume.seconds_per_run
+    timed = f"mean of {len(walls)} sealed runs" if walls else "assume.seconds_per_run" if each else "unknown"
+    sizes = [_size(context.root.run(study.study, one.registration, one.variant, one.seed)) for one in done.values()]
+    return RunCosts(
+        study=study.study,
+        registered=registration is not None,
+        runs=left,
+        slots=slots,
+        seconds_per_run=each,
+        timed=timed,
+        seconds=None if each is None else each * -(-len(left) // slots),
+        bytes_per_run=sum(sizes) // len(sizes) if sizes else None,
+        free_bytes=shutil.disk_usage(context.root.path).free,
+    )
+
+
+def _size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _steps(context: StudyContext, arm: str) -> int:
+    from prereg.study.training import Training
+
+    config = context.study.trained[arm].config
+    return config.budget.steps if isinstance(config, Training) else 0
+
+
+def _waiting(arm: str, seed: int, steps: int) -> RunHealth:
+    return RunHealth(variant=arm, seed=seed, state="waiting", step=0, steps=steps)
+
+
+def _health(runs: Path, spec: RunSpec | CommandSpec, there: Collection[str], *, active: bool) -> RunHealth:
+    folder = working_folder(runs, spec.variant, spec.seed)
+    part = folder.path.parts[-3] if folder.path.parts[-4] == ".parts" else ""
+    active = part in there if part else active
+    record = folder.read_record()
+    if record is None:
+        return _waiting(*spec.cell, spec.steps)
+    found: dict[str, object] = {
+        "state": record.status,
+        "step": record.steps,
+        "attempts": record.attempts,
+        "error": record.error,
+        "breaches": _breaches(record, spec),
+    }
+    if record.status == "running":
+        from ablate.runner.glance import Glance
+
+        glance = Glance(folder.path / "work" / spec.metrics.file, spec.metrics)
+        glance.look()
+        found |= {"state": "running" if active else "stopped", "error": None, "falling": glance.falling}
+        found["step"] = max(record.steps, glance.step)
+    return _waiting(*spec.cell, spec.steps).model_copy(update=found)
+
+
+def _breaches(record: RunRecord, spec: RunSpec | CommandSpec) -> tuple[str, ...]:
+    from prereg.registry.plan import RunSpec
+    from prereg.study.analysis import breaches, promises_any
+
+    if not isinstance(spec, RunSpec) or not promises_any(spec.config.budget):
+        return ()
+    broken = breaches(spec.config.budget, wall_s=record.wall_s, peak_memory_bytes=record.peak_memory_bytes)
+    return tuple(breach.words for breach in broken)
+
+
+def _is_active(context: StudyContext) -> bool:
+    """Whether another process holds the study's lock. Asks without creating anything."""
+    from prereg.registry.disk import flock
+
+    path = context.root.path / "data" / "runs" / context.study.study / ".lock"
+    if not path.is_file():
+        return False
+    with path.open("r", encoding="utf-8") as stream:
+        try:
+            flock(stream, shared=True, wait=False)
+        except OSError:
+            return True
+        return False

@@ -1,0 +1,208 @@
+"""What the names in a study stand for, found and hashed: corpora, tokenizers, tasks, files of a user's own trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ablate.workspace import StudyContext, placed
+from prereg.errors import CorpusError, RegistrationError, UnsupportedError, Where
+
+if TYPE_CHECKING:
+    from ablate.data.reading import Reading, Tokenizer
+    from ablate.data.tokenizers import BpeTokenizer
+    from prereg.registry.paths import Root
+    from prereg.registry.registration import CorpusPin, DataPins, Pins, Registration, TaskPin
+    from prereg.study.command import ScriptPin
+
+
+def read_data(context: StudyContext, registered: DataPins | None = None) -> dict[str, Reading]:
+    """What each arm reads now: found, verified, long enough. What several arms read is read once.
+
+    A tokenizer is trained from the text, unless the one that is `registered` is kept.
+    """
+    from ablate.data.corpora import Library
+    from ablate.data.reading import read
+
+    library = Library.of(context.root.corpora)
+    readings: dict[str, Reading] = {}
+    found: dict[str, Reading] = {}
+    for arm in context.study.arms:
+        config = context.study.training(arm)
+        key = config.data.model_dump_json()
+        if key not in readings:
+            known = registered.tokenizers.get(arm) if registered is not None else None
+            readings[key] = read(library, config.data, registered=known)
+        found[arm] = readings[key]
+        found[arm].split.require(config.model.context)
+    return found
+
+
+def pin_data(
+    context: StudyContext, readings: Mapping[str, Reading]
+) -> tuple[CorpusPin, DataPins | None, tuple[BpeTokenizer, ...]]:
+    """What the study's corpus names and tokenizers mean now, measured; and the tokenizers that were trained.
+
+    `data` stays empty where all arms read one text, character by character: its corpus says all.
+    """
+    from ablate.checking import require_no_bytes
+    from ablate.data.tokenizers import BpeTokenizer
+    from prereg.registry.registration import CorpusPin, DataPins
+    from prereg.study.validate_measures import require_one_tokenizer
+
+    corpora: dict[str, CorpusPin] = {}
+    tokenizers: dict[str, str] = {}
+    plain, baseline = True, context.study.training(context.study.baseline).data
+    for arm, reading in readings.items():
+        config = context.study.training(arm)
+        tokenizers[arm] = reading.tokenizer.sha256
+        plain = plain and config.data.tokenizer == "char" and config.data.mixture is None
+        for name, found in reading.corpora.items():
+            shards = found.manifest.shards
+            corpora[name] = CorpusPin(
+                name=name,
+                sha256=found.manifest.sha256,
+                size_bytes=found.manifest.size_bytes,
+                characters=found.characters,
+                tokens=None if shards is None else shards.tokens,
+            )
+        if reading.tokenizer.byte_lengths() is None:
+            placed(context, partial(require_no_bytes, context.study, arm))
+    placed(context, lambda: require_one_tokenizer(context.study, tokenizers))
+    first = corpora[baseline.sources[0]]
+    if plain and len(corpora) == 1:
+        return first, None, ()
+    trained = tuple(t for t in _different(readings) if isinstance(t, BpeTokenizer))
+    return first, DataPins(corpora=dict(sorted(corpora.items())), tokenizers=tokenizers), trained
+
+
+def _different(readings: Mapping[str, Reading]) -> list[Tokenizer]:
+    """The tokenizers of all arms, each once."""
+    return list({reading.tokenizer.sha256: reading.tokenizer for reading in readings.values()}.values())
+
+
+@dataclass(frozen=True)
+class Pinned:
+    """What the names in a study mean now, found and hashed."""
+
+    pins: Pins
+    trained: tuple[BpeTokenizer, ...] = ()
+    """Tokenizers that were trained from the texts, to be kept once the registration is valid."""
+
+    def keep(self, root: Root) -> None:
+        """Keep the trained tokenizers for the workers. A registration is valid without them."""
+        if self.trained:
+            from ablate.data.corpora import Library
+            from ablate.data.tokenizers import keep_bpe
+
+            for tokenizer in self.trained:
+                keep_bpe(tokenizer, Library.of(root.corpora).tokenizers)
+
+
+def pin(context: StudyContext, registered: DataPins | None = None) -> Pinned:
+    """The bytes that the study's names stand for, found and hashed."""
+    from prereg.registry.registration import Pins
+
+    if context.study.trainer == "gpt":
+        from ablate.checking import require_gpt
+
+        require_gpt()
+        readings = read_data(context, registered)
+        corpus, data, trained = pin_data(context, readings)
+        return Pinned(Pins(corpus=corpus, data=data, tasks=pin_tasks(context, readings)), trained)
+    scripts, data_files = pin_code(context)
+    return Pinned(Pins(scripts=scripts, data_files=data_files))
+
+
+def pin_tasks(context: StudyContext, readings: Mapping[str, Reading]) -> TaskPin | None:
+    """What the study's zero- and few-shot tasks are now; none where it declares none. Nothing is scored."""
+    harness = context.study.measure.harness
+    if harness is None:
+        return None
+    from ablate.data.tokenizers import CharTokenizer, FileTokenizer
+    from ablate.evaluation.harness.pins import pin_tasks as pinned
+
+    # A tokenizer of bytes can write every text, and is not checked.
+    checked = dict.fromkeys(
+        one if isinstance(one, CharTokenizer | FileTokenizer) else None for one in _different(readings)
+    )
+    claimed = tuple(context.study.tasks_claimed.values())
+    pin_each = partial(pinned, harness, context.root, claimed=claimed)
+    found = [placed(context, partial(pin_each, tokenizer)) for tokenizer in checked]
+    if len(set(found)) > 1:
+        left_out = sorted({one.n_unencodable for one in found})
+        raise UnsupportedError(
+            f"the variants' tokenizers cannot write the same items of '{harness.tasks}': they leave out {left_out}",
+            required="the same items for every variant",
+            fix="one tokenizer for all variants, or tasks that all of them can write",
+            where=Where(file=context.path, field=("measure", "harness", "tasks")),
+        )
+    return found[0]
+
+
+def pin_code(context: StudyContext) -> tuple[tuple[ScriptPin, ...], tuple[ScriptPin, ...]]:
+    """The files of a user's own trainer and those it reads, as they are now; its program is here to be started."""
+    from ablate.checking import require_program
+    from prereg.study.command import pin_data, pin_scripts
+
+    scripts = placed(context, lambda: pin_scripts(context.root, context.study))
+    data = placed(context, lambda: pin_data(context.root, context.study))
+    placed(context, lambda: require_program(context.study, context.root))
+    return scripts, data
+
+
+def require_pinned(context: StudyContext, registration: Registration) -> None:
+    """The corpus, or the trainer's code, that was registered is here, and is still the same."""
+    now = pin(context, registration.data).pins
+    if now.corpus is not None and now.corpus != registration.corpus:
+        wanted = registration.corpus.sha256 if registration.corpus else "none"
+        raise CorpusError(
+            f"corpus '{now.corpus.name}' is now another text (sha256 {now.corpus.sha256})",
+            required=f"the registered one, sha256 {wanted}",
+        )
+    if now.data != registration.data:
+        _refuse_data(now.data, registration)
+    if now.tasks != registration.tasks:
+        raise RegistrationError(
+            f"the tasks '{now.tasks.name if now.tasks else ''}' are not what was registered on "
+            f"{registration.registered_at}",
+            required=f"sha256 {registration.tasks.sha256 if registration.tasks else 'none'}",
+            fix=f'restore their files, or: ablate amend {context.path} --reason "..."',
+        )
+    for what, registered, here in (
+        ("code", registration.scripts, now.scripts),
+        ("data", registration.data_files, now.data_files),
+    ):
+        if here != registered:
+            was, are = ({pin.path: pin.sha256 for pin in pins or ()} for pins in (registered, here))
+            moved = sorted(path for path in was.keys() | are.keys() if was.get(path) != are.get(path))
+            raise RegistrationError(
+                f"the trainer's {what} is not what was registered on {registration.registered_at}: "
+                + ", ".join(moved[:5]),
+                required="the registered files, byte for byte",
+                fix=f'restore them, or: ablate amend {context.path} --reason "..."',
+            )
+
+
+def _refuse_data(now: DataPins | None, registration: Registration) -> None:
+    from prereg.study.training import TokenizerFile
+
+    was, here = registration.data, now
+    for name, registered in (was.corpora if was else {}).items():
+        if here is not None and here.corpora.get(name) != registered:
+            raise CorpusError(
+                f"corpus '{name}' is now another text",
+                required=f"the registered one, sha256 {registered.sha256}",
+            )
+    for arm, sha256 in (was.tokenizers if was else {}).items():
+        if here is not None and here.tokenizers.get(arm) != sha256:
+            raise CorpusError(
+                f"the tokenizer of '{arm}' is now another one (sha256 {here.tokenizers.get(arm)})",
+                required=f"the registered one, sha256 {sha256}",
+                fix=f"restore '{chosen.file}'"
+                if isinstance(chosen := registration.study.training(arm).data.tokenizer, TokenizerFile)
+                else "the version of the library `tokenizers` under which the study was registered",
+            )
+    raise CorpusError("the study's corpora are not pinned as they were", required="the registered corpora")

@@ -1,0 +1,123 @@
+"""What a study costs before it is run: the size of every arm, its tokens, FLOPs and device-hours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from ablate.checking import check
+from ablate.workspace import StudyContext, StudySource
+from prereg.errors import CorpusError
+
+
+@dataclass(frozen=True)
+class PlannedArm:
+    """What the runs of an arm are made of; none where nobody knows.
+
+    The size is known of the built-in trainer alone, with its corpus here.
+    """
+
+    arm: str
+    runs: int
+    """Judged ones and those of a pilot."""
+    parameters: int | None
+    """Trainable ones, tied ones counted once."""
+    tokens: int | None
+    """Of one run."""
+    flops: int | None
+    """Of one run: 6 N D, with N parameters and D tokens (Kaplan et al. 2020)."""
+    device_hours: float | None
+    """Of all its runs."""
+
+
+@dataclass(frozen=True)
+class PlannedRuns:
+    """The runs of a study: all arms of the first seed, then of the next."""
+
+    study: str
+    seeds: tuple[int, ...]
+    arms: tuple[PlannedArm, ...]
+    cells: tuple[tuple[str, int], ...]
+    """Every run that is judged, by arm and seed."""
+    timed: str
+    """What says how long a run takes."""
+    about: tuple[str, ...] = ()
+    """What the arms are and which runs come before theirs, of a component ablation or a tuned study."""
+
+
+def plan_runs(study: StudySource, *, root: str | Path | None = None) -> PlannedRuns:
+    """Every arm with its size, its budget and what is known of its time. Raises `StudyError`."""
+    return planned(check(study, root))
+
+
+def planned(context: StudyContext) -> PlannedRuns:
+    """The same, of a study that has been checked."""
+    from prereg.documents.designs import design_sentences, tuning
+
+    study = context.study
+    seconds, timed = _seconds(context)
+    arms = []
+    for arm in study.arms:
+        n_runs = study.pilot_runs.get(arm, 0) + len(study.seeds_of(arm))
+        n_parameters, tokens = _size(context, arm) if study.trainer == "gpt" else (None, None)
+        flops = None if n_parameters is None or tokens is None else 6 * n_parameters * tokens
+        each = seconds.get(arm)
+        hours = None if each is None else each * n_runs / 3600
+        arms.append(PlannedArm(arm, n_runs, n_parameters, tokens, flops, hours))
+    about = tuple(filter(None, (design_sentences(study), tuning(study))))
+    return PlannedRuns(study.study, study.seeds, tuple(arms), study.judged, timed, about)
+
+
+def _size(context: StudyContext, arm: str) -> tuple[int | None, int]:
+    """Parameters, if its corpus is here, and tokens of one run."""
+    from prereg.study.sizes import parameters
+
+    config = context.study.training(arm)
+    try:
+        return parameters(config.model, _vocabulary(context, arm)), config.tokens
+    except CorpusError:
+        return None, config.tokens
+
+
+def _seconds(context: StudyContext) -> tuple[dict[str, float], str]:
+    """Arm -> mean seconds of a run, and what says so: sealed runs of this study, else `assume.seconds_per_run`."""
+    from ablate.records.store import RunFolder
+    from prereg.registry.plan import plan
+    from prereg.registry.registration import load_registration
+
+    registration = load_registration(context.root, context.study.study)
+    walls: dict[str, list[float]] = {}
+    for spec in () if registration is None else plan(registration):
+        folder = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+        record = folder.read_record()
+        if record is not None and record.status == "done" and record.wall_s:
+            walls.setdefault(spec.variant, []).append(record.wall_s)
+    every = [wall for found in walls.values() for wall in found]
+    if every:
+        mean = sum(every) / len(every)
+        by_arm = {arm: sum(walls[arm]) / len(walls[arm]) if arm in walls else mean for arm in context.study.arms}
+        return by_arm, f"the mean of {len(every)} sealed runs"
+    assumed = context.study.assume.seconds_per_run
+    if assumed is None:
+        return {}, "unknown"
+    return dict.fromkeys(context.study.arms, assumed), "assume.seconds_per_run"
+
+
+def _vocabulary(context: StudyContext, arm: str) -> int:
+    """Entries of an arm's vocabulary. Nothing is tokenised for it. Raises `CorpusError` for a corpus not here."""
+    from ablate.data.corpora import Library
+    from prereg.study.tokenizer_file import read_tokenizer
+    from prereg.study.training import Bpe, TokenizerFile
+
+    data = context.study.training(arm).data
+    if isinstance(data.tokenizer, Bpe):
+        return data.tokenizer.bpe
+    if isinstance(data.tokenizer, TokenizerFile):
+        return read_tokenizer(context.root.path, data.tokenizer.file).size
+    library = Library.of(context.root.corpora)
+    if data.tokenizer == "own":
+        from ablate.data.reading import read
+
+        return read(library, data).tokenizer.size
+    texts = (library.find(name) for name in data.sources)
+    return len(set().union(*({*found.text, *(found.held_out or "")} for found in texts)))

@@ -1,0 +1,353 @@
+"""One sealed run made again and held against its record.
+
+The sealed record stays what it is: the run is made in a scratch folder, nothing in the project is written, and the
+ledger gets no entry, because nothing is decided, chosen or replaced. It reports differences, never values, so that
+doing it while a study is unfinished is no look at its outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ablate.pins import require_pinned
+from ablate.workspace import StudyContext, StudySource, open_study, require_registered, with_evidence
+from prereg.errors import EvidenceError, RunError, SpecError, StudyFileError, Where, nearest
+from prereg.registry.disk import scratch
+from prereg.registry.paths import Root, resolved
+from prereg.text import listed
+
+if TYPE_CHECKING:
+    from ablate.judge.verdict import Decision
+    from ablate.notebook.results import Decided
+    from ablate.records.comparison import Reproduction
+    from ablate.records.evidence import Evidence
+    from ablate.records.run_record import RunRecord
+    from ablate.runner.messages import Message
+    from ablate.verification.bundle.check import BundleCheck
+    from ablate.verification.bundle.write import Bundled
+    from prereg.registry.ledger_entry import Entry
+    from prereg.registry.plan import CommandSpec, RunSpec
+    from prereg.registry.registration import Registration
+
+
+def reproduce(
+    study: StudySource,
+    run: str,
+    *,
+    steps: int | None = None,
+    within: float | None = None,
+    keep: Path | None = None,
+    root: str | Path | None = None,
+    onlooker: Callable[[Message], None] | None = None,
+) -> Reproduction:
+    """Train a recorded run, VARIANT/SEED, again and compare every repeatable metric at every step, and the weights.
+
+    `steps` makes only so many, of the same schedule. `within` is the largest relative difference to accept where equal
+    bits are not promised: another processor, other libraries, other code. `keep` keeps the records of the new run.
+    Where no sealed run is in `data/runs`, the record is the one in the committed evidence.
+    """
+    with with_evidence(open_study(study, root)) as (context, _):
+        return _reproduce(context, run, steps=steps, within=within, keep=keep, onlooker=onlooker)
+
+
+def _reproduce(
+    context: StudyContext,
+    run: str,
+    *,
+    steps: int | None,
+    within: float | None,
+    keep: Path | None,
+    onlooker: Callable[[Message], None] | None,
+) -> Reproduction:
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.looks import is_unfinished
+
+    registration = require_registered(context)
+    spec, sealed = recorded_run(context, registration, run)
+    _require_possible(context, spec, sealed, steps)
+    require_pinned(context, registration)
+    unfinished = is_unfinished(registration, Ledger(context.root.ledger).entries())
+    if keep is not None:
+        _require_elsewhere(context, keep)
+        if unfinished:
+            raise RunError(
+                f"--keep while runs of '{context.study.study}' are missing: what it keeps holds the values of the run",
+                required="a study of which every planned run has ended",
+                fix=f"ablate reproduce {context.path} --run {run}",
+            )
+        return _held_against(context, spec, sealed, resolved(keep), steps=steps, within=within, onlooker=onlooker)
+    with scratch("reproduce") as folder:
+        found = _held_against(context, spec, sealed, folder / "run", steps=steps, within=within, onlooker=onlooker)
+    if not unfinished:
+        return found
+    hidden = tuple(metric.model_copy(update={"largest_absolute": None}) for metric in found.metrics)
+    return found.model_copy(update={"metrics": hidden})
+
+
+def _held_against(
+    context: StudyContext,
+    spec: RunSpec | CommandSpec,
+    sealed: RunRecord,
+    scratch: Path,
+    *,
+    steps: int | None,
+    within: float | None,
+    onlooker: Callable[[Message], None] | None,
+) -> Reproduction:
+    from time import perf_counter
+
+    from ablate.records.comparison import Reproduction, compare_items, compare_rows, provenance_differences
+    from ablate.records.rows import read_rows
+    from ablate.records.store import RunFolder
+    from ablate.runner.processes import rerun
+
+    started = perf_counter()
+    until = None if steps is None or steps >= sealed.steps else steps
+    device = sealed.provenance.device
+    made = rerun(spec, scratch, context.root, made_on=device, until=until, onlooker=onlooker)
+    record = made.read_record()
+    assert record is not None, scratch
+    whole = record.status in ("done", "diverged")
+    place = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    rows = made.sealed_rows() if whole else read_rows(made.path / "work" / spec.metrics.file, spec.metrics)
+    compared = max(sealed.steps, record.steps) if until is None else until
+    metrics, left_out = compare_rows(place.sealed_rows(), rows, up_to=compared)
+    hashes = (sealed.weights_sha256, record.weights_sha256)
+    items, items_apart = compare_items(place.sealed_items(), made.sealed_items()) if whole else ("not compared", None)
+    others = provenance_differences(sealed.provenance, record.provenance)
+    return Reproduction(
+        study=spec.study,
+        registration=spec.registration,
+        variant=spec.variant,
+        seed=spec.seed,
+        steps=compared,
+        of_steps=sealed.steps,
+        status_sealed=sealed.status,
+        status_again=record.status if whole else "beginning",
+        unpromised=_unpromised(spec, [one.part for one in others]),
+        provenance=others,
+        metrics=metrics,
+        left_out=left_out,
+        weights="not compared" if None in hashes else "equal" if hashes[0] == hashes[1] else "different",
+        items=items,
+        items_apart=items_apart,
+        within=within,
+        seconds=perf_counter() - started,
+    )
+
+
+def _unpromised(spec: RunSpec | CommandSpec, others: list[str]) -> tuple[str, ...]:
+    """Why equal bits are not promised."""
+    from prereg.registry.plan import RunSpec
+
+    if not isinstance(spec, RunSpec):
+        return ("of a user's own trainer, equal bits are the user's promise",)
+    why = [] if spec.config.numerics.deterministic else ["numerics.deterministic is false"]
+    return (*why, f"{listed(others)} not as in the sealed run") if others else tuple(why)
+
+
+def recorded_run(
+    context: StudyContext, registration: Registration, run: str
+) -> tuple[RunSpec | CommandSpec, RunRecord]:
+    """The planned run of a name, and its sealed record."""
+    from ablate.records.store import RunFolder
+    from prereg.registry.plan import plan
+
+    specs = {f"{spec.variant}/{spec.seed}": spec for spec in plan(registration)}
+    if run not in specs:
+        raise RunError(
+            f"'{run}' is not a run of '{context.study.study}'",
+            required="VARIANT/SEED of a planned run",
+            fix=nearest(run, specs),
+        )
+    spec = specs[run]
+    folder = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    record = folder.read_record()
+    if record is None or record.status not in ("done", "diverged"):
+        raise EvidenceError(
+            f"run {run} has no sealed record: "
+            + ("nothing is here" if record is None else f"its status is {record.status}"),
+            required="a run that has ended",
+            fix=f"ablate run {context.path}   (or ablate import, where it was made elsewhere)",
+        )
+    faults = folder.faults(record)
+    if faults:
+        raise EvidenceError(faults[0], required="the record that was sealed", fix=f"ablate verify {context.path}")
+    return spec, record
+
+
+def _require_possible(context: StudyContext, spec: RunSpec | CommandSpec, sealed: RunRecord, steps: int | None) -> None:
+    """Refuse what could only end in a difference that says nothing."""
+    from ablate.records.gather import unlike
+    from prereg.registry.plan import RunSpec
+
+    if steps is not None and not isinstance(spec, RunSpec):
+        raise RunError(
+            "--steps with a user's own trainer, which alone knows what a step is",
+            required="the whole run",
+            fix=f"ablate reproduce {context.path} --run {spec.variant}/{spec.seed}",
+        )
+    if unlike(sealed, spec):
+        raise EvidenceError(
+            f"the record of {spec.variant}/{spec.seed} is of another configuration or registration",
+            required="a run of what is registered",
+            fix=f"ablate verify {context.path}",
+        )
+
+
+def _require_elsewhere(context: StudyContext, keep: Path) -> None:
+    """A new record must not lie where it could be taken for evidence, or over anything."""
+    runs = (context.root.path / "data" / "runs").resolve()
+    taken = keep.exists() and (not keep.is_dir() or any(keep.iterdir()))
+    if taken or resolved(keep).is_relative_to(runs):
+        raise RunError(
+            f"{keep} is not empty" if taken else f"{keep} lies among the runs of the studies",
+            required="a new or empty folder outside data/runs",
+            fix="--keep FOLDER with another folder",
+        )
+
+
+def bundle(
+    study: StudySource,
+    *,
+    root: str | Path | None = None,
+    out: Path | None = None,
+    whole_ledger: bool = False,
+    weights: bool = False,
+    evidence: bool = False,
+) -> Bundled:
+    """Write the bundle of a registered study, and check it as a stranger would before it is left behind.
+
+    `evidence` writes the committed evidence of a decided study, every sealed run in it, over what was committed before.
+    """
+    from ablate.verification.bundle.write import SUFFIX, write_bundle
+
+    with with_evidence(open_study(study, root)) as (context, _):
+        registration = require_registered(context)
+        target = out or Path(f"{context.study.study}{SUFFIX}")
+        if evidence:
+            target = _place_of_evidence(context, registration, given=out is not None or weights)
+        return write_bundle(
+            context.root,
+            registration,
+            target,
+            check=check_bundle,
+            whole_ledger=whole_ledger,
+            weights=weights,
+            replace=evidence,
+        )
+
+
+def _place_of_evidence(context: StudyContext, registration: Registration, *, given: bool) -> Path:
+    """Where the committed evidence lies, of a decided study of which every sealed run is here."""
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.plan import sealed_places
+
+    mine = [entry for entry in Ledger(context.root.ledger).entries() if entry.study == context.study.study]
+    if given:
+        raise SpecError(
+            "--evidence with --out or --weights",
+            required="one or the other: what is committed has its place, and holds no weights",
+            fix=f"ablate bundle {context.path} --evidence",
+        )
+    if not any(entry.event == "decided" and entry.registration == registration.sha256 for entry in mine):
+        raise EvidenceError(
+            f"'{context.study.study}' has not been decided",
+            required="a decision whose evidence is to be kept",
+            fix=f"ablate decide {context.path}",
+        )
+    sealed = [place for runs in sealed_places(context.root, mine).values() for place in runs]
+    if absent := [context.root.relative(place) for place in sealed if not place.exists()]:
+        raise EvidenceError(
+            f"{len(absent)} of {len(sealed)} sealed runs are not here, {absent[0]} among them",
+            required="every run that the ledger sealed: evidence with gaps would take the place of the whole",
+            fix="restore them from where they were made",
+        )
+    return context.root.evidence(context.study.study)
+
+
+def check_bundle(path: Path, *, signers: Path | None = None, roots: Path | None = None) -> BundleCheck:
+    """Check a bundle with nothing but the file itself, and whom the reader believes."""
+    from ablate.verification.bundle.check import check_bundle as check
+
+    return check(path, reports_of=_reports_again, signers=signers, roots=roots)
+
+
+def report_bundle(path: Path, out: Path | None = None) -> tuple[BundleCheck, tuple[Path, ...]]:
+    """Write the reports of a bundle, as this version writes them, into a folder; its check, and the pages.
+
+    The folder is `STUDY.report` next to the bundle unless `out` names one. Nothing is written where the bundle has a
+    fault or no decision, or where another file is in the place of a page (`EvidenceError`, `StudyFileError`).
+    """
+    from ablate.verification.bundle.check import check_bundle as check
+    from prereg.registry.disk import write_whole
+
+    written: dict[str, bytes] = {}
+
+    def keep(*decided: Any) -> dict[str, bytes]:
+        written.update(_reports_again(*decided))
+        return written
+
+    found = check(path, reports_of=keep)
+    _require_decided(path, found, decided=bool(written))
+    folder = out or resolved(path).parent / f"{found.study}.report"
+    for name, data in written.items():
+        page = folder / name
+        if page.exists() and not (page.is_file() and page.read_bytes() == data):
+            raise StudyFileError(
+                "there is another file in the place of the report, and it is kept",
+                required="an empty or new folder",
+                fix=f"ablate report {path} --out FOLDER",
+                where=Where(file=page),
+            )
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in written.items():
+        write_whole(folder / name, data)
+    return found, tuple(folder / name for name in written)
+
+
+def results_of_bundle(path: Path) -> Decided:
+    """The decision of a bundle, judged again from its records. Raises `EvidenceError` where it has a fault or none."""
+    from ablate.exporting import report_context
+    from ablate.notebook.results import Decided
+    from ablate.verification.bundle.check import check_bundle as check
+    from prereg.documents.published import load_published
+
+    found: list[Decided] = []
+
+    def keep(
+        root: Root, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence
+    ) -> dict[str, bytes]:
+        text = report_context(registration, entry, decision, evidence, load_published(root, registration.study))
+        found.append(Decided(decision, registration, entry.sha256, context=text, evidence_path=path))
+        return _reports_again(root, registration, entry, decision, evidence)
+
+    _require_decided(path, check(path, reports_of=keep), decided=bool(found))
+    return found[0]
+
+
+def _require_decided(path: Path, found: BundleCheck, *, decided: bool) -> None:
+    """Raise `EvidenceError` where a bundle has a fault or no decision."""
+    if fault := next((fault for item in found.items for fault in item.faults), ""):
+        raise EvidenceError(
+            f"the bundle is not sound: {fault}", required="a bundle that verifies", fix=f"ablate verify {path}"
+        )
+    if not decided:
+        notes = "; ".join(item.note for item in found.items if item.what == "verdict, judged again")
+        raise EvidenceError(
+            f"there is no decision to report: {notes}",
+            required="a bundle of a decided study",
+            fix=f"ablate verify {path}",
+        )
+
+
+def _reports_again(
+    root: Root, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence
+) -> dict[str, bytes]:
+    """The reports of what lies under an unpacked root, published figures and all."""
+    from ablate.exporting import pages
+    from prereg.documents.published import load_published
+
+    return pages(registration, entry, decision, evidence, load_published(root, registration.study))

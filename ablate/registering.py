@@ -1,0 +1,274 @@
+"""From a study to its registration: the design, what would stop it, register and amend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from ablate.checking import check
+from ablate.pins import pin
+from ablate.workspace import Clock, StudyContext, StudySource, load, open_study, placed, require_registered, utc_now
+from prereg.errors import RegistrationError, StudyFileError, UndecidableDesignError, Where
+from prereg.registry.disk import write_whole
+
+if TYPE_CHECKING:
+    from ablate.judge.design.characteristics import Design
+    from ablate.notebook.design import ShownDesign
+    from prereg.documents.source import Source
+    from prereg.registry.amendments import Amendment
+    from prereg.registry.ledger_entry import Entry
+    from prereg.registry.registration import Override, Registration
+
+Registered = TypeVar("Registered")
+
+
+def design(study: StudySource, *, root: str | Path | None = None, pilot: str | None = None) -> ShownDesign:
+    """Operating characteristics of a study's registered rule, by simulation: of a file, or of a study in memory.
+
+    Raises `StudyError` for a study that this version cannot carry out, and for a `pilot` of a study without a file.
+    """
+    from ablate.notebook.design import ShownDesign
+
+    if pilot is not None or isinstance(study, (str, Path)):
+        return ShownDesign.of(characterise(check(study, root), pilot=pilot))
+    from ablate.checking import require_supported
+    from ablate.judge.design.characteristics import design as simulate
+
+    given = load(study)
+    require_supported(given)
+    return ShownDesign.of(simulate(given))
+
+
+def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
+    """The design of a study, from its own beliefs or from what a pilot's records tell."""
+    from ablate.judge.design.assumptions import learned
+    from ablate.judge.design.characteristics import design as simulate
+    from ablate.records.gather import gather
+
+    if pilot is None:
+        return simulate(context.study)
+    other = open_study(Path(pilot), context.root.path)
+    earlier = require_registered(other)
+    evidence = gather(other.root, earlier)
+    return placed(context, lambda: simulate(context.study, beliefs=learned(context.study, earlier, evidence)))
+
+
+def accepted(context: StudyContext, characteristics: Design, reason: str | None) -> Override | None:
+    """Refuse an undecidable design, or put on record that the user goes on with it and why."""
+    from ablate.judge.design.reach import obstacle
+    from prereg.registry.registration import Override
+
+    found = obstacle(characteristics)
+    if found is None and reason is None:
+        return None
+    if found is None:
+        raise RegistrationError(
+            "--accept-underpowered has nothing to accept: data could lead to every verdict of this design",
+            required="the option only where registration is refused",
+            fix="leave it out",
+        )
+    if reason is None or not reason.strip():
+        advice = "; or, on record: --accept-underpowered " + '"why it is run all the same"'
+        undecidable = UndecidableDesignError(
+            found.found, required=found.required, fix=found.fix + advice, where=found.where
+        )
+        raise undecidable.at(file=context.path, line=context.loaded.line(found.where.field))
+    return Override(obstacle=found.found, reason=reason.strip())
+
+
+def preflight(context: StudyContext, *, accept_underpowered: str | None = None, pilot: str | None = None) -> Design:
+    """What would stop a registration, found before anything is written; returns the design."""
+    pin(context)
+    characteristics = characterise(context, pilot=pilot)
+    accepted(context, characteristics, accept_underpowered)
+    return characteristics
+
+
+def register(
+    study: StudySource,
+    *,
+    root: str | Path | None = None,
+    now: Clock = utc_now,
+    accept_underpowered: str | None = None,
+    pilot: str | None = None,
+    planned: Design | None = None,
+) -> tuple[Registration, Entry | None]:
+    """Register a study, or return the registration that is already in force (then with no entry).
+
+    `planned` is its design where the caller has it already.
+    """
+    from prereg.documents.page import keep_page
+    from prereg.registry import register as promise
+    from prereg.registry.history import require_unchanged
+    from prereg.registry.registration import load_registration
+
+    context = check(study, root)
+    registered = load_registration(context.root, context.study.study)
+    if registered is not None:
+        require_unchanged(registered, context.loaded)
+        promise.complete(context.root, context.study.study)
+        keep_page(context.root, context.study.study)
+        return registered, None
+    return _freeze(
+        context, promise.register, now=now, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
+    )
+
+
+def amend(
+    study: StudySource,
+    *,
+    reason: str,
+    root: str | Path | None = None,
+    now: Clock = utc_now,
+    accept_underpowered: str | None = None,
+    pilot: str | None = None,
+) -> tuple[Registration, Entry]:
+    """Register a changed study in place of its earlier registration, with a reason; or put other words on record."""
+    from prereg.registry import register as promise
+    from prereg.registry.registration import load_registration
+
+    context = check(study, root)
+    registered = load_registration(context.root, context.study.study)
+    if registered is not None and reason.strip():
+        pins = pin(context).pins
+        if promise.words_alone(promise.changes_since(registered, context.loaded, pins)):
+            at = now()
+            return promise.amend(
+                context.root, context.loaded, pins=pins, design=None, tool={}, at=at, reason=reason, evidence="none"
+            )
+    # Of evidence the ledger knows more than "none", and what it shows counts.
+    replace = partial(promise.amend, reason=reason, evidence="none")
+    return _freeze(context, replace, now=now, accept_underpowered=accept_underpowered, pilot=pilot)
+
+
+def preview_amendment(study: StudySource, *, root: str | Path | None = None) -> Amendment:
+    """The amendment that `amend` would make now. Raises `RegistrationError` where nothing differs."""
+    from prereg.registry.amendments import Amendment
+    from prereg.registry.history import as_registered
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.register import changes_since, evidence_by_now
+    from prereg.registry.registration import load_registration
+
+    context = check(study, root)
+    name = context.study.study
+    registered = load_registration(context.root, name)
+    if registered is None:
+        fix = f"ablate register {context.path}"
+        raise RegistrationError(f"'{name}' is not registered", required="a registration to amend", fix=fix)
+    changes = changes_since(registered, as_registered(registered, context.loaded), pin(context).pins)
+    evidence, failed_runs = evidence_by_now(Ledger(context.root.ledger).entries(), name)
+    return Amendment(
+        index=0,
+        at="",
+        reason="",
+        evidence=evidence,
+        previous=registered.sha256,
+        registration="",
+        differences=changes,
+        failed_runs=failed_runs if evidence == "none" else 0,
+    )
+
+
+def _freeze(
+    context: StudyContext,
+    write: Callable[..., Registered],
+    *,
+    now: Clock,
+    accept_underpowered: str | None,
+    pilot: str | None,
+    planned: Design | None = None,
+) -> Registered:
+    """Pin what the study's names mean, write lock and ledger by `write`, and keep tokenizers and page."""
+    from ablate.records.provenance import tool_versions
+    from prereg.documents.page import keep_page
+
+    pinned = pin(context)
+    design = planned or characterise(context, pilot=pilot)
+    override = accepted(context, design, accept_underpowered)
+    written = write(
+        context.root,
+        context.loaded,
+        pins=pinned.pins,
+        design=design.model_dump(mode="json"),
+        tool=tool_versions(),
+        at=now(),
+        override=override,
+    )
+    pinned.keep(context.root)
+    keep_page(context.root, context.study.study)
+    return written
+
+
+def registrations(study: StudySource, root: str | Path | None = None) -> tuple[Entry, ...]:
+    """The ledger's entries that registered a study and amended it, oldest first."""
+    from prereg.registry.ledger import Ledger
+
+    context = open_study(study, root)
+    entries = Ledger(context.root.ledger).entries()
+    return tuple(
+        entry for entry in entries if entry.study == context.study.study and entry.event in ("registered", "amended")
+    )
+
+
+FormName = Literal["osf", "markdown"]
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document, and what a person must still add."""
+
+    text: str
+    draft: bool
+    """Whether the study is not registered."""
+    blanks: tuple[str, ...]
+    """Titles of the fields that are left to a person."""
+
+
+def export(study: StudySource, *, form: FormName, root: str | Path | None = None, as_json: bool = False) -> Document:
+    """Describe a registration, or an unregistered study as a draft. A study that changed since is refused."""
+    from prereg.documents.forms import osf
+    from prereg.documents.page import markdown, sections
+    from prereg.documents.source import status
+    from prereg.escape import json_visible
+
+    source = _source(study, root)
+    if form == "markdown":
+        summary = {"status": status(source)} | sections(source)
+        text = json_visible(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n" if as_json else markdown(source)
+        return Document(text, source.draft, ())
+    filled = osf(source)
+    blanks = tuple(field.title for field in filled.fields if field.blank)
+    return Document(filled.json() if as_json else filled.markdown(), source.draft, blanks)
+
+
+def save(text: str, path: Path) -> None:
+    """Write a document; a file that says something else is left alone, for it may hold a person's answers."""
+    if path.is_dir():
+        raise StudyFileError(
+            "a folder", required="the name of a file", fix=f"--out {path / 'document.md'}", where=Where(file=path)
+        )
+    if path.exists() and (not path.is_file() or path.read_bytes() != text.encode()):
+        raise StudyFileError(
+            "this file is there already and says something else",
+            required="a new file: answers that somebody filled in are not written over",
+            fix=f"--out {path.with_stem(path.stem + '-2')}, or move the file away",
+            where=Where(file=path),
+        )
+    write_whole(path, text.encode())
+
+
+def _source(study: StudySource, root: str | Path | None) -> Source:
+    from prereg.documents.source import Source, registered_source
+    from prereg.registry.registration import load_registration
+
+    context = open_study(study, root)
+    if load_registration(context.root, context.study.study) is None:
+        return Source(context.study)
+    require_registered(context)
+    source = registered_source(context.root, context.study.study)
+    assert source is not None, context.study.study
+    return source

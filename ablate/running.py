@@ -1,0 +1,359 @@
+"""From a registration to sealed runs, up to the look that is due."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.checking import check
+from ablate.notebook.results import Ran
+from ablate.pins import require_pinned
+from ablate.registering import preflight, register
+from ablate.runner.options import RunOptions, parse_part
+from ablate.workspace import Clock, StudyContext, StudySource, open_study, require_registered, utc_now
+from prereg.errors import EvidenceError, RunError
+from prereg.registry.canon import sha256_of
+
+if TYPE_CHECKING:
+    from pydantic import JsonValue
+
+    from ablate.judge.design.characteristics import Design
+    from ablate.records.run_record import RunRecord
+    from ablate.records.tables import TableLayout
+    from ablate.runner.local import Summary
+    from ablate.runner.progress import Watcher
+    from prereg.registry.looks import Look
+    from prereg.registry.registration import Registration
+    from prereg.study.spec import Study
+
+
+def run(
+    study: StudySource,
+    options: RunOptions = RunOptions(),  # noqa: B008
+    *,
+    root: str | Path | None = None,
+    watcher: Watcher | None = None,
+    now: Clock = utc_now,
+    accept_underpowered: str | None = None,
+    pilot: str | None = None,
+) -> Ran:
+    """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
+
+    Returns how far the plan is. Raises `StudyError` where the study or the options cannot be carried out.
+    """
+    import sys
+
+    from ablate.runner.local import run_study, study_lock
+    from ablate.runner.machine import choose_machine, records_of
+    from ablate.runner.progress import PlainWatcher
+    from prereg.documents.source import unknown_power
+    from prereg.registry.history import repeated, require_unchanged
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.registration import load_registration
+
+    context = check(study, root)
+    name = context.study.study
+    registered = load_registration(context.root, name)
+    _require_options(context, options, context.study if registered is None else registered.study)
+    if options.part is not None:
+        parse_part(options.part)
+        if registered is None:
+            raise RunError(
+                f"--part {options.part}, and '{name}' is not registered",
+                required="one registration, before several parts begin",
+                fix=f"ablate register {context.path}",
+            )
+    planned: Design | None = None
+    if registered is not None:
+        require_unchanged(registered, context.loaded)
+        require_pinned(context, registered)
+        look_to_run_up_to(context, registered)  # refused where a look has ended the study
+    else:
+        planned = preflight(context, accept_underpowered=accept_underpowered, pilot=pilot)
+    records = records_of(context.root, registered) if registered is not None else {}
+    machine = choose_machine(context.study, records.values(), options)
+    onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
+    with study_lock(context.root, name, part=options.part):
+        left = Ledger(context.root.ledger).unfinished()
+        if left:
+            onlooker.note(left)
+        registration, entry = register(
+            context.path, root=root, now=now, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
+        )
+        if entry is not None:
+            onlooker.note(f"registered {name} before any run; registration {registration.sha256}")
+            onlooker.note(f"ledger head {entry.sha256}")
+            for other in repeated(context.root, registration.study):
+                onlooker.note(other.words)
+        if unknown := unknown_power(registration):
+            onlooker.note(unknown)
+        look = look_to_run_up_to(context, registration)
+
+        def make(registration: Registration) -> Summary:
+            return run_study(context.root, registration, options, machine, now=now, watcher=onlooker, look=look)
+
+        registration = freeze_choice(context, registration, now, onlooker.note)
+        _require_choice(context, registration, options.only)
+        summary = make(registration)
+        if (chosen := freeze_choice(context, registration, now, onlooker.note)) is not registration:
+            registration, summary = chosen, summary if options.only else make(chosen)
+    return Ran(registration, entry is not None, summary, look)
+
+
+def _require_options(context: StudyContext, options: RunOptions, planned: Study) -> None:
+    """Refuse options that this study cannot be run with; `planned` is the study with what its pilot chose so far."""
+    from ablate.runner.machine import require_devices
+    from prereg.registry.plan import planned_runs
+
+    require_devices(context.study, options)
+    planned_runs(planned, options.only)
+    if options.next_look and context.study.stopping == "fixed":
+        raise RunError(
+            f"'{context.study.study}' has a fixed number of seeds, and so no next look",
+            required="stopping: {looks: [...]} or {evidence: e_process, max_seeds: N}",
+            fix=f"ablate run {context.path}",
+        )
+    if options.checkpoint_every_s is not None and context.study.trainer != "gpt":
+        raise RunError(
+            "--checkpoint-every is for the built-in trainer",
+            required="a user's own trainer to save its own checkpoints, and to leave a file named resumable",
+            fix=f"ablate run {context.path}",
+        )
+
+
+def freeze_choice(
+    context: StudyContext, registration: Registration, now: Clock, note: Callable[[str], None]
+) -> Registration:
+    """The registration at the settings that its pilot chose, which the ledger then holds.
+
+    Returns it as it is where nothing is left to choose, or runs of the pilot are missing. Raises `RunError` where every
+    setting of an arm has a run without a value: there is nothing to choose from.
+    """
+    study, tune = registration.study, registration.study.tune
+    if tune is None or tune.chosen:
+        return registration
+    from ablate.records.gather import gather
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.registration import load_registration
+    from prereg.study.designs.tune import choose
+
+    newest = load_registration(context.root, study.study)
+    assert newest is not None and newest.study.tune is not None, study.study
+    if newest.study.tune.chosen:
+        return newest  # another part of the study was quicker
+    evidence = gather(context.root, registration)
+    if evidence.withheld:
+        return registration
+    choices = choose(study, evidence.final(tune.choose_by))
+    without = sorted({pilot.of for pilot in study.pilots.values()} - {choice.arm for choice in choices})
+    if without:
+        raise RunError(
+            f"no setting of {without[0]} ended every run of the pilot with a {tune.choose_by}",
+            required="a setting of each tuned arm none of whose pilot runs diverges",
+            fix=f"smaller values in tune.grid, then: ablate amend {context.path} --reason TEXT",
+        )
+    chosen = {choice.arm: choice.setting for choice in choices}
+    body: dict[str, JsonValue] = {
+        "chosen": {**chosen},
+        "by": tune.choose_by,
+        "means": {name: mean for choice in choices for name, mean in choice.means.items()},
+        "pilot_runs": sum(len(choice.means) for choice in choices) * len(tune.seeds),
+    }
+    ledger = Ledger(context.root.ledger)
+    ledger.append("tuned", study=study.study, registration=registration.sha256, body=body, at=now())
+    for arm, setting in chosen.items():
+        said = ", ".join(f"{k} {json.dumps(v)}" for k, v in setting.items())
+        note(f"the pilot chose for {arm}: {said}")
+    found = load_registration(context.root, study.study)
+    assert found is not None and found.study.tune is not None, study.study
+    assert found.study.tune.chosen == chosen, (study.study, chosen)
+    return found
+
+
+def _require_choice(context: StudyContext, registration: Registration, only: Sequence[str]) -> None:
+    """Refuse chosen runs that need a choice that the pilot has not made."""
+    study = registration.study
+    early = [name for name in only if name.rpartition("/")[0] in study.arms]
+    if early and not study.settings_known:
+        raise RunError(
+            f"--only {early[0]}, and the pilot has not chosen its setting yet",
+            required=f"the {sum(study.pilot_runs.values())} runs of the pilot first",
+            fix=f"ablate run {context.path}",
+        )
+
+
+def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look | None:
+    """The first look not taken yet, or none for a fixed number of seeds. Refused once a look has ended the study."""
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.looks import looks_of, next_look, taken_looks
+
+    study = registration.study
+    if not looks_of(study):
+        return None
+    taken = taken_looks(Ledger(context.root.ledger).entries(), registration.lineage)
+    look = next_look(study, taken)
+    if look is None:
+        raise RunError(
+            f"'{study.study}' was decided at look {taken[-1].number} of {len(looks_of(study))}",
+            required="no seed added after the verdict: more of them would undo the error rate that was promised",
+            fix=f"ablate report {context.path}",
+        )
+    return look
+
+
+def runs_left(
+    context: StudyContext, registration: Registration, names: Sequence[str]
+) -> tuple[tuple[str, ...], dict[str, RunRecord]]:
+    """Of the ARM/SEED in `names` those that a call of `run` would make now; and the records of all sealed runs."""
+    from ablate.runner.machine import records_of
+
+    look, records = look_to_run_up_to(context, registration), records_of(context.root, registration)
+    seeds = {seed for _, seed in registration.study.cells} if look is None else registration.study.seeds[: look.n_seeds]
+    sealed = {f"{arm}/{seed}": one for (arm, seed), one in records.items() if one.status in ("done", "diverged")}
+    return tuple(name for name in names if name not in sealed and int(name.rpartition("/")[2]) in seeds), sealed
+
+
+@dataclass(frozen=True)
+class Imported:
+    """What `import_runs` did."""
+
+    registration: Registration
+    imported: tuple[str, ...]
+    """Runs imported now, ARM/SEED."""
+    already_here: tuple[str, ...]
+    """Runs that were here already, the same bytes."""
+    unfinished: tuple[str, ...]
+    """Runs of the source that had not ended, or failed, and were left there."""
+    bound: bool
+    missing: int
+    """Planned runs that are neither here nor in the source."""
+    head: str
+
+
+def import_runs(
+    study: StudySource,
+    source: str | Path,
+    *,
+    note: str,
+    exploratory: bool = False,
+    only: Sequence[str] = (),
+    layout: TableLayout | None = None,
+    run_pattern: str | None = None,
+    root: str | Path | None = None,
+    now: Clock = utc_now,
+) -> Imported:
+    """Import runs of a source; bound to the registration, or exploratory. `layout` is that of a wide table.
+
+    A tracker is a source too, `mlflow:URI#EXPERIMENT` or `tensorboard:DIR`; `run_pattern` finds arm and seed in the
+    names of its runs. Raises `StudyError` for the first thing that is wrong, before anything is written.
+    """
+    from ablate.records.imports import Terms, already_placed, is_replayed, put, read_source
+    from ablate.records.store import RunFolder
+    from ablate.records.tables import LONG
+    from ablate.records.tracked import is_tracked, read_tracked
+    from ablate.runner.local import study_lock
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.plan import recipes_of
+
+    context = open_study(study, root)
+    registration = require_registered(context)
+    name, ledger = context.study.study, Ledger(context.root.ledger)
+    if not note.strip() or len(note) > 2000:
+        raise EvidenceError(
+            "an import without a note" if not note.strip() else f"a note of {len(note):,} characters",
+            required="where the runs come from, in words; it goes into ledger and report",
+            fix='--note "eight nodes of the cluster, made by ablate run from the same lock"',
+        )
+    registered_at = next(
+        entry.at
+        for entry in ledger.entries()
+        if entry.event in ("registered", "amended") and entry.registration in registration.lineage
+    )
+    at = now()
+    unfinished: list[str] = []
+    terms = Terms(registration, registered_at, at, exploratory, tuple(_cell(word) for word in only), layout or LONG)
+    if is_tracked(str(source)):
+        tracked = read_tracked(str(source), registration.study, terms.layout, run_pattern)
+        terms, unfinished = replace(terms, tracked=tracked.rows), list(tracked.left_out)
+    elif run_pattern is not None:
+        raise EvidenceError("--run-pattern", required="a tracker as the source", fix=f"tensorboard:{source}")
+    with study_lock(context.root, name):
+        pieces = read_source(Path(source), terms, unfinished)
+        early = [one.variant for one in pieces if one.variant in registration.study.arms]
+        if early and not registration.study.settings_known:
+            raise EvidenceError(
+                f"a run of {early[0]}, and the ledger has no choice of the pilot yet",
+                required="the runs of the pilot, which choose its setting, before it",
+                fix="import the runs of the pilot, then those of the arms",
+            )
+        folders = [RunFolder(context.root.run(name, registration.runs_sha256, one.variant, one.seed)) for one in pieces]
+        found = [already_placed(one, folder, ledger.entries()) for one, folder in zip(pieces, folders, strict=True)]
+        whole = sha256_of([piece.body for piece in pieces])
+        taken: list[str] = []
+        there: list[str] = []
+        recipes = recipes_of(registration)
+        for piece, folder, (known, placed) in zip(pieces, folders, found, strict=True):
+            said = f"{piece.variant}/{piece.seed}"
+            (there if known and placed else taken).append(said)
+            if not known:
+                recipe = recipes[piece.variant, piece.seed]
+                body = {
+                    **piece.body,
+                    "recipe_sha256": recipe,
+                    "bound": not exploratory,
+                    "note": note.strip(),
+                    "import_sha256": whole,
+                }
+                if exploratory and is_replayed(piece.record, registered_at):
+                    body["replayed"] = True
+                ledger.append("imported", study=name, registration=registration.runs_sha256, body=body, at=at)
+            if not placed:
+                put(piece, folder)
+        runs = [RunFolder(context.root.run(name, registration.runs_sha256, *cell)) for cell in registration.study.cells]
+        missing = sum(not folder.record_path.is_file() for folder in runs)
+        freeze_choice(context, registration, now, lambda _: None)
+    left = tuple(unfinished)
+    return Imported(registration, tuple(taken), tuple(there), left, not exploratory, missing, ledger.head())
+
+
+def write_manifest(
+    study: StudySource,
+    source: Path,
+    *,
+    layout: TableLayout | None = None,
+    root: str | Path | None = None,
+    now: Clock = utc_now,
+) -> Path:
+    """Write a manifest.json next to a file of rows, in which the times of its runs are to be filled in.
+
+    Returns where. Raises `EvidenceError` where the rows are not of planned runs, or a manifest is there.
+    """
+    from ablate.records.imports import Made, Manifest, Terms, planned_rows
+    from ablate.records.tables import LONG
+    from prereg.registry.disk import create_whole
+
+    registration = require_registered(open_study(study, root))
+    place = source.parent / "manifest.json"
+    rows = planned_rows(source, Terms(registration, "", now(), False, (), layout or LONG))
+    made = tuple(Made(variant=arm, seed=seed, started_at="", ended_at="") for arm, seed in rows)
+    manifest = Manifest(registration=registration.sha256, runs=made).model_dump_json(indent=2)
+    if not create_whole(place, manifest.encode() + b"\n"):
+        raise EvidenceError(f"{place} is there already", required="a folder without one", fix=f"rm {place}")
+    return place
+
+
+def mapping_template(study: StudySource, source: Path, *, root: str | Path | None = None) -> str:
+    """A mapping for a wide table, as YAML to be checked and completed. Raises `EvidenceError` where it is none."""
+    from ablate.records.tables import template
+
+    return template(source, open_study(study, root).study)
+
+
+def _cell(word: str) -> tuple[str, int]:
+    arm, _, seed = word.rpartition("/")
+    if not arm or not seed.isdecimal():
+        raise EvidenceError(f"--only {word}", required="ARM/SEED", fix="--only layernorm/3")
+    return arm, int(seed)

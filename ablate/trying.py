@@ -1,0 +1,134 @@
+"""A trial before registration: one short run per arm, and what the study costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ablate.checking import check
+from ablate.pins import pin
+from ablate.workspace import StudyContext, StudySource
+
+if TYPE_CHECKING:
+    from ablate.judge.stats.paired_t import Floats
+    from ablate.runner.trial import Spread, Trial, Values
+    from prereg.registry.registration import Pins, Registration
+    from prereg.study.spec import Study
+
+STEPS = 20
+"""Steps of a trial run of the built-in trainer, which give its speed."""
+LIMIT_S = 60.0
+FEWEST_SEEDS_FOR_SD = 3
+
+
+def try_out(
+    study: StudySource,
+    *,
+    root: str | Path | None = None,
+    seeds: int = 1,
+    limit_s: float = LIMIT_S,
+    replaced: Sequence[str] = (),
+    on_run: Callable[[str], None] = lambda _: None,
+) -> Trial:
+    """Make one short run per arm and seed, and say what would fail later. Raises `StudyError` where none can start.
+
+    With seeds enough for a spread the built-in trainer makes whole runs, because a spread of short ones plans nothing.
+    `replaced` holds PATH=VALUE for the trial alone, to shorten a run; `on_run` hears the name of each run that begins.
+    """
+    from ablate.runner.trial import TrialMaker
+
+    context = check(study, root)
+    pinned = pin(context)
+    whole = seeds >= FEWEST_SEEDS_FOR_SD or any(one.startswith("budget.steps=") for one in replaced)
+    if context.study.trainer == "gpt" and not whole:
+        steps = min(STEPS, *(context.study.training(arm).budget.steps for arm in context.study.arms))
+        replaced = (*replaced, f"budget.steps={steps}")
+    pinned.keep(context.root)
+    maker = TrialMaker(
+        _provisional(context, pinned.pins),
+        context.root,
+        context.path.parent,
+        limit_s=limit_s,
+        replaced=tuple(replaced),
+        on_run=on_run,
+    )
+    first = max(seed for _, seed in context.study.cells) + 1
+    for seed in range(first, first + seeds):
+        for arm in context.study.arms:
+            maker.make(arm, seed)
+    trial = maker.result(first)
+    if trial.problems or replaced or seeds < FEWEST_SEEDS_FOR_SD:
+        return trial
+    if any(run.status == "stopped" for run in trial.runs):
+        note = f"no values to assume, because runs were stopped after {limit_s:g} s: --limit SECONDS"
+        return trial.model_copy(update={"notes": (*trial.notes, note)})
+    assume, correlation = _spreads(context.study, maker.rows)
+    return trial.model_copy(update={"assume": assume, "metric_correlation": correlation})
+
+
+def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict[str, Spread], float | None]:
+    """The spread of every metric that is claimed on its own scale, where there are seeds enough to say; and the mean
+    correlation of two of them within a run, each turned so that up is better, from 0 to 1."""
+    import numpy as np
+
+    from ablate.judge.design.effects import FEWEST_FOR_CORRELATION
+
+    arms = list(study.arms)
+    seeds = sorted({seed for _, seed in rows if all((arm, seed) in rows for arm in arms)})
+    found: dict[str, Spread] = {}
+    if len(seeds) < FEWEST_SEEDS_FOR_SD or len(arms) < 2:
+        return found, None
+    better = {claim.metric: -1.0 if claim.better == "lower" else 1.0 for claim in study.claims.values()}
+    noise = []
+    raw = (claim.metric for name, claim in study.claims.items() if study.hypotheses[name].scale == "raw")
+    for metric in dict.fromkeys(raw):
+        table = np.array([[_final(rows[arm, seed], metric) for arm in arms] for seed in seeds])
+        if all(map(isfinite, table.flat)) and (spread := spread_of(table, paired=study.paired)) is not None:
+            found[metric] = spread
+            noise.append(better[metric] * (table - table.mean(axis=0)).ravel())
+    if len(noise) < 2 or len(seeds) < FEWEST_FOR_CORRELATION:
+        return found, None
+    pairs = np.corrcoef(noise)[np.triu_indices(len(noise), 1)]
+    return found, float(np.clip(pairs.mean(), 0.0, 1.0))
+
+
+def spread_of(table: Floats, *, paired: bool) -> Spread | None:
+    """From values, a row a seed and a column an arm; none where they do not vary."""
+    from ablate.judge.design.assumptions import cautious, sd_range, variances
+    from ablate.runner.trial import Spread
+
+    n_seeds, n_arms = table.shape
+    rest, total = variances(table)
+    if total <= 0.0:
+        return None
+    sd, correlation = cautious(rest, total, n_seeds, n_arms, paired=paired)
+    low, _ = sd_range(total, n_seeds - 1 if paired else (n_seeds - 1) * n_arms)
+    return Spread(sd=sd, estimate=total**0.5, low=low, correlation=correlation)
+
+
+def _final(rows: Iterable[tuple[int, str, float]], metric: str) -> float:
+    """The value at the last step at which a metric was recorded; NaN without one."""
+    return max(((step, value) for step, name, value in rows if name == metric), default=(0, float("nan")))[1]
+
+
+def _provisional(context: StudyContext, pins: Pins) -> Registration:
+    """A registration of the study as it is now, written nowhere."""
+    from prereg.metrics.user_code import pin_checks
+    from prereg.registry.registration import Registration
+
+    nothing = "0" * 64
+    return Registration(
+        study=context.study,
+        sha256=nothing,
+        source_sha256=nothing,
+        registered_at="",
+        tool={},
+        design=None,
+        previous=None,
+        reason=None,
+        own_checks=pin_checks(context.study, context.path.parent),
+        lock_sha256=nothing,
+        **dict(pins),
+    )

@@ -1,0 +1,175 @@
+"""A study file that has been read, the project it lies in, and what must hold before anything is done with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from prereg.errors import (
+    EvidenceError,
+    RegistrationError,
+    StudyError,
+    StudyFileError,
+    Where,
+)
+from prereg.registry.paths import Root
+from prereg.text import listed
+
+if TYPE_CHECKING:
+    from prereg.documents.published import LoadedPublished
+    from prereg.registry.registration import Registration
+    from prereg.study.load import Loaded
+    from prereg.study.spec import Study
+
+Clock = Callable[[], str]
+Answer = TypeVar("Answer")
+StudySource: TypeAlias = "str | Path | Study | Mapping[str, Any]"
+"""The path of a study's file, the study itself, or the plain data of one."""
+
+
+def utc_now() -> str:
+    """Now, in UTC, with its offset."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class StudyContext:
+    """A study file that has been read, and the project it lies in."""
+
+    path: Path
+    root: Root
+    loaded: Loaded
+
+    @property
+    def study(self) -> Study:
+        return self.loaded.study
+
+
+def open_study(study: StudySource, root: str | Path | None = None) -> StudyContext:
+    """Read a study file; a bare name is looked for under `studies/`, and so is the file of a study in memory, which
+    must say the same. What was registered from its bytes holds.
+
+    Raises `StudyFileError` where a study in memory has no file, or another one.
+    """
+    from prereg.registry.history import as_registered
+    from prereg.registry.registration import load_registration
+    from prereg.study.load import load_study
+
+    given = None if isinstance(study, (str, Path)) else load(study)
+    path = Path(study) if isinstance(study, (str, Path)) else _file_of(load(study), root)
+    if path.suffix not in (".yaml", ".yml") and not path.exists():
+        path = Path(root or "") / "studies" / f"{path.name}.yaml"
+    loaded, found = load_study(path, root), Root.find(path, root)
+    try:
+        registered = load_registration(found, loaded.study.study)
+    except StudyError:
+        registered = None  # whatever needs the registration says what is wrong with it
+    context = StudyContext(path, found, loaded if registered is None else as_registered(registered, loaded))
+    if given is not None and given not in (loaded.study, context.study):
+        _refuse_other(given, context)
+    return context
+
+
+def load(study: StudySource) -> Study:
+    """The study of a file, resolved and checked; a study as it is, and that of a mapping. Raises `StudyError`."""
+    if isinstance(study, (str, Path)):
+        return open_study(study).study
+    from prereg.study.spec import Study
+    from prereg.yaml_model import study_in_memory
+
+    if not isinstance(study, (Study, Mapping)):
+        raise StudyFileError(
+            f"{type(study).__name__} in place of a study",
+            required="the path of a study's file, a Study, or a mapping of its fields",
+            fix='ablate.load("studies/NAME.yaml")',
+        )
+    return study if isinstance(study, Study) else study_in_memory(study)
+
+
+def _file_of(study: Study, root: str | Path | None) -> Path:
+    """Where the file of a study in memory lies. Raises `StudyFileError` where it is not there."""
+    try:
+        path = Root.around(Path(), root).study(study.study)
+    except StudyFileError:
+        path = Path().resolve() / "studies" / f"{study.study}.yaml"
+    path = path.relative_to(Path().resolve()) if path.is_relative_to(Path().resolve()) else path
+    if not path.is_file():
+        raise StudyFileError(
+            f"study '{study.study}' is in memory alone, and {path} is not there",
+            required="a file, which is what is registered",
+            fix=f'study.to_yaml("{path}")',
+        )
+    return path
+
+
+def _refuse_other(given: Study, context: StudyContext) -> None:
+    from prereg.registry.history import differing_fields
+
+    fields = listed([one.field for one in differing_fields(context.study, given)][:5])
+    raise StudyFileError(
+        f"this study is not the one in memory, which differs in {fields}",
+        required="the same study in the file, which is what is registered",
+        fix=f'study.to_yaml("{context.path}", replace=True); or give the path',
+        where=Where(file=context.path),
+    )
+
+
+def published_beside(context: StudyContext) -> LoadedPublished | None:
+    """The published figures next to the study, read and held against it; none where there are none."""
+    from prereg.documents.published import load_published
+
+    return load_published(context.root, context.study)
+
+
+@contextmanager
+def with_evidence(context: StudyContext) -> Iterator[tuple[StudyContext, Path | None]]:
+    """The study with its runs: those of `data/runs`, or, where none of its sealed runs is there, those of its committed
+    evidence. The second value is the file of that evidence, if its runs are read.
+
+    Raises `EvidenceError` where they would be read and are not what was committed.
+    """
+    from ablate.verification.bundle.evidence import committed_evidence
+    from prereg.registry.ledger import Ledger
+
+    study = context.study.study
+    with committed_evidence(context.root, study, Ledger(context.root.ledger).readable()) as evidence:
+        runs = context.root.all_runs(study)
+        if evidence.item is not None and evidence.item.faults and not any(runs.glob("*/*/*/run.json")):
+            raise EvidenceError(
+                evidence.item.faults[0],
+                required="the evidence as it was committed, since no run is in data/runs",
+                fix=f"ablate verify {context.path}; restore the file from version control",
+            )
+        used = context.root.evidence(study) if evidence.in_use else None
+        yield replace(context, root=evidence.root), used
+
+
+def require_registered(context: StudyContext) -> Registration:
+    """The registration in force, of an unchanged study."""
+    from prereg.registry.history import require_unchanged
+    from prereg.registry.registration import load_registration
+
+    registered = load_registration(context.root, context.study.study)
+    if registered is None:
+        raise RegistrationError(
+            f"'{context.study.study}' is not registered",
+            required="a registration before any evidence",
+            fix=f"ablate run {context.path}   (registers, then trains)",
+        )
+    require_unchanged(registered, context.loaded)
+    return registered
+
+
+def placed(context: StudyContext, ask: Callable[[], Answer]) -> Answer:
+    """What `ask` returns; an error about a field, and those after it, are given the file and line of their fields."""
+    try:
+        return ask()
+    except StudyError as error:
+        first, *others = (
+            one.at(file=context.path, line=context.loaded.line(one.where.field)) for one in (error, *error.others)
+        )
+        raise first.followed_by(others) from None
