@@ -185,7 +185,10 @@ def held(folder: RunFolder) -> Iterator[IO[str]]:
         stream.truncate(0)
         stream.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
         stream.flush()
-        yield stream
+        try:
+            yield stream
+        finally:
+            stream.truncate(0)
 
 
 class BusyError(RunError):
