@@ -287,8 +287,6 @@ class Run:
         others = [name for name, value in self.made_with.items() if progress.made_with.get(name) != value]
         if others:
             return f"{listed(others)} not as in the attempt before"
-        if not progress.live_sha256:
-            return "the checkpoint does not say which rows it goes with"
         return self.live.fault(progress.live_bytes, progress.live_sha256)
 
     def _clear(self) -> None:

@@ -22,6 +22,7 @@ class Server:
 
     def __init__(self, pipes: Pipes) -> None:
         self.pipes, self.hashed, self.gone = pipes, Hashed(), False
+        self.busy = False
         self.pause = 0.0005
 
     @property
@@ -35,7 +36,10 @@ class Server:
             raise Abandoned
 
     def abandon(self) -> None:
+        """The scheduler is gone. A run that is being made ends its trainer first."""
         self.gone = True
+        if not self.busy:
+            os._exit(3)
 
     def forking(self, spec: RunSpec, place: Place) -> Start:
         """Where the system can fork, the built-in trainer begins with what this process has loaded for it."""
@@ -48,7 +52,7 @@ class Server:
         return start_forked
 
     def carry_out(self, spec: RunSpec | CommandSpec, folder: RunFolder, place: Place) -> None:
-        self.pause = 0.0005
+        self.pause, self.busy = 0.0005, True
         try:
             with held(folder):
                 try:
@@ -60,6 +64,10 @@ class Server:
                 started = {} if isinstance(spec, CommandSpec) else {"start": self.forking(spec, place)}
                 self.pipes.send(make_run(spec, folder, place, self, self.pipes.send, hashed=self.hashed, **started))
         except Abandoned:
+            os._exit(3)
+        finally:
+            self.busy = False
+        if self.gone:
             os._exit(3)
 
 
