@@ -236,12 +236,16 @@ def _health(runs: Path, spec: RunSpec | CommandSpec) -> RunHealth:
         "breaches": _breaches(record, spec),
     }
     if record.status == "running":
-        losses = [row for row in folder.rows() if row.metric == "train/loss"]
-        found |= {"state": "running" if is_locked(folder.path / ".lock") else "stopped", "error": None}
-        if losses:
-            found["step"] = losses[-1].step
-        if len(losses) > 1:
-            found["falling"] = losses[-1].value < losses[0].value
+        from ablate.runner.glance import Glance
+
+        glance = Glance(folder.path / "work" / spec.metrics.file, spec.metrics)
+        glance.look()
+        found |= {
+            "state": "running" if is_locked(folder.path / ".lock") else "stopped",
+            "error": None,
+            "falling": glance.falling,
+        }
+        found["step"] = max(record.steps, glance.step)
     return _waiting(*spec.cell, spec.steps).model_copy(update=found)
 
 

@@ -24,9 +24,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-MODULES = ("ablate.runner.builtin.process", "killed_writer")
+MODULES = ("ablate.runner.worker", "killed_writer")
 """What can be started so."""
-LOADED = ("pandas", "pyarrow.parquet", "torch._inductor.config")
+LOADED = ("ablate.gpt.main", "pandas", "pyarrow.parquet", "torch._inductor.config")
 """What they load once they are at work; torch its compiler, as soon as its algorithms are to be deterministic."""
 ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """pyarrow's allocator otherwise starts a thread when it is loaded, and what forks should have no other."""

@@ -521,8 +521,11 @@ class _Run:
             mishap = f"{LEFT_BEHIND}: {', '.join(left)}"
             record = record.model_copy(update={"mishaps": (*record.mishaps, mishap)})
             self.report(Message(event="note", text=f"{self.spec.run_id}: {mishap}"))
-        self.folder.seal(record, None, items, rows=counted)
-        (self.home / ITEMS).unlink(missing_ok=True)  # items.parquet holds all of it
+        self.folder.seal(record, counted, items)
+        if isinstance(self.spec, CommandSpec):
+            (self.home / ITEMS).unlink(missing_ok=True)  # items.parquet holds all of it
+        else:  # of the built-in trainer nothing is left that is not sealed
+            shutil.rmtree(self.home)
         return self._ended("ended", last, status)
 
     def _take_weights(self) -> str | None:

@@ -94,16 +94,14 @@ def test_pairs_match_by_construction(trained: House) -> None:
     case = open_study(trained.study)
     runs = {(r.variant, r.seed): r for r in gather(case.root, require_registered(case)).runs}
     for seed in (1, 2, 3):
-        none, layer = runs["none", seed].pairing, runs["layernorm", seed].pairing
-        assert none is not None
-        assert layer is not None
-        assert none.batches == layer.batches
-        assert set(none.initial) < set(layer.initial)
-        assert all(layer.initial[name] == digest for name, digest in none.initial.items())
-    one, two = runs["none", 1].pairing, runs["none", 2].pairing
-    assert one is not None
-    assert two is not None
-    assert one.batches != two.batches
+        none, layer = runs["none", seed].must_match, runs["layernorm", seed].must_match
+        assert none is not None and layer is not None
+        assert {"initial/token.weight", "batches", "dropout", "corpus", "tokenizer"} <= none.keys()
+        assert none.keys() < layer.keys(), "the layer has parameters of its own"
+        assert all(layer[name] == digest for name, digest in none.items())
+    one, two = runs["none", 1].must_match, runs["none", 2].must_match
+    assert one is not None and two is not None
+    assert one["batches"] != two["batches"] and one["corpus"] == two["corpus"]
     assert runs["layernorm", 1].parameters - runs["none", 1].parameters == 32
     assert {run.tokens for run in runs.values()} == {30 * 8 * 16}
 

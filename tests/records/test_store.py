@@ -59,7 +59,6 @@ def record(**changes: object) -> RunRecord:
         steps=2,
         tokens=2,
         parameters=1,
-        pairing=None,
         provenance=PROVENANCE,
         started_at="2026-01-01T00:00:00+00:00",
     ).model_copy(update=changes)

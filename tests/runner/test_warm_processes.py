@@ -53,7 +53,7 @@ def test_one_that_is_abandoned_ends_though_its_starter_lives(tmp_path: Path) -> 
     one = worker(tmp_path / "log")
     try:
         one.stdin.close()
-        assert one.wait(60) == 3  # as `ablate.runner.builtin.process` leaves when its scheduler is gone
+        assert one.wait(60) == 3  # as a worker leaves when its scheduler is gone
     finally:
         end(one)
 
