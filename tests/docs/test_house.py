@@ -117,8 +117,8 @@ ROOMS: dict[str, set[str]] = {
     },
 }
 
-# Only the workers of the built-in trainer join training, evaluation and records.
-JOINS_EVERYTHING = "ablate.runner.builtin"
+# Only the process of a run of the built-in trainer joins training, evaluation and records.
+JOINS_EVERYTHING = ("ablate.gpt.main", "ablate.runner.forked", "ablate.runner.pool")
 
 
 def modules() -> list[str]:
@@ -264,14 +264,14 @@ def test_checking_a_study_loads_neither_torch_nor_tables() -> None:
 
 
 @pytest.mark.slow
-def test_importing_the_worker_loads_neither_the_harness_nor_byte_pairs() -> None:
-    code = "import sys, ablate.runner.builtin.run; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
+def test_importing_the_trainer_loads_neither_the_harness_nor_byte_pairs() -> None:
+    code = "import sys, ablate.gpt.main; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"lm_eval", "datasets", "tokenizers"}
 
 
-def test_a_worker_of_an_own_trainer_loads_no_trainer_of_ours() -> None:
-    code = "import sys, ablate.runner.worker; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
+def test_a_process_of_an_own_trainer_loads_no_trainer_of_ours() -> None:
+    code = "import sys, ablate.runner.pool; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"torch", "pandas", "scipy", "altair"}
 
