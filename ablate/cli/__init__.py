@@ -44,7 +44,7 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         studies.schema,
     ),
     "Proof": (proof.verify, proof.reproduce, proof.bundle, registering.seal),
-    "Records": (proof.ledger, records.import_records, records.export_model),
+    "Records": (runs.train, proof.ledger, records.import_records, records.export_model),
 }
 NAMES = {studies.try_out: "try", records.import_records: "import"}
 """Commands whose name is a keyword of Python."""

@@ -121,6 +121,40 @@ def run(
     return None
 
 
+def train(
+    study: StudyFile,
+    run: Annotated[str, typer.Argument(metavar="ARM/SEED", help="A planned run, such as layernorm/3.")],
+    root: RootFolder = None,
+    *,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="auto (a GPU where there is one), cpu, cuda, or cuda:N.")
+    ] = "auto",
+    checkpoint_every: Annotated[
+        float | None, typer.Option(min=0.1, metavar="SECONDS", help="Save a checkpoint of the run this often (20).")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Make one planned run, for a scheduler of your own.
+
+    Resumes the run where its trainer can. SIGTERM stops it; the same command goes on. Writes the run's folder and
+    no ledger: `ablate run` afterwards seals what it finds.
+
+    Example:  ablate train studies/embnorm.yaml layernorm/3
+    """
+    from dataclasses import asdict
+
+    done = ablate.train(study, run, root=root, device=device, checkpoint_every_s=checkpoint_every)
+    if as_json:
+        put_json(json.dumps(asdict(done)))
+    else:
+        after = ", made before" if done.made_before else ""
+        put(f"{run}: {done.status} at step {done.step:,}, attempt {done.attempts}{after}")
+        put(*([f"failed  {done.error}"] if done.error else []))
+        put(f"next:  ablate {f'run {study}' if done.status != 'stopped' else f'train {study} {run}'}")
+    if done.status in ("failed", "stopped"):
+        raise typer.Exit(Exit.INCOMPLETE if done.status == "failed" else Exit.INTERRUPTED)
+
+
 def status(
     study: StudyFile,
     root: RootFolder = None,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import House, tiny_document
+from quiet import QUIET
 from sklearn.metrics import recall_score
 
 import ablate as api
@@ -20,7 +20,6 @@ from ablate.evaluation.loss import classes_of, measure_loss, windows
 from ablate.evaluation.suites import evaluate
 from ablate.gpt.model import GPT, initialise
 from ablate.records.gather import gather
-from ablate.runner.progress import PlainWatcher
 from prereg.documents.measures import recorded
 from prereg.metrics.catalogue import METRICS, SUITES, TOKEN_CLASSES
 from prereg.study.measure import Measure
@@ -273,7 +272,7 @@ def test_every_suite_is_recorded_when_it_was_promised(house: House) -> None:
     document["base"]["model"] = rope
     path = house.write(document)
     require_supported(study_from_document(document))
-    api.run(path, watcher=PlainWatcher(StringIO()))
+    api.run(path, watcher=QUIET)
     case = api.open_study(path)
     frame = gather(case.root, api.require_registered(case)).metrics
     steps = {str(name): sorted(rows["step"].unique()) for name, rows in frame.groupby("metric")}
