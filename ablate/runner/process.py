@@ -182,13 +182,19 @@ def held(folder: RunFolder) -> Iterator[IO[str]]:
                 required="one process a run",
                 fix="wait for it, or end it there",
             ) from None
-        stream.truncate(0)
-        stream.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
-        stream.flush()
-        try:
-            yield stream
-        finally:
-            stream.truncate(0)
+        yield stream
+
+
+@contextmanager
+def sign(lock: IO[str]) -> Iterator[None]:
+    """Say in a lock that is held who holds it, for as long as the block lasts."""
+    lock.truncate(0)
+    lock.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
+    lock.flush()
+    try:
+        yield
+    finally:
+        lock.truncate(0)
 
 
 class BusyError(RunError):

@@ -11,7 +11,7 @@ from ablate.runner.child import adopt_orphans
 from ablate.runner.control import Abandoned
 from ablate.runner.messages import Pipes, begun
 from ablate.runner.pinned import Hashed
-from ablate.runner.process import Place, fail, held, make_run, prepare
+from ablate.runner.process import Place, fail, held, make_run, prepare, sign
 from prereg.registry.plan import CommandSpec
 
 
@@ -38,7 +38,7 @@ class Server:
     def carry_out(self, spec: CommandSpec, folder: RunFolder, place: Place) -> None:
         self.pause = 0.0005
         try:
-            with held(folder):
+            with held(folder) as lock, sign(lock):
                 try:
                     start = prepare(spec, folder, place)
                 except Exception as error:

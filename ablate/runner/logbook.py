@@ -1,0 +1,226 @@
+"""What a study's ledger says of its runs, entered by the one process that may: starts, seals, failures, broken limits.
+
+A start is entered before its run begins; a run that was made by another process, or whose end a crash kept out of the
+ledger, is found in its folder and entered then (`collect`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from ablate.records.gather import Seal, sealed_in_ledger, unlike
+from ablate.records.provenance import made_with
+from ablate.records.run_record import RunRecord
+from ablate.records.store import RunFolder
+from ablate.runner.failures import left_values
+from ablate.runner.process import Begun, Place, Spec
+from ablate.runner.progress import Tally, Watcher
+from prereg.errors import EvidenceError
+from prereg.registry.canon import sha256_file
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import SEALS, Entry, Event
+from prereg.registry.paths import Root
+from prereg.registry.plan import Cell, RunSpec, cell_of, recipe_sha256
+from prereg.registry.registration import Registration, folder_of_study
+from prereg.study.analysis import breaches
+from prereg.text import counted
+
+
+@dataclass(kw_only=True)
+class Logbook:
+    """The ledger of one study, and what this call has counted of it. The caller holds the study's lock."""
+
+    root: Root
+    registration: Registration
+    ledger: Ledger
+    now: Callable[[], str]
+    watcher: Watcher
+    tally: Tally
+
+    @cached_property
+    def study_folder(self) -> Path:
+        """Where the study's file lies: looked up once, since every look reads the whole ledger."""
+        return folder_of_study(self.root, self.registration.study.study)
+
+    def place(self, device: str, checkpoint_every_s: float | None = None) -> Place:
+        """Where runs are made."""
+        return Place(self.root.path, self.study_folder, device, checkpoint_every_s)
+
+    @cached_property
+    def logged_breaches(self) -> list[dict[str, JsonValue]]:
+        """What the ledger says of broken limits."""
+        return [entry.stated for entry in self.ledger.entries() if entry.event == "breached"]
+
+    @cached_property
+    def last_entries(self) -> dict[Cell, Entry]:
+        """The last entry of each run about its attempts, as the ledger was when this was asked for."""
+        return {
+            cell_of(entry): entry
+            for entry in self.ledger.entries()
+            if entry.registration in self.registration.lineage
+            and entry.event in ("started", "failed", *SEALS)
+            and "variant" in entry.body
+        }
+
+    def folder(self, spec: Spec) -> RunFolder:
+        """Where a run lies."""
+        return RunFolder(self.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+
+    def log(self, event: Event, body: Mapping[str, JsonValue], *, durable: bool = True) -> None:
+        """One ledger entry about this study."""
+        self.ledger.append(
+            event,
+            study=self.registration.study.study,
+            registration=self.registration.runs_sha256,
+            body=body,
+            at=self.now(),
+            durable=durable,
+        )
+
+    def log_start(self, spec: Spec, begun: Begun, *, elsewhere: bool = False) -> None:
+        """One start of a run, before it begins; what a folder says of it can be removed, and this cannot.
+
+        A start that is on record already and has not begun is not entered again. `elsewhere`: another process makes the
+        run, on whatever machine, so that with what it is made is not known here.
+        """
+        record, last = begun.record, self.last_entries.get(spec.cell)
+        if last is not None and last.event == "started" and last.body.get("attempt") == record.attempts:
+            return
+        body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "attempt": record.attempts}
+        body["recipe_sha256"] = recipe_sha256(spec)
+        if begun.resumed_from is not None:
+            body["resumed_from"] = begun.resumed_from
+        if begun.left_values is not None:
+            body["left_values"] = begun.left_values
+        body |= {"elsewhere": True} if elsewhere else {"made_with": made_with(record.provenance)}
+        # Every run would wait for the disk. A start that a loss of power takes was one of a run that it ended, too.
+        self.log("started", body, durable=False)
+        self.last_entries.pop(spec.cell, None)
+
+    def seal(self, spec: Spec, *, recovered: bool = False, without_start: int = 0, counted_before: bool = False) -> None:
+        """Bind a sealed run to the ledger. `recovered`: by a later call than the one that made it. `without_start`:
+        attempts that no start of the ledger explains."""
+        folder = self.folder(spec)
+        record = folder.read_record()
+        assert record is not None and record.metrics_sha256 is not None, spec.run_id
+        self.log_breaches(spec, record)
+        body = record.seal(sha256_file(folder.record_path)) | {"recipe_sha256": recipe_sha256(spec)}
+        body |= {"recovered": True} if recovered else {}
+        body |= {"without_start": without_start} if without_start else {}
+        self.log("sealed", body)
+        self.tally.sealed += not counted_before
+
+    def log_breaches(self, spec: Spec, record: RunRecord) -> None:
+        """Limits that a run broke go on record before its seal: a crash in between repeats them, and loses none."""
+        if not isinstance(spec, RunSpec):
+            return
+        broken = breaches(spec.config.budget, wall_s=record.wall_s, peak_memory_bytes=record.peak_memory_bytes)
+        for breach in broken:
+            body = {"variant": spec.variant, "seed": spec.seed, **breach.model_dump(mode="json")}
+            body |= {"metrics_sha256": record.metrics_sha256}
+            if body not in self.logged_breaches:
+                self.log("breached", body)
+                self.logged_breaches.append(body)
+                self.watcher.note(f"{spec.run_id}: {breach.words}")
+
+    def fail(self, spec: Spec, error: str, *, wrote_in: Sequence[str] = ()) -> None:
+        """One failure. `wrote_in` are files that were written in the folders of other runs meanwhile."""
+        body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "error": error}
+        body["left_values"] = left_values(spec, self.folder(spec))
+        self.log("failed", body | ({"wrote_in": list(wrote_in)} if wrote_in else {}))
+
+    def collect(self, specs: Sequence[Spec]) -> list[Spec]:
+        """The runs that are left to make. Sealed ones are counted, and entered where the ledger lacks their end; so are
+        failures of runs that another process made.
+
+        Raises `EvidenceError` for a seal that does not hold, and for a record of another run.
+        """
+        known = sealed_in_ledger(self.ledger, self.registration.runs_sha256)
+        for spec in specs:
+            self._require_own(spec, known)
+        waiting: list[Spec] = []
+        without_start: list[str] = []
+        on_record = self._attempts_on_record()
+        for spec in specs:
+            record = self.folder(spec).read_record()
+            if record is None or not is_sealed(self.folder(spec)):
+                if record is not None and record.status == "failed" and self._made_elsewhere(spec, record):
+                    self.fail(spec, record.error or "unknown")
+                waiting.append(spec)
+                continue
+            if (*spec.cell, record.metrics_sha256) in known:
+                self.tally.sealed += 1
+            else:
+                unexplained = len(set(range(1, record.attempts + 1)) - on_record.get(spec.cell, set()))
+                without_start += [f"{spec.variant}/{spec.seed}"] if unexplained else []
+                recovered = not unexplained and not self._made_elsewhere(spec, record)
+                self.seal(spec, recovered=recovered, without_start=unexplained)
+            self.tally.steps_done += spec.steps or record.steps
+        if without_start:
+            self.watcher.note(
+                f"{counted(len(without_start), 'run')} with attempts of which the ledger has no start, the first "
+                f"{without_start[0]}: sealed, and a deviation"
+            )
+        self.__dict__.pop("last_entries", None)
+        return waiting
+
+    def all_bound(self, specs: Sequence[Spec]) -> bool:
+        """Whether the ledger has the seal of every run."""
+        known = {seal[:2] for seal in sealed_in_ledger(self.ledger, self.registration.runs_sha256)}
+        return all(spec.cell in known for spec in specs)
+
+    def _require_own(self, spec: Spec, known: Collection[Seal]) -> None:
+        """A record that no entry knows is sealed only where it is of the run whose folder it lies in."""
+        folder = self.folder(spec)
+        record = folder.read_record() if is_sealed(folder) else None
+        if record is None or (*spec.cell, record.metrics_sha256) in known:
+            return
+        if other := unlike(record, spec):
+            raise EvidenceError(
+                f"{folder.path} holds a sealed record of another run: {other}",
+                required=f"a record of {spec.variant} seed {spec.seed}",
+                fix=f"move it elsewhere, then: ablate run {spec.study}",
+            )
+
+    def _made_elsewhere(self, spec: Spec, record: RunRecord) -> bool:
+        """Whether the last start on record is the one that a record counts, of a run that another process makes."""
+        last = self.last_entries.get(spec.cell)
+        if last is None or last.event != "started":
+            return False
+        return bool(last.body.get("elsewhere")) and last.body.get("attempt") == record.attempts
+
+    def _attempts_on_record(self) -> dict[Cell, set[int]]:
+        """The attempts at each run of which the ledger has the start, since its last seal or the removal of a record."""
+        attempts_by_cell: dict[Cell, set[int]] = {}
+        for entry in self.ledger.entries():
+            if entry.registration not in self.registration.lineage or "variant" not in entry.body:
+                continue
+            cell = cell_of(entry)
+            if entry.event == "started":
+                attempt = entry.body.get("attempt")
+                attempt = attempt if isinstance(attempt, int) else 0
+                earlier = attempts_by_cell.get(cell, set())
+                attempts_by_cell[cell] = {number for number in earlier if number < attempt} | {attempt}
+            elif entry.event in SEALS:
+                attempts_by_cell.pop(cell, None)
+        return attempts_by_cell
+
+
+def is_sealed(folder: RunFolder) -> bool:
+    """Whether a run is sealed; a seal that does not hold is never trained over in silence."""
+    record = folder.read_record()
+    if record is None or record.status not in ("done", "diverged"):
+        return False
+    faults = folder.faults(record)
+    if faults:
+        raise EvidenceError(
+            f"{faults[0]}",
+            required="the record that was sealed",
+            fix=f"restore it, or rm -r {folder.path} to train it again (the ledger keeps both)",
+        )
+    return True
