@@ -1,0 +1,108 @@
+"""Runs that are made elsewhere: as jobs of Slurm, as tasks of Ray, or by a scheduler that nobody here knows.
+
+All of them call `ablate train STUDY ARM/SEED`, which makes one planned run in its folder and writes no ledger. So the
+start of each run is put on record here, before it is handed out, and its end by whichever call of `ablate run` finds it
+(`Logbook.collect`). An attempt that nobody put on record, of a job that its cluster queued again by itself, is found
+there too, and is a deviation by name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ablate.records.gather import unlike
+from ablate.runner.logbook import Logbook, is_sealed
+from ablate.runner.messages import Message
+from ablate.runner.process import BusyError, Spec, held, prepare
+from ablate.runner.ray_cluster import RayCluster
+from ablate.runner.scheduler import Scheduler, interrupts_heard
+
+_LOOK_EVERY_S = 0.5
+
+
+def train_words(book: Logbook, spec: Spec) -> list[str]:
+    """The words of `ablate` that make a run, on any machine that sees the folder."""
+    study = book.root.path.resolve() / book.study_folder.relative_to(book.root.path) / f"{spec.study}.yaml"
+    return ["train", str(study), f"{spec.variant}/{spec.seed}", "--root", str(book.root.path.resolve())]
+
+
+def hand_out(book: Logbook, specs: Sequence[Spec], device: str) -> list[Spec]:
+    """Put the next attempt at each run on record, in its folder and in the ledger; the runs that may then be started.
+
+    A run that another process is making is left out. A start that is on record and has not begun is not entered again.
+    """
+    handed_out = []
+    for spec in specs:
+        folder = book.folder(spec)
+        try:
+            with held(folder):
+                book.log_start(spec, prepare(spec, folder, book.place(device)), elsewhere=True)
+        except BusyError:
+            book.watcher.note(f"{spec.run_id}: another process is making it")
+            continue
+        handed_out.append(spec)
+    return handed_out
+
+
+@dataclass(kw_only=True)
+class RayScheduler(Scheduler):
+    """Makes runs by the tasks of a Ray cluster, in place of processes on this machine."""
+
+    cluster: RayCluster
+
+    def serve(self, slots: int) -> bool:
+        """Until nothing is left to do, with so many tasks at a time. True when the user interrupted."""
+        spec_by_name: dict[str, Spec] = {}
+        with interrupts_heard(self):
+            while (self.pending or spec_by_name) and not self.interrupts:
+                while self.pending and len(spec_by_name) < slots:
+                    spec = self.pending.popleft()
+                    if hand_out(self, [spec], self.machine.device):
+                        spec_by_name[spec.run_id] = spec
+                        self.tally.hear(spec.run_id, Message(event="progress", run_id=spec.run_id, steps=spec.steps))
+                        self.cluster.start(spec.run_id, train_words(self, spec))
+                for name, status, last_line in self.cluster.wait(_LOOK_EVERY_S):
+                    self._task_ended(spec_by_name.pop(name), status, last_line)
+                self._look(spec_by_name)
+                self.watcher.tick(self.tally)
+        if self.interrupts:
+            self.watcher.note("stopping: the tasks end, and each run saves its state")
+            self.stopped = True
+            self.pending = deque()
+        return self.stopped
+
+    def _task_ended(self, spec: Spec, status: int | None, last_line: str) -> None:
+        """The task of a run is over, or its worker or node was lost."""
+        folder = self.folder(spec)
+        record = folder.readable_record()
+        self.tally.running.pop(spec.run_id, None)
+        message = Message(event="ended", run_id=spec.run_id, status="failed")
+        if record is not None and is_sealed(folder):
+            if other := unlike(record, spec):
+                error = f"its folder holds a sealed record of another run: {other}"
+                self.end(spec, message.model_copy(update={"error": error}))
+            else:
+                ended = "diverged" if record.status == "diverged" else "done"
+                self.end(spec, message.model_copy(update={"status": ended, "step": record.steps}))
+        elif record is not None and record.status == "failed":
+            self.end(spec, message.model_copy(update={"error": record.error or last_line}))
+        elif status in (None, 130) or (status or 0) < 0:
+            self.retry(spec, status)
+        else:
+            self.end(spec, message.model_copy(update={"error": f"its task ended with exit code {status}: {last_line}"}))
+
+    def _look(self, spec_by_name: dict[str, Spec]) -> None:
+        """How far the runs are, as their records say now and then."""
+        if time.monotonic() - self._looked < 10 * _LOOK_EVERY_S:
+            return
+        self._looked = time.monotonic()
+        for name, spec in spec_by_name.items():
+            record = self.folder(spec).readable_record()
+            if record is not None:
+                progress = Message(event="progress", run_id=name, step=record.steps, steps=spec.steps)
+                self.tally.hear(name, progress)
+
+    _looked: float = 0.0
