@@ -100,7 +100,7 @@ def _held_against(
 
     from ablate.records.comparison import Reproduction, compare_items, compare_rows, provenance_differences
     from ablate.records.store import RunFolder
-    from ablate.runner.processes import rerun
+    from ablate.runner.alone import rerun
 
     started = perf_counter()
     until = None if steps is None or steps >= sealed.steps else steps

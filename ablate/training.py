@@ -63,7 +63,6 @@ def train(
     from ablate.runner.machine import choose_machine, records_of
     from ablate.runner.options import RunOptions
     from ablate.runner.process import Place, held, make_run, sign
-    from prereg.registry.plan import RunSpec
     from prereg.registry.registration import folder_of_study
 
     context = check(study, root)
@@ -80,14 +79,9 @@ def train(
             return sealed  # by a process that held it a moment ago
         study_folder = folder_of_study(context.root, spec.study)
         place = Place(context.root.path.resolve(), study_folder, machine.device, checkpoint_every_s)
-        if isinstance(spec, RunSpec):
-            from ablate.runner.processes import run_alone
-
-            ended = run_alone(spec, folder.path, context.root, study_folder, device=machine.device)
-        else:
-            adopt_orphans()
-            with Signals().heard() as control:
-                ended = make_run(spec, folder, place, control, on_message)
+        adopt_orphans()
+        with Signals().heard() as control:
+            ended = make_run(spec, folder, place, control, on_message)
         record = folder.readable_record()
     attempts = 0 if record is None else record.attempts
     return Trained(run, ended.status or "stopped", ended.step, attempts, ended.error)

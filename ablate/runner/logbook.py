@@ -6,19 +6,19 @@ ledger, is found in its folder and entered then (`collect`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from pydantic import JsonValue
 
-from ablate.records.gather import Seal, sealed_in_ledger, unlike
+from ablate.records.gather import sealed_in_ledger, unlike
 from ablate.records.provenance import made_with
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.failures import left_values
-from ablate.runner.process import Begun, Place, Spec
+from ablate.runner.process import Begun, BusyError, Place, Spec, held, prepare
 from ablate.runner.progress import Tally, Watcher
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_file
@@ -71,9 +71,9 @@ class Logbook:
         """Where a run lies."""
         return RunFolder(self.root.run(spec.study, spec.registration, spec.variant, spec.seed))
 
-    def log(self, event: Event, body: Mapping[str, JsonValue], *, durable: bool = True) -> None:
+    def log(self, event: Event, body: Mapping[str, JsonValue], *, durable: bool = True) -> Entry:
         """One ledger entry about this study."""
-        self.ledger.append(
+        return self.ledger.append(
             event,
             study=self.registration.study.study,
             registration=self.registration.runs_sha256,
@@ -82,11 +82,29 @@ class Logbook:
             durable=durable,
         )
 
-    def log_start(self, spec: Spec, begun: Begun, *, elsewhere: bool = False) -> None:
+    def hand_out(self, specs: Sequence[Spec], device: str, *, launcher: str) -> list[Spec]:
+        """Put the next attempt at each run on record, in its folder and in the ledger, and make none of them here.
+
+        Returns the runs that the launcher may now start by `ablate train`. A run that another process is making is left
+        out, and named. A start that is on record and has not begun is not entered again.
+        """
+        handed_out = []
+        for spec in specs:
+            folder = self.folder(spec)
+            try:
+                with held(folder):
+                    self.log_start(spec, prepare(spec, folder, self.place(device)), launcher=launcher)
+            except BusyError:
+                self.watcher.note(f"{spec.run_id}: at work in another process")
+                continue
+            handed_out.append(spec)
+        return handed_out
+
+    def log_start(self, spec: Spec, begun: Begun, *, launcher: str | None = None) -> None:
         """One start of a run, before it begins; what a folder says of it can be removed, and this cannot.
 
-        A start that is on record already and has not begun is not entered again. `elsewhere`: another process makes the
-        run, on whatever machine, so that with what it is made is not known here.
+        A start that is on record already and has not begun is not entered again. With a `launcher` the run is made by a
+        process that it starts, on whatever machine, so that with what it is made is not known here.
         """
         record, last = begun.record, self.last_entries.get(spec.cell)
         if last is not None and last.event == "started" and last.body.get("attempt") == record.attempts:
@@ -97,12 +115,11 @@ class Logbook:
             body["resumed_from"] = begun.resumed_from
         if begun.left_values is not None:
             body["left_values"] = begun.left_values
-        body |= {"elsewhere": True} if elsewhere else {"made_with": made_with(record.provenance)}
+        body |= {"launcher": launcher} if launcher else {"made_with": made_with(record.provenance)}
         # Every run would wait for the disk. A start that a loss of power takes was one of a run that it ended, too.
-        self.log("started", body, durable=False)
-        self.last_entries.pop(spec.cell, None)
+        self.last_entries[spec.cell] = self.log("started", body, durable=False)
 
-    def seal(self, spec: Spec, *, recovered: bool = False, without_start: int = 0, counted_before: bool = False) -> None:
+    def seal(self, spec: Spec, *, recovered: bool = False, without_start: int = 0) -> None:
         """Bind a sealed run to the ledger. `recovered`: by a later call than the one that made it. `without_start`:
         attempts that no start of the ledger explains."""
         folder = self.folder(spec)
@@ -112,8 +129,8 @@ class Logbook:
         body = record.seal(sha256_file(folder.record_path)) | {"recipe_sha256": recipe_sha256(spec)}
         body |= {"recovered": True} if recovered else {}
         body |= {"without_start": without_start} if without_start else {}
-        self.log("sealed", body)
-        self.tally.sealed += not counted_before
+        self.last_entries[spec.cell] = self.log("sealed", body)
+        self.tally.sealed += 1
 
     def log_breaches(self, spec: Spec, record: RunRecord) -> None:
         """Limits that a run broke go on record before its seal: a crash in between repeats them, and loses none."""
@@ -132,89 +149,101 @@ class Logbook:
         """One failure. `wrote_in` are files that were written in the folders of other runs meanwhile."""
         body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "error": error}
         body["left_values"] = left_values(spec, self.folder(spec))
-        self.log("failed", body | ({"wrote_in": list(wrote_in)} if wrote_in else {}))
+        body |= {"wrote_in": list(wrote_in)} if wrote_in else {}
+        self.last_entries[spec.cell] = self.log("failed", body)
 
     def collect(self, specs: Sequence[Spec]) -> list[Spec]:
         """The runs that are left to make. Sealed ones are counted, and entered where the ledger lacks their end; so are
         failures of runs that another process made.
 
-        Raises `EvidenceError` for a seal that does not hold, and for a record of another run.
+        Raises `EvidenceError` for a seal that does not hold, and for a record of another run; nothing is entered then.
         """
-        known = sealed_in_ledger(self.ledger, self.registration.runs_sha256)
+        bound = sealed_in_ledger(self.ledger, self.registration.runs_sha256)
+        started = self._attempts_on_record()
+        record_by_cell: dict[Cell, RunRecord] = {}
         for spec in specs:
-            self._require_own(spec, known)
+            folder = self.folder(spec)
+            record = folder.read_record()
+            if record is None:
+                continue
+            record_by_cell[spec.cell] = record
+            if is_sealed(folder, record) and (*spec.cell, record.metrics_sha256) not in bound:
+                _require_own(spec, folder, record)
         waiting: list[Spec] = []
-        without_start: list[str] = []
-        on_record = self._attempts_on_record()
+        unexplained_runs: list[Spec] = []
         for spec in specs:
-            record = self.folder(spec).read_record()
-            if record is None or not is_sealed(self.folder(spec)):
+            record = record_by_cell.get(spec.cell)
+            if record is None or record.status not in ENDED:
                 if record is not None and record.status == "failed" and self._made_elsewhere(spec, record):
                     self.fail(spec, record.error or "unknown")
                 waiting.append(spec)
                 continue
-            if (*spec.cell, record.metrics_sha256) in known:
+            if (*spec.cell, record.metrics_sha256) in bound:
                 self.tally.sealed += 1
             else:
-                unexplained = len(set(range(1, record.attempts + 1)) - on_record.get(spec.cell, set()))
-                without_start += [f"{spec.variant}/{spec.seed}"] if unexplained else []
-                recovered = not unexplained and not self._made_elsewhere(spec, record)
-                self.seal(spec, recovered=recovered, without_start=unexplained)
+                unexplained = record.attempts - len(started.get(spec.cell, set()) & set(range(1, record.attempts + 1)))
+                unexplained_runs += [spec] if unexplained else []
+                here = not unexplained and not self._made_elsewhere(spec, record)
+                self.seal(spec, recovered=here, without_start=unexplained)
             self.tally.steps_done += spec.steps or record.steps
-        if without_start:
+        if unexplained_runs:
+            first = unexplained_runs[0]
             self.watcher.note(
-                f"{counted(len(without_start), 'run')} with attempts of which the ledger has no start, the first "
-                f"{without_start[0]}: sealed, and a deviation"
+                f"{counted(len(unexplained_runs), 'run')} with attempts of which the ledger has no start, the first "
+                f"{first.variant}/{first.seed}: sealed, and a deviation"
             )
-        self.__dict__.pop("last_entries", None)
         return waiting
 
     def all_bound(self, specs: Sequence[Spec]) -> bool:
         """Whether the ledger has the seal of every run."""
-        known = {seal[:2] for seal in sealed_in_ledger(self.ledger, self.registration.runs_sha256)}
-        return all(spec.cell in known for spec in specs)
-
-    def _require_own(self, spec: Spec, known: Collection[Seal]) -> None:
-        """A record that no entry knows is sealed only where it is of the run whose folder it lies in."""
-        folder = self.folder(spec)
-        record = folder.read_record() if is_sealed(folder) else None
-        if record is None or (*spec.cell, record.metrics_sha256) in known:
-            return
-        if other := unlike(record, spec):
-            raise EvidenceError(
-                f"{folder.path} holds a sealed record of another run: {other}",
-                required=f"a record of {spec.variant} seed {spec.seed}",
-                fix=f"move it elsewhere, then: ablate run {spec.study}",
-            )
+        cells = {seal[:2] for seal in sealed_in_ledger(self.ledger, self.registration.runs_sha256)}
+        return all(spec.cell in cells for spec in specs)
 
     def _made_elsewhere(self, spec: Spec, record: RunRecord) -> bool:
-        """Whether the last start on record is the one that a record counts, of a run that another process makes."""
+        """Whether the last start on record is the one that a record counts, of a run that a launcher handed out."""
         last = self.last_entries.get(spec.cell)
         if last is None or last.event != "started":
             return False
-        return bool(last.body.get("elsewhere")) and last.body.get("attempt") == record.attempts
+        return "launcher" in last.body and last.body.get("attempt") == record.attempts
 
     def _attempts_on_record(self) -> dict[Cell, set[int]]:
-        """The attempts at each run of which the ledger has the start, since its last seal or the removal of a record."""
+        """The attempts at each run that the ledger started and that may have led to what now lies in its folder: since
+        its last seal, or the removal of its record. The last one is not among them once it has failed."""
         attempts_by_cell: dict[Cell, set[int]] = {}
         for entry in self.ledger.entries():
             if entry.registration not in self.registration.lineage or "variant" not in entry.body:
                 continue
             cell = cell_of(entry)
+            attempts = attempts_by_cell.setdefault(cell, set())
             if entry.event == "started":
-                attempt = entry.body.get("attempt")
-                attempt = attempt if isinstance(attempt, int) else 0
-                earlier = attempts_by_cell.get(cell, set())
-                attempts_by_cell[cell] = {number for number in earlier if number < attempt} | {attempt}
+                number = entry.body.get("attempt")
+                attempt = number if isinstance(number, int) else 0
+                attempts_by_cell[cell] = {earlier for earlier in attempts if earlier < attempt} | {attempt}
             elif entry.event in SEALS:
-                attempts_by_cell.pop(cell, None)
+                attempts.clear()
+        for cell, entry in self.last_entries.items():
+            if entry.event == "failed" and (attempts := attempts_by_cell.get(cell)):
+                attempts.discard(max(attempts))
         return attempts_by_cell
 
 
-def is_sealed(folder: RunFolder) -> bool:
+ENDED = ("done", "diverged")
+"""What a record says of a run that is sealed."""
+
+
+def _require_own(spec: Spec, folder: RunFolder, record: RunRecord) -> None:
+    """A record that no entry knows is sealed only where it is of the run whose folder it lies in."""
+    if other := unlike(record, spec):
+        raise EvidenceError(
+            f"{folder.path} holds a sealed record of another run: {other}",
+            required=f"a record of {spec.variant} seed {spec.seed}",
+            fix=f"move it elsewhere, then: ablate run {spec.study}",
+        )
+
+
+def is_sealed(folder: RunFolder, record: RunRecord) -> bool:
     """Whether a run is sealed; a seal that does not hold is never trained over in silence."""
-    record = folder.read_record()
-    if record is None or record.status not in ("done", "diverged"):
+    if record.status not in ENDED:
         return False
     faults = folder.faults(record)
     if faults:

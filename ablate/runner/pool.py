@@ -5,9 +5,9 @@
     scheduler ─▶ run       {"do": "stop"}
     run ─▶ scheduler       `Message`
 
-One JSON object a line, no pickle. An import costs a run nothing: of a user's own trainer the server holds what reads and
-seals, of the built-in one also torch and the texts. The server has one thread and touches no accelerator, so that what
-it forks is sound. It ends with its scheduler, and so does every run: each hears its own connection close.
+One JSON object a line, no pickle. An import costs a run nothing: of a user's own trainer the server holds what reads
+and seals, of the built-in one also torch and the texts. The server has one thread and touches no accelerator, so that
+what it forks is sound. It ends with its scheduler, and so does every run: each hears its own connection close.
 """
 
 from __future__ import annotations
@@ -92,14 +92,12 @@ class Pool:
     log: IO[str]
     """Where the server and the processes of runs write what they have to say."""
 
-    gpus: Sequence[str] = ()
-    """The GPUs that the server may see, as CUDA_VISIBLE_DEVICES names them."""
+    is_ready: bool = False
+    """Whether the server has loaded what runs need."""
 
     _n_runs: int = 0
     _status_by_number: dict[int, int] = field(default_factory=dict)
     _unread: bytes = b""
-    is_ready: bool = False
-    """Whether the server has loaded what runs need."""
 
     def __enter__(self) -> Pool:
         here, there = socket.socketpair()
@@ -118,7 +116,8 @@ class Pool:
             )
         self.connection = here
         by_arm = {spec.variant: spec for spec in self.specs if isinstance(spec, RunSpec)}
-        first = {"place": _place_as_json(self.place), "load": [spec.model_dump(mode="json") for spec in by_arm.values()]}
+        to_load = [spec.model_dump(mode="json") for spec in by_arm.values()]
+        first = {"place": _place_as_json(self.place), "load": to_load}
         with suppress(OSError):
             here.sendall(json.dumps(first).encode() + b"\n")
         return self
@@ -131,7 +130,9 @@ class Pool:
             self.process.kill()
             self.process.wait()
 
-    def start(self, spec: Spec, folder: RunFolder, lock: IO[str], *, gpus: Sequence[str] = (), lane: int = 0) -> RunProcess:
+    def start(
+        self, spec: Spec, folder: RunFolder, lock: IO[str], *, gpus: Sequence[str] = (), lane: int = 0
+    ) -> RunProcess:
         """A process that makes a run in a folder whose lock it takes over. Raises `PoolError` where the server died."""
         number = self._n_runs
         self._n_runs += 1
@@ -218,8 +219,8 @@ class _Server:
         first, _ = next(lines, ({}, []))
         if not first:
             return None
-        place = first["place"] | {"root": Path(first["place"]["root"]), "study_folder": Path(first["place"]["study_folder"])}
-        self.place = Place(**place)
+        paths = {name: Path(first["place"][name]) for name in ("root", "study_folder")}
+        self.place = Place(**first["place"] | paths)
         self._load([RunSpec.model_validate_json(json.dumps(spec)) for spec in first["load"]])
         gc.collect()
         gc.freeze()  # else a collection in a fork would copy every page

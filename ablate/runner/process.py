@@ -170,11 +170,7 @@ def held(folder: RunFolder) -> Iterator[IO[str]]:
             flock(stream, wait=False)
         except OSError as error:
             if error.errno in NO_LOCKS:
-                raise RunError(
-                    f"{folder.path} lies on a file system without locks",
-                    required="flock, without which two processes might make one run",
-                    fix="mount it with locks (of NFS: without nolock), or put data/runs elsewhere",
-                ) from None
+                raise without_locks(folder.path) from None
             stream.seek(0)
             holder = stream.read().strip() or "unknown"
             raise BusyError(
@@ -183,6 +179,15 @@ def held(folder: RunFolder) -> Iterator[IO[str]]:
                 fix="wait for it, or end it there",
             ) from None
         yield stream
+
+
+def without_locks(place: Path) -> RunError:
+    """That a place lies on a file system without locks, and what to do."""
+    return RunError(
+        f"{place} lies on a file system without locks (flock)",
+        required="locks: without them two processes might make one run, or write one ledger",
+        fix="mount it with locks (NFS: without nolock; Lustre: with flock), or put the repository elsewhere",
+    )
 
 
 @contextmanager

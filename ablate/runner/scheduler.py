@@ -1,7 +1,7 @@
-"""The scheduler of one `ablate run` on this machine: runs to processes, what they report into the ledger, the dead again.
+"""The scheduler of one `ablate run` on this machine: runs to processes, and what becomes of them into the ledger.
 
-It is the only writer of the ledger; a run's process writes only its run's folder. The run of a killed process resumes in
-another; an error inside a run is final for this call, because trying the same thing again would give the same error.
+It is the only writer of the ledger; a run's process writes only its run's folder. The run of a killed process resumes
+in another; an error inside a run is final for this call: trying the same thing again would give the same error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from pathlib import Path
 from typing import Literal, Protocol
 
 from ablate.gpt.device import CPU
@@ -23,12 +22,13 @@ from ablate.records.gather import unlike
 from ablate.records.store import RunFolder
 from ablate.runner.child import end_leftover
 from ablate.runner.failures import kind_of
-from ablate.runner.logbook import Logbook
+from ablate.runner.logbook import ENDED, Logbook
 from ablate.runner.machine import Machine
 from ablate.runner.messages import Message
 from ablate.runner.neighbours import Neighbours
 from ablate.runner.pool import Pool, PoolError, RunProcess
 from ablate.runner.process import BusyError, Spec, fail, held, prepare
+from ablate.runner.slurm import Job
 from prereg.errors import RunError
 from prereg.registry.disk import sweep
 from prereg.registry.plan import plan
@@ -73,7 +73,10 @@ class Scheduler(Logbook):
     checkpoint_every_s: float | None = None
     pending: deque[Spec] = field(default_factory=deque)
     busy: deque[Spec] = field(default_factory=deque)
-    """Runs whose folder another process held."""
+    """Runs whose folder another process held a moment ago."""
+
+    elsewhere: list[str] = field(default_factory=list)
+    """Runs that another process was making to the end of this call, ARM/SEED."""
 
     at_work: dict[int, RunProcess] = field(default_factory=dict)
     """By the number of their connection."""
@@ -90,6 +93,9 @@ class Scheduler(Logbook):
     disk_full: bool = False
     interrupts: int = 0
     stopped: bool = False
+    job: Job | None = None
+    """What was submitted to Slurm."""
+
     neighbours: Neighbours | None = None
     pool: Pool | None = None
     server_deaths: int = 0
@@ -97,6 +103,14 @@ class Scheduler(Logbook):
 
     _noted: set[str] = field(default_factory=set)
     _busy_since: float | None = None
+
+    def may_start(self) -> bool:
+        """Whether runs may be started now; why not is noted."""
+        return True
+
+    def default_slots(self, on_this_machine: int) -> int:
+        """Runs side by side where the user names no number."""
+        return on_this_machine
 
     def serve(self, slots: int) -> bool:
         """Until nothing is left to do. True when the user interrupted."""
@@ -124,7 +138,8 @@ class Scheduler(Logbook):
         if time.monotonic() - self._busy_since < BUSY_PATIENCE_S:
             return True
         for spec in self.busy:
-            self.watcher.note(f"{spec.run_id}: another process is making it")
+            self.watcher.note(f"{spec.run_id}: at work in another process")
+            self.elsewhere.append(f"{spec.variant}/{spec.seed}")
         self.busy.clear()
         return False
 
@@ -144,9 +159,7 @@ class Scheduler(Logbook):
             logs = self.root.runs(self.registration.study.study, self.registration.runs_sha256)
             logs.mkdir(parents=True, exist_ok=True)
             log = (logs / "server.log").open("a", encoding="utf-8")
-            own = self.registration.study.trainer == "command"
-            gpus = () if own else self.machine.gpus
-            self.pool = Pool(tuple(self.pending), self.place(self.machine.device, self.checkpoint_every_s), log, gpus)
+            self.pool = Pool(tuple(self.pending), self.place(self.machine.device, self.checkpoint_every_s), log)
             self.pool.__enter__()
         return self.pool.is_ready
 
@@ -157,14 +170,14 @@ class Scheduler(Logbook):
         if self._holds_a_seal(folder):
             # It waited for this run when the call began, and nothing but the run itself may seal its record.
             error = "its folder holds a sealed record, and it had not been started; remove it, and run again"
-            self._end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
+            self.end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
             return True
         try:
             with held(folder) as lock:
                 try:
                     begun = prepare(spec, folder, place)
                 except Exception as error:  # what is wrong with a run becomes its record
-                    self._end(spec, fail(spec, folder, place, error))
+                    self.end(spec, fail(spec, folder, place, error))
                     return True
                 self.log_start(spec, begun)
                 assert self.pool is not None
@@ -236,16 +249,16 @@ class Scheduler(Logbook):
             run.ended = True
             changed = self._written_elsewhere(spec, ended=run)
             if changed:
-                self._end(spec, self._trespassed(spec, message, changed), changed=changed)
+                self.end(spec, self._trespassed(spec, message, changed), changed=changed)
             elif message.event == "ended":
-                self._end(spec, message)
+                self.end(spec, message)
             else:
                 self.tally.running.pop(spec.run_id, None)
                 self._settle(spec)
                 if not run.stopping:  # a signal reached the run and not this process
                     self.pending.appendleft(spec)
 
-    def _end(self, spec: Spec, message: Message, *, recovered: bool = False, changed: Sequence[str] = ()) -> None:
+    def end(self, spec: Spec, message: Message, *, recovered: bool = False, changed: Sequence[str] = ()) -> None:
         """A run has ended: its seal, or its failure, goes into the ledger. `changed` are files that were written in the
         folders of other runs meanwhile."""
         self.tally.running.pop(spec.run_id, None)
@@ -293,19 +306,19 @@ class Scheduler(Logbook):
         ended = Message(event="ended", run_id=spec.run_id, status="failed")
         if changed := self._written_elsewhere(spec, ended=run):
             died = ended.model_copy(update={"error": "its process died"})
-            self._end(spec, self._trespassed(spec, died, changed), changed=changed)
+            self.end(spec, self._trespassed(spec, died, changed), changed=changed)
         elif (record := folder.read_record() if folder.is_sealed() else None) is not None:
             if other := unlike(record, spec):
                 error = f"its folder holds a sealed record of another run: {other}"
-                self._end(spec, ended.model_copy(update={"error": error}))
+                self.end(spec, ended.model_copy(update={"error": error}))
                 return
             # It sealed the run and died before it could say so; or somebody put the record there.
             sealed: Literal["done", "diverged"] = "diverged" if record.status == "diverged" else "done"
-            self._end(spec, ended.model_copy(update={"status": sealed, "step": record.steps}), recovered=True)
+            self.end(spec, ended.model_copy(update={"status": sealed, "step": record.steps}), recovered=True)
         elif not run.stopping:
-            self._retry(spec, status)
+            self.retry(spec, status)
 
-    def _retry(self, spec: Spec, status: int | None) -> None:
+    def retry(self, spec: Spec, status: int | None) -> None:
         """A run whose process died: resumed, or given up."""
         deaths = self.deaths.get(spec.run_id, 0)
         exit_status = "unknown" if status is None else status
@@ -315,11 +328,11 @@ class Scheduler(Logbook):
             self.watcher.note(f"the process of {spec.run_id} died (exit {exit_status}); resuming the run")
             return
         error = f"its process died {DEATHS_ALLOWED + 1} times, last with exit {exit_status}"
-        self._end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
+        self.end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
 
     def _holds_a_seal(self, folder: RunFolder) -> bool:
         record = folder.readable_record()
-        return record is not None and record.status in ("done", "diverged")
+        return record is not None and record.status in ENDED
 
     def _watched(self) -> Neighbours | None:
         """The folders of all runs, where a user's own trainer makes them and no other process does."""

@@ -129,7 +129,8 @@ def submit(
     plan, script = folder / f"{number}.json", folder / f"{number}.py"
     write_whole(plan, json.dumps(shares, indent=1).encode())
     write_whole(script, _script(f"ablate-{name}-{number}", folder, plan, settings, tasks).encode())
-    done = subprocess.run(["sbatch", "--parsable", str(script)], capture_output=True, text=True, check=False)
+    words = ["sbatch", "--parsable", str(script)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     job_id = done.stdout.strip().partition(";")[0]
     if done.returncode != 0 or not job_id.isdecimal():
         last_line = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
@@ -170,8 +171,8 @@ def queue(job: Job | None) -> dict[str, int]:
 def run_task(plan: str) -> NoReturn:
     """One task of the job array: the runs of its share, one after another.
 
-    SIGTERM (a preemption, or `scancel`) stops the run, which saves its state. SIGUSR1, which comes before the time limit,
-    does the same, and then the task is queued again: Slurm starts it anew, and its runs go on.
+    SIGTERM (a preemption, or `scancel`) stops the run, which saves its state. SIGUSR1, which comes before the time
+    limit, does the same, and then the task is queued again: Slurm starts it anew, and its runs go on.
     """
     shares = json.loads(Path(plan).read_bytes())
     number = os.environ["SLURM_ARRAY_TASK_ID"]
@@ -193,7 +194,8 @@ def run_task(plan: str) -> NoReturn:
         run = subprocess.Popen([sys.executable, "-m", "ablate", *words])
         status = max(status, run.wait())
     if again and status in (0, _STOPPED):
-        subprocess.run(["scontrol", "requeue", f"{os.environ['SLURM_ARRAY_JOB_ID']}_{number}"], check=False)
+        words = ["scontrol", "requeue", f"{os.environ['SLURM_ARRAY_JOB_ID']}_{number}"]
+        subprocess.run(words, check=False)
     sys.exit(status)
 
 

@@ -195,6 +195,18 @@ def flock(file: int | IO[Any], *, shared: bool = False, wait: bool = True) -> No
     fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
 
 
+def is_locked(path: Path) -> bool:
+    """Whether another process holds the lock of a file. Asks without creating or waiting for anything."""
+    try:
+        with path.open("rb") as stream:
+            flock(stream, shared=True, wait=False)
+    except BlockingIOError:
+        return True
+    except (OSError, UnsupportedError):
+        return False
+    return False
+
+
 def sync_folder(folder: Path) -> None:
     """Make the folder's own entries durable: a new name is not on disk before this. Windows opens no folder."""
     if not hasattr(os, "O_DIRECTORY"):

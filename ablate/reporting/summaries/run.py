@@ -35,15 +35,13 @@ def _status(health: StudyHealth) -> Iterator[Block]:
     registered = health.registered and f"Registered as {words.short(health.registered)}{changed}."
     yield Paragraph(registered or "Not registered.")
     tally = ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in health.runs).items())
-    active = " A process is at work." if health.active and not health.processes else ""
+    active = " A process is at work." if health.active else ""
     yield Paragraph(f"{words.counted(len(health.runs), 'run')}: {tally}.{active}")
     if health.job is not None:
         states = ", ".join(f"{count} {state.lower()}" for state, count in health.queued.items())
         tasks = words.counted(health.job.tasks, "task")
         known = states or "ended, or not known to Slurm"
         yield Paragraph(f"Slurm job {health.job.id}, submitted {health.job.at}, {tasks}: {known}")
-    for process in health.processes:
-        yield Paragraph(f"At work: {process.words}, last sign {process.silent_s:.0f} s ago")
     if health.decided is not None:
         deviates = " with deviations from what was registered" * health.with_deviations
         yield Paragraph(f"Decided{deviates}: {health.decided}")
