@@ -63,10 +63,10 @@ def sealed(house: House) -> tuple[Root, Registration, Evidence]:
         folder.path.mkdir(parents=True)
         book.log("started", {"variant": spec.variant, "seed": spec.seed, "attempt": 1, "made_with": "code"})
         rows = evidence.metrics[(evidence.metrics["variant"] == spec.variant) & (evidence.metrics["seed"] == spec.seed)]
-        folder.append(Row(int(r.step), str(r.metric), float(r.value)) for r in rows.itertuples())
+        kept = [Row(int(r.step), str(r.metric), float(r.value)) for r in rows.itertuples()]
         items = evidence.items[(evidence.items["variant"] == spec.variant) & (evidence.items["seed"] == spec.seed)]
         scores = [ItemScore(r.task, r.item, r.item_sha256, r.metric, r.value) for r in items.itertuples()]
-        folder.seal(records[spec.variant, spec.seed], b"weights", scores)
+        folder.seal(records[spec.variant, spec.seed], kept, scores)
         book.seal(spec)
     book.log("finished", {})
     return root, registration, evidence
