@@ -10,28 +10,17 @@ from __future__ import annotations
 
 import time
 from collections import deque
-<<<<<<< HEAD
-from collections.abc import Sequence
-from dataclasses import dataclass
-=======
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
->>>>>>> x-runner
 
 from ablate.records.gather import unlike
 from ablate.runner.logbook import Logbook, is_sealed
 from ablate.runner.messages import Message
-<<<<<<< HEAD
-from ablate.runner.process import BusyError, Spec, held, prepare
-from ablate.runner.ray_cluster import RayCluster
-from ablate.runner.scheduler import Scheduler, interrupts_heard
-=======
 from ablate.runner.process import Spec
 from ablate.runner.ray_cluster import RayCluster
 from ablate.runner.scheduler import Scheduler, interrupts_heard
 from ablate.runner.slurm import MOST_TASKS, SlurmSettings, newest_job, queue, submit
->>>>>>> x-runner
 
 _LOOK_EVERY_S = 0.5
 
@@ -42,24 +31,6 @@ def train_words(book: Logbook, spec: Spec) -> list[str]:
     return ["train", str(study), f"{spec.variant}/{spec.seed}", "--root", str(book.root.path.resolve())]
 
 
-<<<<<<< HEAD
-def hand_out(book: Logbook, specs: Sequence[Spec], device: str) -> list[Spec]:
-    """Put the next attempt at each run on record, in its folder and in the ledger; the runs that may then be started.
-
-    A run that another process is making is left out. A start that is on record and has not begun is not entered again.
-    """
-    handed_out = []
-    for spec in specs:
-        folder = book.folder(spec)
-        try:
-            with held(folder):
-                book.log_start(spec, prepare(spec, folder, book.place(device)), elsewhere=True)
-        except BusyError:
-            book.watcher.note(f"{spec.run_id}: another process is making it")
-            continue
-        handed_out.append(spec)
-    return handed_out
-=======
 @dataclass(kw_only=True)
 class SlurmScheduler(Scheduler):
     """Submits runs as one job array of Slurm, and does not wait for them."""
@@ -95,7 +66,6 @@ class SlurmScheduler(Scheduler):
     @property
     def _runs(self) -> Path:
         return self.root.runs(self.registration.study.study, self.registration.runs_sha256)
->>>>>>> x-runner
 
 
 @dataclass(kw_only=True)
@@ -104,13 +74,10 @@ class RayScheduler(Scheduler):
 
     cluster: RayCluster
 
-<<<<<<< HEAD
-=======
     def default_slots(self, on_this_machine: int) -> int:
         """Tasks that the cluster has room for."""
         return self.cluster.n_tasks
 
->>>>>>> x-runner
     def serve(self, slots: int) -> bool:
         """Until nothing is left to do, with so many tasks at a time. True when the user interrupted."""
         spec_by_name: dict[str, Spec] = {}
@@ -118,11 +85,7 @@ class RayScheduler(Scheduler):
             while (self.pending or spec_by_name) and not self.interrupts:
                 while self.pending and len(spec_by_name) < slots:
                     spec = self.pending.popleft()
-<<<<<<< HEAD
-                    if hand_out(self, [spec], self.machine.device):
-=======
                     if self.hand_out([spec], self.machine.device, launcher="ray"):
->>>>>>> x-runner
                         spec_by_name[spec.run_id] = spec
                         self.tally.hear(spec.run_id, Message(event="progress", run_id=spec.run_id, steps=spec.steps))
                         self.cluster.start(spec.run_id, train_words(self, spec))
@@ -142,20 +105,12 @@ class RayScheduler(Scheduler):
         record = folder.readable_record()
         self.tally.running.pop(spec.run_id, None)
         message = Message(event="ended", run_id=spec.run_id, status="failed")
-<<<<<<< HEAD
-        if record is not None and is_sealed(folder):
-=======
         if record is not None and is_sealed(folder, record):
->>>>>>> x-runner
             if other := unlike(record, spec):
                 error = f"its folder holds a sealed record of another run: {other}"
                 self.end(spec, message.model_copy(update={"error": error}))
             else:
-<<<<<<< HEAD
-                ended = "diverged" if record.status == "diverged" else "done"
-=======
                 ended: Literal["done", "diverged"] = "diverged" if record.status == "diverged" else "done"
->>>>>>> x-runner
                 self.end(spec, message.model_copy(update={"status": ended, "step": record.steps}))
         elif record is not None and record.status == "failed":
             self.end(spec, message.model_copy(update={"error": record.error or last_line}))

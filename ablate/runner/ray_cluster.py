@@ -41,13 +41,8 @@ class RayCluster:
         self._name_by_task[self._task.remote(list(words))] = name
 
     def wait(self, seconds: float) -> list[tuple[str, int | None, str]]:
-<<<<<<< HEAD
-        """The runs whose tasks have ended within some seconds: name, exit status (none where the task was lost), and the
-        last line of what was printed."""
-=======
         """The runs whose tasks have ended within some seconds: name, exit status (none where the task was lost), and
         the last line of what was printed."""
->>>>>>> x-runner
         ended, _ = self._ray.wait(list(self._name_by_task), num_returns=1, timeout=seconds)
         results = []
         for task in ended:
@@ -60,17 +55,8 @@ class RayCluster:
         return results
 
 
-<<<<<<< HEAD
-@contextmanager
-def connected(address: str | None, tasks: int | None) -> Iterator[RayCluster]:
-    """A cluster by its address, or one on this machine. Tasks that have not ended are ended with the block.
-
-    Raises `RunError` where Ray is not installed or no cluster answers.
-    """
-=======
 def require_ray() -> Any:
     """The module. Raises `RunError` where it is not installed."""
->>>>>>> x-runner
     try:
         import ray
     except ModuleNotFoundError:
