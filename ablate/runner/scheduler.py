@@ -31,7 +31,7 @@ from ablate.runner.process import BusyError, Spec, fail, held, prepare
 from ablate.runner.slurm import Job
 from prereg.errors import RunError
 from prereg.registry.disk import sweep
-from prereg.registry.plan import plan
+from prereg.registry.plan import Cell, plan
 
 DEATHS_ALLOWED = 2
 """How often a run is resumed whose process was killed, and how often the server of runs is started again."""
@@ -102,6 +102,7 @@ class Scheduler(Logbook):
     """Servers that died in a row, before one of them had started a run."""
 
     _noted: set[str] = field(default_factory=set)
+    _seen_busy: set[Cell] = field(default_factory=set)
     _busy_since: float | None = None
 
     def may_start(self) -> bool:
@@ -158,9 +159,9 @@ class Scheduler(Logbook):
         if self.pool is None:
             logs = self.root.runs(self.registration.study.study, self.registration.runs_sha256)
             logs.mkdir(parents=True, exist_ok=True)
-            log = (logs / "server.log").open("a", encoding="utf-8")
-            self.pool = Pool(tuple(self.pending), self.place(self.machine.device, self.checkpoint_every_s), log)
-            self.pool.__enter__()
+            place = self.place(self.machine.device, self.checkpoint_every_s)
+            with (logs / "server.log").open("a", encoding="utf-8") as log:  # the server has its own copy
+                self.pool = Pool(tuple(self.pending), place, log).__enter__()
         return self.pool.is_ready
 
     def _start(self, spec: Spec) -> bool:
@@ -168,6 +169,12 @@ class Scheduler(Logbook):
         folder = self.folder(spec)
         place = self.place(self.machine.device, self.checkpoint_every_s)
         if self._holds_a_seal(folder):
+            record = folder.readable_record()
+            handed_out = record is not None and self.starts[spec.cell].handed_out(record.attempts)
+            if spec.cell in self._seen_busy or handed_out:
+                self.collect([spec])  # by the process that held it
+                self._settle(spec)
+                return True
             # It waited for this run when the call began, and nothing but the run itself may seal its record.
             error = "its folder holds a sealed record, and it had not been started; remove it, and run again"
             self.end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
@@ -187,6 +194,7 @@ class Scheduler(Logbook):
                 run = self.pool.start(spec, folder, lock, gpus=gpus, lane=lane)
         except BusyError:
             self.busy.append(spec)
+            self._seen_busy.add(spec.cell)
             return bool(self.pending)
         except PoolError:
             self.pending.appendleft(spec)
@@ -345,6 +353,7 @@ class Scheduler(Logbook):
         if self.neighbours is None:
             return []
         working = {run.spec.cell for run in self.at_work.values() if run is not ended and not run.ended}
+        working |= self._seen_busy  # other processes make them
         changed = self.neighbours.changed(working | {spec.cell})
         for cell in {(arm, int(seed)) for arm, seed, *_ in (name.split("/") for name in changed)}:
             self.neighbours.settle(cell)  # said once
