@@ -104,9 +104,9 @@ class Pool:
         own = all(isinstance(spec, CommandSpec) for spec in self.specs)
         # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
         needed: Mapping[str, str] = {} if own else ALONE if self.place.device == CPU else {**ALONE, **ENVIRONMENT}
-        with there:
+        try:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(there.fileno())],
+                [sys.executable, "-m", "ablate.runner.pool", str(there.fileno())],
                 stdin=subprocess.DEVNULL,
                 stdout=self.log,
                 stderr=self.log,
@@ -114,6 +114,11 @@ class Pool:
                 pass_fds=[there.fileno()],
                 env={**os.environ, **needed, **_ONE_THREAD},
             )
+        except BaseException:
+            here.close()
+            raise
+        finally:
+            there.close()
         self.connection = here
         by_arm = {spec.variant: spec for spec in self.specs if isinstance(spec, RunSpec)}
         to_load = [spec.model_dump(mode="json") for spec in by_arm.values()]
@@ -268,10 +273,13 @@ class _Server:
             piece, received, _, _ = socket.recv_fds(self.scheduler, _PIECE, _N_DESCRIPTORS)
             if not piece:
                 return
-            unread, descriptors = unread + piece, descriptors + list(received)
-            if unread.endswith(b"\n"):  # the scheduler sends one at a time, and waits
-                order, unread = json.loads(unread), b""
-                given, descriptors = descriptors, []
+            *lines, unread = (unread + piece).split(b"\n")
+            descriptors += received
+            for line in lines:
+                # The first order may arrive in one piece with what it follows, which has no descriptors.
+                order = json.loads(line)
+                n_given = _N_DESCRIPTORS if "run" in order else 0
+                given, descriptors = descriptors[:n_given], descriptors[n_given:]
                 yield order, given
 
     def _bury(self) -> None:
