@@ -109,7 +109,7 @@ class Logbook:
         process that it starts, on whatever machine, so that with what it is made is not known here.
         """
         record = begun.record
-        if self.starts[spec.cell].awaits(record.attempts):
+        if begun.waited and self.starts[spec.cell].awaits(record.attempts):
             return
         body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "attempt": record.attempts}
         body["recipe_sha256"] = recipe_sha256(spec)

@@ -124,6 +124,9 @@ class Begun:
     left_values: bool | None = None
     """Whether an attempt whose values are given up had recorded one of a claimed metric; none where there was none."""
 
+    waited: bool = False
+    """Whether it was on record before, and had not begun."""
+
 
 def make_run(
     spec: Spec,
@@ -215,7 +218,7 @@ def prepare(spec: Spec, folder: RunFolder, place: Place) -> Begun:
     end_leftover(folder.path)
     earlier = folder.read_record()
     if earlier is not None and earlier.status == "queued":
-        return Begun(earlier)
+        return Begun(earlier, waited=True)
     home = folder.path / "work"
     if earlier is not None:  # a killed attempt could not take in what its trainer had stated
         earlier = earlier.model_copy(update=_stated(earlier, readable_about(home / ABOUT)))

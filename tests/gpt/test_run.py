@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SHORT, House
+from launchers import parent_of
 
 import ablate as api
 from ablate.records.gather import gather
@@ -53,7 +54,7 @@ def wait_until_training(house: House, rows: int) -> None:
     """Until some run has written that many live lines."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        for path in house.path.glob("data/runs/*/*/*/*/metrics.jsonl"):
+        for path in house.path.glob("data/runs/*/*/*/*/work/metrics.jsonl"):
             if path.read_bytes().count(b"\n") >= rows:
                 return
         time.sleep(0.02)
@@ -134,7 +135,7 @@ def test_kill_nine_of_the_whole_tree_then_again_gives_the_same_bits_and_one_entr
 
 
 @pytest.mark.slow
-def test_a_killed_scheduler_takes_its_workers_with_it(house: House) -> None:
+def test_a_killed_scheduler_takes_all_processes_with_it(house: House) -> None:
     study = house.write(base=longer(100_000))
     process = start(study)
     wait_until_training(house, 5)
@@ -160,7 +161,7 @@ def test_ctrl_c_saves_where_each_run_stands_and_the_next_call_resumes_to_the_sam
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
     assert "stopping" in output
-    assert list(house.path.glob("data/runs/*/*/*/*/checkpoint.safetensors"))
+    assert list(house.path.glob("data/runs/*/*/*/*/work/checkpoint.safetensors"))
     assert api.run(study, watcher=QUIET).summary.complete
     resumed = [json.loads(p.read_text())["resumed_from"] for p in house.path.glob("data/runs/*/*/*/*/run.json")]
     assert any(0 < step < 900 for steps in resumed for step in steps)
@@ -170,11 +171,12 @@ def test_ctrl_c_saves_where_each_run_stands_and_the_next_call_resumes_to_the_sam
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_replaced_and_the_study_ends_as_if_nothing_had_happened(house: House) -> None:
+def test_a_killed_process_of_a_run_is_replaced_and_the_study_ends_as_if_nothing_had_happened(house: House) -> None:
     study = house.write(base=longer(600), seeds=[1, 2], measure={"every": 300})
     process = start(study)
     wait_until_training(house, 2)
-    os.kill(descendants(process.pid)[-1], signal.SIGKILL)
+    (mark, *_) = house.path.glob("data/runs/*/*/*/*/child.json")
+    os.kill(parent_of(json.loads(mark.read_bytes())["pid"]), signal.SIGKILL)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
     assert "resuming the run" in output
@@ -219,14 +221,14 @@ def test_an_error_inside_a_run_is_recorded_logged_and_ends_the_others_normally(h
     case = open_study(study)
     spoiled = case.root.run("tiny", require_registered(case).sha256, "none", 1)
     spoiled.mkdir(parents=True)
-    (spoiled / "metrics.jsonl").mkdir()  # a folder where the live rows should go
+    (spoiled / "work").touch()  # a file where the trainer's directory should be
     ran = api.run(study, watcher=QUIET)
     assert not ran.summary.complete
     assert len(ran.summary.failed) == 1
     assert ran.summary.failed[0].startswith(f"tiny/{ran.registration.sha256[:8]}/none/1: ")
     assert events(house).count("failed") == 1
     assert events(house).count("sealed") == 3
-    (spoiled / "metrics.jsonl").rmdir()
+    (spoiled / "work").unlink()
     assert api.run(study, watcher=QUIET).summary.complete
 
 

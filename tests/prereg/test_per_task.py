@@ -343,4 +343,4 @@ def test_a_study_per_task_is_designed_registered_run_decided_verified_and_bundle
     assert "no_harm, by task." in page and "| 0.50 |" in page  # chance among two choices
     assert [item.faults for item in verify_study(path).items if item.faults] == []
     # The bundle is checked as a stranger would, and judged again, before it is left behind.
-    assert api.proof.bundle(path, out=house.path / "tiny.ablate.zip").path.is_file()
+    assert api.bundle(path, out=house.path / "tiny.ablate.zip").path.is_file()
