@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ablate.workspace import StudyContext, StudySource, open_study, placed
 from prereg.errors import (
@@ -73,11 +73,15 @@ def require_known_corpora(study: Study, root: Root) -> None:
             raise error.at(field=("base", "data", "corpus")) from None
 
 
+GPT_PACKAGES: Final = ("torch", "tokenizers", "safetensors")
+"""What the extra `gpt` installs, for the built-in trainer."""
+
+
 def require_gpt() -> None:
     """Raise `UnsupportedError` where a package of the built-in trainer is missing."""
     from importlib.util import find_spec
 
-    for package in ("torch", "tokenizers", "safetensors"):
+    for package in GPT_PACKAGES:
         if find_spec(package) is None:
             raise missing_gpt(package)
 
@@ -169,12 +173,12 @@ def validation_tokens(study: Study, root: Root) -> int | None:
     if data.tokenizer != "char" or data.mixture is not None:
         return None
     try:
-        corpus = Library.of(root.corpora).find(data.corpus, download=False)
+        extent = Library.of(root.corpora).extent(data.corpus, download=False)
     except CorpusError:
         return None
     if data.validation == "own":
-        return None if corpus.held_out is None else len(corpus.held_out) - 1
-    return len(corpus.text) - int(len(corpus.text) * (1.0 - data.validation)) - 1
+        return None if extent.held_out is None else extent.held_out - 1
+    return extent.characters - int(extent.characters * (1.0 - data.validation)) - 1
 
 
 def unnamed_metrics_file(study: Study, root: Root, scripts: Sequence[ScriptPin]) -> str:

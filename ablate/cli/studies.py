@@ -25,7 +25,7 @@ from ablate.cli.options import (
     show_warnings,
 )
 from ablate.cli.registering import repeated_runs
-from prereg.errors import StudyError
+from prereg.errors import StudyError, UnsupportedError
 from prereg.registry.paths import PUBLISHED_SUFFIX
 
 if TYPE_CHECKING:
@@ -116,36 +116,73 @@ def _check_one(study: Path, root: Path | None, *, as_json: bool) -> None:
 
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The study's name, and its file's.")],
+    *,
     template: Annotated[
         str | None, typer.Option(metavar="KIND", help="What to begin with (asked on a terminal; else gpt).")
     ] = None,
     title: Annotated[str | None, typer.Option(metavar="TEXT", help="The question, as the report's title.")] = None,
+    script: Annotated[
+        Path | None, typer.Option("--script", metavar="FILE", help="Your own training script, which is read.")
+    ] = None,
+    metrics: Annotated[
+        Path | None, typer.Option("--metrics", metavar="FILE", help="With --script: a table that it wrote.")
+    ] = None,
+    arms: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="With --script: an arm (repeatable).")
+    ] = None,
     root: Annotated[
         Path | None, typer.Option("--root", help="The folder for studies/ (found, else the current one).")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a new study from a template.
+    """Write a new study from a template, or from your own training script.
 
     Writes studies/NAME.yaml, which passes check and design and runs as it is, a script or a table where the template
     needs one, and data/.gitignore unless one is there. Replaces nothing. Templates: gpt, command, components,
     factorial, gate, huggingface, import, sequential, target, tuned, unpaired.
 
-    Example:  ablate new my_study --template command
+    With --script, the options of a Python script and the columns of its metrics are read from its text, without running
+    it, and comments in the study say what is to be filled in.
+
+    Example:  ablate new my_study --script train.py --set dropout=0.1
     """
     known = ablate.templates()
-    if template is None and sys.stdin.isatty() and not as_json:
+    if template is not None and script is not None:
+        fix = f"ablate new {name} --script {script}"
+        raise UnsupportedError("--template and --script", required="one of the two", fix=fix)
+    if template is None and script is None and sys.stdin.isatty() and not as_json:
         width = max(map(len, known))
         put(*(f"  {one.ljust(width)}  {what}" for one, what in known.items()))
-        template = input("Template [gpt]: ").strip() or None
-        title = title or input("Title [the template's]: ").strip() or None
-    made = ablate.new(name, template or next(iter(known)), title=title, root=root)
+        answers = _answers("Template [gpt]: ", *([] if title else ["Title [the template's]: "]))
+        if answers is None:
+            put("", "stopped: nothing was written")
+            raise typer.Exit(Exit.INTERRUPTED)
+        template, title = answers[0], title or answers[-1]
+    made = ablate.new(
+        name,
+        template or next(iter(known)),
+        title=title,
+        root=root,
+        script=script,
+        metrics=metrics,
+        arms=arms or (),
+    )
     if as_json:
-        return put_json(json.dumps({"files": [str(path) for path in made.files], "next": made.next}, indent=2))
+        files = [str(path) for path in made.files]
+        return put_json(json.dumps({"files": files, "notes": made.notes, "next": made.next}, indent=2))
     ignored = "   (keeps runs and corpora out of git)"
     put(*(f"wrote {path}{ignored if path.name == '.gitignore' else ''}" for path in made.files))
+    put(*made.notes)
     put(*(f"{'next:' if not number else '     '}  {command}" for number, command in enumerate(made.next)))
     return None
+
+
+def _answers(*questions: str) -> list[str | None] | None:
+    """What is typed at each question, none for an empty line; nothing at all after Ctrl-C or Ctrl-D."""
+    try:
+        return [input(question).strip() or None for question in questions]
+    except (EOFError, KeyboardInterrupt):
+        return None
 
 
 def schema(

@@ -63,9 +63,13 @@ class Script:
     headers: tuple[tuple[str, ...], ...] = ()
     """Headers of tables, as far as they are written out."""
     tables: tuple[str, ...] = ()
-    """Names of CSV and JSON lines files in the text."""
+    """Paths of CSV and JSON lines files, as the text has them."""
     modules: tuple[str, ...] = ()
     """What it imports."""
+    shares_generator: bool = False
+    """Whether a `DataLoader` shuffles by torch's global generator, which everything else draws from too."""
+    states_matches: bool = False
+    """Whether it states by `must_match` what the runs of a seed share."""
 
     def option(self, *names: str) -> Option | None:
         """The option that is read under one of the names."""
@@ -80,6 +84,8 @@ class Script:
             headers=tuple(dict.fromkeys(self.headers + other.headers)),
             tables=tuple(dict.fromkeys(self.tables + other.tables)),
             modules=self.modules + other.modules,
+            shares_generator=self.shares_generator or other.shares_generator,
+            states_matches=self.states_matches or other.states_matches,
         )
 
 
@@ -128,14 +134,23 @@ def parse_script(source: bytes) -> Script:
     found = Script(
         options=tuple(_options(calls)),
         headers=tuple(dict.fromkeys(_headers(calls, nodes))),
-        tables=tuple(dict.fromkeys(PurePosixPath(text).name for text in strings if _is_table(text))),
+        tables=tuple(dict.fromkeys(text for text in strings if _is_table(text))),
         modules=tuple(dict.fromkeys(_modules(nodes))),
+        shares_generator=any(map(_shuffles_by_global_generator, calls)),
+        states_matches=b"must_match" in source,
     )
     return _with_ablate(found, nodes, calls, strings)
 
 
 def _is_table(text: str) -> bool:
-    return text.endswith(_TABLES) and "\n" not in text and len(text) < 200
+    return text.endswith(_TABLES) and text not in _TABLES and len(text.split()) == 1 and len(text) < 200
+
+
+def _shuffles_by_global_generator(call: ast.Call) -> bool:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    options = {keyword.arg: keyword.value for keyword in call.keywords}
+    # `**options` may hold a generator.
+    return name == "DataLoader" and _literal(options.get("shuffle")) is True and not {"generator", None} & set(options)
 
 
 def _modules(nodes: Sequence[ast.AST]) -> Iterator[str]:

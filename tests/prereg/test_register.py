@@ -157,7 +157,13 @@ def test_a_changed_study_is_refused_with_its_fields_and_both_ways_on(tmp_path: P
         assert "seeds (registered [1, 2, 3, 4, 5], now [1, 2, 3, 4, 5, 6])" in caught.value.found
         assert "analysis.alpha (registered 0.05, now 0.1)" in caught.value.found
         assert "ablate amend" in caught.value.fix
-        assert "under another name" in caught.value.fix
+        assert "copy the file under another name, embnorm_2.yaml, with study: embnorm_2 and seeds: fresh 5" in (
+            caught.value.fix
+        )
+    other = load_text(root.studies, changed(EMBNORM, "alpha: 0.05", "alpha: 0.1"))
+    with pytest.raises(RegistrationError) as caught:
+        require_unchanged(registration, other)
+    assert "under another name" in caught.value.fix and "fresh" not in caught.value.fix
     require_unchanged(registration, loaded)
 
 

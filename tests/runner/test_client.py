@@ -148,6 +148,9 @@ def test_runs_of_a_seed_give_a_verdict_only_if_they_match_in_what_they_state(own
     assert check.passed == (order == "shared")
     assert check.found.startswith("3 hashes compared, 0 differ" if order == "shared" else "3 hashes compared, 3 differ")
     assert (found.decision.status == "inadmissible") == (order == "another")
+    page = (own_house.path / "reports" / "own" / "report.md").read_text(encoding="utf-8")
+    assert ("matched in what its trainer states" in page) == (order == "shared")
+    assert "generator=for_data" not in page, "nothing is to be added to what states its hashes"
 
 
 def test_what_is_stated_twice_must_be_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
