@@ -119,8 +119,11 @@ def _require_options(context: StudyContext, options: RunOptions, planned: Study)
 
 def _require_launcher(context: StudyContext, options: RunOptions) -> None:
     """Refuse options of a launcher that is another one, or is not here."""
-    given = {"--slurm": (options.slurm, ("slurm",)), "--tasks": (options.tasks, ("slurm", "ray"))}
-    given |= {"--address": (options.address, ("ray",))}
+    given: dict[str, tuple[object, tuple[str, ...]]] = {
+        "--slurm": (options.slurm, ("slurm",)),
+        "--tasks": (options.tasks, ("slurm", "ray")),
+        "--address": (options.address, ("ray",)),
+    }
     wrong = [
         f"{flag} without --on {launchers[0]}"
         for flag, (value, launchers) in given.items()

@@ -194,7 +194,7 @@ class Run:
             "repetition": inputs.repetition(job),
             "baselines": inputs.baselines(job, self.text),
         }
-        self.made_with = {
+        self.made_with: dict[str, str | int] = {
             "code": code_hash(),
             "platform": f"{platform.system()} {platform.machine()}",
             "processor": processor_name(),
@@ -251,8 +251,9 @@ class Run:
         self.facts["resumed_from"] = step
         if faults:
             where = "started over" if step is None else f"resumed at step {step}"
-            self.facts["mishaps"] = (f"attempt {self.attempt} {where}: {'; '.join(faults)}",)
-            print(self.facts["mishaps"][0], file=sys.stderr)
+            mishap = f"attempt {self.attempt} {where}: {'; '.join(faults)}"
+            self.facts["mishaps"] = (mishap,)
+            print(mishap, file=sys.stderr)
         self._state()
         if found == self.checkpoints.previous:
             # Only now that the mishap is on file. Left there, the damaged one would replace the sound one.

@@ -265,7 +265,8 @@ class _Server:
         """Orders with their descriptors, until there are no more."""
         unread, descriptors = b"", list[int]()
         while True:
-            ready, _, _ = select.select([self.scheduler, self.wake], [], [])
+            sources: list[Any] = [self.scheduler, self.wake]
+            ready, _, _ = select.select(sources, [], [])
             if self.wake in ready:
                 self._bury()
             if self.scheduler not in ready:

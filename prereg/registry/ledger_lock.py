@@ -10,6 +10,7 @@ On a file system without locks nothing is appended; what lies there can be read.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -112,7 +113,7 @@ class LedgerLock:
             yield
         except OSError as error:
             found, fix = f"the ledger cannot be locked: {error.strerror}", ""
-            if error.errno in NO_LOCKS:
+            if error.errno == errno.ENOLCK:
                 found = f"{self.ledger.parent} lies on a file system without locks (flock)"
                 required = "locks: without them two processes might write one ledger"
                 fix = "mount it with locks (NFS: without nolock; Lustre: with flock), or put the repository elsewhere"
@@ -125,7 +126,7 @@ def _without_locks_too() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in NO_LOCKS:
+        if error.errno != errno.ENOLCK:
             raise
 
 
@@ -138,13 +139,23 @@ def _locked(path: Path, mode: str, *, shared: bool) -> IO[bytes]:
             posix_locks()  # before the file is created
         stream = path.open(mode)
         try:
-            flock(stream, shared=shared)
+            _flock(stream, shared=shared)
             if _is_at(stream, path):
                 return stream
         except BaseException:
             stream.close()
             raise
         stream.close()
+
+
+def _flock(stream: IO[bytes], *, shared: bool) -> None:
+    """Lock a file. Raises an `OSError` with ENOLCK where its file system has no locks, whatever it says itself."""
+    try:
+        flock(stream, shared=shared)
+    except OSError as error:
+        if error.errno in NO_LOCKS:
+            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK)) from None
+        raise
 
 
 def _is_at(stream: IO[bytes], path: Path) -> bool:
