@@ -76,8 +76,9 @@ def early_look_section(seen: EarlyLook) -> Section:
     """An early look: description by claim, and what it is not."""
     rows = []
     for claim in seen.claims:
-        arms = "; ".join(f"{arm.arm} {arm.mean:.4g} ({_spread(arm.sd)}, {arm.n})" for arm in claim.arms)
-        rows.append((claim.claim, arms or "no run yet", _difference(claim)))
+        means = [(seen.labels.arm(arm.arm), arm) for arm in claim.arms]
+        arms = "; ".join(f"{label} {arm.mean:.4g} ({_spread(arm.sd)}, {arm.n})" for label, arm in means)
+        rows.append((seen.labels.in_claim(claim.claim), arms or "no run yet", _difference(claim)))
     heads = columns("Claim", "By arm: mean (SD, n)", "Difference (SD, n)")
     blocks: list[Block] = [Table("", heads, tuple(rows))]
     if seen.diverged:
