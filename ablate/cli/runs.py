@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,10 +26,9 @@ from ablate.cli.options import (
 )
 from ablate.cli.reports import from_evidence
 from prereg.errors import RunError
-from prereg.text import counted
+from prereg.text import counted, listed
 
 if TYPE_CHECKING:
-    from ablate.clusters import Submitted
     from ablate.health import StudyHealth
     from ablate.notebook.results import Decided, Ran
     from ablate.runner.progress import Watcher
@@ -43,24 +41,18 @@ def run(
     *,
     slots: Annotated[
         int | None,
-        typer.Option("--slots", "--jobs", min=1, help="Runs side by side (default: one per core, or per GPU)."),
+        typer.Option("--jobs", "--slots", min=0, help="Runs side by side (default: one per core or GPU); 0: collect."),
     ] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="ARM/SEED", help="Only this run (repeatable).")] = None,
-    part: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Make runs alongside other parts that share the folder.")
-    ] = None,
-    lost_after: Annotated[
-        float, typer.Option(min=3.0, metavar="SECONDS", help="Take over a part's runs after so long without a sign.")
-    ] = 60.0,
     on: Annotated[
         str,
-        typer.Option("--on", metavar="WHERE", help="local; slurm: submit parts and exit; ray: parts as tasks."),
+        typer.Option("--on", metavar="WHERE", help="local; slurm: submit a job array and exit; ray: tasks."),
     ] = "local",
     slurm: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Of a job, over cluster.yaml: tasks=8, at_once=4, partition=gpu, ..."),
     ] = None,
-    tasks: Annotated[int | None, typer.Option(min=1, help="Of --on slurm or ray: so many parts.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="Of --on slurm or ray: so many tasks.")] = None,
     address: Annotated[str | None, typer.Option(help="Of --on ray: a cluster (default: one on this machine).")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made, and what it costs.")] = False,
     as_json: AsJson = False,
@@ -87,27 +79,21 @@ def run(
     options = ablate.RunOptions(
         slots=slots,
         only=tuple(only or ()),
-        part=part,
-        lost_after_s=lost_after,
         next_look=next_look,
         checkpoint_every_s=checkpoint_every,
         devices_per_run=devices_per_run,
         device=device,
+        on=on,  # type: ignore[arg-type]  # checked with the others
+        tasks=tasks,
+        slurm=tuple(slurm or ()),
+        address=address,
     )
     if dry_run:
         from ablate.health import read_costs
         from ablate.reporting.summaries.run import costs_section
 
         return show_or_json(read_costs(ablate.check(study, root), options), costs_section, as_json=as_json)
-    given = {"--slurm": (slurm, "slurm"), "--tasks": (tasks, on if on != "local" else "slurm")}
-    _require_place(study, on, {**given, "--address": (address, "ray")})
-    if on == "slurm":
-        flags = [*(slurm or ()), *([f"tasks={tasks}"] if tasks else [])]
-        submitted = ablate.submit(study, options, flags=flags, root=root, pilot=pilot, accept_underpowered=accept)
-        if submitted.job is not None:
-            return _report_submitted(study, submitted, as_json=as_json)
-    make = partial(ablate.run_on_ray, tasks=tasks, address=address) if on == "ray" else ablate.run
-    done = make(
+    done = ablate.run(
         study,
         options,
         root=root,
@@ -116,7 +102,7 @@ def run(
         accept_underpowered=accept,
     )
     _report_run(study, done, as_json=as_json)
-    if not done.summary.complete:
+    if not done.summary.complete and done.summary.job is None:
         raise typer.Exit(Exit.INTERRUPTED if done.summary.interrupted else Exit.INCOMPLETE)
     return None
 
@@ -306,6 +292,8 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 def _report_run(study: Path, done: Ran, *, as_json: bool) -> None:
     """How a call of `run` ended, and what to type next."""
     summary, name = done.summary, done.registration.study.study
+    if summary.job is not None:
+        return _report_submitted(study, done, as_json=as_json)
     if as_json:
         facts = {
             "event": "summary",
@@ -318,11 +306,13 @@ def _report_run(study: Path, done: Ran, *, as_json: bool) -> None:
             "interrupted": summary.interrupted,
             **({"gave_up": summary.gave_up} if summary.gave_up else {}),
             **({"disk_full": True} if summary.disk_full else {}),
+            **({"elsewhere": list(summary.elsewhere)} if summary.elsewhere else {}),
             "head": summary.head,
             **({"look": done.look.model_dump()} if done.look is not None else {}),
         }
         return put_json(json.dumps(facts))
     put(f"{name}: {summary.sealed} of {summary.planned} runs sealed")
+    put(*([f"at work in other processes: {listed(summary.elsewhere)}"] if summary.elsewhere else []))
     if done.look is not None:
         left = len(done.registration.study.seeds) - done.look.n_seeds
         put(f"these are the runs of {done.look.words}; planned seeds that wait for its result: {left}")
@@ -341,24 +331,16 @@ def _report_run(study: Path, done: Ran, *, as_json: bool) -> None:
     return None
 
 
-def _require_place(study: Path, on: str, given: dict[str, tuple[object, str]]) -> None:
-    found = "" if on in ("local", "slurm", "ray") else f"--on {on}"
-    for option, (value, place) in given.items():
-        found = f"{option} without --on {place}" if value and on != place else found
-    if found:
-        raise RunError(found, required="--on local, slurm or ray", fix=f"ablate run {study} --on slurm")
-
-
-def _report_submitted(study: Path, done: Submitted, *, as_json: bool) -> None:
-    assert done.job is not None
+def _report_submitted(study: Path, done: Ran, *, as_json: bool) -> None:
+    summary = done.summary
+    assert summary.job is not None
+    n_left = summary.planned - summary.sealed
     if as_json:
-        facts = {"event": "submitted", "registration": done.registration.sha256, "runs_left": done.left}
-        return put_json(json.dumps({**facts, **done.job.model_dump()}))
-    name, runs = done.registration.study.study, counted(done.left, "run")
-    if done.registered_now:
-        put(f"registered {name} before any run; registration {done.registration.sha256}")
-    put(f"{name}: {runs} left, submitted as Slurm job {done.job.id} ({counted(done.job.tasks, 'task')})")
-    put(f"script {done.job.script}", f"next:  ablate status {study}, later again: ablate run {study} --on slurm")
+        facts = {"event": "submitted", "registration": done.registration.sha256, "runs_left": n_left}
+        return put_json(json.dumps({**facts, **summary.job.model_dump()}))
+    name, runs = done.registration.study.study, counted(n_left, "run")
+    put(f"{name}: {runs} left, submitted as Slurm job {summary.job.id} ({counted(summary.job.tasks, 'task')})")
+    put(f"script {summary.job.script}", f"next:  ablate status {study}, later again: ablate run {study} --on slurm")
     return None
 
 

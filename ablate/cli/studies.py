@@ -262,13 +262,28 @@ def try_out(
         raise typer.Exit(Exit.MISTAKE)
 
 
-def plan(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
+def plan(
+    study: StudyFile,
+    root: RootFolder = None,
+    *,
+    commands: Annotated[
+        bool, typer.Option("--commands", help="Print a command for each run that is left, and log the starts.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show a study's runs, and what they cost.
 
     Of each arm its runs, parameters, tokens, FLOPs (6 N D) and device-hours, where they are known. Nothing is written.
+    With --commands it prints a line for each run of a registered study that is left, for a scheduler of your own
+    (Kubernetes, SkyPilot, a shell loop) on machines that share the folder; `ablate run STUDY --jobs 0` then collects.
 
     Example:  ablate plan studies/embnorm.yaml
     """
+    if commands:
+        import shlex
+
+        lines = [list(words) for words in ablate.plan_commands(study, root=root)]
+        return put_json(json.dumps(lines)) if as_json else put(*(shlex.join(words) for words in lines))
     from ablate.reporting.summaries.study import runs_section
 
     runs = ablate.plan_runs(study, root=root)
@@ -276,3 +291,4 @@ def plan(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> 
         put_json(json.dumps(asdict(runs), indent=2))
     else:
         show(runs_section(runs))
+    return None

@@ -143,7 +143,7 @@ def _unpack_archive(path: Path, target: Path) -> Unpacked:
         files = _files_of(archive, size)
         manifest = _unpack(files, target)
         stream.seek(0)
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
     with target.with_name("again.zip").open("w+b") as again:
         write_archive(again, {name: target / name for name in files})
         again.seek(0)

@@ -247,7 +247,7 @@ class _StudyCheck:
             self.registration: Registration | None = load_registration(self.root, name)
         except StudyError:
             self.registration = None  # what is wrong with the lock is an item of its own
-        self.judged = None
+        self.judged: Decision | None = None
 
     def items(self, reports_of: ReportsOf | None) -> list[Item]:
         """Every item, in the order in which one rests on another."""
