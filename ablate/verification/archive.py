@@ -143,11 +143,11 @@ def _unpack_archive(path: Path, target: Path) -> Unpacked:
         files = _files_of(archive, size)
         manifest = _unpack(files, target)
         stream.seek(0)
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
     with target.with_name("again.zip").open("w+b") as again:
         write_archive(again, {name: target / name for name in files})
         again.seek(0)
-        if hashlib.file_digest(again, "sha256").hexdigest() != sha256:  # type: ignore[arg-type]
+        if hashlib.file_digest(again, "sha256").hexdigest() != sha256:
             raise _other_packing("it has other bytes than `ablate bundle` writes for the files in it")
     return Unpacked(target, manifest, size, sha256)
 

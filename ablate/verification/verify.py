@@ -43,6 +43,7 @@ from prereg.seals.git import ledger_history
 from prereg.text import counted
 
 if TYPE_CHECKING:
+    from ablate.judge.verdict import Decision
     from ablate.verification.rejudge import ReportsOf
 
 HISTORY, PACKING, GUIDE = "history of the ledger", "files and manifest", "README and figures"
