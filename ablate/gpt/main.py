@@ -190,7 +190,7 @@ class Run:
             "threads": THREADS,
             "compiler": self.trainer.compiler,
         }
-        self.facts = {
+        self.facts: dict[str, object] = {
             "parameters": self.trainer.parameters,
             "steps": job.config.budget.steps,
             **libraries,
