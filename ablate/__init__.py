@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from ablate.early_looks import record_look as record_look
     from ablate.exporting import export_model as export_model
     from ablate.exporting import report_index as report_index
+    from ablate.frame import judge_file as judge_file
     from ablate.frame import judge_frame as judge_frame
     from ablate.health import status as status
     from ablate.planning import plan_runs as plan_runs
@@ -55,7 +56,7 @@ _NAMES = {
     "ablate.deciding": "decide report results",
     "ablate.early_looks": "early_results record_look",
     "ablate.exporting": "export_model report_index",
-    "ablate.frame": "judge_frame",
+    "ablate.frame": "judge_file judge_frame",
     "ablate.health": "status",
     "ablate.planning": "plan_runs",
     "ablate.proving": "bundle report_bundle reproduce verify",
@@ -82,6 +83,7 @@ __all__ = [
     "early_results",
     "export_model",
     "import_runs",
+    "judge_file",
     "judge_frame",
     "load",
     "log",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.notebook.results import Results
-from prereg.errors import EvidenceError, SpecError, nearest
+from ablate.records.tables import ARMS, SEEDS, STEPS, plain_name
+from ablate.records.tracked import compiled_pattern
+from prereg.errors import EvidenceError, SpecError, Where, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 _UNREGISTERED = "not registered. Nothing here was promised before the values were known."
 LABEL = f"EXPLORATORY: {_UNREGISTERED}"
 _NAME = "frame"
+_RUN_NAME = re.compile(r"(?P<variant>.+?)[-_ ./]*(?:seed|s)?[-_ =]*(?P<seed>[0-9]{1,16})")
+"""Names as people give them to runs: wide-1, wide_seed1, wide/s=1."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,6 +162,147 @@ def judge_frame(
     findings = judge_hypotheses(study, values)
     withheld = _withheld(study, findings, set(rows.index))
     return JudgedFrame(judge_hypotheses(study, values, withheld=withheld) if withheld else findings, study)
+
+
+def judge_file(
+    path: str | Path,
+    claims: str | Sequence[str] | Mapping[str, str | Mapping[str, Any]],
+    *,
+    smallest: float | None = None,
+    baseline: str | None = None,
+    arm: str | None = None,
+    seed: str | None = None,
+    step: str | None = None,
+    run_pattern: str | None = None,
+    test: str = "paired_t",
+    alpha: float = 0.05,
+    correct: str = "holm",
+) -> JudgedFrame:
+    """`judge_frame` on a file: CSV, JSON lines or Parquet, its columns for arm, seed and step guessed by their names.
+
+    Long rows (metric, value) and the panel export of W&B (`RUN - METRIC` columns, whose run names hold arm and seed as
+    `run_pattern` says, `{variant}-{seed}` or `{variant}_seed{seed}` and the like by default) are read as what they
+    are. Raises `EvidenceError` where a column cannot be guessed, and as `judge_frame` does.
+    """
+    frame = _unpivoted(_read(Path(path)), Path(path), run_pattern)
+    columns = {"arm": arm or _guess(frame, ARMS), "seed": seed or _guess(frame, SEEDS)}
+    for name, column in columns.items():
+        if column is None:
+            raise EvidenceError(
+                f"no column of the table is known to hold the {name}",
+                required="a column for the arm and one for the seed of every row",
+                fix=f"--{name}-column, one of " + ", ".join(str(column) for column in frame.columns),
+                where=Where(file=Path(path)),
+            )
+    return judge_frame(
+        frame,
+        claims,
+        smallest=smallest,
+        baseline=baseline,
+        arm=str(columns["arm"]),
+        seed=str(columns["seed"]),
+        step=step or _guess(frame, STEPS),
+        test=test,
+        alpha=alpha,
+        correct=correct,
+    )
+
+
+def decoded_table(path: str) -> bytes:
+    """The table of a file as a stream of Arrow. For a process with a limit: what a file decodes to, nobody knows."""
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.json
+    import pyarrow.parquet
+
+    place = Path(path)
+    read = {".csv": pa.csv.read_csv, ".jsonl": pa.json.read_json, ".parquet": pa.parquet.read_table}.get(place.suffix)
+    if read is None:
+        raise EvidenceError(
+            f"'{place.name}' is of no known kind",
+            required="a name ending in .csv, .jsonl or .parquet",
+            where=Where(file=place),
+        )
+    try:
+        table = read(path)
+    except (OSError, pa.ArrowException) as error:
+        raise EvidenceError(
+            f"it cannot be read: {str(error).splitlines()[0][:200]}", required="a table", where=Where(file=place)
+        ) from None
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue().to_pybytes())
+
+
+def _read(path: Path) -> pd.DataFrame:
+    """A file as a frame. Raises `EvidenceError` where it is no table, or takes more memory than a stranger's may."""
+    import pyarrow as pa
+
+    from ablate.records.limited import in_limited_process
+
+    with pa.ipc.open_stream(in_limited_process(decoded_table, str(path))) as stream:
+        frame: pd.DataFrame = stream.read_pandas()
+    if frame.empty:
+        raise EvidenceError("the table has no rows", required="a row for every run", where=Where(file=path))
+    return frame
+
+
+def _guess(frame: pd.DataFrame, names: Sequence[str]) -> str | None:
+    """The column that is called as others call it; none where there is none."""
+    column_by_name = {plain_name(str(column)): str(column) for column in reversed(frame.columns)}
+    return next((column_by_name[plain_name(name)] for name in names if plain_name(name) in column_by_name), None)
+
+
+def _unpivoted(frame: pd.DataFrame, path: Path, run_pattern: str | None) -> pd.DataFrame:
+    """A column per metric, of long rows and of W&B's panel export too."""
+    import pandas as pd
+
+    if {"metric", "value"} <= set(frame.columns):
+        keys = [str(column) for column in frame.columns if column not in ("metric", "value")]
+        if frame.duplicated([*keys, "metric"]).any():
+            row = frame[frame.duplicated([*keys, "metric"])].iloc[0]
+            raise EvidenceError(
+                f"{row['metric']} of {', '.join(str(row[key]) for key in keys)} is there twice",
+                required="one value a row of " + ", ".join(keys),
+                where=Where(file=path),
+            )
+        return frame.pivot(index=keys, columns="metric", values="value").reset_index()
+    panel = [str(column) for column in frame.columns if " - " in str(column)]
+    if not panel:
+        return frame
+    # W&B draws a band around each curve, and exports its borders next to it.
+    curves = [column for column in panel if not column.endswith(("__MIN", "__MAX"))]
+    step = _guess(frame, STEPS)
+    if step is None:
+        raise EvidenceError(
+            "a panel of W&B without a column of steps",
+            required="its export with the horizontal axis Step",
+            where=Where(file=path),
+        )
+    pattern = compiled_pattern(run_pattern) if run_pattern else _RUN_NAME
+    tables = []
+    for column in curves:
+        run, _, metric = column.rpartition(" - ")
+        match = pattern.fullmatch(run.strip())
+        if match is None:
+            raise EvidenceError(
+                f"the name '{run}' does not say its arm and seed",
+                required="names such as wide-1 or wide_seed1",
+                fix="--run-pattern 'exp-{variant}-s{seed}'",
+                where=Where(file=path, line=1),
+            )
+        values = pd.to_numeric(frame[column], errors="coerce")
+        cells = {"variant": match["variant"], "seed": int(match["seed"]), "step": frame[step], metric: values}
+        tables.append(pd.DataFrame(cells)[values.notna()])
+    frames_by_metric: dict[str, list[pd.DataFrame]] = {}
+    for table in tables:
+        frames_by_metric.setdefault(str(table.columns[-1]), []).append(table)
+    wide = [pd.concat(parts) for parts in frames_by_metric.values()]
+    merged = wide[0]
+    for other in wide[1:]:
+        merged = merged.merge(other, on=["variant", "seed", "step"], how="outer")
+    return merged.reset_index(drop=True)
 
 
 def _withheld(study: Study, findings: Sequence[Finding], there: set[tuple[str, int]]) -> dict[str, str]:

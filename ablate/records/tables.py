@@ -241,7 +241,7 @@ def template(path: Path, study: Study) -> str:
     free = [*columns]
 
     def taken(names: Iterable[str]) -> str:
-        found = next((column for name in names for column in free if _plain(column) == _plain(name)), "")
+        found = next((column for name in names for column in free if plain_name(column) == plain_name(name)), "")
         if found:
             free.remove(found)
         return found
@@ -283,5 +283,6 @@ def _names(metric: str) -> list[str]:
     return [f"{word}/{rest}" for word in _SAME.get(first, (first,))] if rest else [metric]
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
+    """A column's name without what people write differently: Val/Loss, val_loss."""
     return re.sub("[^a-z0-9]", "", name.lower())

@@ -73,7 +73,7 @@ def read_tracked(source: str, study: Study, layout: TableLayout, run_pattern: st
             fix="export CSV on its site or by run.history(), then: --column METRIC=COLUMN --step-column _step",
         )
     _require_installed(kind, source)
-    pattern = _pattern(run_pattern or RUN_PATTERN) if run_pattern or kind == "tensorboard" else None
+    pattern = compiled_pattern(run_pattern or RUN_PATTERN) if run_pattern or kind == "tensorboard" else None
     held = _mlflow(source, place) if kind == "mlflow" else _tensorboard(source, place)
     rows: dict[Cell, list[Row]] = {}
     left_out: list[str] = []
@@ -105,7 +105,8 @@ def read_tracked(source: str, study: Study, layout: TableLayout, run_pattern: st
     return Tracked(rows, tuple(left_out))
 
 
-def _pattern(text: str) -> re.Pattern[str]:
+def compiled_pattern(text: str) -> re.Pattern[str]:
+    """A pattern of run names with {variant} and {seed}, each once. Raises `EvidenceError` for another."""
     words = re.split(r"(\{variant\}|\{seed\})", text)
     if sorted(words[1::2]) != ["{seed}", "{variant}"]:
         raise EvidenceError(
