@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.checking import check
@@ -13,12 +12,11 @@ from ablate.pins import require_pinned
 from ablate.registering import register
 from ablate.runner.options import RunOptions
 from ablate.running import run, runs_left
-from ablate.workspace import Clock, StudySource, utc_now
+from ablate.workspace import HERE, StudySource, Workspace
 from prereg.errors import RunError
 from prereg.registry.paths import resolved
 
 if TYPE_CHECKING:
-    from ablate.runner.progress import Watcher
     from ablate.runner.slurm import Job
     from prereg.registry.paths import Root
     from prereg.registry.registration import Registration
@@ -54,8 +52,7 @@ def submit(
     options: RunOptions = RunOptions(),  # noqa: B008
     *,
     flags: Sequence[str] = (),
-    root: str | Path | None = None,
-    now: Clock = utc_now,
+    workspace: Workspace = HERE,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
 ) -> Submitted:
@@ -66,13 +63,13 @@ def submit(
     from ablate.runner.slurm import read_settings
     from ablate.runner.slurm import submit as submit_parts
 
-    settings = read_settings(check(study, root).root, flags)
-    ready = _prepared(study, options, root=root, now=now, accepted=accept_underpowered, pilot=pilot)
+    settings = read_settings(check(study, workspace).root, flags)
+    ready = _prepared(study, options, workspace=workspace, accepted=accept_underpowered, pilot=pilot)
     job = None
     if ready.left:
         name = ready.registration.study.study
         runs = ready.root.runs(name, ready.registration.runs_sha256)
-        job = submit_parts(ready.root, runs, name, ready.words, settings, left=ready.left, at=now())
+        job = submit_parts(ready.root, runs, name, ready.words, settings, left=ready.left, at=workspace.clock())
     return Submitted(ready.registration, ready.registered_now, ready.left, job)
 
 
@@ -80,11 +77,9 @@ def run_on_ray(
     study: StudySource,
     options: RunOptions = RunOptions(),  # noqa: B008
     *,
-    watcher: Watcher,
     tasks: int | None = None,
     address: str | None = None,
-    root: str | Path | None = None,
-    now: Clock = utc_now,
+    workspace: Workspace = HERE,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
 ) -> Ran:
@@ -94,42 +89,40 @@ def run_on_ray(
     """
     from ablate.runner.ray_cluster import run_parts
 
-    ready = _prepared(study, options, root=root, now=now, accepted=accept_underpowered, pilot=pilot)
+    ready = _prepared(study, options, workspace=workspace, accepted=accept_underpowered, pilot=pilot)
     if ready.left:
         slots = () if options.slots is not None else ("--slots", "1")
-        run_parts((*ready.words, *slots), tasks=tasks, left=ready.left, address=address, note=watcher.note)
-        left = _prepared(study, options, root=root, now=now, accepted=accept_underpowered, pilot=pilot).left
+        run_parts((*ready.words, *slots), tasks=tasks, left=ready.left, address=address, note=workspace.watcher.note)
+        left = _prepared(study, options, workspace=workspace, accepted=accept_underpowered, pilot=pilot).left
         if left:
             raise RunError(
                 f"the tasks have ended, and {left} runs are not sealed",
                 required="runs that end well",
                 fix="ablate status STUDY, then the same command again",
             )
-    return run(study, options, root=root, watcher=watcher, now=now)
+    return run(study, options, workspace=workspace)
 
 
 def _prepared(
     study: StudySource,
     options: RunOptions,
     *,
-    root: str | Path | None,
-    now: Clock,
+    workspace: Workspace,
     accepted: str | None,
     pilot: str | None,
 ) -> Prepared:
     from ablate.runner.machine import require_devices
     from prereg.registry.plan import planned_runs
-    from prereg.registry.registration import load_registration
 
-    context = check(study, root)
+    context = check(study, workspace)
     if options.part is not None:
         raise RunError("--part with --on", required="one of them: each task is a part", fix="leave --part out")
     require_devices(context.study, options)
-    before = load_registration(context.root, context.study.study)
+    before = context.load_registration()
     planned_runs(context.study if before is None else before.study, options.only)
     if before is not None:
         require_pinned(context, before)
-    registration, entry = register(context.path, root=root, now=now, accept_underpowered=accepted, pilot=pilot)
+    registration, entry = register(context.path, workspace=workspace, accept_underpowered=accepted, pilot=pilot)
     left, _ = runs_left(context, registration, planned_runs(registration.study, options.only))
     words = ("run", str(resolved(context.path)), "--root", str(context.root.path.resolve()), *options.words())
     return Prepared(context.root, registration, entry is not None, len(left), words)

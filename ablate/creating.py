@@ -10,6 +10,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ablate.workspace import HERE, Workspace
 from prereg.errors import RegistrationError, StudyError, UnsupportedError, field_error, nearest
 from prereg.registry.disk import create_whole, write_whole
 from prereg.registry.paths import Root, resolved
@@ -50,7 +51,7 @@ def templates() -> dict[str, str]:
     return {name: found[name].split("\n", 1)[0].removeprefix("# ") for name in names}
 
 
-def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: str | Path | None = None) -> Created:
+def new(name: str, template: str = DEFAULT, *, title: str | None = None, workspace: Workspace = HERE) -> Created:
     """Write `studies/NAME.yaml` from a template, with the script or table that it needs, and the schema for editors.
 
     Also `data/.gitignore`, which keeps runs and corpora out of git, unless one is there. The
@@ -63,7 +64,7 @@ def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: s
         raise UnsupportedError(
             f"no template is named '{template}'", required="one of " + ", ".join(known), fix=nearest(template, known)
         )
-    home = _home(root)
+    home = _home(workspace)
     text = _rendered(name, template, title)
     study = home / "studies" / f"{name}.yaml"
     parts = {study: text.encode()}
@@ -88,9 +89,9 @@ def new(name: str, template: str = DEFAULT, *, title: str | None = None, root: s
     return Created((*parts, *ignored), _next_steps(template, study))
 
 
-def _home(root: str | Path | None) -> Path:
-    if root is not None:
-        return resolved(Path(root))
+def _home(workspace: Workspace) -> Path:
+    if workspace.root is not None:
+        return resolved(Path(workspace.root))
     try:
         return Root.around(Path()).path
     except StudyError:
