@@ -17,7 +17,7 @@ import ablate as api
 from ablate import cli
 from ablate.creating import STEPS
 from ablate.judge.stats import t_power
-from ablate.workspace import open_study, published_beside
+from ablate.workspace import Workspace, published_beside
 from prereg.documents.published import (
     Published,
     PublishedFigure,
@@ -73,7 +73,7 @@ def test_every_study_loads_and_this_version_can_carry_it_out(path: Path) -> None
 
 def test_every_file_of_published_figures_has_its_study_and_can_be_read() -> None:
     for path in PUBLISHED:
-        case = open_study(path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX) + ".yaml"))
+        case = Workspace().open(path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX) + ".yaml"))
         assert published_beside(case) is not None, path
 
 

@@ -22,7 +22,7 @@ from ablate.records.store import RunFolder
 from ablate.runner.builtin.run import Run, Worker
 from ablate.runner.messages import Message
 from ablate.runner.options import RunOptions
-from ablate.workspace import open_study
+from ablate.workspace import Workspace
 from prereg.registry.plan import RunSpec, plan
 
 OPERATIONS = 12
@@ -375,7 +375,7 @@ def test_what_went_wrong_stands_in_the_verdict_and_costs_none(house: House) -> N
     study = house.write(seeds=[1, 2])
     registration, _ = api.register(study)
     spec = plan(registration)[0]
-    folder = RunFolder(open_study(study).root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    folder = RunFolder(Workspace().open(study).root.run(spec.study, spec.registration, spec.variant, spec.seed))
     carry_out(house, folder, spec, 20)
     flipped(folder.checkpoints.newest)
     assert api.run(study, RunOptions(checkpoint_every_s=1.0)).summary.complete

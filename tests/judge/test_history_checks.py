@@ -37,7 +37,7 @@ from ablate.reporting.sections.audit import deviations_section
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_root
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.errors import EvidenceError
 from prereg.registry import register as register_room
 from prereg.registry.ledger import Ledger, sliced
@@ -98,7 +98,7 @@ class Attacked(OwnHouse):
 
     def run(self, **todo: Any) -> None:
         Path(os.environ["ATTACK"]).write_text(json.dumps(todo))
-        verbs.run(self.study, RunOptions(slots=1), watcher=QUIET)
+        verbs.run(self.study, RunOptions(slots=1), workspace=verbs.Workspace(console=QUIET))
 
     def decide(self) -> Decision:
         return verbs.decide(self.study).decision
@@ -107,7 +107,7 @@ class Attacked(OwnHouse):
         return failed(*self.judged())
 
     def judged(self) -> tuple[Registration, Evidence]:
-        registration = require_registered(open_study(self.study))
+        registration = require_registered(Workspace().open(self.study))
         return registration, gather(Root(self.path.resolve()), registration)
 
     def folder(self, cell: str) -> Path:

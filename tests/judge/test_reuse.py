@@ -150,7 +150,7 @@ def test_a_run_that_was_never_started_here_gives_no_verdict_and_a_recovered_one_
     seal = {"recipe_sha256": "0" * 64, "variant": "none", "seed": 1}
     foreign = with_entry(registration, evidence, "sealed", seal)
     assert "every sealed run was started here" in {one.name for one in audit(AuditContext(registration, foreign))}
-    assert api.decide(history.study, now=history.now).decision.status != "inadmissible"
+    assert api.decide(history.study, workspace=api.Workspace(clock=history.now)).decision.status != "inadmissible"
 
 
 def test_a_sealed_folder_that_the_ledger_never_started_is_not_taken_in(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from ablate import cli
 from ablate.verification.result import Verification
 from ablate.verification.seal import Sealing, attest
 from ablate.verification.verify import verify_study
-from ablate.workspace import StudyContext
+from ablate.workspace import StudyContext, Workspace
 from prereg.errors import RegistrationError, SealError
 from prereg.registry.ledger import Ledger
 from prereg.registry.register import amend
@@ -48,7 +49,8 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def sealed(case: StudyContext, registration: Registration, **asked: object) -> Sealing:
-    return attest(case, registration, now=lambda: AT, **asked)  # type: ignore[arg-type]
+    timed = replace(case, workspace=Workspace(clock=lambda: AT))
+    return attest(timed, registration, **asked)  # type: ignore[arg-type]
 
 
 def verified(case: StudyContext, **trust: Path) -> Verification:

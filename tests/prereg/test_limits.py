@@ -19,7 +19,7 @@ from ablate.health import read_status
 from ablate.reporting.summaries.proof import describe
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.workspace import open_study
+from ablate.workspace import Workspace
 from prereg.documents.configuration import SAID, base_sentences
 from prereg.errors import RunError, SpecError
 from prereg.registry.history import plain
@@ -113,7 +113,10 @@ def test_what_a_lock_holds_resolves_to_the_same_arms_again() -> None:
 
 @pytest.mark.slow
 def test_a_run_in_tokens_consumes_just_these(house: House) -> None:
-    api.run(house.write(based({"batch": 8, "tokens": 384}, seeds=[1, 2], measure={"every": 3})), watcher=QUIET)
+    api.run(
+        house.write(based({"batch": 8, "tokens": 384}, seeds=[1, 2], measure={"every": 3})),
+        workspace=api.Workspace(console=QUIET),
+    )
     records = [json.loads(p.read_text()) for p in house.path.glob("data/runs/*/*/*/*/run.json")]
     assert {(r["tokens"], r["steps"]) for r in records} == {(384, 3)}
 
@@ -165,7 +168,7 @@ def costly(tmp_path_factory: pytest.TempPathFactory) -> House:
     """A study whose promises about cost no process that loads torch can keep."""
     made = House(tmp_path_factory.mktemp("costly") / "house")
     budget = {"steps": 10, "batch": 8, "max_memory_gib": 0.01, "max_wall_s": 0.001}
-    api.run(made.write(based(budget, seeds=[1, 2])), watcher=QUIET)
+    api.run(made.write(based(budget, seeds=[1, 2])), workspace=api.Workspace(console=QUIET))
     return made
 
 
@@ -199,14 +202,14 @@ def test_a_crash_between_breach_and_seal_repeats_no_breach(costly: House, tmp_pa
     copy = Path(shutil.copytree(costly.path, tmp_path / "copy"))
     ledger = copy / "studies" / "ledger.jsonl"
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-2]))  # the last seal, and `finished`
-    assert api.run(copy / "studies" / "tiny.yaml", watcher=QUIET).summary.complete
+    assert api.run(copy / "studies" / "tiny.yaml", workspace=api.Workspace(console=QUIET)).summary.complete
     kinds = [entry.event for entry in Ledger(ledger).entries()]
     assert kinds.count("breached") == 8
     assert kinds.count("sealed") == 4
 
 
 def test_status_shows_every_breach(costly: House) -> None:
-    health = read_status(open_study(costly.path / "studies" / "tiny.yaml"))
+    health = read_status(Workspace().open(costly.path / "studies" / "tiny.yaml"))
     assert all(len(run.breaches) == 2 for run in health.runs)
     assert "promised at most 0.01 GiB" in health.runs[0].breaches[0]
 
@@ -229,7 +232,7 @@ def test_a_study_that_promises_no_limit_is_not_asked(copied: House) -> None:
 def test_limits_that_are_kept_are_a_check_that_holds(house: House) -> None:
     budget = {"steps": 4, "batch": 8, "max_memory_gib": 64, "max_wall_s": 3600}
     path = house.write(based(budget, seeds=[1, 2], measure={"every": 4}))
-    api.run(path, watcher=QUIET)
+    api.run(path, workspace=api.Workspace(console=QUIET))
     assert breached(house) == []
     check = {check.name: check for check in api.decide(path).decision.checks}[LIMITS]
     assert check.passed
@@ -263,5 +266,5 @@ def test_a_users_own_trainer_saves_where_it_stands_itself(tmp_path: Path) -> Non
     before = house.snapshot()
     path = house.write()
     with pytest.raises(RunError, match="checkpoint-every is for the built-in trainer"):
-        api.run(path, RunOptions(checkpoint_every_s=5.0), watcher=QUIET)
+        api.run(path, RunOptions(checkpoint_every_s=5.0), workspace=api.Workspace(console=QUIET))
     assert house.snapshot().keys() - before.keys() == {"studies/own.yaml"}

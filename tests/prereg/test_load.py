@@ -509,7 +509,7 @@ def test_a_study_with_fresh_seeds_is_run_decided_and_verified_anywhere(tmp_path:
     house.register(study="first", seeds=[1, 2, 3])
     house.register(seeds="fresh 3")
     path = house.path / "studies" / "own.yaml"
-    assert api.run(path, watcher=PlainWatcher(StringIO())).summary.complete
+    assert api.run(path, workspace=api.Workspace(console=PlainWatcher(StringIO()))).summary.complete
     house.register(study="later", seeds="fresh 3")
     decided = api.decide(path)
     assert {pair.seed for pair in decided.decision.findings[0].pairs} == {4, 5, 6}

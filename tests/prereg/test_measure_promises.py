@@ -12,7 +12,7 @@ import ablate as api
 from ablate.checking import require_supported
 from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.documents.measures import recorded
 from prereg.errors import ClaimError, SpecError
 from prereg.metrics.catalogue import METRICS, TOKEN_CLASSES
@@ -140,8 +140,8 @@ def test_every_suite_is_recorded_when_it_was_promised(house: House) -> None:
     document["base"]["model"] = rope
     path = house.write(document)
     require_supported(study_from_document(document))
-    api.run(path, watcher=PlainWatcher(StringIO()))
-    case = open_study(path)
+    api.run(path, workspace=api.Workspace(console=PlainWatcher(StringIO())))
+    case = Workspace().open(path)
     frame = gather(case.root, require_registered(case)).metrics
     steps = {str(name): sorted(rows["step"].unique()) for name, rows in frame.groupby("metric")}
     absent = {name for name in METRICS if name not in steps}

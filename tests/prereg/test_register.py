@@ -21,7 +21,7 @@ import ablate as api
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_study
-from ablate.workspace import open_study
+from ablate.workspace import Workspace
 from prereg.errors import LedgerError, RegistrationError, StudyError
 from prereg.registry import register as registering
 from prereg.registry.canon import sha256_bytes, sha256_file
@@ -92,7 +92,7 @@ def test_a_default_that_has_changed_since_changes_no_registered_study(tmp_path: 
     assert registration.study.stable.loss_spike.above == 6.0
     require_unchanged(registration, loaded)
     assert do(root, loaded)[0] == registration
-    assert open_study(loaded.path).study == registration.study
+    assert Workspace().open(loaded.path).study == registration.study
     with pytest.raises(RegistrationError, match="nothing differs"):
         redo(root, loaded)
     # Other bytes are read as they are now, and the difference is named.
@@ -559,7 +559,9 @@ def test_studies_that_mean_different_things_never_share_a_hash(one: list[Any], o
 def test_a_study_registered_with_the_runs_of_another_says_so_in_ledger_and_report(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path / "house")
     house.register()
-    api.run(house.path / "studies" / "own.yaml", RunOptions(), watcher=PlainWatcher(StringIO()))
+    api.run(
+        house.path / "studies" / "own.yaml", RunOptions(), workspace=api.Workspace(console=PlainWatcher(StringIO()))
+    )
     house.register(study="follow", seeds=[3, 4, 5], reuses=["own"])
     follow = house.path / "studies" / "follow.yaml"
     entries = Ledger(Root(house.path).ledger).entries()
@@ -567,7 +569,7 @@ def test_a_study_registered_with_the_runs_of_another_says_so_in_ledger_and_repor
     # The newest of what is most: a sealed run tells more than that others were started.
     assert registered.body["same_runs_as"] == {"own": {"arms": ["slow", "fast"], "seeds": [3], "known": "sealed"}}
     assert "same_runs_as" not in next(entry for entry in entries if entry.study == "own").body
-    api.run(follow, RunOptions(), watcher=PlainWatcher(StringIO()))
+    api.run(follow, RunOptions(), workspace=api.Workspace(console=PlainWatcher(StringIO())))
     api.decide(follow)
     page = (house.path / "reports" / "follow" / "report.md").read_text(encoding="utf-8")
     assert "the same seeds as own (slow and fast, seeds 3), which was sealed by then" in page

@@ -15,7 +15,7 @@ from ablate.cli import app
 from ablate.health import read_status
 from ablate.judge.verdict import verdict_bytes
 from ablate.runner.progress import PlainWatcher
-from ablate.workspace import open_study
+from ablate.workspace import Workspace
 from prereg.errors import RegistrationError
 from prereg.registry.ledger import Ledger
 
@@ -27,7 +27,7 @@ def path(own_house: OwnHouse) -> Path:
     """A decided study."""
     own_house.register()
     path = own_house.study
-    api.run(path, watcher=QUIET)
+    api.run(path, workspace=api.Workspace(console=QUIET))
     api.decide(path)
     return path
 
@@ -56,14 +56,14 @@ def test_a_decided_study_keeps_runs_and_verdict_under_another_title(own_house: O
     assert entry.event == "reworded" and entry.body["words"] == {"title": "A better title", "question": "Does it?"}
     assert (own_house.path / "studies/own.lock.json").read_bytes() == lock
     assert verified(path) == 0
-    assert api.run(path, watcher=QUIET).summary.complete
+    assert api.run(path, workspace=api.Workspace(console=QUIET)).summary.complete
     after = api.decide(path).decision
     assert after.title == "A better title"
     assert verdict_bytes(after) == before
     report = (own_house.path / "reports/own/report.md").read_text()
     assert "A better title" in report and "a typing error" in report and "A trainer of one" in report
     assert verified(path) == 0
-    assert read_status(open_study(path)).title == "A better title"
+    assert read_status(Workspace().open(path)).title == "A better title"
 
 
 def before_entries(house: OwnHouse) -> int:
@@ -113,7 +113,7 @@ def test_words_before_any_run_are_no_amendment_either(own_house: OwnHouse) -> No
     rewrite(path, title="Second")
     registration, entry = api.amend(path, reason="words")
     assert entry.event == "reworded" and registration.registered_at == AT
-    api.run(path, watcher=QUIET)
+    api.run(path, workspace=api.Workspace(console=QUIET))
     assert api.decide(path).decision.verdict == "take fast"
 
 

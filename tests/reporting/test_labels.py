@@ -141,7 +141,7 @@ def test_another_label_after_the_verdict_leaves_runs_and_verdict_as_they_are(tmp
     document = own_document(labels={"arms": {"fast": "Fast"}})
     registration = house.register(document)
     path = house.path / "studies" / "own.yaml"
-    api.run(path, RunOptions(), watcher=PlainWatcher(StringIO()))
+    api.run(path, RunOptions(), workspace=api.Workspace(console=PlainWatcher(StringIO())))
     before = api.decide(path).decision
     house.write(document | {"labels": {"arms": {"fast": "Quick"}}})
     amended, _ = api.amend(path, reason="a better name")

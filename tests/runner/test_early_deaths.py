@@ -44,7 +44,9 @@ def dying(monkeypatch: pytest.MonkeyPatch, deaths: int) -> list[int]:
 @pytest.mark.slow
 def test_a_worker_that_dies_before_it_is_ready_is_replaced(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     started, stream = dying(monkeypatch, 2), StringIO()
-    ran = api.run(house.write(tiny_document()), RunOptions(slots=1), watcher=PlainWatcher(stream))
+    ran = api.run(
+        house.write(tiny_document()), RunOptions(slots=1), workspace=api.Workspace(console=PlainWatcher(stream))
+    )
     assert ran.summary.complete and len(started) == 3
     assert stream.getvalue().count("a worker died before it was ready (exit 7); starting another") == 2
 
@@ -54,7 +56,9 @@ def test_workers_that_never_start_end_the_call_and_say_where_to_look(
 ) -> None:
     started = dying(monkeypatch, 99)
     with pytest.raises(RunError, match=r"3 workers in a row died before they were ready .*exit 7") as caught:
-        api.run(house.write(tiny_document()), RunOptions(slots=1), watcher=PlainWatcher(StringIO()))
+        api.run(
+            house.write(tiny_document()), RunOptions(slots=1), workspace=api.Workspace(console=PlainWatcher(StringIO()))
+        )
     assert len(started) == 3
     assert "worker-2.log" in caught.value.fix
     (log,) = house.path.glob("data/runs/*/*/worker-2.log")

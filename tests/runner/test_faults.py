@@ -36,7 +36,7 @@ from typer.testing import CliRunner
 
 from ablate.cli import app
 from ablate.runner.claims import owners
-from ablate.workspace import open_study
+from ablate.workspace import Workspace
 from prereg.registry.ledger import Ledger
 
 __all__ = ["alone"]  # a fixture
@@ -85,7 +85,7 @@ class Launched:
         if self.launcher == "slurm":
             from ablate.health import read_status
 
-            context = open_study(self.path)
+            context = Workspace().open(self.path)
             wait_for(lambda: not read_status(context).queued, 90)
         return status, said
 

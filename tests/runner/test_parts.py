@@ -25,7 +25,7 @@ from ablate.health import read_status
 from ablate.runner.claims import owners, working_folder
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.workspace import open_study
+from ablate.workspace import Workspace
 from prereg.errors import RunError
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
@@ -155,7 +155,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, str], dic
     """The study as one process makes it."""
     house = OwnHouse(tmp_path_factory.mktemp("alone") / "house")
     path = ready(house, sleep=0.0)
-    assert api.run(path, watcher=QUIET).summary.complete
+    assert api.run(path, workspace=api.Workspace(console=QUIET)).summary.complete
     return outcomes(house), decision(path)
 
 
@@ -260,7 +260,7 @@ def test_what_stopped_parts_left_is_collected_by_one_process(
         part.terminate()
     assert [end(part)[0] for part in parts] == [130, 130]
     assert not owners(runs_of(own_house))
-    assert api.run(path, watcher=QUIET).summary.complete
+    assert api.run(path, workspace=api.Workspace(console=QUIET)).summary.complete
     same_but_for_time(own_house, path, alone)
     resumed = [e.body for e in entries(own_house) if e.event == "started" and "resumed_from" in e.body]
     assert len(resumed) == 2
@@ -272,14 +272,14 @@ def test_status_names_parts_and_reads_their_runs(own_house: OwnHouse) -> None:
     part = start(path, "1/2", host="node7")
     wait_for(lambda: len(starts(own_house)) >= 1)
     time.sleep(1.5)
-    health = read_status(open_study(path))
+    health = read_status(Workspace().open(path))
     (process,) = health.processes
     assert process.host == "node7" and process.part == "1/2" and process.silent_s < 10
     (running,) = [run for run in health.runs if run.state == "running"]
     assert working_folder(runs_of(own_house), running.variant, running.seed).read_record() is not None
     part.terminate()
     end(part)
-    assert read_status(open_study(path)).count("stopped") == 1
+    assert read_status(Workspace().open(path)).count("stopped") == 1
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ def test_one_process_and_parts_exclude_each_other(own_house: OwnHouse) -> None:
     wait_for(lambda: len(starts(own_house)) >= 1)
     before = [entry.sha256 for entry in entries(own_house)]
     with pytest.raises(RunError, match=r"part 1/1 on node7") as caught:
-        api.run(path, watcher=QUIET)
+        api.run(path, workspace=api.Workspace(console=QUIET))
     assert "parts alone" in caught.value.required
     part.terminate()
     assert end(part)[0] == 130
@@ -297,7 +297,7 @@ def test_one_process_and_parts_exclude_each_other(own_house: OwnHouse) -> None:
     whole = start(path, "", host="node8")
     wait_for(lambda: len(starts(own_house)) >= 1 and bool(owners(runs_of(own_house))))
     with pytest.raises(RunError, match="ablate run on node8"):
-        api.run(path, RunOptions(part="1/2"), watcher=QUIET)
+        api.run(path, RunOptions(part="1/2"), workspace=api.Workspace(console=QUIET))
     whole.terminate()
     end(whole)
 
@@ -307,11 +307,11 @@ def test_parts_are_refused_before_a_registration_and_by_a_wrong_name(own_house: 
     path = own_house.write()
     before = own_house.snapshot()
     with pytest.raises(RunError, match="is not registered") as caught:
-        api.run(path, RunOptions(part="1/2"), watcher=QUIET)
+        api.run(path, RunOptions(part="1/2"), workspace=api.Workspace(console=QUIET))
     assert caught.value.fix == f"ablate register {path}"
     for wrong in ("3/2", "0/2", "1", "1/2/3", "a/b", "-1/2"):
         with pytest.raises(RunError, match="--part"):
-            api.run(path, RunOptions(part=wrong), watcher=QUIET)
+            api.run(path, RunOptions(part=wrong), workspace=api.Workspace(console=QUIET))
     assert own_house.snapshot() == before
 
 

@@ -65,5 +65,5 @@ def test_without_ray_the_extra_is_named(own_house: OwnHouse, monkeypatch: pytest
     path = ready(own_house)
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RunError, match="ray is not installed"):
-        api.run_on_ray(path, watcher=PlainWatcher(StringIO()))
+        api.run_on_ray(path, workspace=api.Workspace(console=PlainWatcher(StringIO())))
     assert not starts(own_house)

@@ -20,7 +20,7 @@ from ablate.cli import app
 from ablate.health import read_status
 from ablate.runner.options import RunOptions
 from ablate.runner.slurm import SlurmSettings, read_settings
-from ablate.workspace import open_study
+from ablate.workspace import Workspace
 from prereg.errors import RunError
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
@@ -44,7 +44,7 @@ def verb(*words: str) -> tuple[int, str]:
 
 def finish(path: Path, seconds: float = 90) -> None:
     """Until Slurm has no task of the study left."""
-    context = open_study(path)
+    context = Workspace().open(path)
     wait_for(lambda: not read_status(context).queued, seconds)
 
 
@@ -58,7 +58,7 @@ def test_submitted_preempted_and_finished_without_its_controller(
     assert status == 0 and "6 runs left, submitted as Slurm job" in said
     assert time.monotonic() - started < 20 and not outcomes(own_house)
     wait_for(lambda: len(starts(own_house)) >= 2, 60)
-    health = read_status(open_study(path))
+    health = read_status(Workspace().open(path))
     assert health.job is not None and health.queued == {"RUNNING": 2} and len(health.processes) == 2
     assert "2 running" in CliRunner().invoke(app, ["status", str(path)]).output
 
@@ -67,8 +67,8 @@ def test_submitted_preempted_and_finished_without_its_controller(
 
     time.sleep(1.0)
     cluster.say("scontrol", "requeue", f"{health.job.id}_1")  # as a preemption does: SIGTERM, and back into the queue
-    wait_for(lambda: read_status(open_study(path)).queued.get("PENDING", 0) == 1, 30)
-    wait_for(lambda: read_status(open_study(path)).queued.get("RUNNING", 0) == 2, 60)
+    wait_for(lambda: read_status(Workspace().open(path)).queued.get("PENDING", 0) == 1, 30)
+    wait_for(lambda: read_status(Workspace().open(path)).queued.get("RUNNING", 0) == 2, 60)
     cluster.kill("slurmctld")
     wait_for(lambda: len(outcomes(own_house)) == 6, 90)
     resumed = [entry.body for entry in entries(own_house) if entry.event == "started" and "resumed_from" in entry.body]
@@ -95,7 +95,7 @@ def test_a_task_at_its_time_limit_saves_and_is_queued_again(own_house: OwnHouse,
     assert status == 0, said
     wait_for(lambda: len(starts(own_house)) >= 1, 60)
     time.sleep(1.0)
-    job = read_status(open_study(path)).job
+    job = read_status(Workspace().open(path)).job
     assert job is not None
     cluster.say("scancel", "--batch", "--signal=USR1", f"{job.id}_1")  # what --signal=B:USR1@120 sends
     wait_for(lambda: any("resumed_from" in entry.body for entry in entries(own_house)), 60)

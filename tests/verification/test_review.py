@@ -21,7 +21,7 @@ from ablate.records.store import RunFolder
 from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
@@ -114,7 +114,7 @@ def test_a_damaged_ledger_shows_nothing_because_it_cannot_log_the_look(
 
 @pytest.mark.parametrize("spoil", ["no parquet", "garbage", "swapped", "unsealed"])
 def test_a_run_that_only_claims_its_end_is_missing_and_nothing_is_shown(copy: Path, spoil: str) -> None:
-    case = open_study(copy / "studies" / "tiny.yaml")
+    case = Workspace().open(copy / "studies" / "tiny.yaml")
     registration = require_registered(case)
     one, two = (copy / "data" / "runs" / "tiny" / registration.sha256[:8] / "none" / seed for seed in ("1", "2"))
     if spoil == "no parquet":
