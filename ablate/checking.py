@@ -11,7 +11,17 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, placed
-from prereg.errors import CorpusError, FieldPath, RunError, SpecError, StudyError, UnsupportedError, Where, missing_gpt
+from prereg.errors import (
+    CorpusError,
+    FieldPath,
+    RunError,
+    SpecError,
+    StudyError,
+    UnsupportedError,
+    Where,
+    dotted,
+    missing_gpt,
+)
 from prereg.registry.paths import Root, is_device
 from prereg.study.analysis import Ceiling
 from prereg.study.command import ScriptPin
@@ -37,6 +47,10 @@ def check(study: StudySource, workspace: Workspace = HERE) -> StudyContext:
     registered = context.load_registration()
     if context.study.trainer == "gpt" and registered is None:
         placed(context, lambda: require_known_corpora(context.study, context.root))
+    if context.study.trainer == "command" and registered is None:
+        from prereg.study.handover import check_handover
+
+        placed(context, lambda: check_handover(context.study, context.root))
     placed(context, lambda: require_tokenizer_files(context.study, context.root.path))
     placed(context, lambda: pin_checks(context.study, context.path.parent))  # found and read; none is executed
     if context.study.measure.harness is not None:
@@ -72,7 +86,7 @@ def require_program(study: Study, root: Root) -> None:
     import os
     import shutil
 
-    from prereg.study.command import script_of
+    from prereg.study.command import script_of, words_of
 
     word = study.command[0]
     if word == "{python}":
@@ -80,6 +94,13 @@ def require_program(study: Study, root: Root) -> None:
     script = script_of(root.path, word)
     if os.access(script, os.X_OK) if script is not None else shutil.which(word):
         return
+    if script is None and len(study.command) == 1 and " " in word.strip():
+        raise RunError(
+            f"the whole command is one word, '{word}'",
+            required="a word for each argument: no shell splits them",
+            fix=f"command: {words_of(word)}",
+            where=Where(field=("command",)),
+        )
     raise RunError(
         f"the command's program '{word}' is not here" if script is None else f"'{word}' is not executable",
         required="a program on the PATH, or an executable file under the root",
@@ -95,7 +116,19 @@ def warnings_of(context: StudyContext, design: Design | None = None) -> tuple[De
 
     tokens = validation_tokens(context.study, context.root) if context.study.trainer == "gpt" else None
     found = design_warnings(context.study, path=str(context.path), design=design, validation_tokens=tokens)
-    return (*_edited(context), *found)
+    return (*_edited(context), *_not_handed_over(context), *found)
+
+
+def _not_handed_over(context: StudyContext) -> Iterator[DesignWarning]:
+    """A warning of each thing in which the study and the text of its script likely do not agree."""
+    from ablate.judge.design.warnings import DesignWarning
+    from prereg.study.handover import forgotten
+
+    for one in forgotten(context.study, context.root):
+        if not one.certain:
+            line = context.loaded.line(one.field)
+            where = f"line {line}: " if line is not None else ""
+            yield DesignWarning("trainer", dotted(one.field), f"{where}{one.found}", one.fix)
 
 
 def _edited(context: StudyContext) -> Iterator[DesignWarning]:

@@ -227,8 +227,11 @@ def require_registered(context: StudyContext) -> Registration:
 
 
 def placed(context: StudyContext, ask: Callable[[], Answer]) -> Answer:
-    """What `ask` returns; an error about a field is given the file and line of that field."""
+    """What `ask` returns; an error about a field, and those after it, are given the file and line of their fields."""
     try:
         return ask()
     except StudyError as error:
-        raise error.at(file=context.path, line=context.loaded.line(error.where.field)) from None
+        first, *others = (
+            one.at(file=context.path, line=context.loaded.line(one.where.field)) for one in (error, *error.others)
+        )
+        raise first.followed_by(others) from None

@@ -121,6 +121,36 @@ def filled(words: tuple[str, ...], own: Mapping[str, str], config: Mapping[str, 
     return tuple(map(word_of, words))
 
 
+def words_of(line: str) -> str:
+    """The words of a line as `command:` takes them: a list, with quotes where YAML would read another thing."""
+    try:
+        words = shlex.split(line)
+    except ValueError:  # a quote that is not closed
+        words = line.split()
+    if words and re.fullmatch(r"python3?", words[0]):
+        words[0] = "{python}"
+    return listed_words(words)
+
+
+def listed_words(words: Iterable[str]) -> str:
+    """Words as a list of YAML on one line."""
+    plain = re.compile(r"[A-Za-z][\w./-]*")
+    return f"[{', '.join(word if plain.fullmatch(word) else json.dumps(word, ensure_ascii=False) for word in words)}]"
+
+
+def placeholders(words: tuple[str, ...]) -> frozenset[str]:
+    """What the words' placeholders name, flags included: seed, optim.lr."""
+    flags = (flag[2] for flag in map(_FLAG.fullmatch, words) if flag is not None)
+    return frozenset(name for word in words for name in _BRACES.findall(word) if name).union(flags)
+
+
+def values_of(study: Study, arm: str) -> dict[str, str]:
+    """Dotted path -> text, of every value of an arm's configuration, as a placeholder puts it."""
+    config = study.arms[arm].config
+    assert isinstance(config, dict), arm
+    return _leaves(config)
+
+
 def command_line(words: tuple[str, ...]) -> str:
     """The words as a person reads them: quoted where they hold blanks or quotes, and where they are empty."""
     return " ".join(shlex.quote(word) if not word or re.search(r"[\s'\"\\]", word) else word for word in words)

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 from prereg.errors import ClaimError, FieldPath, SpecError, StudyFileError, Where, nearest
 from prereg.frozen import field_texts
 from prereg.study.claim import parse_claim
+from prereg.study.command import words_of
 
 Fault = dict[str, Any]
 
@@ -315,6 +316,8 @@ def _typed(fault: Fault) -> str:
     if kind in ("float_type", "int_type") and isinstance(given, str) and isinstance(field, str):
         number = re.match(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?(?=\s)", given)
         return f"{field}: {number[0]}" if number else ""
+    if field == "command" and isinstance(given, str):
+        return f"command: {words_of(given)}"
     if kind in ("tuple_type", "list_type") and not isinstance(given, (dict, list)):
         return "seeds: fresh 5" if field == "seeds" else f"[{json.dumps(given, default=str)}]"
     return ""

@@ -18,7 +18,9 @@ from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TASK_NAMES, 
 from prereg.registry.canon import canonical_bytes
 from prereg.study.claim import Claim, parse_claim, with_groups
 from prereg.study.designs.sides import with_weights
+from prereg.study.handover import nearest_metric
 from prereg.study.training import Bpe, Data
+from prereg.text import listed
 
 if TYPE_CHECKING:
     from prereg.study.spec import Study
@@ -124,6 +126,16 @@ def _check_metric(study: Study, name: str, claim: Claim) -> None:
         if known is not None and known.suite != "own":
             _check_recorded(study, name, claim, known)
         _check_comparable(study, name, claim)
+    columns = study.metrics.columns
+    if study.trainer == "command" and columns and claim.metric not in columns:
+        near = nearest_metric(claim.metric, tuple(columns))
+        text = study.hypotheses[name].claim.replace(claim.metric, near)
+        raise field_error(
+            ("hypotheses", name, "claim"),
+            f"no run records {claim.metric}: metrics.columns names {listed(columns)}, and no others are read",
+            "a metric that metrics.columns names",
+            f"claim: {text}" if near else f"columns: {{{claim.metric}: COLUMN}}, with the column that holds it",
+        )
     if claim.metric.startswith("harness/") and study.measure.harness is None:
         raise field_error(
             ("measure", "harness"),

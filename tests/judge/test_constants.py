@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from math import sqrt
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from evidence_factory import make_evidence, one_claim, small_study
-from own_trainer import OwnHouse, own_document
 from scipy import stats
-from typer.testing import CliRunner
 
-import ablate as api
-from ablate.cli import app
 from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed, learned
 from ablate.judge.design.characteristics import design
@@ -32,7 +26,6 @@ from ablate.reporting.blocks import Figure
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.findings import findings_section
 from prereg.documents.claims import refutation, statement, support
-from prereg.errors import StudyError
 from prereg.study.spec import Study
 
 # R, help page of `sleep`: extra hours of sleep of both groups as one sample; `t.test(extra ~ 1, data = sleep)` gives
@@ -206,32 +199,6 @@ def test_a_mean_of_arms_is_compared_seed_by_seed() -> None:
     found = judge_hypotheses(study, {"val/loss": values})[0]
     means = [np.mean([values[arm, seed] for arm in ("layernorm", "rmsnorm")]) for seed in study.seeds]
     assert found.p_support == pytest.approx(stats.ttest_1samp(means, 3.0, alternative="less").pvalue)
-
-
-@pytest.mark.parametrize(
-    ("changes", "found"),
-    [
-        ({"on_divergence": "rank", "analysis": {"test": "wilcoxon"}}, "on_divergence is rank"),
-        (
-            {
-                "analysis": {"test": "items", "estimand": "new_seeds"},
-                "measure": {"every": 20, "harness": {"tasks": "blimp"}},
-                "hypotheses": {"h": {"claim": "layernorm raises harness/accuracy above 0.6", "smallest": 0}},
-            },
-            "compares with a constant",
-        ),
-        (
-            {"hypotheses": {"h": {"claim": "layernorm lowers val/loss below -1", "smallest": 0, "scale": "log"}}},
-            "scale is 'log'",
-        ),
-        ({"assume": {"metrics": {"val/loss": {"sd": 0.01, "correlation": -0.2}}}}, "correlation is -0.2"),
-        ({"variants": {"none": {}}, "hypotheses": {"h": {"claim": "none lowers val/loss", "smallest": 0}}}, "only one"),
-    ],
-    ids=["rank", "items", "no logarithm", "negative correlation", "one arm"],
-)
-def test_what_a_constant_does_not_go_with_is_refused(changes: dict[str, Any], found: str) -> None:
-    with pytest.raises(StudyError, match=found):
-        one_claim("layernorm lowers val/loss below 3.28", 0.0, **changes)
 
 
 def test_a_study_of_one_arm_is_judged_from_its_evidence_alone() -> None:
@@ -425,34 +392,3 @@ def test_pairs_and_single_numbers_are_drawn_apart() -> None:
 def test_scenarios_start_where_the_mean_equals_the_constant() -> None:
     study = of_constants()
     assert effect_scenarios(study)[0].effects == dict.fromkeys(study.hypotheses, 0.0)
-
-
-@pytest.mark.slow
-def test_from_a_script_of_one_arm_to_a_verdict_without_a_pair(tmp_path: Path) -> None:
-    house = OwnHouse(tmp_path / "house")
-    document = own_document(
-        baseline="record",
-        variants={"record": {}},
-        base={"lr": 0.4, "steps": 4},
-        seeds=[1, 2, 3, 4],
-        hypotheses={"target": {"claim": "record lowers val/loss below 1.61", "smallest": 0}},
-        decision=[
-            {"verdict": "a record", "when": "supported(target)"},
-            {"verdict": "no record", "when": "refuted(target)"},
-            {"verdict": "inconclusive"},
-        ],
-        assume={"metrics": {"val/loss": {"sd": 0.002}}},
-    )
-    path = house.write(document)
-    assert api.run(path).summary.complete
-    decision = api.decide(path).decision
-    assert (decision.status, decision.verdict) == ("decided", "a record")
-    values = [1.6 + 0.4 * (seed * 7919 % 13) / 1000 for seed in (1, 2, 3, 4)]
-    expected = stats.ttest_1samp(values, 1.61, alternative="less")
-    assert decision.findings[0].p_support == pytest.approx(expected.pvalue)
-    report = (house.path / "reports" / "own" / "report.md").read_text(encoding="utf-8")
-    page = (house.path / "studies" / "own.registration.md").read_text(encoding="utf-8")
-    assert not re.findall(r"\b[Pp]air(?!ed_t\b)\w*", report + page)
-    assert "n = 4 seeds" in report
-    verified = CliRunner().invoke(app, ["verify", str(path)])
-    assert verified.exit_code == 0, verified.output

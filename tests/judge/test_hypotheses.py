@@ -15,12 +15,11 @@ from scipy import stats
 from ablate.judge.findings import contrast, judge_hypotheses
 from ablate.judge.stats.effects import effect_sizes
 from ablate.judge.stats.estimate import prepare
-from ablate.judge.stats.null_hypotheses import require_known_methods, weigh
+from ablate.judge.stats.null_hypotheses import weigh
 from ablate.judge.stats.vectorized_judge import judge_rows
 from ablate.judge.verdict import Finding, shown_zone
 from ablate.judge.wording import said_p
 from ablate.reporting.estimates import zone_of
-from prereg.errors import UnsupportedError
 from prereg.study.spec import Study
 
 JITTER = np.array([0.3, -0.5, 0.1, 0.6, -0.5, 0.2, -0.2, 0.45])
@@ -389,11 +388,6 @@ def test_description_stands_beside_every_finding() -> None:
     assert found.correlation == pytest.approx(pd.Series(left).corr(pd.Series(right)))
     assert [arm.arm for arm in found.arms] == ["layernorm", "none"]
     assert found.estimate is not None and (found.estimate.n, found.estimate.method) == (5, "paired_t")
-
-
-def test_one_ceiling_for_two_metrics_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="one ceiling"):
-        require_known_methods(small_study(on_divergence={"ceiling": 10.0}, analysis={"test": "wilcoxon"}))
 
 
 def test_one_sided_p_against_a_margin_is_the_tost_of_statsmodels() -> None:

@@ -8,13 +8,16 @@ from math import inf, nan
 import numpy as np
 import pytest
 from evidence_factory import make_evidence, one_claim, small_study
-from paired_tests import estimate
+from paired_tests import estimate, outcomes_of
 from scipy import stats
 
 from ablate.checking import require_supported
 from ablate.judge.decide import decide
+from ablate.judge.design.scenarios import Drawn
+from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.stats.estimate import prepare
 from ablate.judge.stats.resample import hodges_lehmann
+from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
 from ablate.judge.verdict import Finding
 from ablate.reporting import html, markdown
 from ablate.reporting.context import ReportContext
@@ -172,3 +175,30 @@ def test_the_size_holds_however_many_runs_diverge(rate: float) -> None:
             differences = sides[0] - sides[1]
         wrong += prepare(differences, "sign_flip", rng).p(0.0, "two") <= 0.05
     assert wrong / studies <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / studies)
+
+
+def test_a_ceiling_with_a_test_of_a_mean_hides_a_harm_that_few_seeds_do_not_show() -> None:
+    # One run in ten of the candidate is scored 1,000 SDs worse: the mean is 100 SDs worse, the margin 10. Wherever no
+    # run of the sample diverges the harm is "excluded". Hence the refusal of a ceiling with them.
+    found = {}
+    for test, n in (("paired_t", 3), ("paired_t", 5), ("paired_t", 8), ("sign_flip", 8)):
+        study = one_claim("layernorm does_not_worsen val/loss", 10.0, seeds=n, analysis={"test": test})
+        rng = np.random.default_rng(n)
+        lost = rng.random((4_000, n)) < 0.1
+        values = np.where(lost, 1_000.0, rng.standard_normal(lost.shape))
+        stable = np.ones((len(lost), len(study.arms)), dtype=bool)
+        found[test, n] = float((judge_drawn(study, Drawn({"h": values}, None, stable))[0] == 0).mean())
+    for (_, n), share in found.items():
+        assert share == pytest.approx(0.9**n, abs=0.03), found
+
+
+def test_bootstrap_t_gives_no_finding_where_pairs_were_lost() -> None:
+    # At three pairs it errs in .072 two-sided and .094 one-sided at .05 (200,000 studies of normal differences).
+    study = one_claim(seeds=4, analysis={"test": "bootstrap_t"})
+    effects = {"val/loss": {"layernorm": -0.9}}
+    assert decide(*make_evidence(study, effects=effects)).findings[0].outcome == "supported"
+    lost = decide(*make_evidence(study, effects=effects, diverged=(("none", 4),))).findings[0]
+    assert lost.outcome == "inconclusive" and any("3 pairs" in note for note in lost.notes)
+    planned = outcomes_of(study, {"h": np.array([-0.9, -0.91, -0.92])})
+    assert planned == {"h": "inconclusive"}
+    assert judge_rows(study, {"h": np.array([[-0.9, -0.91, -0.92]])})[0].tolist() == [[OUTCOME.index("inconclusive")]]

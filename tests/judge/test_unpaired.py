@@ -3,18 +3,25 @@ misses its error rate as it is said."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from math import sqrt
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from evidence_factory import make_evidence, one_claim, small_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from own_trainer import OwnHouse
 from scipy import special, stats
 from statsmodels.stats.multitest import multipletests
+from study_samples import unpaired
+from typer.testing import CliRunner
 
+from ablate.cli import app
 from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design
 from ablate.judge.design.scenarios import TrueEffects
@@ -24,7 +31,6 @@ from ablate.judge.stats.paired_t import NoTestError
 from ablate.judge.stats.unpaired import Sample, Welch
 from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
 from ablate.judge.verdict import Decision, Finding
-from prereg.errors import StudyError
 from prereg.study.spec import Study, study_from_document
 
 SLEEP = (
@@ -45,34 +51,6 @@ TEN_AND_TWENTY = (
         *(20.7, 21.7, 21.5, 22.5, 23.6, 21.5, 22.5, 23.5, 21.5, 21.8),
     ),
 )
-
-
-def unpaired(
-    first: int,
-    second: int,
-    *,
-    claim: str = "layernorm changes val/loss",
-    smallest: float = 0.5,
-    **changes: Any,
-) -> Study:
-    """A claim of layernorm against none, with so many runs of each and no shared seed."""
-    document: dict[str, Any] = {
-        "seeds": {
-            "layernorm": list(range(1, first + 1)),
-            "none": list(range(1001, 1001 + second)),
-            "rmsnorm": [1, 2, 3],
-        },
-        "hypotheses": {"h": {"claim": claim, "smallest": smallest}},
-        "decision": [
-            {"verdict": "yes", "when": "supported(h)"},
-            {"verdict": "no", "when": "refuted(h)"},
-            {"verdict": "inconclusive"},
-        ],
-        "analysis": {"test": "welch"},
-        "tie_breakers": [],
-        "assume": {},
-    }
-    return small_study(**document | changes)
 
 
 def judged(study: Study, first: Sequence[float], second: Sequence[float]) -> Finding:
@@ -240,32 +218,6 @@ def test_seeds_by_arm_are_planned_run_and_registered_as_they_are_written() -> No
     plain = one_claim()
     assert plain.paired
     assert plain.cells == tuple((arm, seed) for seed in plain.seeds for arm in plain.arms)
-
-
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"analysis": {"test": "paired_t"}}, "seeds"),
-        ({"seeds": {"none": [1, 2], "layernorm": [3, 4]}}, "seeds"),
-        ({"seeds": {"none": [1, 2], "layernorm": [3, 4], "rmsnorm": [1, 2], "other": [1, 2]}}, "seeds"),
-        ({"seeds": {"none": [1, 2], "layernorm": [3, 4, 5], "rmsnorm": [1, 2, 3]}}, "seeds.none"),
-        ({"seeds": {"none": [1, 1, 2], "layernorm": [3, 4, 5], "rmsnorm": [1, 2, 3]}}, "seeds.none"),
-        ({"seeds": [1, 2]}, "seeds"),
-        ({"analysis": {"test": "welch", "least_pairs": 2}}, "analysis.least_pairs"),
-        ({"seeds": {"none": ["a"], "layernorm": [3, 4], "rmsnorm": [1, 2]}}, "seeds.none"),
-        ({"analysis": {"test": "welch", "also": ["paired_t"]}}, "analysis.also"),
-        ({"seeds": [1, 2, 3], "analysis": {"test": "paired_t", "also": ["welch"]}}, "analysis.also"),
-        ({"seeds": [1, 2, 3], "stopping": {"looks": [2, 3]}}, "stopping"),
-        ({"seeds": [1, 2, 3], "stopping": {"evidence": "e_process", "max_seeds": 3}}, "stopping"),
-        ({"on_divergence": "rank"}, "analysis.test"),
-        ({"analysis": {"test": "welch", "least_pairs": 4}}, "analysis.least_pairs"),
-    ],
-)
-def test_what_has_no_meaning_without_pairs_is_refused(changes: dict[str, Any], field: str) -> None:
-    with pytest.raises(StudyError) as refused:
-        unpaired(5, 3, **changes)
-    assert refused.value.where is not None and ".".join(map(str, refused.value.where.field)).startswith(field)
-    assert refused.value.required
 
 
 # Diverged runs
@@ -581,3 +533,45 @@ def test_holm_over_welch_next_to_a_published_dunnett() -> None:
     assert holm_welch == pytest.approx([0.4043, 0.0373, 0.1446], abs=5e-5)
     raw = [stats.ttest_ind(RECOVERY[arm], RECOVERY["b0"], equal_var=False).pvalue for arm in ("b1", "b2", "b3")]
     assert holm_welch == pytest.approx(multipletests(raw, method="holm")[1])
+
+
+SEEDS = {"slow": [1, 2, 3, 4, 5], "fast": [11, 12, 13]}
+
+
+def ablate(house: OwnHouse, *words: str) -> Any:
+    return CliRunner().invoke(app, [*words, "--root", str(house.path)])
+
+
+@pytest.mark.slow
+def test_runs_of_somebody_else_enter_one_arm(tmp_path: Path) -> None:
+    house = OwnHouse(tmp_path)
+    study = str(house.write(seeds=SEEDS, analysis={"test": "welch"}))
+    assert ablate(house, "register", study).exit_code == 0
+    rows = [
+        {"variant": "slow", "seed": seed, "step": 4, "metric": metric, "value": 1.9 + seed / 1000}
+        for seed in SEEDS["slow"]
+        for metric in ("val/loss", "train/loss")
+    ]
+    theirs = tmp_path / "theirs.jsonl"
+    theirs.write_text("\n".join(map(json.dumps, rows)))
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text(json.dumps(rows[0] | {"seed": 11}))
+    as_found = ("--exploratory", "--note", "runs of somebody else")
+    refused = ablate(house, "import", study, str(wrong), *as_found)
+    assert "one of 1, 2, 3, 4, 5" in str(refused.exception)
+    imported = ablate(house, "import", study, str(theirs), *as_found)
+    assert imported.exit_code == 0, imported.output
+    assert ablate(house, "run", study).exit_code == 0
+    assert ablate(house, "decide", study).exit_code != 2
+    verdict = json.loads((house.path / "reports/own/verdict.json").read_text())
+    assert verdict["verdict"] is None and verdict["findings"][0]["estimate"]["sizes"] == [3, 5]
+
+
+def test_the_schema_takes_seeds_by_arm(tmp_path: Path) -> None:
+    jsonschema = pytest.importorskip("jsonschema")
+
+    from prereg.documents.published import json_schema
+
+    document = yaml.safe_load(OwnHouse(tmp_path).write(seeds=SEEDS, analysis={"test": "welch"}).read_text())
+    assert jsonschema.Draft202012Validator(json_schema()).is_valid(document)
+    assert not jsonschema.Draft202012Validator(json_schema()).is_valid(document | {"seeds": {"slow": 5}})

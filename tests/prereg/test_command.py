@@ -57,42 +57,10 @@ def test_any_word_can_be_written_with_doubled_braces(text: str) -> None:
     assert filled((escaped,), OWN, {}) == (text,)
 
 
-@pytest.mark.parametrize(
-    ("word", "found", "fix"),
-    [
-        ("--lr={lrr}", "'{lrr}' at character 6 of word 2", "did you mean 'lr'?"),
-        ("{optim}", "is a section of the configuration of 'slow'", "{optim.name}"),
-        ("{}", "it is empty", "use one of"),
-        ("a{", "a lone '{' at character 2 of word 2", "{{ is a brace"),
-        ("}b", "a lone '}' at character 1 of word 2", "}} is a brace"),
-        ("{seed!r}", "'{seed!r}' at character 1", "did you mean 'seed'?"),
-        ("{--amp if lr}", "'lr' in word 2, '{--amp if lr}', is 0.1", "lr: false under base"),
-        ("{--amp if no}", "is no value of the configuration", "no: false under base"),
-        ("{optim.name.x}", "is no value of the configuration", "did you mean"),
-    ],
-)
-def test_an_unknown_placeholder_is_refused_with_its_place(word: str, found: str, fix: str) -> None:
-    error = fault(command=["python", word], base={"lr": 0.1, "steps": 4, "optim": {"name": "sgd"}})
-    assert found in error.found
-    assert fix in error.fix
-    assert str(error.where) == "command[1]"
-
-
 def test_the_file_and_line_of_a_faulty_word_are_named(tmp_path: Path) -> None:
     path = OwnHouse(tmp_path / "house").write(command=["python", "train.py", "--lr={optim.lr}"])
     with pytest.raises(SpecError, match=r"own\.yaml:\d+ command\[2\]: '\{optim\.lr\}' at character 6 of word 3"):
         load_study(path)
-
-
-def test_a_value_that_one_arm_lacks_is_refused_though_the_base_has_it() -> None:
-    base = {"lr": 0.1, "optim": {"name": "sgd"}}
-    error = fault(command=["x", "{optim.name}"], base=base, variants={"slow": {}, "fast": {"optim": {"kind": 1}}})
-    assert "of the configuration of 'fast'" in error.found
-
-
-def test_seed_means_one_thing() -> None:
-    assert "is also a field of base" in fault(command=["x", "{seed}"], base={"seed": 1, "lr": 1}).found
-    study_from_document(own_document(command=["x", "{lr}"], base={"seed": 1, "lr": 1}))
 
 
 @pytest.mark.parametrize("path", ["/somewhere/x", "../x", "a/../../x", "", "."])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
-from functools import partial
 from itertools import combinations, pairwise, product
 from typing import Any
 
@@ -13,17 +11,13 @@ import pytest
 from evidence_factory import make_evidence, small_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_trainer import AT, SCRIPT, OwnHouse
+from own_trainer import AT
 from paired_tests import nulls_of_study
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
-from typer.testing import CliRunner
 
-import ablate as api
-from ablate.cli import app, main
 from ablate.judge.audit.sensitivity import possible_outcomes, spread, unmasked
 from ablate.judge.decide import decide
-from ablate.judge.design import characteristics as design_room
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import design
 from ablate.judge.design.reach import attainable, obstacle
@@ -37,8 +31,6 @@ from ablate.judge.stats.vectorized_judge import OUTCOME, code_rows, judge_rows
 from ablate.judge.verdict import Finding
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
-from ablate.runner.options import RunOptions
-from prereg.errors import SpecError
 from prereg.registry.amendments import Affected
 from prereg.study.spec import Study, study_from_document
 
@@ -130,46 +122,6 @@ def test_a_larger_p_never_lowers_an_adjusted_one() -> None:
 
 
 # The grammar.
-
-
-@pytest.mark.parametrize(
-    ("changes", "field", "found"),
-    [
-        ({"gate": {"order": ["primary"]}}, "analysis.gate.order", "harm_ln and harm_rms are in no step"),
-        ({"gate": {"order": ["primary", "gain_ln", "guardrail"]}}, "analysis.gate.order", "'gain_ln' comes twice"),
-        ({"gate": {"order": ["primary", "guardrails"]}}, "analysis.gate.order", "'guardrails' is neither"),
-        ({"gate": {"order": ["primary", "guardrail", "noise"]}}, "analysis.gate.order", "'noise' is exploratory"),
-        ({"gate": {"order": ["primary", "guardrail", []]}}, "analysis.gate.order", "an empty step"),
-        ({"gate": {"steps": ["primary"]}}, "analysis.gate.steps", "unknown"),
-        ({"gate": ROLES, "correct": "none"}, "analysis.correct", "correct is 'none' and a gate is given"),
-    ],
-)
-def test_a_gate_that_cannot_be_meant_is_refused(changes: dict[str, Any], field: str, found: str) -> None:
-    noise = {"noise": {"claim": "rmsnorm changes val/loss", "smallest": 0.0, "role": "exploratory"}}
-    hypotheses = {name: one.model_dump() for name, one in small_study().hypotheses.items()} | noise
-    with pytest.raises(SpecError) as caught:
-        small_study(analysis=changes, hypotheses=hypotheses)
-    assert str(caught.value.where) == field
-    assert found in caught.value.found and caught.value.required
-
-
-@pytest.mark.parametrize("stopping", [{"looks": [3, 5]}, {"evidence": "e_process", "max_seeds": 5}])
-def test_a_gate_is_refused_in_a_sequential_study(stopping: dict[str, Any]) -> None:
-    with pytest.raises(SpecError, match="a gate in a sequential study"):
-        gated(ROLES, stopping=stopping)
-
-
-def test_a_refused_gate_ends_with_code_2_and_changes_nothing(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    house = OwnHouse(tmp_path / "house")
-    path = house.write(analysis={"gate": {"order": ["secondary"]}})
-    before = house.snapshot()
-    monkeypatch.setattr("sys.argv", ["ablate", "register", str(path)])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert ended.value.code == 2 and "analysis.gate.order" in capsys.readouterr().err
-    assert house.snapshot() == before
 
 
 # The judge.
@@ -426,40 +378,6 @@ def test_a_rule_over_several_roles_errs_at_most_alpha_behind_a_gate() -> None:
 
 
 # A study from its file to its verdict.
-
-
-@pytest.mark.slow
-def test_a_gated_study_from_its_file_to_its_verdict(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=100))
-    house = OwnHouse(tmp_path / "house")
-    house.script(SCRIPT.replace("step / 100 + noise", "step / 100 + noise * lr"))
-    path = house.write(
-        hypotheses={
-            "gain": {"claim": "fast lowers val/loss", "smallest": 0.05},
-            "no_harm": {
-                "claim": "fast does_not_worsen train/loss",
-                "smallest": 0.02,
-                "role": "guardrail",
-                "better": "lower",
-            },
-            "last": {"claim": "fast changes train/loss", "smallest": 0.0, "role": "secondary"},
-        },
-        analysis={"gate": {"order": ["primary", "guardrail", "secondary"]}},
-        decision=[{"verdict": "adopt", "when": "supported(gain) and supported(no_harm)"}, {"verdict": "inconclusive"}],
-        assume={"metrics": {"val/loss": {"sd": 0.01}, "train/loss": {"sd": 0.003}}},
-    )
-    ran = api.run(path, RunOptions(slots=2))
-    assert ran.summary.complete
-    decided = api.decide(path)
-    assert decided.decision.verdict == "adopt"
-    gain, no_harm, last = decided.decision.findings
-    assert [one.outcome for one in (gain, no_harm)] == ["supported", "supported"]
-    assert last.gate is not None and (last.gate.weight, last.gate.level) == (0.0, 0.05)
-    said = (house.path / "studies" / "own.registration.md").read_text(encoding="utf-8")
-    assert "gain, then no_harm, then last" in said and "which ends at the gate" in said
-    lock = json.loads((house.path / "studies" / "own.lock.json").read_text(encoding="utf-8"))
-    assert "gate" in json.dumps(lock)
-    assert CliRunner().invoke(app, ["verify", str(path)]).exit_code == 0
 
 
 def test_forms_of_a_gated_study_name_its_order() -> None:

@@ -10,8 +10,9 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-from conftest import House, tiny_document
+from conftest import House
 from own_trainer import OwnHouse
+from study_samples import based
 
 import ablate as api
 from ablate.gpt.device import Peak
@@ -21,7 +22,7 @@ from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.workspace import Workspace
 from prereg.documents.configuration import SAID, base_sentences
-from prereg.errors import RunError, SpecError
+from prereg.errors import RunError
 from prereg.registry.history import plain
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
@@ -32,12 +33,6 @@ from prereg.study.training import Budget, Model, Training
 LIMITS = "every run kept to its promised limits"
 
 QUIET = PlainWatcher(StringIO())
-
-
-def based(budget: dict[str, object], **changes: object) -> dict[str, object]:
-    document = tiny_document(**changes)
-    document["base"] = {**document["base"], "budget": budget}
-    return document
 
 
 def study(budget: dict[str, object], **changes: object) -> Study:
@@ -55,25 +50,6 @@ def test_tokens_alone_give_the_steps() -> None:
     made = study({"batch": 8, "tokens": 3840})
     assert made.training("none").budget.steps == 30
     assert made.training("none").tokens == 3840
-
-
-def test_tokens_and_steps_that_agree_are_taken() -> None:
-    assert study({"batch": 8, "tokens": 3840, "steps": 30}).training("none").budget.steps == 30
-
-
-def test_tokens_and_steps_that_disagree_are_refused_with_the_three_numbers() -> None:
-    with pytest.raises(SpecError) as error:
-        study({"batch": 8, "tokens": 3841, "steps": 30})
-    assert "3,841" in error.value.found
-    assert "30 steps of 128 tokens (batch 8 x context 16) consume 3,840" in error.value.found
-
-
-def test_tokens_that_no_whole_steps_make_up_are_refused_with_the_nearest_that_do() -> None:
-    with pytest.raises(SpecError, match=r"nearest are 3,840 and 3,968"):
-        study({"batch": 8, "tokens": 3850})
-    with pytest.raises(SpecError) as error:
-        study({"batch": 8, "tokens": 100})
-    assert error.value.found.endswith("the nearest is 128")
 
 
 def test_a_budget_in_tokens_holds_for_an_arm_of_another_batch_or_context() -> None:
@@ -95,13 +71,6 @@ def test_a_budget_in_tokens_holds_for_an_arm_of_another_batch_or_context() -> No
         "twice": 60,
     }
     assert {made.training(arm).tokens for arm in ("none", "wide", "long")} == {3840}
-
-
-def test_an_arm_that_sets_its_own_steps_against_the_tokens_is_refused_where_it_does() -> None:
-    with pytest.raises(SpecError) as error:
-        study({"batch": 8, "tokens": 3840}, variants={"none": {}, "layernorm": {"budget.steps": 31}})
-    assert "31 steps" in error.value.found
-    assert error.value.where.field == ("variants", "layernorm", "budget.steps")
 
 
 def test_what_a_lock_holds_resolves_to_the_same_arms_again() -> None:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import math
+from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from conftest import House, tiny_document
 from sklearn.metrics import recall_score
 
+import ablate as api
+from ablate.checking import require_supported
 from ablate.data.batches import Pooled
 from ablate.evaluation.activations import measure_activations
 from ablate.evaluation.loss import classes_of, measure_loss, windows
 from ablate.evaluation.suites import evaluate
 from ablate.gpt.model import GPT, initialise
+from ablate.records.gather import gather
+from ablate.runner.progress import PlainWatcher
+from ablate.workspace import Workspace, require_registered
+from prereg.documents.measures import recorded
 from prereg.metrics.catalogue import METRICS, SUITES, TOKEN_CLASSES
+from prereg.study.measure import Measure
+from prereg.study.spec import study_from_document
 from prereg.study.training import Model
 
 VOCABULARY = 9
@@ -222,3 +232,77 @@ def test_a_member_of_a_family_is_declared_by_its_own_name_and_nothing_like_it_is
         assert METRICS.get(name) is None
     assert METRICS.layer("grad/layer_12") == 12 and METRICS.layer("grad/norm") is None
     assert METRICS.bin("calibration/bin_share_3") == 3 and METRICS.layer("calibration/bin_share_3") is None
+
+
+ALL = {
+    "every": 10,
+    "suites": ["loss", "activations", "gradients", "speed", "length"],
+    "at_end": ["calibration", "cost"],
+    "loss_level": 2.0,
+}
+
+
+def test_a_measure_is_written_with_the_settings_of_its_suites_and_said() -> None:
+    assert set(Measure().model_dump(mode="json")) == {*Measure.model_fields} - {"calibration", "inference"}
+    study = study_from_document(tiny_document(measure=ALL))
+    written = study.model_dump(mode="json")["measure"]
+    # What its suites go by is written out whole, so that a later default changes no old study.
+    assert written["calibration"] == {"bins": 15}
+    assert written["inference"] == {"batch": 16, "length": None, "repeats": 5}
+    text = recorded(study)
+    assert "At the last step alone: calibration and cost." in text
+    assert "15 bins of confidence" in text and "16 sequences of the context length, the median of 5 passes" in text
+    assert "The level of the validation loss is 2 nats per token." in text
+
+
+@pytest.mark.slow
+def test_every_suite_is_recorded_when_it_was_promised(house: House) -> None:
+    """Each declared metric comes, at its own steps, and claims about new ones find their values."""
+    claims = {
+        "ece": {"claim": "layernorm lowers calibration/ece", "smallest": 0.01},
+        "steps": {"claim": "layernorm lowers val/steps_to_level", "smallest": 1.0},
+        "late": {"claim": "layernorm lowers val/loss", "smallest": 0.05, "read": {"last": 2}},
+        "move": {"claim": "layernorm raises adam/second_moment_0", "smallest": 0.0},
+    }
+    rope = {"layers": 1, "width": 16, "heads": 2, "context": 16, "positions": "rope"}
+    document = tiny_document(
+        hypotheses=claims,
+        seeds=[1, 2],
+        measure=ALL,
+        decision=[{"verdict": "adopt layernorm", "when": "supported(ece)"}, {"verdict": "inconclusive"}],
+    )
+    document["base"]["model"] = rope
+    path = house.write(document)
+    require_supported(study_from_document(document))
+    api.run(path, workspace=api.Workspace(console=PlainWatcher(StringIO())))
+    case = Workspace().open(path)
+    frame = gather(case.root, require_registered(case)).metrics
+    steps = {str(name): sorted(rows["step"].unique()) for name, rows in frame.groupby("metric")}
+    absent = {name for name in METRICS if name not in steps}
+    assert (
+        absent
+        <= {
+            "cost/peak_memory",  # where the machine does not tell
+            "speed/measure_own_s",
+            # A text of letters, spaces and full stops.
+            *(f"{stem}_{kind}" for stem in ("val/accuracy", "embedding/norm") for kind in TOKEN_CLASSES[1:]),
+        }
+    )
+    assert "val/accuracy_alphabetic" in steps and "val/accuracy_punctuation" in steps
+    for name, found in steps.items():
+        suite = METRICS[name].suite
+        if suite in ("calibration", "cost") or name.startswith(("speed/measure_calibration", "speed/measure_cost")):
+            assert found == [30], name
+        elif suite in ("gradients", "speed") and not name.startswith("speed/measure_"):
+            assert found == [10, 20, 30], name
+        elif name.startswith("val/"):
+            assert found == [0, 10, 20, 30], name
+    decided = api.decide(path).decision
+    assert decided.status in ("decided", "inconclusive"), decided.because  # admissible: every claim found its values
+    assert {one.hypothesis for one in decided.findings} == set(claims)
+
+
+def test_every_declared_metric_has_a_plain_unit_or_none() -> None:
+    assert {m.unit for m in METRICS.values()} <= {
+        "", "nats/token", "bits/byte", "share", "steps", "tokens/s", "s", "bytes", "FLOP/token", "FLOP/s", "J", "nats",
+    }  # fmt: skip

@@ -13,9 +13,10 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 from conftest import House
-from evidence_factory import Cell, make_evidence, small_study, with_items
+from evidence_factory import Cell, make_evidence, with_items
 from harness_samples import TASKS, items_document, items_house
 from scipy import stats
+from study_samples import LINE, SIZES, per_task_document
 
 import ablate as api
 from ablate.judge.decide import decide
@@ -31,42 +32,18 @@ from ablate.runner.options import RunOptions
 from ablate.verification.verify import verify_study
 from prereg.documents import analysis_plan
 from prereg.documents.claims import statements
-from prereg.errors import ClaimError, RuleError, SpecError, StudyError, StudyFileError
+from prereg.errors import RuleError, SpecError, StudyFileError
 from prereg.metrics.catalogue import ITEM_METRICS, TASK_METRICS, task_of
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration
 from prereg.rule.condition import holds, parse_condition
-from prereg.study.designs.per_task import said_once, task_names, with_tasks
+from prereg.study.designs.per_task import said_once, task_names
 from prereg.study.load import load_study
 from prereg.study.spec import Study, study_from_document
 
-SIZES = {"a-easy": 12, "b": 40, "c": 80}
-LINE = {"claim": "layernorm does_not_worsen harness/accuracy", "smallest": 0.1, "per": "task", "role": "guardrail"}
-RULE = [
-    {"verdict": "adopt", "when": "supported(macro) and all supported(no_harm)"},
-    {"verdict": "keep", "when": "refuted(macro) or any refuted(no_harm)"},
-    {"verdict": "inconclusive"},
-]
-
-
-def written(tasks: tuple[str, ...] = tuple(SIZES), **changes: Any) -> dict[str, Any]:
-    """The plain data of a study with a macro claim and one claim of no harm for each task."""
-    plain = small_study().model_dump(mode="json") | {
-        "variants": {"none": {}, "layernorm": {"model.embedding_norm": "layernorm"}},
-        "measure": {"every": 20, "harness": {"tasks": "tasks/mine", "items_per_task": 12}},
-        "hypotheses": {
-            "macro": {"claim": "layernorm raises harness/macro_accuracy", "smallest": 0.01},
-            "no_harm": LINE,
-        },
-        "decision": RULE,
-        "tie_breakers": [],
-        "assume": {},
-    }
-    return with_tasks(plain | changes, tasks)
-
 
 def study(**changes: Any) -> Study:
-    return study_from_document(written(**changes))
+    return study_from_document(per_task_document(**changes))
 
 
 NEW_ITEMS = {"test": "items", "estimand": "new_seeds_and_items"}
@@ -134,30 +111,18 @@ def test_a_metric_of_one_task_is_the_mean_of_its_items() -> None:
     assert "harness/macro_accuracy/x" not in TASK_METRICS
 
 
-@pytest.mark.parametrize(
-    ("line", "error", "found"),
-    [
-        ({"claim": "layernorm raises harness/macro_accuracy"}, ClaimError, "for each task"),
-        ({"claim": "layernorm lowers val/loss"}, ClaimError, "for each task"),
-        ({"claim": "layernorm does_not_worsen harness/accuracy_shots_3"}, SpecError, "shots are"),
-    ],
-)
-def test_a_line_that_no_task_has_is_refused(line: dict[str, Any], error: type[StudyError], found: str) -> None:
-    with pytest.raises(error, match=found) as caught:
-        study(hypotheses={"no_harm": LINE | line}, decision=[{"verdict": "inconclusive"}])
-    assert caught.value.required and caught.value.fix
-
-
 def test_names_that_clash_or_are_too_long_are_refused() -> None:
     other = {"claim": "layernorm lowers val/loss", "smallest": 0.1}
     with pytest.raises(SpecError, match="there is a hypothesis of that name"):
-        written(hypotheses={"no_harm": LINE, "no_harm.b": other})
+        per_task_document(hypotheses={"no_harm": LINE, "no_harm.b": other})
     with pytest.raises(SpecError, match="would be named"):
-        written(tasks=("x" * 80,))
+        per_task_document(tasks=("x" * 80,))
     with pytest.raises(SpecError, match="is a role"):
-        written(hypotheses={"guardrail": LINE})
+        per_task_document(hypotheses={"guardrail": LINE})
     with pytest.raises(SpecError, match="not known here"):
-        study_from_document(written() | {"hypotheses": {"no_harm": LINE}, "decision": [{"verdict": "inconclusive"}]})
+        study_from_document(
+            per_task_document() | {"hypotheses": {"no_harm": LINE}, "decision": [{"verdict": "inconclusive"}]}
+        )
     changed = study().model_dump(mode="json")
     changed["hypotheses"]["no_harm.b"]["smallest"] = 0.2
     with pytest.raises(SpecError, match="other claims than one for each task"):
@@ -174,21 +139,6 @@ def test_all_and_any_are_the_conjunction_and_the_disjunction_over_the_family() -
             assert holds(some, outcomes, {}) == ("refuted" in (a, b))
     mixed = parse_condition("not any refuted(g) and not (all supported(g))", groups)
     assert holds(mixed, {"g.a": "inconclusive", "g.b": "supported"}, {})
-
-
-@pytest.mark.parametrize(
-    ("when", "found"),
-    [
-        ("supported(no_harm)", "is a family of 3 hypotheses"),
-        ("all supported(macro)", "is no family"),
-        ("any stable(no_harm)", "is no family"),
-        ("all (supported(macro))", "is not a question"),
-    ],
-)
-def test_a_family_is_asked_about_by_all_or_any_and_nothing_else_is(when: str, found: str) -> None:
-    with pytest.raises(RuleError, match=found) as caught:
-        study(decision=[{"verdict": "adopt", "when": when}, {"verdict": "inconclusive"}])
-    assert caught.value.required
 
 
 def test_a_rule_over_families_is_proved_like_any_other() -> None:

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import House
-from evidence_factory import Change, make_evidence, small_study, with_amendments
+from evidence_factory import Change, make_evidence, with_amendments
 from harness_samples import items_document, items_house
+from study_samples import LINE, of_task, over_tasks
 
 from ablate.judge.design.warnings import design_warnings
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families
@@ -21,35 +22,17 @@ from prereg.study.load import load_study
 from prereg.study.spec import Study, study_from_document
 
 TASKS = ("article", "end", "order")
-LINE = {"claim": "layernorm does_not_worsen harness/accuracy", "smallest": 0.1, "per": "task", "role": "guardrail"}
 GAIN = {"claim": "layernorm lowers val/loss", "smallest": 0.02}
-
-
-def of_task(task: str, **changes: Any) -> dict[str, Any]:
-    """A claim about one task, written by hand."""
-    return {"claim": f"layernorm raises harness/accuracy/{task}", "smallest": 0.02, **changes}
-
-
-def document(hypotheses: dict[str, Any], *, pack: str = "tasks/mine", **changes: Any) -> dict[str, Any]:
-    plain = small_study().model_dump(mode="json") | {
-        "variants": {"none": {}, "layernorm": {"model.embedding_norm": "layernorm"}},
-        "measure": {"every": 20, "harness": {"tasks": pack, "items_per_task": 12}},
-        "hypotheses": hypotheses,
-        "decision": [{"verdict": "inconclusive"}],
-        "tie_breakers": [],
-        "assume": {},
-    }
-    return plain | changes
 
 
 def expanded(tasks: tuple[str, ...] = TASKS, **lines: Any) -> dict[str, Any]:
     """The plain data that a file with lines `per: task` becomes."""
-    return with_tasks(document(lines or {"gain": GAIN, "no_harm": LINE}), tasks)
+    return with_tasks(over_tasks(lines or {"gain": GAIN, "no_harm": LINE}), tasks)
 
 
 def refused(hypotheses: dict[str, Any], **changes: Any) -> SpecError:
     """The error of plain data with these hypotheses; a study is made of it by no other way either."""
-    plain = document(hypotheses, **changes)
+    plain = over_tasks(hypotheses, **changes)
     with pytest.raises(SpecError) as caught:
         study_from_document(plain)
     with pytest.raises(SpecError):
@@ -75,21 +58,6 @@ def test_a_file_that_says_family_is_refused_at_its_line(house: House, family: st
     assert "per: task" in error.required and "delete" in error.fix
 
 
-def test_four_claims_of_a_family_each_are_refused_in_a_file_too(house: House) -> None:
-    four = {f"h{at}.{task}": of_task(task, family=f"h{at}") for at, task in enumerate((*TASKS, "more"))}
-    path = items_house(house, **items_document(hypotheses=four, decision=[{"verdict": "inconclusive"}], assume={}))
-    with pytest.raises(StudyError, match="family"):
-        load_study(path)
-
-
-def test_a_line_that_names_a_family_itself_is_refused(house: House) -> None:
-    line = {"claim": "layernorm raises harness/accuracy", "smallest": 0.02, "per": "task", "family": "other"}
-    rule = [{"verdict": "adopt", "when": "all supported(gains)"}, {"verdict": "inconclusive"}]
-    path = items_house(house, **items_document(hypotheses={"gains": line}, decision=rule, assume={}))
-    with pytest.raises(StudyError, match="family"):
-        load_study(path)
-
-
 def test_families_over_different_tasks_are_no_lines_per_task() -> None:
     four = {f"h{at}.{task}": of_task(task, family=f"h{at}") for at, task in enumerate(("a", "b", "c", "d"))}
     error = refused(four)
@@ -109,21 +77,9 @@ def test_a_family_lacks_no_task_that_another_claim_is_about() -> None:
 def test_the_names_of_a_list_are_the_tasks_of_every_family() -> None:
     one = {"h0.piqa": of_task("piqa", family="h0")}
     assert "no claim about the task 'arc_easy'" in refused(one, pack="lm_eval:piqa,arc_easy").found
-    assert study_from_document(document(one, pack="lm_eval:piqa")).families == {"h0": ("h0.piqa",)}
+    assert study_from_document(over_tasks(one, pack="lm_eval:piqa")).families == {"h0": ("h0.piqa",)}
     other = {"h0.piqa": of_task("piqa", family="h0"), "h0.boolq": of_task("boolq", family="h0")}
     assert "'boolq'" in refused(other, pack="lm_eval:piqa").found
-
-
-@pytest.mark.parametrize("family", ["secondary", "primary", "gain", ""])
-def test_a_family_is_no_role_and_no_hypothesis_whichever_comes_first(family: str) -> None:
-    """Else a claim would be corrected with the one of another role in place of the four of its own."""
-    other = {"claim": "layernorm lowers val/bits_per_byte", "smallest": 0.02, "role": "secondary"}
-    error = refused({"other": other, "gain": GAIN, "h0.a": of_task("a", family=family)})
-    assert f"the family is named '{family}'" in error.found
-
-
-def test_a_claim_about_no_task_is_in_no_family() -> None:
-    assert "other claims than one for each task" in refused({"gain": GAIN, "h0.None": GAIN | {"family": "h0"}}).found
 
 
 def test_what_a_lock_holds_of_a_family_is_read_back() -> None:
@@ -159,7 +115,7 @@ OTHERS = {
 
 def test_leaving_or_joining_a_family_reaches_the_hypothesis_and_both_corrections() -> None:
     line = study_from_document(expanded(**OTHERS, no_harm=LINE))
-    hands = study_from_document(document({**OTHERS, **by_hand(*TASKS)}))
+    hands = study_from_document(over_tasks({**OTHERS, **by_hand(*TASKS)}))
     changes = [(one.field, one.registered, one.now) for one in differing_fields(line, hands)]
     assert changes[0] == ("hypotheses.no_harm.article.family", "no_harm", None)
     # Out of the family: the three, and the guardrail that they are corrected with now.
@@ -173,7 +129,7 @@ def test_leaving_or_joining_a_family_reaches_the_hypothesis_and_both_corrections
 def test_what_stays_in_a_family_that_one_left_is_exploratory() -> None:
     """The one is about something else now, and the line was written over fewer tasks."""
     line = expanded(tasks=TASKS[1:], no_harm=LINE)["hypotheses"]
-    made = document({**OTHERS, "no_harm.article": OTHERS["harm"], **line})
+    made = over_tasks({**OTHERS, "no_harm.article": OTHERS["harm"], **line})
     study, rest = study_from_document(made), {"no_harm.end", "no_harm.order"}
     left: Change = ("hypotheses.no_harm.article.family", "no_harm", None)
     assert exploratory(study, left) == {"no_harm.article", "harm"} | rest

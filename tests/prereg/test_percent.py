@@ -36,14 +36,15 @@ TEST_AUC = (103.4, 59.92, 68.17, 94.54, 69.48, 72.17, 74.37, 84.44, 96.74, 94.26
 REFERENCE_AUC = (90.11, 77.71, 77.71, 97.51, 58.21, 101.3, 79.84, 96.06, 89.30, 97.22, 61.62, 85.80)
 
 
-def of(claim: str, smallest: Any = None, *, seeds: int = 5, **changes: Any) -> Study:
+def margin(claim: str, smallest: Any = None, **changes: Any) -> Study:
     """A study of one hypothesis whose margin is written as given, or in the claim alone."""
-    hypothesis = {"claim": claim, **({} if smallest is None else {"smallest": smallest}), **changes}
-    return one_claim(seeds=seeds, hypotheses={"h": hypothesis})
+    return one_claim(
+        hypotheses={"h": {"claim": claim, **({} if smallest is None else {"smallest": smallest}), **changes}}
+    )
 
 
 @pytest.mark.parametrize(
-    ("claim", "smallest", "margin"),
+    ("claim", "smallest", "least"),
     [
         ("layernorm lowers val/loss by at least 2%", None, -log(0.98)),
         ("layernorm raises val/accuracy by at least 2%", None, log(1.02)),
@@ -57,10 +58,10 @@ def of(claim: str, smallest: Any = None, *, seeds: int = 5, **changes: Any) -> S
         ("mean(layernorm, rmsnorm) lowers val/loss than none", "10%", -log(0.9)),
     ],
 )
-def test_a_percentage_is_a_ratio_in_the_direction_of_the_claim(claim: str, smallest: str | None, margin: float) -> None:
-    study = of(claim, smallest)
+def test_a_percentage_is_a_ratio_in_the_direction_of_the_claim(claim: str, smallest: str | None, least: float) -> None:
+    study = margin(claim, smallest)
     (one,) = study.hypotheses.values()
-    assert one.smallest == pytest.approx(margin, rel=1e-14)
+    assert one.smallest == pytest.approx(least, rel=1e-14)
     assert one.scale == "log"
     assert f"{one.percent:g}%" in f"{claim} {smallest}".replace(".5%", "0.5%").replace("10.5%", "1.5%")
     assert study.claims["h"].percent == one.percent
@@ -73,31 +74,8 @@ def test_the_direction_of_worse_comes_from_a_metric_of_the_studys_own_too() -> N
         measure={"every": 20, "own": [own]},
     )
     assert study.hypotheses["h"].smallest == pytest.approx(-log(0.98))
-    turned = of("layernorm does_not_worsen val/loss", "2%", better="higher")
+    turned = margin("layernorm does_not_worsen val/loss", "2%", better="higher")
     assert turned.hypotheses["h"].smallest == pytest.approx(-log(0.98))
-
-
-@pytest.mark.parametrize(
-    ("claim", "smallest", "changes", "found"),
-    [
-        ("layernorm lowers val/loss", "2%", {"scale": "raw"}, "scale is 'raw' and the margin is 2%"),
-        ("layernorm lowers val/loss by at least 2%", None, {"scale": "log10"}, "scale is 'log10'"),
-        ("layernorm lowers val/loss by at least 2%", "3%", {}, "smallest is 3% and the claim says"),
-        ("layernorm lowers val/loss by at least 2%", 0.05, {}, "smallest is 0.05 and the margin is 2%"),
-        ("layernorm lowers val/loss by at least 0.05", "2%", {}, "smallest is"),
-        ("layernorm lowers val/loss", "0%", {}, "a margin of 0%"),
-        ("layernorm lowers val/loss", "100%", {}, "a margin of 100%"),
-        ("layernorm does_not_worsen val/accuracy", "100%", {}, "a margin of 100%"),
-        ("layernorm lowers val/loss", "2 %", {}, "smallest"),
-        ("layernorm lowers val/loss", "-2%", {}, "smallest"),
-        ("layernorm lowers val/loss", "two%", {}, "smallest"),
-        ("layernorm lowers val/loss", 0.02, {"percent": 3.0}, "one margin|smallest is 0.02"),
-        ("layernorm lowers val/loss below -1", "2%", {}, "scale is 'log'"),
-    ],
-)
-def test_what_is_no_ratio_is_refused(claim: str, smallest: Any, changes: dict[str, Any], found: str) -> None:
-    with pytest.raises(StudyError, match=found):
-        of(claim, smallest, **changes)
 
 
 @pytest.mark.parametrize("word", ["0%", "100%", "-2%", "%", "2%%", "1e400%"])
@@ -116,7 +94,7 @@ def test_any_percentage_makes_the_ratio_it_says(percent: float, verb: str) -> No
 
 @pytest.mark.parametrize("claim", ["layernorm lowers val/loss by at least 2%", "layernorm lowers val/loss"])
 def test_a_lock_is_read_back_as_it_was_written(claim: str) -> None:
-    study = of(claim, None if "%" in claim else "2%")
+    study = margin(claim, None if "%" in claim else "2%")
     document = study.model_dump(mode="json")
     assert document["hypotheses"]["h"]["percent"] == 2.0
     assert study_from_document(document) == study
@@ -186,11 +164,11 @@ def test_a_ratio_to_a_constant_names_it() -> None:
 
 
 def test_documents_say_the_percentage() -> None:
-    study = of("layernorm lowers val/loss by at least 2%")
+    study = margin("layernorm lowers val/loss by at least 2%")
     assert "by at least 2%" in statement(study, "h")
     assert statement(study, "h").startswith("The geometric mean validation loss is lower")
-    assert "logarithm" not in statement(of("layernorm lowers val/loss below 3", "2%"), "h")
-    assert "2%" in matters(of("layernorm lowers val/loss", "2%"), "h")
+    assert "logarithm" not in statement(margin("layernorm lowers val/loss below 3", "2%"), "h")
+    assert "2%" in matters(margin("layernorm lowers val/loss", "2%"), "h")
 
 
 def rates(claim: str, smallest: str | None, ratio: float, outcome: str, n_sims: int) -> float:
@@ -232,7 +210,7 @@ def test_a_table_of_a_percentage_has_no_digits_of_its_logarithm() -> None:
 
 def test_a_margin_in_percent_is_said_to_be_of_geometric_means() -> None:
     """With arithmetic means 2% apart and SDs of the logarithm of .02 and .2, "no worse by 2%" of them errs in .073."""
-    study = of("layernorm does_not_worsen val/loss", "2%")
+    study = margin("layernorm does_not_worsen val/loss", "2%")
     registration, evidence = make_evidence(study, sd=0.02)
     text = markdown.render(
         ReportContext(decide(registration, evidence), registration, evidence, "ab" * 32, "2026-05-04T15:20:11+00:00")

@@ -8,9 +8,10 @@ import pytest
 from prereg_samples import COMMAND, EMBNORM, NORMPLACE, changed, load_text
 
 from prereg.documents.published import json_schema
-from prereg.errors import ClaimError, SpecError
-from prereg.study.spec import Study, study_from_document
-from prereg.study.training import Training
+from prereg.errors import SpecError
+from prereg.study.arms import resolve_arms
+from prereg.study.spec import Study
+from prereg.study.training import Bpe, Data, Training
 
 
 @pytest.fixture
@@ -35,12 +36,6 @@ def test_what_a_study_leaves_out_is_filled_in_and_stored(tmp_path: Path) -> None
     assert stored["hypotheses"]["depth_interacts"]["role"] == "primary"
 
 
-def test_a_study_survives_its_own_json(study: Study, tmp_path: Path) -> None:
-    for text, name in ((EMBNORM, "embnorm"), (NORMPLACE, "normplace"), (COMMAND, "own")):
-        loaded = load_text(tmp_path, text, name).study
-        assert study_from_document(loaded.model_dump(mode="json")) == loaded
-
-
 def test_looking_at_a_study_does_not_change_what_it_equals(tmp_path: Path, study: Study) -> None:
     fresh = load_text(tmp_path, EMBNORM).study
     _ = study.arms, study.claims, study.rule
@@ -61,105 +56,6 @@ def test_a_copy_of_a_study_is_checked_and_carries_nothing_cached(study: Study) -
 def test_a_study_is_frozen(study: Study) -> None:
     with pytest.raises(ValueError, match="frozen"):
         study.seeds = (1, 2)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "found"),
-    [
-        ("baseline: none", "baseline: nne", "baseline 'nne' is not a variant"),
-        ("variants:\n  none: {}", "factors: {a: {b: {}}}\nvariants:\n  none: {}", "both variants and factors"),
-        (
-            "  rmsnorm:   {model.embedding_norm: rmsnorm}",
-            "  LayerNorm: {model.embedding_norm: rmsnorm}",
-            "but for capital",
-        ),
-        ("[1, 2, 3, 4, 5]", "[1]", "1 seed"),
-        ("[1, 2, 3, 4, 5]", "[1, 2, 1]", "seed 1 is given twice"),
-        ("stopping: fixed", "stopping: {looks: [3, 4]}", r"looks \[3, 4\] with 5 seeds"),
-        ("stopping: fixed", "stopping: {looks: [5, 3, 5]}", r"looks \[5, 3, 5\] with 5 seeds"),
-        ("layernorm lowers val/loss", "layernorm lowers val/los", "'val/los' is not a metric"),
-        ("layernorm lowers val/loss", "layernorm lowers grad/layer_8", "'layernorm' has 8 layers, counted from 0"),
-        ("layernorm lowers val/loss", "layernrm lowers val/loss", "'layernrm' in claim"),
-        ("layernorm lowers val/loss", "(layernorm + zz) lowers val/loss than (none + zz)", "'zz' in claim"),
-        ("layernorm lowers val/loss", "layernorm lowers val/perplexity", "raw differences of val/perplexity"),
-        ("layernorm lowers val/loss", "layernorm lowers harness/accuracy", "no harness is declared"),
-        ("suites: [loss, activations", "suites: [activations", "gain_ln needs val/loss, of the suite 'loss'"),
-        ("val/accuracy\n    smallest: 0.005", "val/accuracy\n    smallest: 0", "smallest is 0"),
-        ("layernorm does_not_worsen val/accuracy", "layernorm does_not_worsen grad/norm", "nothing says which way"),
-        (
-            "layernorm does_not_worsen val/accuracy",
-            "(layernorm - none) does_not_worsen val/loss than (rmsnorm - none)",
-            "whether a difference worsens",
-        ),
-        ("also: [bootstrap_t", "also: [paired_t", "'paired_t' decides and is under 'also'"),
-        ("test: paired_t", "test: items", "no item is measured"),
-        ("tie_breakers: [val", "tie_breakers: [vla", "'vla/bits_per_byte' is not a metric"),
-        ("stopping: fixed", "assume: {metrics: {grad/norm: {sd: 1.0}}}", "'grad/norm' is in no claim"),
-        ("trainer: gpt", "trainer: gpt\ncommand: [ls]", "a command is given and trainer is 'gpt'"),
-        ("trainer: gpt", "trainer: command", "no command is given"),
-    ],
-)
-def test_a_broken_promise_is_refused(tmp_path: Path, old: str, new: str, found: str) -> None:
-    with pytest.raises(SpecError, match=found):
-        load_text(tmp_path, changed(EMBNORM, old, new))
-
-
-def test_neither_variants_nor_factors_is_refused(tmp_path: Path) -> None:
-    text = EMBNORM[: EMBNORM.index("variants:")] + EMBNORM[EMBNORM.index("seeds:") :]
-    with pytest.raises(SpecError, match="neither variants nor factors"):
-        load_text(tmp_path, text)
-
-
-def test_the_direction_of_an_unknown_metric_is_stated_by_the_study(tmp_path: Path) -> None:
-    unstated = changed(COMMAND, "fast lowers dev/loss", "fast does_not_worsen dev/loss")
-    with pytest.raises(SpecError, match="nothing says which way dev/loss improves"):
-        load_text(tmp_path, unstated, "own")
-    stated = load_text(tmp_path, changed(unstated, "smallest: 0.1", "smallest: 0.1, better: lower"), "own").study
-    assert stated.claims["gain"].better == "lower"
-
-
-def test_a_harness_accuracy_is_better_when_higher(tmp_path: Path) -> None:
-    text = changed(
-        changed(EMBNORM, "layernorm does_not_worsen val/accuracy", "layernorm does_not_worsen harness/macro_accuracy"),
-        "measure:\n",
-        "measure:\n  harness: {tasks: blimp}\n",
-    )
-    assert load_text(tmp_path, text).study.claims["harm_ln"].better == "higher"
-
-
-def test_a_claim_error_is_placed_at_its_claim() -> None:
-    document = {
-        "study": "x",
-        "title": "t",
-        "baseline": "none",
-        "seeds": [1, 2],
-        "variants": {"none": {}, "ln": {"model.layers": 2}},
-        "hypotheses": {"a": {"claim": "ln lowrs val/loss", "smallest": 0.1}},
-        "decision": [{"verdict": "v"}],
-    }
-    with pytest.raises(ClaimError) as caught:
-        study_from_document(document)
-    assert caught.value.where.field == ("hypotheses", "a", "claim")
-
-
-def test_a_base_given_as_a_value_is_kept(study: Study) -> None:
-    assert isinstance(study.base, Training)
-    assert (
-        Study.model_validate(
-            study.model_dump()
-            | {
-                "base": study.base,
-                "analysis": study.analysis,
-                "measure": study.measure,
-                "stable": study.stable,
-                "metrics": study.metrics,
-                "assume": study.assume,
-                "hypotheses": study.hypotheses,
-                "decision": study.decision,
-            }
-        )
-        == study
-    )
 
 
 def test_the_schema_describes_every_field() -> None:
@@ -195,3 +91,43 @@ def test_the_schema_takes_the_worked_examples_and_refuses_a_typo() -> None:
         ("norm: pre", "norm: prae"),
     ):
         assert list(validator.iter_errors(parse_yaml(changed(EMBNORM, old, new).encode(), {}))), new
+
+
+BASE = Training()
+
+
+def test_an_override_moves_one_field_and_nothing_else() -> None:
+    arms = resolve_arms(BASE, {"none": {}, "deep": {"model.layers": 20, "optim.warmup": 500}}, {})
+    assert list(arms) == ["none", "deep"]
+    assert arms["none"].config == BASE
+    deep = arms["deep"].config
+    assert isinstance(deep, Training)
+    assert deep == BASE.model_copy(
+        update={
+            "model": BASE.model.model_copy(update={"layers": 20}),
+            "optim": BASE.optim.model_copy(update={"warmup": 500}),
+        }
+    )
+
+
+def test_factor_arms_are_all_combinations_named_in_the_order_of_the_factors() -> None:
+    arms = resolve_arms(
+        BASE,
+        {},
+        {
+            "norm": {"pre": {"model.norm": "pre"}, "post": {"model.norm": "post"}},
+            "depth": {"shallow": {"model.layers": 5}, "deep": {"model.layers": 20}},
+        },
+    )
+    assert list(arms) == ["pre-shallow", "pre-deep", "post-shallow", "post-deep"]
+    config = arms["post-deep"].config
+    assert isinstance(config, Training)
+    assert (config.model.norm, config.model.layers) == ("post", 20)
+
+
+def test_the_tokenizer_can_be_overridden_both_ways() -> None:
+    bpe = BASE.model_copy(update={"data": Data(tokenizer=Bpe(bpe=512))})
+    arms = resolve_arms(bpe, {"bpe": {}, "char": {"data.tokenizer": "char"}, "big": {"data.tokenizer.bpe": 1024}}, {})
+    tokenizers = [arm.config.data.tokenizer for arm in arms.values() if isinstance(arm.config, Training)]
+    assert tokenizers == [Bpe(bpe=512), "char", Bpe(bpe=1024)]
+    assert resolve_arms(BASE, {"char": {}, "bpe": {"data.tokenizer": {"bpe": 512}}}, {})

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from math import sqrt
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
-from evidence_factory import small_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from own_trainer import OwnHouse, own_document
 from scipy import stats
 from statsmodels.stats.anova import AnovaRM
-from typer.testing import CliRunner
+from study_samples import over
 
-import ablate as api
-from ablate.cli import app
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.reach import sd_difference
 from ablate.judge.design.scenarios import TrueEffects, draw
@@ -29,7 +24,6 @@ from ablate.judge.recompute import recompute
 from ablate.judge.stats.vectorized_judge import OUTCOME
 from ablate.judge.verdict import Finding
 from prereg.documents.claims import statement
-from prereg.errors import StudyError
 from prereg.study.claim import parse_claim
 from prereg.study.designs.sides import with_weights
 from prereg.study.spec import Study
@@ -59,25 +53,6 @@ MIGRAINE = [
     [17.0, 18.0, 8.0, 1.0, 5.0],
     [26.0, 24.0, 14.0, 8.0, 9.0],
 ]
-
-
-def over(values: list[float], claim: str = "trend(rate) lowers val/loss", **changes: Any) -> Study:
-    """A study of one factor whose levels set the learning rate to these values."""
-    levels = {f"l{at}": {"optim.lr": value} for at, value in enumerate(values)}
-    return small_study(
-        **(
-            {
-                "variants": {},
-                "factors": {"rate": levels},
-                "baseline": "l0",
-                "hypotheses": {"h": {"claim": claim, "smallest": 0.0}},
-                "decision": [{"verdict": "yes", "when": "supported(h)"}, {"verdict": "inconclusive"}],
-                "assume": {},
-                "tie_breakers": [],
-            }
-            | changes
-        )
-    )
 
 
 def weights(claim: str, factors: dict[str, dict[str, dict[str, Any]]]) -> dict[str, float]:
@@ -191,47 +166,6 @@ def test_arms_that_are_all_equal_have_a_slope_of_exactly_zero() -> None:
     assert found.outcome == "inconclusive"
 
 
-@pytest.mark.parametrize(
-    ("levels", "claim", "found"),
-    [
-        ({"a": {"optim.lr": 0.1}, "b": {"optim.lr": 0.2}}, "trend(speed) lowers val/loss", "'speed' in trend"),
-        ({"a": {}, "b": {"optim.lr": 0.2}}, "trend(rate) lowers val/loss", "level 'a' sets nothing"),
-        (
-            {"a": {"optim.lr": 0.1, "budget.steps": 40}, "b": {"optim.lr": 0.2}},
-            "trend(rate) lowers val/loss",
-            "level 'a' sets optim.lr to 0.1, budget.steps to 40",
-        ),
-        (
-            {"a": {"model.embedding_norm": "layernorm"}, "b": {"optim.lr": 0.2}},
-            "trend(rate) lowers val/loss",
-            "level 'a' sets model.embedding_norm",
-        ),
-        ({"a": {"optim.lr": 0.1}, "b": {"budget.steps": 40}}, "trend(rate) lowers val/loss", "its levels set"),
-        (
-            {"a": {"model.dropout": 0.0}, "b": {"model.dropout": 0.2}},
-            "trend(log2 rate) lowers val/loss",
-            "takes the logarithm of 0",
-        ),
-    ],
-)
-def test_a_factor_without_numbers_has_no_trend(levels: dict[str, Any], claim: str, found: str) -> None:
-    with pytest.raises(StudyError, match=found):
-        over([], claim, factors={"rate": levels}, baseline="a")
-
-
-def test_a_truth_is_no_number_and_a_study_of_variants_has_no_trend() -> None:
-    tied = {"a": {"model.tie_embeddings": False}, "b": {"model.tie_embeddings": True}}
-    with pytest.raises(StudyError, match="sets model.tie_embeddings to False".replace(".", r"\.")):
-        over([], factors={"rate": tied}, baseline="a")
-    with pytest.raises(StudyError, match="is not a factor"):
-        small_study(
-            hypotheses={"h": {"claim": "trend(rate) lowers val/loss", "smallest": 0}},
-            decision=[{"verdict": "yes", "when": "supported(h)"}, {"verdict": "inconclusive"}],
-        )
-    with pytest.raises(StudyError, match="a trend with on_divergence: rank"):
-        over([0.1, 0.2], on_divergence="rank", analysis={"test": "wilcoxon"}, seeds=list(range(8)))
-
-
 def test_a_trend_needs_every_arm_and_documents_show_its_weights() -> None:
     study = over([1, 2, 3])
     assert study.claims["h"].named == ("l0", "l1", "l2")  # the middle one too, whose weight is 0
@@ -308,35 +242,3 @@ def test_error_rates_of_slopes(case: tuple[str, float, float, str], nominal: flo
     assert found <= nominal + 3.0 * sqrt(nominal * (1 - nominal) / sims)
     if test == "paired_t":
         assert found >= nominal - 3.0 * sqrt(nominal * (1 - nominal) / sims)
-
-
-@pytest.mark.slow
-def test_from_a_script_to_a_slope_and_its_verdict(tmp_path: Path) -> None:
-    house = OwnHouse(tmp_path / "house")
-    document = own_document(
-        baseline="low-short",
-        factors={
-            "rate": {"low": {"lr": 0.1}, "mid": {"lr": 0.2}, "high": {"lr": 0.4}},
-            "length": {"short": {"steps": 2}, "long": {"steps": 4}},
-        },
-        seeds=[1, 2, 3, 4],
-        hypotheses={"falls": {"claim": "trend(log2 rate) lowers val/loss by at least 0.1"}},
-        decision=[{"verdict": "faster", "when": "supported(falls)"}, {"verdict": "inconclusive"}],
-        assume={"metrics": {"val/loss": {"sd": 0.002}}},
-        measure={"uneven_steps": "the length of a run is a factor"},
-    )
-    del document["variants"]
-    path = house.write(document)
-    assert api.run(path).summary.complete
-    decision = api.decide(path).decision
-    assert (decision.status, decision.verdict) == ("decided", "faster")
-    (finding,) = decision.findings
-    # The script's loss is 2 - lr + noise * lr; over log2 of the three rates the slope is half of (last - first).
-    noise = [(seed * 7919 % 13) / 1000 for seed in (1, 2, 3, 4)]
-    slopes = [0.5 * (0.4 - 0.1) * (one - 1.0) for one in noise]
-    assert [pair.left for pair in finding.pairs] == pytest.approx(slopes)
-    assert finding.p_support == pytest.approx(stats.ttest_1samp(slopes, -0.1, alternative="less").pvalue)
-    assert finding.unit == "nats/token per doubling of rate"
-    report = (house.path / "reports" / "own" / "report.md").read_text(encoding="utf-8")
-    assert "low (0.1) −0.5, mid (0.2) 0, high (0.4) 0.5" in report
-    assert CliRunner().invoke(app, ["verify", str(path)]).exit_code == 0

@@ -16,6 +16,7 @@ import pytest
 from evidence_factory import chain, make_evidence, one_claim
 from own_trainer import OwnHouse
 from scipy import stats
+from study_samples import RATES, tuned_document
 
 import ablate as api
 from ablate.judge.decide import decide
@@ -25,7 +26,7 @@ from ablate.records.evidence import Evidence
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_study
-from prereg.errors import EvidenceError, RunError, SpecError
+from prereg.errors import EvidenceError, RunError
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.plan import plan
@@ -35,7 +36,6 @@ from prereg.study.load import load_study
 from prereg.study.spec import Study
 
 QUIET = PlainWatcher(StringIO())
-RATES = [0.003, 0.01, 0.1, 0.3]
 TRAINER = """
 import json, math, os
 config = json.load(open(os.environ["ABLATE_CONFIG"]))
@@ -50,39 +50,6 @@ with open("metrics.jsonl", "w") as out:
 """
 
 
-def document(**changes: Any) -> dict[str, Any]:
-    """SGD and AdamW at a rate that suits SGD, and each at its best of four."""
-    return {
-        "study": "own",
-        "title": "Is AdamW better, each at its best rate?",
-        "trainer": "command",
-        "command": ["{python}", "train.py"],
-        "base": {"optimizer": "sgd", "lr": 0.1, "fails": [], "clip": 1.0},
-        "baseline": "sgd",
-        "variants": {
-            "sgd": {},
-            "adamw": {"optimizer": "adamw"},
-            "sgd_untuned": {},
-            "adamw_untuned": {"optimizer": "adamw"},
-        },
-        "tune": {"arms": ["sgd", "adamw"], "grid": {"lr": RATES}, "seeds": [101, 102], "choose_by": "val/loss"}
-        | {"better": "lower"},
-        "seeds": [1, 2, 3, 4],
-        "hypotheses": {
-            "tuned": {"claim": "adamw lowers val/loss by at least 0.05"},
-            "untuned": {
-                "claim": "adamw_untuned lowers val/loss by at least 0.05 than sgd_untuned",
-                "role": "secondary",
-            },
-        },
-        "decision": [
-            {"verdict": "use AdamW", "when": "supported(tuned)"},
-            {"verdict": "keep SGD", "when": "refuted(tuned)"},
-            {"verdict": "inconclusive"},
-        ],
-    } | changes
-
-
 @pytest.fixture
 def house(own_house: OwnHouse) -> OwnHouse:
     own_house.script(TRAINER)
@@ -95,7 +62,7 @@ def study_path(house: OwnHouse) -> Path:
 
 @pytest.mark.slow
 def test_an_untuned_contrast_has_the_wrong_sign_and_the_tuned_one_the_right_one(house: OwnHouse) -> None:
-    house.register(**document())
+    house.register(**tuned_document())
     done = api.run(study_path(house), RunOptions(), workspace=api.Workspace(console=QUIET))
     assert done.summary.complete and done.summary.planned == 2 * 2 * len(RATES) + 4 * 4
     decided = api.decide(study_path(house))
@@ -121,7 +88,7 @@ def test_an_untuned_contrast_has_the_wrong_sign_and_the_tuned_one_the_right_one(
 
 
 def test_the_pilot_is_run_first_and_each_arm_at_its_frozen_setting(house: OwnHouse) -> None:
-    registration = house.register(**document())
+    registration = house.register(**tuned_document())
     pilot = [(spec.variant, spec.seed) for spec in plan(registration)]
     assert len(pilot) == 16 and {seed for _, seed in pilot} == {101, 102}
     api.run(study_path(house), RunOptions(), workspace=api.Workspace(console=QUIET))
@@ -137,7 +104,7 @@ def test_the_pilot_is_run_first_and_each_arm_at_its_frozen_setting(house: OwnHou
 
 @pytest.mark.slow
 def test_a_single_run_that_is_judged_waits_for_the_choice(house: OwnHouse) -> None:
-    house.register(**document())
+    house.register(**tuned_document())
     before = Root(house.path).ledger.read_bytes()
     with pytest.raises(RunError, match="has not chosen its setting yet"):
         api.run(study_path(house), RunOptions(only=("sgd/1",)), workspace=api.Workspace(console=QUIET))
@@ -149,11 +116,11 @@ def test_a_single_run_that_is_judged_waits_for_the_choice(house: OwnHouse) -> No
 
 @pytest.mark.slow
 def test_runs_of_another_house_are_imported_after_their_pilot(house: OwnHouse, tmp_path: Path) -> None:
-    house.register(**document())
+    house.register(**tuned_document())
     api.run(study_path(house), RunOptions(), workspace=api.Workspace(console=QUIET))
     other = OwnHouse(tmp_path / "other")
     other.script(TRAINER)
-    other.register(**document())
+    other.register(**tuned_document())
     path, runs = study_path(other), house.path / "data" / "runs"
     pilot = [f"{arm}.lr-{rate}/{seed}" for arm in ("sgd", "adamw") for rate in RATES for seed in (101, 102)]
     with pytest.raises(EvidenceError, match="no choice of the pilot yet"):
@@ -165,7 +132,7 @@ def test_runs_of_another_house_are_imported_after_their_pilot(house: OwnHouse, t
 
 @pytest.mark.slow
 def test_a_choice_survives_a_crash_right_after_it(house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    house.register(**document())
+    house.register(**tuned_document())
     with monkeypatch.context() as patch:
         patch.setattr("prereg.registry.registration.with_choice", lambda *given: 1 / 0)
         with pytest.raises(ZeroDivisionError):
@@ -176,7 +143,7 @@ def test_a_choice_survives_a_crash_right_after_it(house: OwnHouse, monkeypatch: 
 
 @pytest.mark.slow
 def test_two_parts_make_the_pilot_and_then_the_rest(house: OwnHouse) -> None:
-    house.register(**document())
+    house.register(**tuned_document())
     words = [sys.executable, "-m", "ablate", "run", str(study_path(house)), "--part"]
     parts = [subprocess.Popen([*words, f"{part}/2"], stdout=subprocess.DEVNULL) for part in (1, 2)]
     assert [part.wait(timeout=120) for part in parts] == [0, 0]
@@ -186,7 +153,7 @@ def test_two_parts_make_the_pilot_and_then_the_rest(house: OwnHouse) -> None:
 
 @pytest.mark.slow
 def test_a_setting_that_fails_is_never_chosen_and_none_left_is_said(house: OwnHouse) -> None:
-    house.register(**document(base=document()["base"] | {"fails": [0.3, 0.01]}))
+    house.register(**tuned_document(base=tuned_document()["base"] | {"fails": [0.3, 0.01]}))
     api.run(study_path(house), RunOptions(), workspace=api.Workspace(console=QUIET))
     frozen = load_registration(Root(house.path), "own")
     assert frozen is not None and frozen.study.tune is not None
@@ -196,63 +163,10 @@ def test_a_setting_that_fails_is_never_chosen_and_none_left_is_said(house: OwnHo
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"grid": {}}, "neither grid nor settings"),
-        ({"settings": {"sgd": [{"lr": 1.0}, {"lr": 2.0}]}}, "both grid and settings"),
-        ({"grid": {"lr": [0.1]}}, "1 settings"),
-        ({"grid": {"lr": [0.1, 0.1]}}, "given twice"),
-        ({"grid": {"rate": [0.1, 0.2]}}, "not a field of the base"),
-        ({"grid": {"optimizer": ["sgd", "adamw"]}}, "'optimizer' is tuned, and 'adamw' sets it"),
-        ({"arms": ["sgd", "adamw", "lion"]}, "not a variant"),
-        ({"seeds": [1, 101]}, "pilot seed 1 is a seed of the study too"),
-        ({"seeds": [101, 101]}, "given twice"),
-        ({"better": None}, "which way val/own improves"),
-        (
-            {
-                "grid": {},
-                "arms": [],
-                "settings": {"sgd": [{"lr": 1.0}, {"lr": 2.0}], "adamw": [{"lr": 3.0}, {"lr": 3.0}]},
-            },
-            "twice",
-        ),
-        (
-            {
-                "grid": {},
-                "arms": [],
-                "settings": {"sgd": [{"lr": 1}, {"lr": 2}], "adamw": [{"lr": x} for x in (1, 2, 3)]},
-            },
-            "unequal numbers",
-        ),
-        ({"chosen": {"sgd": {"lr": 1.0}}}, "unknown field"),
-    ],
-)
-def test_what_cannot_choose_is_refused(house: OwnHouse, change: dict[str, Any], words: str) -> None:
-    tune = {key: value for key, value in (document()["tune"] | change).items() if value is not None}
-    if change == {"better": None}:
-        tune["choose_by"] = "val/own"
-    path = house.write(document(tune=tune))
-    with pytest.raises(SpecError) as caught:
-        load_study(path)
-    assert words in str(caught.value) and caught.value.required
-
-
-def test_a_sequential_study_is_not_tuned(house: OwnHouse) -> None:
-    path = house.write(document(stopping={"looks": [2, 4]}))
-    with pytest.raises(SpecError, match="pilot before a sequential design"):
-        load_study(path)
-
-
-def test_settings_of_the_built_in_trainer_leave_data_and_budget_alone() -> None:
-    with pytest.raises(SpecError, match=r"budget\.batch"):
-        one_claim(tune={"grid": {"budget.batch": [4, 8]}, "seeds": [101], "choose_by": "val/loss"})
-
-
 def test_fresh_seeds_pass_over_the_pilot_seeds_of_other_studies(house: OwnHouse) -> None:
-    tune = document()["tune"] | {"seeds": [5, 6]}
-    house.register(**document(tune=tune))
-    other = document(study="other", seeds="fresh 3")
+    tune = tuned_document()["tune"] | {"seeds": [5, 6]}
+    house.register(**tuned_document(tune=tune))
+    other = tuned_document(study="other", seeds="fresh 3")
     assert load_study(house.write(other)).study.seeds == (7, 8, 9)
 
 
@@ -435,14 +349,14 @@ def test_the_design_states_what_the_simulation_finds() -> None:
 
 
 def test_the_plan_names_the_pilot_and_counts_its_runs(house: OwnHouse) -> None:
-    planned = api.plan_runs(house.write(document()))
+    planned = api.plan_runs(house.write(tuned_document()))
     assert len(planned.cells) == 16 and "16 runs" in planned.about[0]
     assert sum(arm.runs for arm in planned.arms) == 32
 
 
 @pytest.mark.slow
 def test_a_trial_runs_each_arm_at_the_first_of_its_settings(house: OwnHouse) -> None:
-    path = house.write(document())
+    path = house.write(tuned_document())
     trial = api.try_out(path, seeds=1)
-    assert [(run.variant, run.seed) for run in trial.runs[:4]] == [(arm, 103) for arm in document()["variants"]]
+    assert [(run.variant, run.seed) for run in trial.runs[:4]] == [(arm, 103) for arm in tuned_document()["variants"]]
     assert trial.planned == 32 and not Root(house.path).ledger.exists()

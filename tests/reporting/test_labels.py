@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from io import StringIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from evidence_factory import make_evidence
@@ -32,9 +31,8 @@ from ablate.reporting.markdown import page as markdown_page
 from ablate.reporting.terminal import show_document
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from prereg.errors import SpecError
 from prereg.registry.amendments import AMENDMENT_EFFECTS
-from prereg.study.labels import LONGEST, Labels
+from prereg.study.labels import Labels
 from prereg.study.spec import study_from_document
 
 LABELS = {
@@ -154,24 +152,3 @@ def test_another_label_after_the_verdict_leaves_runs_and_verdict_as_they_are(tmp
     written = (house.path / "reports" / "own" / "verdict.json").read_text()
     assert "Quick" not in written
     assert "gain" in written
-
-
-@pytest.mark.parametrize(
-    ("labels", "words"),
-    [
-        ({"arms": {"none": ""}}, "at least 1 character"),
-        ({"arms": {"none": "  "}}, "without blanks"),
-        ({"arms": {"none": "x" * (LONGEST + 1)}}, f"{LONGEST + 1} characters"),
-        ({"arms": {"none": "two\nlines"}}, "one line"),
-        ({"arms": {"none": "\x1b[31mred"}}, "one line"),
-        ({"arms": {"none": "Same", "layernorm": "Same"}}, "'none' too"),
-        ({"arms": {"none": "layernorm"}}, "the id of another"),
-        ({"arms": {"nobody": "Nobody"}}, "one of none"),
-        ({"claims": {"gain": "Gain"}}, "gain_ln"),
-        ({"metrics": {"val/los": "Loss"}}, "val/loss"),
-    ],
-)
-def test_a_label_that_cannot_be_read_as_one_name_is_refused(labels: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError) as fault:
-        study_from_document(sample(labels=labels))
-    assert words in str(fault.value), str(fault.value)

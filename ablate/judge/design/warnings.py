@@ -39,7 +39,9 @@ tests/judge/test_design_warnings.py compares them with reports/bench/error-rates
 
 Power = tuple[float, str, int]
 """A power, how it was found, and seeds for .80: 0 where they are not known."""
-Kind = Literal["registration", "direction", "power", "resolution", "seeds", "correlation", "schedule", "families"]
+Kind = Literal[
+    "registration", "trainer", "direction", "power", "resolution", "seeds", "correlation", "schedule", "families"
+]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,189 @@
+"""What a command forgets to hand to its script, and metrics that the script does not record, as far as its text shows.
+
+Only a Python script below the root is read, with the modules next to it that it imports (`prereg.study.script`). What
+its text makes certain is a mistake of the study; what it makes likely is a warning, since a script may take values in
+ways that no text shows. Nothing is imported or executed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from prereg.errors import FieldPath, SpecError, field_error
+from prereg.study.command import listed_words, placeholders, values_of
+from prereg.study.script import SEED_NAMES, Option, Script, script_in
+from prereg.text import listed
+
+if TYPE_CHECKING:
+    from prereg.registry.paths import Root
+    from prereg.study.spec import Study
+
+_HEADER_BYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """One thing that the study and its script do not agree in."""
+
+    field: FieldPath
+    found: str
+    required: str
+    fix: str
+    certain: bool
+    """Whether no run could do what the study says."""
+
+    @property
+    def error(self) -> SpecError:
+        return field_error(self.field, self.found, self.required, self.fix)
+
+
+def check_handover(study: Study, root: Root) -> None:
+    """Raise `SpecError` for what the script's text makes certain: the first, with the others after it."""
+    errors = [one.error for one in forgotten(study, root) if one.certain]
+    if errors:
+        raise errors[0].followed_by(errors[1:])
+
+
+def forgotten(study: Study, root: Root) -> tuple[Forgotten, ...]:
+    """Everything that the study and its script do not agree in; nothing where the command starts no readable script."""
+    shown = script_in(root, study.command) if study.trainer == "command" else None
+    if shown is None:
+        return ()
+    path, script = shown
+    return (*_values(study, path, script), *_seed(study, path, script), *_metrics(study, root, path, script))
+
+
+def _values(study: Study, path: str, script: Script) -> Iterator[Forgotten]:
+    """Values in which arms differ and that nothing hands over."""
+    used = placeholders(study.command)
+    if script.reads & {"config", "all"} or "variant" in used:
+        return
+    by_arm = [values_of(study, arm) for arm in study.arms]
+    for name in dict.fromkeys(name for values in by_arm for name in values):
+        if len({values.get(name) for values in by_arm}) == 1 or name in used:
+            continue
+        last = name.rpartition(".")[2]
+        option = script.option(last.replace("-", "_"))
+        close = get_close_matches(last, [one.dest for one in script.options], n=1, cutoff=0.5)
+        meant = option or (script.option(*close) if close else None)
+        word = f"--{last}={{{name}}}" if meant is None else _word(meant, name)
+        fix = f"command: {listed_words((*study.command, word))}"
+        if meant is None:
+            fix = f"args = ablate.config(parser.parse_args()) in {path}; or, once it has the option, {fix}"
+        yield Forgotten(
+            ("command",),
+            f"arms differ in {name}, and nothing hands it over: no word has {{{name}}}, and {path} reads no "
+            "ABLATE_CONFIG",
+            "every value in which arms differ, in the command",
+            fix,
+            certain=option is not None,
+        )
+
+
+def _seed(study: Study, path: str, script: Script) -> Iterator[Forgotten]:
+    if script.reads & {"seed", "all"} or "seed" in placeholders(study.command):
+        return
+    option = script.option(*SEED_NAMES)
+    fix = f'torch.manual_seed(ablate.seed()) in {path}, or an option: "--seed={{seed}}" in command'
+    if option is not None:
+        fix = f"command: {listed_words((*study.command, f'{option.name}={{seed}}'))}"
+    yield Forgotten(
+        ("command",),
+        f"nothing hands the seed over: no word has {{seed}}, and {path} reads no ABLATE_SEED",
+        "runs that differ by their seed: two that give the same values give no verdict",
+        fix,
+        certain=option is not None,
+    )
+
+
+def _word(option: Option, name: str) -> str:
+    if option.kind == "flag":
+        return f"{{{option.name} if {name}}}"
+    return f"{option.name}={{{name}}}"
+
+
+def _metrics(study: Study, root: Root, path: str, script: Script) -> Iterator[Forgotten]:
+    """Metrics that a claim reads and the script does not record, and columns that its table does not have."""
+    layout, known, certain, source = study.metrics, (), False, ""
+    if PurePosixPath(layout.file).suffix == ".csv":
+        known = tuple(dict.fromkeys(name for header in script.headers for name in header))
+        # One table and one header: that header is the table's.
+        certain = len(script.headers) == 1 and script.tables == (PurePosixPath(layout.file).name,)
+        source = f"{path} writes"
+        if not known:
+            known, source = _header_of_file(root, path, layout.file)
+    elif not layout.columns and script.logged and not script.logs_others and not script.tables:
+        known, certain, source = ("step", *script.logged), True, f"{path} records"
+    if not known:
+        return
+    shown = f"{source} {listed([name for name in known if name != 'step' or layout.file.endswith('.csv')])}"
+    if layout.file.endswith(".csv") and layout.step not in known:
+        steps = [name for name in known if name in ("step", "epoch", "iter", "iteration", "global_step")]
+        yield Forgotten(
+            ("metrics", "step"),
+            f"no column '{layout.step}': {shown}",
+            "the column that counts the steps",
+            f"step: {(steps or known)[0]}",
+            certain,
+        )
+    if layout.columns:
+        for metric, column in layout.columns.items():
+            if column not in known:
+                near = nearest_metric(column, known)
+                yield Forgotten(
+                    ("metrics", "columns", metric),
+                    f"no column '{column}': {shown}",
+                    f"the column that holds {metric}",
+                    f"{metric}: {near or 'COLUMN'}",
+                    certain,
+                )
+        return
+    for name, claim in study.claims.items():
+        if claim.metric in known:
+            continue
+        near, text = nearest_metric(claim.metric, known), study.hypotheses[name].claim
+        fix = (
+            f"claim: {text.replace(claim.metric, near)}"
+            if near
+            else f"a claim about one of these, or record {claim.metric}"
+        )
+        yield Forgotten(
+            ("hypotheses", name, "claim"),
+            f"no run records {claim.metric}: {shown}",
+            "a metric under the name by which it is recorded",
+            fix,
+            certain,
+        )
+
+
+_SAME = (("valid", "val"), ("validation", "val"), ("eval", "val"), ("dev", "val"), ("accuracy", "acc"))
+
+
+def nearest_metric(name: str, known: tuple[str, ...]) -> str:
+    """The one of the names that most likely means the same: val_acc, valid/acc and val/accuracy do; else nothing."""
+
+    def plain(text: str) -> str:
+        words = re.findall("[a-z0-9]+", text.lower())
+        return " ".join(dict(_SAME).get(word, word) for word in words)
+
+    by_plain = {plain(one): one for one in reversed(known)}
+    close = get_close_matches(plain(name), by_plain, n=1, cutoff=0.8)
+    return by_plain[close[0]] if close else ""
+
+
+def _header_of_file(root: Root, script: str, file: str) -> tuple[tuple[str, ...], str]:
+    """The columns of a table of that name that an earlier run left next to the script or in the root, and where."""
+    import csv
+
+    for place in dict.fromkeys((root.path / PurePosixPath(script).parent / file, root.path / file)):
+        if place.is_file():
+            with place.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
+                line = stream.readline(_HEADER_BYTES)
+            columns = next(csv.reader([line]), [])
+            return tuple(columns), f"{place.relative_to(root.path).as_posix()} has"
+    return (), ""
