@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ablate.running import mapping_template as mapping_template
     from ablate.running import run as run
     from ablate.running import write_manifest as write_manifest
+    from ablate.training import train as train
     from ablate.trying import try_out as try_out
     from ablate.workspace import Workspace as Workspace
     from ablate.workspace import load as load
@@ -64,6 +65,7 @@ _NAMES = {
     "ablate.registering": "amend design export preview_amendment register registrations save",
     "ablate.runner.options": "RunOptions",
     "ablate.running": "import_runs mapping_template run write_manifest",
+    "ablate.training": "train",
     "ablate.trying": "try_out",
     "ablate.workspace": "Workspace load",
     "prereg.study.spec": "Study",
@@ -97,6 +99,7 @@ __all__ = [
     "run",
     "seed",
     "status",
+    "train",
     "try_out",
 ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, placed
 from prereg.errors import (
@@ -72,11 +72,15 @@ def require_known_corpora(study: Study, root: Root) -> None:
             raise error.at(field=("base", "data", "corpus")) from None
 
 
+GPT_PACKAGES: Final = ("torch", "tokenizers", "safetensors")
+"""What the extra `gpt` installs, for the built-in trainer."""
+
+
 def require_gpt() -> None:
     """Raise `UnsupportedError` where a package of the built-in trainer is missing."""
     from importlib.util import find_spec
 
-    for package in ("torch", "tokenizers", "safetensors"):
+    for package in GPT_PACKAGES:
         if find_spec(package) is None:
             raise missing_gpt(package)
 

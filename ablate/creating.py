@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +40,8 @@ class Created:
     files: tuple[Path, ...]
     next: tuple[str, ...]
     """Commands to type next."""
+    notes: tuple[str, ...] = ()
+    """What to know first."""
 
     @property
     def study(self) -> Path:
@@ -51,8 +55,20 @@ def templates() -> dict[str, str]:
     return {name: found[name].split("\n", 1)[0].removeprefix("# ") for name in names}
 
 
-def new(name: str, template: str = DEFAULT, *, title: str | None = None, workspace: Workspace = HERE) -> Created:
+def new(
+    name: str,
+    template: str = DEFAULT,
+    *,
+    title: str | None = None,
+    script: str | Path | None = None,
+    metrics: str | Path | None = None,
+    arms: Sequence[str] = (),
+    workspace: Workspace = HERE,
+) -> Created:
     """Write `studies/NAME.yaml` from a template, with the script or table that it needs, and the schema for editors.
+
+    With a `script`, the study is made from the text of that training script, of `arms` as NAME=VALUE of one of its
+    options and of the columns of `metrics`, a table that it wrote; the script is neither run nor changed.
 
     Also `data/.gitignore`, which keeps runs and corpora out of git, unless one is there. The
     root is the one given, else the nearest folder upward that holds `studies/`, else the current folder. Raises
@@ -65,7 +81,16 @@ def new(name: str, template: str = DEFAULT, *, title: str | None = None, workspa
             f"no template is named '{template}'", required="one of " + ", ".join(known), fix=nearest(template, known)
         )
     home = _home(workspace)
-    text = _rendered(name, template, title)
+    if script is None and (metrics is not None or arms):
+        raise UnsupportedError("--metrics or --set without --script", required="the script that they are of")
+    if script is None:
+        text = _rendered(name, template, title)
+    else:
+        from ablate.from_script import study_of_script
+
+        table = None if metrics is None else Path(metrics)
+        body = study_of_script(name, Path(script), home, metrics=table, arms=arms, title=title)
+        text, template = _required_valid(f"# yaml-language-server: $schema={SCHEMA}\n{body}", name), ""
     study = home / "studies" / f"{name}.yaml"
     parts = {study: text.encode()}
     for ending, place in ((".py.txt", _SCRIPT), (".csv", _TABLE)):  # a .py would be a module
@@ -79,14 +104,38 @@ def new(name: str, template: str = DEFAULT, *, title: str | None = None, workspa
         raise RegistrationError(
             f"{present} exists already",
             required="a name that is free: nothing is replaced",
-            fix=f"ablate new {name}_2 --template {template}",
+            fix=f"ablate new {name}_2 " + (f"--template {template}" if script is None else f"--script {script}"),
         )
     for path, data in parts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         create_whole(path, data)
     _write_schema(home / "studies" / SCHEMA)
     ignored = _ignore_data(home)
-    return Created((*parts, *ignored), _next_steps(template, study))
+    return Created((*parts, *ignored), _next_steps(template, study), tuple(_notes(name, template, home, script)))
+
+
+def _notes(name: str, template: str, home: Path, script: str | Path | None) -> Iterator[str]:
+    if script is not None:
+        yield f"{script} was read, not run, and is not changed; the study says what is to be filled in"
+    own = next((path for path in (Path(_SCRIPT), home / _SCRIPT) if path.is_file()), None)
+    if template == "command" and own is not None:
+        yield f"{own} is yours and untouched: studies/{name}/{_SCRIPT} is an example next to it"
+        yield f"for a study of yours:  ablate new {name}_2 --script {own}"
+    packages, install = _needs(template)
+    missing = next((package for package in packages if find_spec(package) is None), None)
+    if missing is not None:
+        yield f"ablate run will need {missing}, which is not installed:  pip install {install}"
+
+
+def _needs(template: str) -> tuple[tuple[str, ...], str]:
+    """The packages that the runs of a template need beyond ablate's own, and what to install."""
+    from ablate.checking import GPT_PACKAGES
+
+    if template == "huggingface":
+        return ("torch", "transformers"), "torch transformers"
+    if template in ("", "command", "import"):
+        return (), ""
+    return GPT_PACKAGES, "'ablate-prereg[gpt]'"
 
 
 def _home(workspace: Workspace) -> Path:
@@ -100,10 +149,6 @@ def _home(workspace: Workspace) -> Path:
 
 def _rendered(name: str, template: str, title: str | None) -> str:
     """The template under a name and a title, read as a study so that what is written is one."""
-    from ablate.checking import require_names_of_files
-    from prereg.study.spec import study_from_document
-    from prereg.yaml_reader import parse_yaml
-
     text = (_FOLDER / f"{template}.yaml").read_text(encoding="utf-8")
     purpose, rest = text.split("\n", 1)
     body = rest.replace("studies/NAME", f"studies/{name}").replace("study: NAME", f"study: {name}", 1)
@@ -111,7 +156,15 @@ def _rendered(name: str, template: str, title: str | None) -> str:
         # JSON text is YAML text in quotes.
         body = re.sub(r"^title: .*$", lambda _: f"title: {json.dumps(title, ensure_ascii=False)}", body, flags=re.M)
     purpose = purpose.replace("studies/NAME", f"studies/{name}")
-    text = f"# yaml-language-server: $schema={SCHEMA}\n{purpose}\n{body}"
+    return _required_valid(f"# yaml-language-server: $schema={SCHEMA}\n{purpose}\n{body}", name)
+
+
+def _required_valid(text: str, name: str) -> str:
+    """The text of a study, where it is one under its name."""
+    from ablate.checking import require_names_of_files
+    from prereg.study.spec import study_from_document
+    from prereg.yaml_reader import parse_yaml
+
     document = parse_yaml(text.encode(), {})
     if document["study"] != name:
         raise field_error(("study",), f"'{name}'", "a name: letters, digits and underscores, beginning with a letter")

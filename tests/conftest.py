@@ -272,6 +272,25 @@ def decided(trained: House, tmp_path_factory: pytest.TempPathFactory) -> House:
     return made
 
 
+@pytest.fixture(scope="session")
+def decided_own(tmp_path_factory: pytest.TempPathFactory) -> OwnHouse:
+    """A study of one's own trainer, run by workers in this process and decided, with its report: once for all tests."""
+    from own_trainer import OwnHouse
+
+    import ablate as api
+
+    made = OwnHouse(tmp_path_factory.mktemp("decided-own") / "house")
+    made.make_runs(made.register())
+    api.decide(made.study)
+    return made
+
+
+@pytest.fixture
+def decided_copy(decided_own: OwnHouse, tmp_path: Path, no_own_corpora: None) -> OwnHouse:
+    """A copy of it, to be changed."""
+    return type(decided_own)(tmp_path / "house", of=decided_own.path)
+
+
 @pytest.fixture
 def copied(trained: House, house: House) -> House:
     """A copy of the tiny study's runs, shut off from the user's own corpora."""

@@ -24,7 +24,7 @@ from typing import IO, Any
 
 import pytest
 import yaml
-from own_trainer import OwnHouse
+from own_trainer import OwnHouse, Stop
 from pydantic import JsonValue
 
 import ablate as api
@@ -37,11 +37,11 @@ from ablate.records.store import Row, RunFolder, parquet_bytes
 from ablate.reporting import document as document_room
 from ablate.reporting import html as html_room
 from ablate.reporting import markdown as markdown_room
+from ablate.runner import process as process_room
 from ablate.runner import scheduler as scheduler_room
-from ablate.runner.external import trainer as command_room
-from ablate.runner.external.trainer import Server
-from ablate.runner.messages import Message
+from ablate.runner.messages import Message, begun
 from ablate.runner.options import RunOptions
+from ablate.runner.process import Place, fail, make_run, prepare
 from ablate.runner.progress import PlainWatcher, Tally
 from ablate.workspace import Workspace
 from prereg.errors import StudyError
@@ -87,13 +87,14 @@ class Luck:
 
 
 class FakeTrainer:
-    """What `ablate.runner.external.child.Child` is to a run: here the script's work is done at once, by a function."""
+    """What `ablate.runner.child.Child` is to a run: here the script's work is done at once, by a function."""
 
     luck: Luck
     machine = 0
     """The number of the machine that runs are made on."""
 
-    def __init__(self, words: tuple[str, ...], *, folder: Path, home: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, given: tuple[Path, Mapping[str, str]], folder: Path) -> None:
+        home, environment = given
         luck = self.luck
         start, luck.starts = luck.starts, luck.starts + 1
         config = json.loads(Path(environment["ABLATE_CONFIG"]).read_bytes())
@@ -164,7 +165,6 @@ class FakeWorker:
             said.write(message.model_dump_json() + "\n")
             said.flush()
 
-        server = Server(say, wait_until_noted=wait_until_noted)
         self._status = 0
         try:
             say(Message(event="ready"))
@@ -173,7 +173,16 @@ class FakeWorker:
                     break
                 dies = FakeTrainer.luck.starts in FakeTrainer.luck.dies_after_seal
                 spec = CommandSpec.model_validate_json(json.dumps(order["spec"]))
-                server.carry_out(spec, RunFolder(Path(str(order["folder"]))), Path(str(order["root"])))
+                folder, place = RunFolder(Path(str(order["folder"]))), Place(Path(str(order["root"])), Path())
+                folder.path.mkdir(parents=True, exist_ok=True)
+                try:
+                    start = prepare(spec, folder, place)
+                except Exception as error:
+                    say(fail(spec, folder, place, error))
+                    continue
+                say(begun(spec, start.record, start.resumed_from, left_values=start.left_values))
+                wait_until_noted()
+                say(make_run(spec, folder, place, Stop(), say, start=lambda _, *given: given))  # type: ignore[arg-type,return-value]
                 if stopped:
                     break
         except (Killed, BrokenPipeError):
@@ -390,7 +399,7 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers and trainers without a process."""
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
     monkeypatch.setattr(scheduler_room, "start_worker", lambda **_: FakeWorker())
-    monkeypatch.setattr(command_room, "Child", FakeTrainer)
+    monkeypatch.setattr(process_room, "Child", FakeTrainer)
     monkeypatch.setattr(FakeTrainer, "machine", 0)
     monkeypatch.setattr(provenance_room, "processor_name", lambda: f"processor {FakeTrainer.machine}")
     # Pages take most of a history, and are tested on their own; `verify` knows these by their hashes like any other.

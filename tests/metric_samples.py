@@ -144,3 +144,18 @@ def of_many_runs(arms: int = 20, seeds: int = 50) -> ReportContext:
     evidence = Evidence(planned=planned, runs=runs, metrics=frame, ledger_head="0" * 64)
     decision = decide_by_hand(study, registration, evidence, "decided")
     return ReportContext(decision, registration, evidence, "0" * 64, "2026-05-04T15:20:11+00:00")
+
+
+def with_blocks(account: ReportContext, depths: dict[str, int]) -> ReportContext:
+    """Gradient norms of every block: 10^block at step 25, twice that and a hundredth more a seed at step 300."""
+    rows = []
+    for run in account.evidence.runs:
+        for block in range(depths.get(run.variant, 0)):
+            for step, value in ((25, 10.0**block), (300, 2.0 * 10.0**block * (1 + run.seed / 100))):
+                made = {"variant": run.variant, "seed": run.seed, "step": step, "value": value}
+                rows.append(made | {"metric": f"grad/layer_{block}"})
+    frame = account.evidence.metrics
+    more = pd.DataFrame(rows).reindex(columns=frame.columns)
+    for column in set(METRIC_COLUMNS) - {"variant", "seed", "step", "metric", "value"}:
+        more[column] = frame[column].iloc[0]
+    return replace(account, evidence=replace(account.evidence, metrics=pd.concat([frame, more], ignore_index=True)))

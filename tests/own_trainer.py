@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,8 @@ import yaml
 
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.runner.external.trainer import Server
-from ablate.runner.messages import Message
+from ablate.runner.child import Start, start_program
+from ablate.runner.process import Place, make_run
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
@@ -59,6 +60,23 @@ def own_document(**changes: Any) -> dict[str, Any]:
     return document | changes
 
 
+class Stop:
+    """What a run made in this process listens to: a stop that a test sends."""
+
+    def __init__(self) -> None:
+        self._sent = threading.Event()
+
+    @property
+    def stopped(self) -> bool:
+        return self._sent.is_set()
+
+    def send(self) -> None:
+        self._sent.set()
+
+    def wait(self, timeout_s: float) -> None:
+        self._sent.wait(min(timeout_s, 0.01))
+
+
 class OwnHouse:
     """A repository of studies with a trainer of its own in it."""
 
@@ -94,20 +112,24 @@ class OwnHouse:
         return register(root, loaded, pins=Pins(scripts=pins, data_files=read), design=None, tool={}, at=AT)[0]
 
     def carry_out(
-        self, registration: Registration, variant: str, seed: int, *, server: Server | None = None
+        self,
+        registration: Registration,
+        variant: str,
+        seed: int,
+        *,
+        stop: Stop | None = None,
+        start: Start = start_program,
     ) -> tuple[RunRecord, str]:
-        """One run by a worker in this process; its record, and what was said of its end."""
+        """One run in this process; its record, and what was reported of its end."""
         root = Root(self.path.resolve())
         spec = next(one for one in plan(registration) if (one.variant, one.seed) == (variant, seed))
         assert isinstance(spec, CommandSpec)
         folder = RunFolder(root.run(spec.study, spec.registration, variant, seed))
-        said: list[Message] = []
-        server = server or Server(said.append)
-        server.say = said.append
-        server.carry_out(spec, folder, root.path)
+        place = Place(root.path, root.path / "studies")
+        ended = make_run(spec, folder, place, stop or Stop(), lambda _: None, start=start)
         record = folder.read_record()
         assert record is not None
-        return record, f"{said[-1].event} {said[-1].status}: {said[-1].error or ''}"
+        return record, f"{ended.event} {ended.status}: {ended.error or ''}"
 
     def make_runs(self, registration: Registration, at: str = AT) -> None:
         """Every run, by a worker in this process, with the entries of the ledger that a scheduler would write."""

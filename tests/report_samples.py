@@ -12,7 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
+from evidence_factory import small_study
 
+from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design as design_study
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.verdict import Check, Decision, Finding, Stability, Status
@@ -285,3 +287,45 @@ def decide_by_hand(
 def _findings(study: Study, evidence: Evidence) -> tuple[Finding, ...]:
     metrics = {claim.metric for claim in study.claims.values()}
     return judge_hypotheses(study, {metric: evidence.final(metric) for metric in metrics})
+
+
+def told_of(made: tuple[Registration, Evidence]) -> ReportContext:
+    """The account of evidence, as the judge decides it."""
+    registration, evidence = made
+    return ReportContext(
+        decision=decide(registration, evidence),
+        registration=registration,
+        evidence=evidence,
+        ledger_head=evidence.ledger_head,
+        generated_at="2026-05-04T15:20:11+00:00",
+    )
+
+
+def factorial(**changes: Any) -> Study:
+    """Eight cells, an interaction, a logarithmic scale."""
+    return small_study(
+        **(
+            {
+                "variants": {},
+                "baseline": "post-shallow-cold",
+                "factors": {
+                    "norm": {"pre": {"model.norm": "pre"}, "post": {"model.norm": "post"}},
+                    "depth": {"shallow": {"model.layers": 1}, "deep": {"model.layers": 3}},
+                    "warmup": {"cold": {"optim.warmup": 0}, "warm": {"optim.warmup": 20}},
+                },
+                "hypotheses": {
+                    "pre_helps": {"claim": "pre-deep-cold lowers val/loss than post-deep-cold", "smallest": 0.02},
+                    "interacts": {
+                        "claim": "(post-deep-cold - pre-deep-cold) raises val/perplexity than (post-shallow-cold - "
+                        "pre-shallow-cold)",
+                        "smallest": 0.02,
+                        "scale": "log",
+                    },
+                },
+                "decision": [{"verdict": "use pre", "when": "supported(pre_helps)"}, {"verdict": "inconclusive"}],
+                "tie_breakers": [],
+                "assume": {},
+            }
+            | changes
+        )
+    )

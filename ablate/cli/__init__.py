@@ -39,7 +39,7 @@ PANELS: dict[str, tuple[Command, ...]] = {
     ),
     "Design": (registering.amend, studies.plan, registering.export),
     "Proof": (proof.verify, proof.reproduce, proof.bundle, registering.seal),
-    "Records": (proof.ledger, records.import_records, records.export_model),
+    "Records": (runs.train, proof.ledger, records.import_records, records.export_model),
 }
 CORPUS = (corpora.corpus_list, corpora.corpus_show, corpora.corpus_add, corpora.corpus_fetch)
 # Reading importlib.metadata instead takes as long as everything else that the help does.

@@ -47,7 +47,7 @@ class Exit(IntEnum):
         ),
         "`decide`, `verify`, `ledger`",
     )
-    INCOMPLETE = 5, "some runs failed or are left", "`run`"
+    INCOMPLETE = 5, "some runs failed or are left; of `train`, the run failed", "`run`, `train`"
     UNFINISHED = 6, "planned runs have not ended; nothing was judged or logged", "`decide`"
     DEVIATIONS = 7, "a verdict with deviations from what was registered, which the first screen names", "`decide`"
     DIFFERENTLY = (

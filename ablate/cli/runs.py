@@ -122,6 +122,41 @@ def _costs(workspace: Workspace, study: Path, options: RunOptions) -> Result:
     return Result(costs, lambda: [costs_section(costs)])
 
 
+@command(interrupted="the run goes on where it was with the same command, where its trainer can")
+def train(
+    workspace: Workspace,
+    study: StudyFile,
+    run: Annotated[str, typer.Argument(metavar="ARM/SEED", help="A planned run, such as layernorm/3.")],
+    *,
+    device: Annotated[
+        str, typer.Option(metavar="DEVICE", help="auto (a GPU where there is one), cpu, cuda, or cuda:N.")
+    ] = "auto",
+    checkpoint_every: Annotated[
+        float | None, typer.Option(min=0.1, metavar="SECONDS", help="Save a checkpoint of the run this often (20).")
+    ] = None,
+) -> Result:
+    """Make one planned run, for a scheduler of your own.
+
+    Resumes the run where its trainer can. SIGTERM stops it; the same command goes on. Writes the run's folder and
+    no ledger: `ablate run` afterwards seals what it finds.
+
+    Example:  ablate train studies/embnorm.yaml layernorm/3
+    """
+    from ablate import training
+
+    done = training.train(study, run, workspace=workspace, device=device, checkpoint_every_s=checkpoint_every)
+
+    def text() -> Iterator[str]:
+        before = ", made before" if done.made_before else ""
+        yield f"{run}: {done.status} at step {done.step:,}, attempt {done.attempts}{before}"
+        if done.error:
+            yield f"failed  {done.error}"
+
+    then = f"ablate train {study} {run}" if done.status == "stopped" else f"ablate run {study}"
+    endings = {"failed": Exit.INCOMPLETE, "stopped": Exit.INTERRUPTED}
+    return Result(done, text, next=then, exit=endings.get(done.status, Exit.OK))
+
+
 @command(interrupted="the study is as it was")
 def status(
     workspace: Workspace,

@@ -11,7 +11,7 @@ import typer
 from ablate.cli.command import Result, Screen, Shown, Text, command
 from ablate.cli.options import Exit, Pilot, StudyFile
 from ablate.workspace import Workspace
-from prereg.errors import SpecError, StudyError
+from prereg.errors import SpecError, StudyError, UnsupportedError
 from prereg.registry.paths import PUBLISHED_SUFFIX
 
 if TYPE_CHECKING:
@@ -146,36 +146,61 @@ def new(
     workspace: Workspace,
     screen: Screen,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The study's name, and its file's.")],
+    *,
     template: Annotated[
         str | None, typer.Option(metavar="KIND", help="What to begin with (asked on a terminal; else gpt).")
     ] = None,
     title: Annotated[str | None, typer.Option(metavar="TEXT", help="The question, as the report's title.")] = None,
+    script: Annotated[
+        Path | None, typer.Option("--script", metavar="FILE", help="Your own training script, which is read.")
+    ] = None,
+    metrics: Annotated[
+        Path | None, typer.Option("--metrics", metavar="FILE", help="With --script: a table that it wrote.")
+    ] = None,
+    arms: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="With --script: an arm (repeatable).")
+    ] = None,
 ) -> Result:
-    """Write a new study from a template.
+    """Write a new study from a template, or from your own training script.
 
     Writes studies/NAME.yaml, which passes check and design and runs as it is, a script or a table where the template
     needs one, and data/.gitignore unless one is there. Replaces nothing. Templates: gpt, command, components,
     factorial, gate, huggingface, import, sequential, target, tuned, unpaired.
 
-    Example:  ablate new my_study --template command
+    With --script, the options of a Python script and the columns of its metrics are read from its text, without running
+    it, and comments in the study say what is to be filled in.
+
+    Example:  ablate new my_study --script train.py --set dropout=0.1
     """
     from ablate import creating
 
     known = creating.templates()
-    if template is None and screen.asks:
+    if template is not None and script is not None:
+        fix = f"ablate new {name} --script {script}"
+        raise UnsupportedError("--template and --script", required="one of the two", fix=fix)
+    if template is None and script is None and screen.asks:
         width = max(map(len, known))
         screen.show(*(f"  {kind.ljust(width)}  {what}" for kind, what in known.items()))
         template = input("Template [gpt]: ").strip() or None
         title = title or input("Title [the template's]: ").strip() or None
-    made = creating.new(name, template or next(iter(known)), title=title, workspace=workspace)
+    made = creating.new(
+        name,
+        template or next(iter(known)),
+        title=title,
+        script=script,
+        metrics=metrics,
+        arms=arms or (),
+        workspace=workspace,
+    )
 
     def text() -> Iterator[Shown]:
         for path in made.files:
             yield f"wrote {path}" + "   (keeps runs and corpora out of git)" * (path.name == ".gitignore")
+        yield from made.notes
         for number, line in enumerate(made.next):
             yield f"{'     ' if number else 'next:'}  {line}"
 
-    return Result({"files": made.files, "next": made.next}, text)
+    return Result({"files": made.files, "notes": made.notes, "next": made.next}, text)
 
 
 @command()

@@ -31,7 +31,6 @@ ROUNDING = 1e-6
 """Of the width of a range: a mean of shares in single precision can pass 1 by so much."""
 
 _METRIC = re.compile(r"[A-Za-z][^\s()\x00-\x1f\x7f-\x9f]{0,199}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 _LARGEST_STEP = 2**53 - 1
 
 
@@ -94,24 +93,6 @@ def read_rows(path: Path, layout: MetricsFile = LONG, *, torn: bool = False) -> 
     return rows
 
 
-def read_must_match(path: Path) -> dict[str, str] | None:
-    """Name -> sha256 of what a trainer says that the runs of a seed must have in common; none where it says nothing.
-
-    Raises `EvidenceError` where the file is anything but one JSON object of such hashes.
-    """
-    if not path.exists():
-        return None
-    try:
-        found = object_of(read_bytes(path).replace(b"\n", b" "))
-    except LineError as fault:
-        raise EvidenceError(str(fault), required="one JSON object", where=Where(file=path)) from None
-    for name, sha256 in found.items():
-        if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256) or visible(name) != name:
-            required = "a name and the sha256 of something, 64 hexadecimal digits"
-            raise EvidenceError(f"{_shown(name)}: {_shown(sha256)}", required=required, where=Where(file=path))
-    return {name: str(sha256) for name, sha256 in found.items()} or None
-
-
 def readable_rows(path: Path, layout: MetricsFile) -> list[Row]:
     """The rows of a faulty file up to its first line that is none: to say whether it holds a value, not to judge it."""
     rows: list[Row] = []
@@ -170,10 +151,10 @@ def lines_of(data: bytes) -> Iterator[bytes]:
         start = end + 1
 
 
-def object_of(line: bytes) -> dict[str, object]:
+def object_of(line: bytes, most: int = MOST_LINE) -> dict[str, object]:
     """The JSON object of one line; a key that is given twice is a fault."""
-    if len(line) > MOST_LINE:
-        raise LineError(f"a line of {len(line):,} bytes, and {MOST_LINE:,} are the most")
+    if len(line) > most:
+        raise LineError(f"a line of {len(line):,} bytes, and {most:,} are the most")
     if not line.strip():
         raise LineError("an empty line")
     try:
@@ -211,7 +192,7 @@ def require_keys(found: dict[str, object], wanted: tuple[str, ...]) -> None:
 def step_of(value: object) -> int:
     """A step: a whole number from 0."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST_STEP:
-        raise LineError(f"step {_shown(value)}, which is not a whole number from 0 to 2^53")
+        raise LineError(f"step {shown(value)}, which is not a whole number from 0 to 2^53")
     return value
 
 
@@ -219,7 +200,7 @@ def metric_of(value: object) -> str:
     """The name of a metric, such as a claim could hold."""
     if not isinstance(value, str) or _METRIC.fullmatch(value) is None or visible(value) != value:
         raise LineError(
-            f"metric {_shown(value)}, which is not a name: a letter first, no blanks, at most 200 characters"
+            f"metric {shown(value)}, which is not a name: a letter first, no blanks, at most 200 characters"
         )
     return value
 
@@ -227,7 +208,7 @@ def metric_of(value: object) -> str:
 def value_of(value: object, metric: str) -> float:
     """A finite number; of a training loss, any."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise LineError(f"value {_shown(value)}, which is not a number")
+        raise LineError(f"value {shown(value)}, which is not a number")
     try:
         number = float(value)
     except OverflowError:
@@ -283,7 +264,7 @@ def _single(pairs: list[tuple[str, object]]) -> dict[str, object]:
     return found
 
 
-def _shown(value: object) -> str:
+def shown(value: object) -> str:
     text = json.dumps(value, ensure_ascii=True)
     return text if len(text) <= 60 else text[:57] + "..."
 

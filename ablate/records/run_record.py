@@ -45,7 +45,7 @@ class HarnessRecord(FrozenModel):
     """Seconds, of building requests and answering them."""
 
 
-Status = Literal["running", "done", "diverged", "failed"]
+Status = Literal["queued", "running", "done", "diverged", "failed"]
 
 
 def utc_now() -> str:
@@ -143,8 +143,89 @@ class CountedBaselines(FrozenModel):
     """Why nothing was computed."""
 
 
+class About(FrozenModel):
+    """What a trainer states of its run in about.json, all of it optional: facts for the report, and no metric.
+
+    Totals are those of the run, resumed attempts included; mishaps are those of the attempt that states them.
+    """
+
+    parameters: int | None = None
+    """Trainable parameters, tied ones counted once."""
+
+    tokens: int | None = None
+    """Tokens consumed."""
+
+    steps: int | None = None
+    """Steps planned."""
+
+    train_s: float | None = None
+    """Seconds in training steps."""
+
+    eval_s: float | None = None
+    """Seconds in evaluation."""
+
+    peak_memory_bytes: int | None = None
+    """Most resident memory; measured from outside where the trainer does not say."""
+
+    memory_since: Literal["run", "process"] | None = None
+    """Whether that is the peak since the run began, or since its process did."""
+
+    python: str | None = None
+    """Python version."""
+
+    torch: str | None = None
+    """torch version."""
+
+    numpy: str | None = None
+    """numpy version."""
+
+    device: str | None = None
+    """Device class: cpu, or the accelerator's name."""
+
+    threads: int | None = None
+    """Threads of the run."""
+
+    compiler: str | None = None
+    """What compiled its steps, with its version."""
+
+    mishaps: tuple[str, ...] = ()
+    """Problems from which this attempt recovered, a sentence each."""
+
+    resumed_from: int | None = None
+    """Step from which this attempt went on. Null, where it is stated: it began at the first step although it could have
+    been resumed."""
+
+    diverged_at: int | None = None
+    """Step at which the run diverged, where its loss is not finite and so is no row of the metrics."""
+
+    mixture: dict[str, int] | None = None
+    """Windows of each source of a mixture that the run was trained on."""
+
+    repetition: dict[str, Repetition] | None = None
+    """How much of each corpus that it read repeats itself, by name."""
+
+    baselines: CountedBaselines | None = None
+    """Validation losses of predictors that only count, on this run's split."""
+
+    harness: HarnessRecord | None = None
+    """How zero- and few-shot tasks were evaluated."""
+
+    @property
+    def provenance(self) -> dict[str, str | int]:
+        """The fields of a `Provenance` that the trainer states; its code is hashed, and never stated."""
+        stated = {
+            "python": self.python,
+            "torch": self.torch,
+            "numpy": self.numpy,
+            "device": self.device,
+            "threads": self.threads,
+            "compiler": self.compiler,
+        }
+        return {name: value for name, value in stated.items() if value is not None}
+
+
 class LiveValues(FrozenModel):
-    """What the file of metrics of a user's own trainer held when an attempt was stopped, failed or resumed."""
+    """What the file of metrics held when an attempt was stopped, failed or resumed."""
 
     sha256: str | None = None
     """sha256 of its bytes at the end of an attempt; none while one is at work, and where there was no file."""
@@ -166,9 +247,10 @@ class RunRecord(FrozenModel):
     seed: int
     """The seed."""
     status: Status
-    """running, done, diverged (an outcome, with its curve kept), or failed (an error of the machine or the code)."""
+    """queued (its next attempt is on record and has not begun), running, done, diverged (an outcome, with its curve
+    kept), or failed (an error of the machine or the code)."""
     attempts: int
-    """How often the run was started, including when it was resumed."""
+    """How often the run was started, including when it was resumed, and a start that is queued."""
     resumed_from: tuple[int, ...] = ()
     """Steps at which later attempts resumed the run."""
     config: dict[str, JsonValue]
@@ -227,8 +309,7 @@ class RunRecord(FrozenModel):
     says nothing."""
 
     live: LiveValues | None = None
-    """What a user's own trainer had recorded when an attempt ended without a seal, or was resumed; none
-    otherwise."""
+    """What had been recorded when an attempt ended without a seal, or was resumed; none otherwise."""
     redrawn: int = 0
     """Attempts whose values of a claimed metric a resumed one replaced by others."""
 
@@ -240,13 +321,12 @@ class RunRecord(FrozenModel):
         return cls(
             format=1,
             **{name: getattr(spec, name) for name in ("study", "registration", "variant", "seed")},
-            status="running",
             attempts=1 + (0 if earlier is None else earlier.attempts),
             steps=0,
             tokens=0,
             pairing=None,
             provenance=provenance,
-            **{"started_at": utc_now(), **known},
+            **{"status": "queued", "started_at": utc_now(), **known},
         )
 
     @property

@@ -231,7 +231,7 @@ class RunFolder:
     ) -> RunRecord:
         """Write the sealed form, then the record that vouches for it, then drop the live form.
 
-        A user's own trainer keeps its weights itself, and gives none; it has no live rows either, and gives `rows`.
+        `weights` are none where the record has their hash already, or there are none.
         """
         rows = self.rows() if rows is None else rows
         data = parquet_bytes(record, rows)
@@ -240,7 +240,7 @@ class RunFolder:
             update={
                 "metrics_sha256": sha256_bytes(data),
                 "items_sha256": None if scored is None else sha256_bytes(scored),
-                "weights_sha256": None if weights is None else sha256_bytes(weights),
+                "weights_sha256": record.weights_sha256 if weights is None else sha256_bytes(weights),
                 "outcome_sha256": outcome_hash(rows, items),
             }
         )

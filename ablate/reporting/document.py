@@ -43,6 +43,7 @@ from prereg.documents.claims import capital
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.registration import Registration
 from prereg.study.designs.per_task import by_family
+from prereg.study.handover import PAIRING_LINES
 from prereg.study.spec import Study
 
 STATUS_WORDS: Mapping[Status, str] = {
@@ -225,6 +226,10 @@ def _summaries(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
             yield f"{label}, per task", summary_of_family(members)
 
 
+STATED = "pairs match in what their trainer says they must"
+"""The check that compares what a user's own trainer states by `must_match`; made where it states anything."""
+PROMISED = "pairs are matched"
+"""The note on such a trainer: what it does not state is its promise. It never passes."""
 TRUST: Mapping[str, tuple[str, ...]] = {
     "registered before any run": (
         "registered before any run",
@@ -247,8 +252,8 @@ TRUST: Mapping[str, tuple[str, ...]] = {
         "pairs read the same batches",
         "pairs drew the same dropout",
         "pairs used the same tokenizer",
-        "pairs match in what their trainer says they must",
-        "pairs are matched",
+        STATED,
+        PROMISED,
     ),
     "verified": (
         "the ledger and the registration are intact",
@@ -268,6 +273,10 @@ def opening_blocks(decision: Decision, registration: Registration) -> Iterator[B
         yield forest_figure(findings)
     if findings:
         yield Paragraph(trust_line(decision, study), "trust")
+        passed = {check.name: check.passed for check in decision.checks}
+        if passed.get(PROMISED) is False and STATED not in passed:
+            yield Paragraph("To have a later study compare what its pairs share, in a PyTorch script:", "aside")
+            yield Facts(tuple(("", line) for line in PAIRING_LINES))
     if step := next_step(decision, registration):
         yield Paragraph(step)
     if findings and decision.status != "inadmissible":
@@ -285,6 +294,8 @@ def trust_line(decision: Decision, study: Study) -> str:
             held.append(word)
         elif word == "matched" and (len(study.arms) == 1 or not study.paired):
             continue
+        elif [check.name for check in failed] == [PROMISED] and any(check.name == STATED for check in made):
+            held.append("matched in what its trainer states")
         elif failed:
             missing.append(f"not {word} (failed: {'; '.join(check.name for check in failed)})")
         else:

@@ -30,7 +30,7 @@ from typing import Literal, Self
 from pydantic import ValidationError
 
 from ablate.records.store import RunFolder
-from ablate.runner.external.child import born, end_leftover
+from ablate.runner.child import born, end_leftover
 from ablate.runner.options import LOST_AFTER_S, parse_part
 from ablate.runner.processes import Spec
 from prereg.errors import RunError

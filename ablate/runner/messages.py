@@ -62,6 +62,10 @@ class Message(FrozenModel):
     """Speed since the last line."""
     falling: bool | None = None
     """Whether the training loss is below where it began; none before it is known."""
+    doing: str = ""
+    """What the run does besides its steps, as its trainer says."""
+    seconds_left: float | None = None
+    """About how long that takes, as its trainer says."""
     asking: TaskProgress | None = None
     """While the tasks of a trained run are evaluated."""
     measuring: str | None = None

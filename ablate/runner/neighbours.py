@@ -13,6 +13,9 @@ from pathlib import Path
 
 from prereg.registry.plan import Cell
 
+LOCK = ".lock"
+"""What the process that makes a run holds, in the run's folder."""
+
 Files = dict[str, tuple[int, int, int]]
 """Name -> inode, size and time of last change."""
 
@@ -50,7 +53,8 @@ def _files(folder: Path) -> Files:
         try:
             with os.scandir(place) as entries:
                 for entry in entries:
-                    if entry.is_dir(follow_symlinks=False):
+                    # The lock says who makes the run, which may end after its record is sealed.
+                    if entry.is_dir(follow_symlinks=False) or (not prefix and entry.name == LOCK):
                         continue
                     stat = entry.stat(follow_symlinks=False)
                     found[prefix + entry.name] = stat.st_ino, stat.st_size, stat.st_mtime_ns

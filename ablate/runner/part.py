@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from ablate.records.store import RunFolder
+from ablate.runner.child import end_leftover
 from ablate.runner.claims import Claims
-from ablate.runner.external.child import end_leftover
-from ablate.runner.external.failures import kind_of
+from ablate.runner.failures import kind_of
 from ablate.runner.messages import Message
 from ablate.runner.neighbours import Neighbours
 from ablate.runner.processes import Spec, WorkerProcess

@@ -87,7 +87,7 @@ def start_worker(*, own: bool, log: IO[str], device: str = CPU, gpus: Sequence[s
     # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
     needed = {} if own else ALONE if device == CPU else {**ALONE, **ENVIRONMENT}
     seen = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
-    program = "ablate.runner.external.trainer" if own else "ablate.runner.builtin.process"
+    program = "ablate.runner.worker" if own else "ablate.runner.builtin.process"
     return subprocess.Popen(
         [sys.executable, "-m", program],
         stdin=subprocess.PIPE,

@@ -117,6 +117,8 @@ def short(run_id: str) -> str:
 
 def doing(message: Message) -> str:
     """What a run does besides its steps; nothing while it trains."""
+    if message.doing:
+        return message.doing + (f", {clock(message.seconds_left)} left" if message.seconds_left is not None else "")
     if message.measuring is not None:
         return f"measuring {message.measuring}"
     asking = message.asking

@@ -23,8 +23,8 @@ from ablate.gpt.device import CPU
 from ablate.records.gather import unlike
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.runner.external.child import end_leftover
-from ablate.runner.external.failures import kind_of, left_values
+from ablate.runner.child import end_leftover
+from ablate.runner.failures import kind_of, left_values
 from ablate.runner.machine import Machine
 from ablate.runner.messages import Message
 from ablate.runner.neighbours import Neighbours

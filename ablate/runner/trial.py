@@ -16,10 +16,10 @@ from time import perf_counter
 from typing import Any, Literal
 
 from ablate.gpt.device import CPU, choose_device
+from ablate.records.outputs import RESUMABLE
 from ablate.records.rows import read_rows
 from ablate.records.store import Row, RunFolder
-from ablate.runner.external.failures import advise, kind_of, same_values
-from ablate.runner.external.trainer import RESUMABLE
+from ablate.runner.failures import advise, kind_of, same_values
 from ablate.runner.messages import Message
 from ablate.runner.processes import run_alone
 from prereg.errors import RunError, StudyError, nearest
@@ -349,7 +349,7 @@ class TrialMaker:
         for path, value in map(_assignment, self.replaced):
             _put(tree, path, value, known=plain)
         if plain:
-            return spec.model_copy(update={"config": tree, "needed": dict.fromkeys(spec.needed, ())})  # type: ignore[union-attr]
+            return spec.model_copy(update={"config": tree, "needed": dict.fromkeys(spec.needed, ())})
         tree["budget"].pop("tokens", None)
         try:
             config = type(spec.config).model_validate_json(json.dumps(tree))  # type: ignore[union-attr]

@@ -103,10 +103,17 @@ def refuse_change(path: Path, name: str, registration: Registration, differences
         return
     shown = [f"{d.field} (registered {_short(d.registered)}, now {_short(d.now)})" for d in differences[:5]]
     more = f", and {len(differences) - 5} more" if len(differences) > 5 else ""
+    fix = f'ablate amend {path} --reason "..."; or copy the file under another name and register that'
+    if any(difference.field == "seeds" for difference in differences):
+        # An amendment after runs makes every claim exploratory: more seeds are a study of their own.
+        fix = (
+            f"copy the file under another name, {name}_2.yaml, with study: {name}_2 and seeds: fresh "
+            f'{registration.study.n_seeds}, and register that; before any run also: ablate amend {path} --reason "..."'
+        )
     raise RegistrationError(
         f"'{name}' is not what was registered on {registration.registered_at}: " + ", ".join(shown) + more,
         required=f"the study of registration {registration.sha256}",
-        fix=f'ablate amend {path} --reason "..."; or copy the file under another name and register that',
+        fix=fix,
         where=Where(file=path),
     )
 

@@ -36,7 +36,7 @@ Cell = tuple[str, int]
 
 
 class Planned(FrozenModel):
-    """One run to do, on any machine."""
+    """One run to do, on any machine. Of the hypotheses it holds the names of the metrics that they need, no more."""
 
     study: str
     """The study's id."""
@@ -46,6 +46,21 @@ class Planned(FrozenModel):
     """The arm."""
     seed: int
     """The seed."""
+
+    diverged_above: float
+    """The run has diverged when its training loss exceeds this many times the first that it records."""
+
+    metrics: MetricsFile = MetricsFile()
+    """The file it leaves its metrics in, from its own directory, and how it is read."""
+
+    claimed: tuple[str, ...] = ()
+    """Metrics that some claim reads. The trainer is not told."""
+
+    needed: dict[str, tuple[int, ...]] = {}
+    """Metrics that a finished run must have at its last step, and steps at which it must have them besides."""
+
+    needs_curve: bool = False
+    """Whether a finished run must have its training loss at every step, for the rule of stability."""
 
     @property
     def cell(self) -> Cell:
@@ -64,14 +79,12 @@ class Planned(FrozenModel):
 
 
 class RunSpec(Planned):
-    """One run of the built-in trainer: all that it is given. It holds no hypothesis."""
+    """One run of the built-in trainer."""
 
     config: Training
     """The arm's resolved configuration."""
     measure: Measure
     """What to observe."""
-    diverged_above: float
-    """The run has diverged when its training loss exceeds this many times that of its first step."""
     corpus: CorpusPin
     """The registered corpus; of several, the first by name."""
     corpora: dict[str, CorpusPin] = {}
@@ -95,7 +108,7 @@ class RunSpec(Planned):
 
 
 class CommandSpec(Planned):
-    """One run of a user's own trainer. Of the hypotheses it holds the names of the metrics that they need, no more."""
+    """One run of a user's own trainer."""
 
     config: dict[str, JsonValue]
     """The arm's resolved configuration."""
@@ -109,14 +122,6 @@ class CommandSpec(Planned):
     """The files that it reads, as registered."""
     working_directory: Literal["run", "root"] = "run"
     """Where it starts: in its own directory, or in the root as it sees it."""
-    metrics: MetricsFile
-    """The file it leaves its metrics in, from its own directory, and how it is read."""
-    needed: dict[str, tuple[int, ...]]
-    """Metrics that a finished run must have at its last step, and steps at which it must have them besides."""
-    needs_curve: bool
-    """Whether a finished run must have its training loss at every step, for the rule of stability."""
-    diverged_above: float
-    """The run has diverged when its training loss exceeds this many times the first it records."""
 
     @property
     def files(self) -> tuple[ScriptPin, ...]:
@@ -194,6 +199,7 @@ def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
         tokenizer=registration.tokenizer_of(variant),
         own={one.name: registration.own_checks[one.name] for one in study.measure.own},
         tasks=registration.tasks,
+        claimed=tuple(needed_metrics(study)),
     )
 
 
@@ -212,7 +218,8 @@ def _command(registration: Registration, variant: str, seed: int) -> CommandSpec
         data_files=registration.data_files,
         working_directory=study.working_directory,
         metrics=study.metrics,
-        needed=needed_metrics(study),
+        claimed=tuple(needed := needed_metrics(study)),
+        needed=needed,
         needs_curve=bool(study.rule.arms_read),
         diverged_above=study.stable.diverged.loss_above,
     )

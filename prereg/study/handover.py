@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from prereg.registry.paths import Root
     from prereg.study.spec import Study
 
+PAIRING_LINES = (
+    "for_data = torch.Generator().manual_seed(ablate.seed())",
+    "DataLoader(..., shuffle=True, generator=for_data)",
+    'ablate.must_match(f"last batch of epoch {epoch}", inputs.numpy().tobytes())',
+)
+"""What a PyTorch script lacks whose pairs are not compared. Dropout moves the random state: with one generator for all,
+arms of a seed read other batches from the second epoch on."""
 _HEADER_BYTES = 1 << 16
 
 
@@ -55,7 +62,12 @@ def forgotten(study: Study, root: Root) -> tuple[Forgotten, ...]:
     if shown is None:
         return ()
     path, script = shown
-    return (*_values(study, path, script), *_seed(study, path, script), *_metrics(study, root, path, script))
+    return (
+        *_values(study, path, script),
+        *_seed(study, path, script),
+        *_metrics(study, root, path, script),
+        *_pairs(study, path, script),
+    )
 
 
 def _values(study: Study, path: str, script: Script) -> Iterator[Forgotten]:
@@ -101,6 +113,19 @@ def _seed(study: Study, path: str, script: Script) -> Iterator[Forgotten]:
     )
 
 
+def _pairs(study: Study, path: str, script: Script) -> Iterator[Forgotten]:
+    """Batches that depend on the arm, where the runs of a seed are compared as pairs."""
+    if study.paired and len(study.arms) > 1 and script.shares_generator and not script.states_matches:
+        yield Forgotten(
+            ("command",),
+            f"{path} shuffles by torch's global generator, from which initial weights and dropout draw too: arms of "
+            "a seed may read other batches, and pairs then hold that noise",
+            "a generator for the data alone",
+            "; ".join(PAIRING_LINES),
+            certain=False,
+        )
+
+
 def _word(option: Option, name: str) -> str:
     if option.kind == "flag":
         return f"{{{option.name} if {name}}}"
@@ -109,11 +134,13 @@ def _word(option: Option, name: str) -> str:
 
 def _metrics(study: Study, root: Root, path: str, script: Script) -> Iterator[Forgotten]:
     """Metrics that a claim reads and the script does not record, and columns that its table does not have."""
-    layout, known, certain, source = study.metrics, (), False, ""
+    layout, certain, source = study.metrics, False, ""
+    known: tuple[str, ...] = ()
     if PurePosixPath(layout.file).suffix == ".csv":
         known = tuple(dict.fromkeys(name for header in script.headers for name in header))
         # One table and one header: that header is the table's.
-        certain = len(script.headers) == 1 and script.tables == (PurePosixPath(layout.file).name,)
+        names = {PurePosixPath(table).name for table in script.tables}
+        certain = len(script.headers) == 1 and names == {PurePosixPath(layout.file).name}
         source = f"{path} writes"
         if not known:
             known, source = _header_of_file(root, path, layout.file)

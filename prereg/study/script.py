@@ -63,9 +63,13 @@ class Script:
     headers: tuple[tuple[str, ...], ...] = ()
     """Headers of tables, as far as they are written out."""
     tables: tuple[str, ...] = ()
-    """Names of CSV and JSON lines files in the text."""
+    """Paths of CSV and JSON lines files, as the text has them."""
     modules: tuple[str, ...] = ()
     """What it imports."""
+    shares_generator: bool = False
+    """Whether a `DataLoader` shuffles by torch's global generator, which everything else draws from too."""
+    states_matches: bool = False
+    """Whether it states by `must_match` what the runs of a seed share."""
 
     def option(self, *names: str) -> Option | None:
         """The option that is read under one of the names."""
@@ -80,6 +84,8 @@ class Script:
             headers=tuple(dict.fromkeys(self.headers + other.headers)),
             tables=tuple(dict.fromkeys(self.tables + other.tables)),
             modules=self.modules + other.modules,
+            shares_generator=self.shares_generator or other.shares_generator,
+            states_matches=self.states_matches or other.states_matches,
         )
 
 
@@ -128,14 +134,23 @@ def parse_script(source: bytes) -> Script:
     found = Script(
         options=tuple(_options(calls)),
         headers=tuple(dict.fromkeys(_headers(calls, nodes))),
-        tables=tuple(dict.fromkeys(PurePosixPath(text).name for text in strings if _is_table(text))),
+        tables=tuple(dict.fromkeys(text for text in strings if _is_table(text))),
         modules=tuple(dict.fromkeys(_modules(nodes))),
+        shares_generator=any(map(_shuffles_by_global_generator, calls)),
+        states_matches=b"must_match" in source,
     )
     return _with_ablate(found, nodes, calls, strings)
 
 
 def _is_table(text: str) -> bool:
-    return text.endswith(_TABLES) and "\n" not in text and len(text) < 200
+    return text.endswith(_TABLES) and text not in _TABLES and len(text.split()) == 1 and len(text) < 200
+
+
+def _shuffles_by_global_generator(call: ast.Call) -> bool:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    options = {keyword.arg: keyword.value for keyword in call.keywords}
+    # `**options` may hold a generator.
+    return name == "DataLoader" and _literal(options.get("shuffle")) is True and not {"generator", None} & set(options)
 
 
 def _modules(nodes: Sequence[ast.AST]) -> Iterator[str]:
@@ -220,7 +235,8 @@ def _headers(calls: Sequence[ast.Call], nodes: Sequence[ast.AST]) -> Iterator[tu
 
 def _with_ablate(found: Script, nodes: Sequence[ast.AST], calls: Sequence[ast.Call], strings: list[str]) -> Script:
     """The script, with what it takes from ablate by functions or the environment, and what it records by `log`."""
-    own, modules = {}, set()  # name in the script -> name in ablate; names of the module itself
+    own: dict[str, str] = {}  # name in the script -> name in ablate
+    modules: set[str] = set()  # names of the module itself
     others = False
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -255,8 +271,8 @@ def _keys(metrics: ast.expr | None, nodes: Sequence[ast.AST]) -> tuple[list[str]
     """The names in the metrics of one call of `log`, and whether there may be others: of a dictionary written in the
     call, or of a variable by what is assigned to it anywhere in the file."""
     if isinstance(metrics, ast.Dict):
-        names = [_literal(key) for key in metrics.keys]
-        return [name for name in names if isinstance(name, str)], not all(isinstance(name, str) for name in names)
+        keys = [_literal(key) for key in metrics.keys]
+        return [key for key in keys if isinstance(key, str)], not all(isinstance(key, str) for key in keys)
     if not isinstance(metrics, ast.Name):
         return [], True
     found: list[str] = []

@@ -6,12 +6,12 @@ import json
 import threading
 from contextlib import nullcontext
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 from conftest import House, tiny_document, tiny_text
+from quiet import QUIET
 
 import ablate as api
 from ablate.data import tokenizers
@@ -26,7 +26,6 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message
-from ablate.runner.progress import PlainWatcher
 from ablate.verification.result import check_pins
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import ClaimError, CorpusError
@@ -37,7 +36,6 @@ from prereg.registry.plan import RunSpec, plan
 from prereg.registry.registration import load_registration, verify_registration
 from prereg.study.spec import study_from_document
 
-QUIET = PlainWatcher(StringIO())
 STEPS = 12
 PAIRS = {"corpus": "tiny", "tokenizer": {"bpe": 265}}
 

@@ -137,7 +137,8 @@ def test_the_public_names_are_the_ones_a_notebook_needs() -> None:
     assert done.stdout.split() == [
         *("RunOptions", "Study", "StudyError", "amend", "bundle", "check", "config", "decide", "design"),
         *("early_results", "export_model", "import_runs", "judge_frame", "load", "log", "must_match", "new"),
-        *("plan_runs", "register", "report", "reproduce", "results", "run", "seed", "status", "try_out"),
+        *("plan_runs", "register", "report", "reproduce", "results", "run", "seed", "status"),
+        *("train", "try_out"),
     ]
 
 

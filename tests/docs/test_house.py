@@ -19,11 +19,13 @@ VERBS = (
     "workspace",
     "pins",
     "checking",
+    "from_script",
     "creating",
     "planning",
     "trying",
     "registering",
     "running",
+    "training",
     "clusters",
     "health",
     "early_looks",
@@ -270,7 +272,7 @@ def test_importing_the_worker_loads_neither_the_harness_nor_byte_pairs() -> None
 
 
 def test_a_worker_of_an_own_trainer_loads_no_trainer_of_ours() -> None:
-    code = "import sys, ablate.runner.external.trainer; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
+    code = "import sys, ablate.runner.worker; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"torch", "pandas", "scipy", "altair"}
 

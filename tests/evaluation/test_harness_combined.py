@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pytest
 import torch
 from conftest import House
 from harness_samples import N_TASKS, TASKS, items_document, items_house, write_pack
+from quiet import QUIET
 from safetensors.torch import load_file
 
 import ablate as api
@@ -21,7 +21,6 @@ from ablate.pins import pin
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.run import Worker
 from ablate.runner.options import RunOptions
-from ablate.runner.progress import PlainWatcher
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import SpecError
 from prereg.registry.history import past_registrations
@@ -33,7 +32,6 @@ from prereg.study.spec import study_from_document
 
 torch.set_num_threads(1)
 N = N_TASKS * 6
-QUIET = PlainWatcher(StringIO())
 
 
 def with_data(**data: Any) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_study
 from ablate.workspace import Workspace, require_registered
-from prereg.errors import CorpusError, RegistrationError, SpecError, StudyError, UnsupportedError
+from prereg.errors import CorpusError, RegistrationError, StudyError, UnsupportedError
 from prereg.registry.canon import sha256_file
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec, plan
@@ -364,29 +364,6 @@ def test_a_pack_that_is_missing_is_refused_before_anything_is_written(house: Hou
     with pytest.raises(CorpusError, match="the task pack 'blimp' is not here"):
         api.register(study)
     assert house.snapshot() == before
-
-
-@pytest.mark.parametrize(
-    ("harness", "claim", "found"),
-    [
-        ({"tasks": TASKS, "shots": [0, 0]}, None, "name a number twice"),
-        ({"tasks": "../elsewhere"}, None, "does not lie under the root"),
-        ({"tasks": "/tasks/mine"}, None, "does not lie under the root"),
-        ({"tasks": "a b"}, None, "names no tasks"),
-        ({"tasks": "lm_eval:"}, None, "names no tasks"),
-        ({"tasks": TASKS, "shots": []}, None, "at least 1"),
-        ({"tasks": TASKS}, "layernorm raises harness/accuracy_shots_3", r"shots are \[0\]"),
-        ({"tasks": TASKS}, "layernorm raises harness/acuracy", "is not a metric"),
-    ],
-)
-def test_a_harness_that_makes_no_sense_is_refused_by_its_field(
-    harness: dict[str, Any], claim: str | None, found: str
-) -> None:
-    changes: dict[str, Any] = {"measure": {"every": 8, "suites": ["loss"], "harness": harness}}
-    if claim is not None:
-        changes["hypotheses"] = {"gain": {"claim": claim, "smallest": 0.02}}
-    with pytest.raises(SpecError, match=found):
-        study_from_document(items_document(**changes))
 
 
 def test_metrics_that_are_no_mean_over_items_are_claimed_under_a_test_over_seeds(house: House) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import House, tiny_document
+from quiet import QUIET
 
 import ablate as api
 from ablate.checking import require_supported
@@ -23,10 +23,9 @@ from ablate.records.store import RunFolder
 from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message
 from ablate.runner.processes import rerun
-from ablate.runner.progress import PlainWatcher
 from ablate.workspace import Workspace, require_registered
 from prereg.documents.measures import measured, recorded
-from prereg.errors import EvidenceError, RegistrationError, SpecError
+from prereg.errors import EvidenceError, RegistrationError
 from prereg.metrics.user_code import pin_checks
 from prereg.registry.amendments import affected
 from prereg.registry.paths import Root
@@ -187,7 +186,7 @@ def test_a_run_records_it_and_a_claim_gets_its_verdict(house: House) -> None:
     (house.path / "studies" / "mine.py").write_text(CODE + OFTEN)
     path = house.write(document)
     require_supported(study_from_document(document))
-    api.run(path, workspace=api.Workspace(console=PlainWatcher(StringIO())))
+    api.run(path, workspace=api.Workspace(console=QUIET))
     case = Workspace().open(path)
     frame = gather(case.root, require_registered(case)).metrics
     rows = frame[(frame["variant"] == "none") & (frame["seed"] == 1)].set_index("metric")
@@ -203,7 +202,7 @@ def test_a_run_records_it_and_a_claim_gets_its_verdict(house: House) -> None:
     # Code that changes after the registration: the study is refused as a whole, and a worker would not execute it.
     (house.path / "studies" / "mine.py").write_text(CODE.replace("max", "min") + OFTEN)
     with pytest.raises(RegistrationError, match="own/worst"):
-        api.run(path, workspace=api.Workspace(console=PlainWatcher(StringIO())))
+        api.run(path, workspace=api.Workspace(console=QUIET))
 
 
 def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
@@ -230,34 +229,6 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
 
     entries = Ledger(Root(tmp_path).ledger).entries()
     assert affected(second.study, amendments_of(entries)).verdict  # code chosen after evidence decides nothing
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({"measure": {"own": [WORST, WORST]}}, "two metrics are named 'own/worst'"),
-        ({"measure": {"own": [{**WORST, "name": "val/loss"}]}}, "name"),
-        ({"measure": {"own": [{**WORST, "entry_point": "mine"}]}}, "entry_point"),
-        ({"measure": {}}, "'own/worst' is not a metric"),
-        (
-            {"hypotheses": {"gain": {"claim": "layernorm lowers own/worst", "smallest": 1.0, "read": "area"}}},
-            "has no curve",
-        ),
-        (
-            {
-                "trainer": "command",
-                "command": ["python", "x.py"],
-                "base": {"lr": 1},
-                "variants": {"none": {}, "layernorm": {"lr": 2}},
-            },
-            "of a user's own trainer",
-        ),
-    ],
-)
-def test_an_own_metric_that_cannot_be_kept_is_refused(changes: dict[str, Any], words: str) -> None:
-    with pytest.raises(SpecError) as caught:
-        own_study(**changes)
-    assert words in f"{caught.value.found} {caught.value.where}"
 
 
 def test_the_registration_says_what_it_is() -> None:

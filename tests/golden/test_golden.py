@@ -14,7 +14,6 @@ import math
 import os
 import shutil
 from collections.abc import Callable, Collection, Iterator
-from io import StringIO
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,13 +21,13 @@ from typing import Any
 import pytest
 import yaml
 from evidence_factory import make_evidence, with_items
+from quiet import QUIET
 from verdict_numbers import numbers_of
 
 import ablate as api
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Decision
 from ablate.runner.options import RunOptions
-from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_study
 from prereg.registry.canon import sha256_file
 from prereg.registry.looks import looks_of
@@ -99,7 +98,7 @@ class Golden:
 
     def run(self) -> bool:
         """Whether all runs have ended well by now."""
-        options, watcher = RunOptions(slots=1), PlainWatcher(StringIO())
+        options, watcher = RunOptions(slots=1), QUIET
         return api.run(self.study, options, workspace=api.Workspace(self.path, console=watcher)).summary.complete
 
     def claims(self) -> tuple[str, ...]:

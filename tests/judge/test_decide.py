@@ -21,7 +21,6 @@ from ablate.judge.decide import decide
 from ablate.judge.readings import final_values
 from ablate.judge.verdict import with_deviations
 from ablate.reporting.document import banner_of
-from prereg.errors import UnsupportedError
 from prereg.registry.registration import Override
 
 GAIN = {"val/loss": {"layernorm": -0.06}}
@@ -222,13 +221,6 @@ def test_several_lines_that_hold_show_the_tie_breakers() -> None:
     assert set(found.tie_breakers["speed/tokens_per_s"]) == {"none", "layernorm", "rmsnorm"}  # type: ignore[arg-type]
     only = decide(*make_evidence(small_study(), effects=GAIN, sd=0.002))
     assert only.tie_breakers == {}
-
-
-def test_what_cannot_be_judged_is_refused_before_any_number() -> None:
-    registration, evidence = make_evidence(small_study())
-    two = small_study(on_divergence={"ceiling": 10.0}, analysis={"test": "wilcoxon"})
-    with pytest.raises(UnsupportedError, match="one ceiling"):
-        decide(registration.model_copy(update={"study": two}), evidence)
 
 
 def test_seeds_lost_to_divergence_do_not_leave_the_lucky_rest_to_decide() -> None:

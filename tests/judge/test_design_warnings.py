@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import House, tiny_document
+from conftest import House, tiny_document, tiny_text
+from evidence_factory import make_evidence, make_registration, small_study
+from own_trainer import OwnHouse
 from test_cli import ablate
+from typer.testing import CliRunner
 
 import ablate as api
 from ablate.checking import validation_tokens
+from ablate.cli import app
+from ablate.judge.decide import decide
 from ablate.judge.design import characteristics
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import design
 from ablate.judge.design.power import Planning
 from ablate.judge.design.warnings import FEW_SEEDS, LOW_POWER, SKEWED, DesignWarning, design_warnings
 from ablate.judge.stats import t_power
+from ablate.reporting.document import banner_of
+from prereg.errors import RegistrationError, UndecidableDesignError
+from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
+from prereg.registry.registration import Override, load_registration
 from prereg.study.spec import Study, study_from_document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -44,26 +55,82 @@ def warned(kind: str, found: Study, **given: Any) -> list[DesignWarning]:
     return [one for one in design_warnings(found, **given) if one.kind == kind]
 
 
-def test_a_sound_study_has_no_warning() -> None:
+def claim(text: str, smallest: float | None = 0.05, **more: Any) -> dict[str, Any]:
+    return {"claim": text} | ({} if smallest is None else {"smallest": smallest}) | more
+
+
+def warming(steps: int) -> dict[str, Any]:
+    return {"variants": {"none": {}, "layernorm": {"optim.warmup": steps}}}
+
+
+def of(text: str, smallest: float = 0.05, **more: Any) -> dict[str, Any]:
+    """A study of one claim."""
+    return claims(gain=claim(text, smallest)) | more
+
+
+GAIN, HARM = claim("layernorm lowers val/loss"), claim("layernorm does_not_worsen val/accuracy", role="guardrail")
+ITEMS = {"measure": {"harness": HARNESS}}
+NOISE = {name: {"sd": 0.02, "correlation": 0.5} for name in ("val/loss", "val/accuracy")}
+BOTH = claims(gain=GAIN, harm=HARM)
+# Twelve seeds would do for the second claim alone; its power is .11 with them, since the first has .16 (20,000
+# simulated studies).
+GATED = {"assume": {"metrics": {"val/accuracy": {"sd": 0.06, "correlation": 0.5}}},
+         "analysis": {"gate": {"order": ["gain", "harm"]}}}  # fmt: skip
+# With .03 expected and a margin of .05 the chance is that of `design` (60,000 simulated studies): .011.
+SHORT = assuming(0.06, effects={"gain": 0.03})
+BELOW = "a smallest difference below that effect"
+
+# fmt: off
+WARNINGS: list[tuple[str, dict[str, Any], int | None, list[str] | None]] = [
+    # the kind, changes of a sound study, tokens of its validation text, words of the one warning: None without one
+    ("direction", {}, None, None),
+    ("direction", of("layernorm raises val/loss"), None, ["lower is better", "claim: layernorm lowers val/loss,"]),
+    ("direction", claims(gain=claim("layernorm raises val/loss above 2 by at least 0.05", None)), None,
+        ["claim: layernorm lowers val/loss below 2 by at least 0.05,"]),
+    ("schedule", warming(30), None,
+        ["the learning rate of 'layernorm' never reaches its peak: warmup 30 of 30 steps", "optim.warmup: 3, or more"]),
+    ("schedule", warming(29), None, None),
+    ("power", {}, None, None),  # nothing is assumed
+    ("power", claims(gain=claim("layernorm lowers val/loss by at least 0.05", None)) | SHORT, None,
+        ["a chance of 1.1% at a true effect of −0.03", BELOW]),
+    ("power", claims(gain=GAIN, more=claim("layernorm lowers train/loss")) | SHORT, None, [BELOW]),
+    ("power", of("layernorm lowers val/loss", 0.02) | SHORT, None, [" seeds, for power 80%; a less noisy metric"]),
+    ("resolution", of("layernorm raises val/accuracy", 0.0099), 100,
+        ["a share of 100 tokens", "0.01", "a margin of 0.01 or more"]),
+    ("resolution", of("layernorm raises val/accuracy", 0.01), 100, None),  # of just an item
+    ("resolution", of("layernorm raises val/accuracy", 0.0001), None, None),  # nobody knows how many tokens there are
+    ("resolution", of("layernorm raises harness/accuracy", 0.00014) | ITEMS, None, ["6,700 items"]),  # 67 tasks of 100
+    ("resolution", of("layernorm raises harness/accuracy", 0.00015) | ITEMS, None, None),
+    ("resolution", of("layernorm lowers val/loss", 4e-7), None, ["float32"]),  # 2^-21 = 4.8e-7
+    ("resolution", of("layernorm lowers val/loss", 5e-7), None, None),
+    ("seeds", {"seeds": [1, 2, 3, 4], "analysis": {"test": "welch"}}, None, ["none has 4 runs"]),
+    ("seeds", {"analysis": {"test": "welch"}}, None, None),
+    ("seeds", of("layernorm lowers val/loss below 3") | {"seeds": [*FIVE, 6]}, None, ["23%"]),
+    ("seeds", of("layernorm lowers val/loss below 3") | {"seeds": [*FIVE, 6, 7]}, None, None),
+    ("correlation", {"assume": {"metrics": {"val/loss": {"sd": 0.02}}}}, None,
+        ["correlation 0 of two arms", "ablate try studies/mine.yaml --seeds 10"]),
+    ("correlation", assuming(0.02, 0.0), None, None),  # given, and 0
+    ("correlation", BOTH | {"assume": {"metrics": NOISE}}, None,
+        ["correlation 0 of the noise of val/loss and val/accuracy"]),
+    ("correlation", BOTH | {"assume": {"metrics": NOISE, "metric_correlation": 0.3}}, None, None),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("kind", "changes", "tokens", "words"), WARNINGS)
+def test_a_likely_mistake_is_named_with_what_to_write_and_one_just_inside_is_not(
+    kind: str, changes: dict[str, Any], tokens: int | None, words: list[str] | None
+) -> None:
+    found = warned(kind, study(**changes), validation_tokens=tokens, path="studies/mine.yaml")
+    assert len(found) == (words is not None), found
+    text = "".join(f"{one.found}; {one.fix}" for one in found)
+    assert not [needed for needed in words or () if needed not in text], text
+
+
+def test_a_sound_study_has_no_warning_and_behind_a_gate_no_seeds_are_promised() -> None:
     assert design_warnings(study(**assuming(0.02))) == ()
-
-
-def test_a_line_that_rests_on_a_metric_getting_worse() -> None:
-    [one] = warned("direction", study(**claims(gain={"claim": "layernorm raises val/loss", "smallest": 0.05})))
-    assert "lower is better" in one.found and one.fix.startswith("claim: layernorm lowers val/loss,")
-    assert warned("direction", study()) == []
-    above = claims(gain={"claim": "layernorm raises val/loss above 2 by at least 0.05"})
-    [one] = warned("direction", study(**above))
-    assert one.fix.startswith("claim: layernorm lowers val/loss below 2 by at least 0.05,")
-
-
-def test_a_warmup_as_long_as_the_run() -> None:
-    def warming(steps: int) -> list[DesignWarning]:
-        return warned("schedule", study(variants={"none": {}, "layernorm": {"optim.warmup": steps}}))
-
-    [one] = warming(30)
-    assert one.found == "the learning rate of 'layernorm' never reaches its peak: warmup 30 of 30 steps"
-    assert one.fix == "optim.warmup: 3, or more steps" and warming(29) == []
+    found = warned("power", study(**BOTH, **GATED))
+    assert [one.about for one in found] == ["harm"] and "seeds" not in found[0].fix
 
 
 def test_power_below_a_half_at_the_margin_is_exact_and_names_the_seeds() -> None:
@@ -108,37 +175,6 @@ def test_with_others_in_its_family_the_power_is_a_bound() -> None:
     assert one.about == "gain" and f"{100 * bound:.2g}%" in one.found and "before holm over 2" in one.found
 
 
-def test_an_expected_effect_short_of_the_margin_is_warned_of_and_no_seeds_are_promised() -> None:
-    """The chances are those of `design` (60,000 simulated studies): .011, and .39 with 41 seeds of two claims."""
-    expected = {"effects": {"gain": 0.03}}
-    by = study(**claims(gain={"claim": "layernorm lowers val/loss by at least 0.05"}), **assuming(0.06, **expected))
-    [one] = warned("power", by)
-    assert (
-        "a chance of 1.1% at a true effect of −0.03" in one.found
-        and one.fix == "a smallest difference below that effect"
-    )
-    two = claims(
-        gain={"claim": "layernorm lowers val/loss", "smallest": 0.05},
-        more={"claim": "layernorm lowers train/loss", "smallest": 0.05},
-    )
-    [one] = warned("power", study(**two, **assuming(0.06, **expected)))
-    assert one.about == "gain" and one.fix == "a smallest difference below that effect"
-    far = study(**claims(gain={"claim": "layernorm lowers val/loss", "smallest": 0.02}), **assuming(0.06, **expected))
-    assert re.fullmatch(r"\d+ seeds, for power 80%; a less noisy metric", warned("power", far)[0].fix)
-
-
-def test_behind_a_gate_no_number_of_seeds_is_promised() -> None:
-    """12 seeds would do for the second claim alone; its power is .11 with them, since the first has .16 (20,000
-    simulated studies)."""
-    two = claims(
-        gain={"claim": "layernorm lowers val/loss", "smallest": 0.05},
-        no_harm={"claim": "layernorm does_not_worsen val/accuracy", "smallest": 0.05, "role": "guardrail"},
-    )
-    noise = {"val/accuracy": {"sd": 0.06, "correlation": 0.5}}
-    found = warned("power", study(**two, assume={"metrics": noise}, analysis={"gate": {"order": ["gain", "no_harm"]}}))
-    assert [one.about for one in found] == ["no_harm"] and "seeds" not in found[0].fix
-
-
 def test_what_registration_refuses_is_not_said_twice() -> None:
     weak = study(**assuming(0.08))
     assert len(warned("power", weak)) == 1
@@ -147,34 +183,6 @@ def test_what_registration_refuses_is_not_said_twice() -> None:
     free = study(**assuming(0.08, power_floor=0.0))
     [one] = warned("power", free, design=design(free, n_sims=400))
     assert "by simulation (± " in one.found
-
-
-def test_a_margin_below_one_item_and_one_of_just_an_item() -> None:
-    def of(smallest: float) -> Study:
-        gain = {"claim": "layernorm raises val/accuracy", "smallest": smallest}
-        return study(**claims(gain=gain))
-
-    [one] = warned("resolution", of(0.0099), validation_tokens=100)
-    assert "a share of 100 tokens" in one.found and "0.01" in one.found and one.fix == "a margin of 0.01 or more"
-    assert warned("resolution", of(0.01), validation_tokens=100) == []
-    assert warned("resolution", of(0.0001)) == []  # nobody knows how many tokens there are
-
-
-def test_a_margin_below_one_item_of_the_tasks() -> None:
-    def of(smallest: float, metric: str = "harness/accuracy") -> Study:
-        gain = {"claim": f"layernorm raises {metric}", "smallest": smallest}
-        return study(**claims(gain=gain), measure={"harness": HARNESS})
-
-    assert "6,700 items" in warned("resolution", of(0.00014))[0].found  # 67 tasks of 100
-    assert warned("resolution", of(0.00015)) == []
-
-
-def test_a_margin_below_the_rounding_of_a_loss() -> None:
-    def of(smallest: float) -> Study:
-        return study(**claims(gain={"claim": "layernorm lowers val/loss", "smallest": smallest}))
-
-    assert "float32" in warned("resolution", of(4e-7))[0].found  # 2^-21 = 4.8e-7
-    assert warned("resolution", of(5e-7)) == []
 
 
 def test_the_corpus_at_hand_says_how_many_tokens_are_predicted(house: House) -> None:
@@ -217,31 +225,8 @@ def test_the_rates_are_those_of_the_bench() -> None:
         assert (seeds, share, error) == (fewest, round(worst["share"], 3), round(worst["error"], 3)), test
 
 
-def test_few_runs_without_pairs_and_few_seeds_against_a_constant() -> None:
-    def of(n: int) -> Study:
-        return study(seeds=list(range(1, n + 1)), analysis={"test": "welch"})
-
-    assert "none has 4 runs" in warned("seeds", of(4))[0].found and warned("seeds", of(5)) == []
-    target = claims(gain={"claim": "layernorm lowers val/loss below 3", "smallest": 0.05})
-    assert "23%" in warned("seeds", study(**target, seeds=[*FIVE, 6]))[0].found
-    assert warned("seeds", study(**target, seeds=[*FIVE, 6, 7])) == []
-
-
-def test_correlations_that_nobody_gave() -> None:
-    silent = study(assume={"metrics": {"val/loss": {"sd": 0.02}}})
-    [one] = warned("correlation", silent, path="studies/mine.yaml")
-    assert "correlation 0 of two arms" in one.found and "ablate try studies/mine.yaml --seeds 10" in one.fix
-    assert warned("correlation", study(**assuming(0.02, 0.0))) == []  # given, and 0
-    both = {"val/loss": {"sd": 0.02, "correlation": 0.5}, "val/accuracy": {"sd": 0.02, "correlation": 0.5}}
-    two = claims(
-        gain={"claim": "layernorm lowers val/loss", "smallest": 0.05},
-        harm={"claim": "layernorm does_not_worsen val/accuracy", "smallest": 0.05, "role": "guardrail"},
-    )
-    [one] = warned("correlation", study(**two, assume={"metrics": both}))
-    assert "correlation 0 of the noise of val/loss and val/accuracy" in one.found
-    assert warned("correlation", study(**two, assume={"metrics": both, "metric_correlation": 0.3})) == []
-    # A pilot measures the correlation of arms, and not that of metrics.
-    piloted = study(**two, assume={"metrics": {name: {"sd": 0.02} for name in both}})
+def test_a_pilot_measures_the_correlation_of_arms_and_not_that_of_metrics() -> None:
+    piloted = study(**BOTH, assume={"metrics": {name: {"sd": 0.02} for name in NOISE}})
     believed = assumed(piloted)
     measured = [one.model_copy(update={"source": "pilot 'p', 3 seeds x 2 arms"}) for one in believed.metrics]
     planned = design(piloted, n_sims=200, beliefs=believed.model_copy(update={"metrics": tuple(measured)}))
@@ -270,3 +255,141 @@ def test_check_design_and_register_print_the_same_and_no_lock_holds_it(
     assert re.search(r"^registration [0-9a-f]{64}$", out, re.MULTILINE)  # whole, as `import` wants it
     assert api.design(api.load(path)).study == "tiny"  # a study in memory as well as a file
     assert "warning" not in (house.path / "studies" / "tiny.lock.json").read_text().lower()
+
+
+HOPELESS = {"seeds": [1, 2, 3, 4, 5], "analysis": {"test": "sign_flip"}}
+REASON = "a demonstration of the refusal"
+
+
+def hopeless(house: House) -> Path:
+    return house.write(**HOPELESS)
+
+
+def test_a_hopeless_study_is_refused_and_nothing_is_written(house: House) -> None:
+    path = hopeless(house)
+    before = house.snapshot()
+    with pytest.raises(UndecidableDesignError) as raised:
+        api.register(path, workspace=api.Workspace(house.path))
+    text = raised.value.text()
+    assert "the smallest p that sign-flip gives with 5 seeds is 0.0625" in text  # the witness
+    assert "'adopt layernorm' can never be the verdict" in text
+    assert "give 6 seeds, or test: paired_t" in text and "--accept-underpowered" in text  # the advice
+    assert "tiny.yaml" in text
+    assert house.snapshot() == before
+
+
+def test_an_override_stands_in_the_lock_and_in_the_ledger(house: House) -> None:
+    path = hopeless(house)
+    registration, entry = api.register(path, workspace=api.Workspace(house.path), accept_underpowered=f" {REASON} ")
+    assert entry is not None and registration.override is not None
+    assert registration.override.reason == REASON and "0.0625" in registration.override.obstacle
+    assert entry.body["override"] == {"obstacle": registration.override.obstacle, "reason": REASON}
+    lock = json.loads((house.path / "studies" / "tiny.lock.json").read_text())
+    assert lock["override"]["reason"] == REASON
+    found = load_registration(Root.find(path, house.path), "tiny")
+    assert found is not None and found.override == registration.override
+
+
+def test_an_override_without_a_reason_is_none(house: House) -> None:
+    with pytest.raises(UndecidableDesignError):
+        api.register(hopeless(house), workspace=api.Workspace(house.path), accept_underpowered="  ")
+
+
+def test_there_must_be_something_to_accept(house: House) -> None:
+    with pytest.raises(RegistrationError, match="nothing to accept"):
+        api.register(house.write(), workspace=api.Workspace(house.path), accept_underpowered=REASON)
+
+
+def test_a_study_that_needs_no_override_has_none_in_its_lock(house: House) -> None:
+    registration, _ = api.register(house.write(), workspace=api.Workspace(house.path))
+    assert registration.override is None
+    assert json.loads((house.path / "studies" / "tiny.lock.json").read_text())["override"] is None
+    assert all("override" not in entry.body for entry in Ledger(Root.find(Path(), house.path).ledger).entries())
+
+
+def test_an_amendment_can_be_accepted_too(house: House) -> None:
+    api.register(house.write(), workspace=api.Workspace(house.path))
+    with pytest.raises(UndecidableDesignError):
+        api.amend(hopeless(house), reason="an exact test", workspace=api.Workspace(house.path))
+    _, entry = api.amend(
+        hopeless(house), reason="an exact test", workspace=api.Workspace(house.path), accept_underpowered=REASON
+    )
+    assert entry.body["override"]["reason"] == REASON  # type: ignore[index, call-overload]
+
+
+def test_the_report_says_it_in_its_first_lines() -> None:
+    study = small_study(analysis={"test": "sign_flip"})
+    registration, evidence = make_evidence(study)
+    assert registration == make_registration(study)
+    quiet = decide(registration, evidence)
+    overridden = registration.model_copy(
+        update={"override": Override(obstacle="'gain_ln' can never be supported", reason=REASON)}
+    )
+    decision = decide(overridden, evidence)
+    first = banner_of(decision, overridden).failed[0]
+    assert "'gain_ln' can never be supported" in first and REASON in first
+    assert decision.status == quiet.status and not any("reach every" in check.name for check in quiet.checks)
+
+
+GPT3_XL = {"layers": 24, "width": 2048, "heads": 16, "context": 2048}
+
+
+def said(*words: str) -> str:
+    done = CliRunner().invoke(app, list(words))
+    assert done.exit_code == 0, done.exception
+    return " ".join(done.output.split())
+
+
+def test_parameters_tokens_and_flops_are_those_of_a_pencil(house: House) -> None:
+    budget = {"steps": 1000, "batch": 512}
+    study = house.write(base={"model": GPT3_XL, "budget": budget, "data": {"corpus": "tiny"}})
+    none, layernorm = api.plan_runs(study).arms
+    h, vocabulary = 2048, len(set(tiny_text()))
+    # 24 layers of 12 h^2 weights, 9 h biases (4 of attention, 5 of the feed-forward layer) and 2 LayerNorms of 2 h;
+    # embeddings of tokens and of 2,048 positions; the final LayerNorm.
+    n = 24 * (12 * h * h + 9 * h + 4 * h) + (vocabulary + 2048) * h + 2 * h
+    assert (none.parameters, layernorm.parameters) == (n, n + 2 * h)
+    assert none.tokens == 1000 * 512 * 2048
+    assert none.flops == 6 * n * none.tokens
+    assert (none.runs, none.device_hours) == (3, None)
+
+
+def test_hours_are_those_that_are_assumed_until_runs_are_sealed(house: House, trained: House) -> None:
+    unknown = house.write()
+    assert "Device-hours: unknown; ablate try measures a run" in said("check", str(unknown))
+    assumed = house.write(assume={"seconds_per_run": 1200})
+    assert [arm.device_hours for arm in api.plan_runs(assumed).arms] == [1.0, 1.0]
+    assert "Device-hours: 2 in all, from assume.seconds_per_run." in said("check", str(assumed))
+    records = [json.loads(path.read_text()) for path in trained.path.glob("data/runs/*/*/*/*/run.json")]
+    found = api.plan_runs(trained.study)
+    for arm in found.arms:
+        walls = [record["wall_s"] for record in records if record["variant"] == arm.arm]
+        assert len(walls) == 3 and arm.device_hours == pytest.approx(sum(walls) / 3600)
+    assert found.timed == "the mean of 6 sealed runs"
+
+
+def test_of_an_own_trainer_the_hours_alone_can_be_known(tmp_path: Path) -> None:
+    study = OwnHouse(tmp_path / "house").write(assume={"seconds_per_run": 60})
+    arms: list[dict[str, Any]] = json.loads(said("check", str(study), "--json"))["costs"]["arms"]
+    assert [(arm["runs"], arm["parameters"], arm["flops"]) for arm in arms] == [(3, None, None)] * 2
+    assert all(arm["device_hours"] == pytest.approx(0.05) for arm in arms)
+
+
+def test_a_corpus_that_is_not_here_leaves_the_size_open(house: House) -> None:
+    base = {"model": GPT3_XL, "budget": {"steps": 10, "batch": 4}, "data": {"corpus": "wikitext-2"}}
+    arm = api.plan_runs(house.write(base=base)).arms[0]
+    assert (arm.parameters, arm.tokens, arm.flops) == (None, 10 * 4 * 2048, None)
+
+
+def test_check_and_plan_write_nothing_and_load_no_torch(house: House) -> None:
+    study = house.write()
+    before = house.snapshot()
+    code = (
+        "import sys\nfrom ablate.cli import app\n"
+        f"for verb in ('check', 'plan'):\n    app([verb, {str(study)!r}], standalone_mode=False)\n"
+        "print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "False"
+    assert "6 runs: 2 arms x 3 seeds" in done.stdout and done.stdout.count("FLOPs: 6 N D") == 2
+    assert house.snapshot() == before

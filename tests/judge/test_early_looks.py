@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import shutil
 from datetime import datetime, timedelta
-from io import StringIO
 from pathlib import Path
 
 import pytest
 from conftest import House, tiny_document
 from evidence_factory import make_evidence, one_claim
+from quiet import QUIET
 from test_cli import ablate as run_verb
 
 import ablate as api
 from ablate.judge.interim import early_look
 from ablate.records.gather import gather, open_tables
-from ablate.runner.progress import PlainWatcher
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import EvidenceError
 from prereg.registry.ledger import Ledger
@@ -78,7 +77,7 @@ def test_a_look_is_logged_before_it_is_shown_and_spoils_the_verdict(ablate: Verb
     assert "5 of 6 planned runs ended" in said and "Description only" in said
     assert "p =" not in said and "interval" not in said
     assert "holds 1 early look at its numbers" in ablate("status", unfinished)[1]
-    api.run(unfinished, workspace=api.Workspace(console=PlainWatcher(StringIO())))
+    api.run(unfinished, workspace=api.Workspace(console=QUIET))
     decided = api.decide(unfinished).decision
     assert decided.status == "inadmissible" and decided.verdict is None
     assert "no look before the last run ended" in decided.because
@@ -152,7 +151,7 @@ def test_nothing_is_logged_where_there_is_nothing_to_look_at(ablate: Verb, train
 def test_a_due_look_of_a_sequential_study_is_not_looked_at_early(trained: House, tmp_path: Path) -> None:
     made = House(tmp_path / "house")
     study = made.write(tiny_document(seeds=[1, 2, 3, 4], stopping={"looks": [3, 4]}))
-    api.run(study, workspace=api.Workspace(made.path, console=PlainWatcher(StringIO())))
+    api.run(study, workspace=api.Workspace(made.path, console=QUIET))
     with pytest.raises(EvidenceError, match=r"look 1 of 2.* is due"):
         api.early_results(study, reason=REASON)
 
@@ -196,7 +195,7 @@ def test_values_of_an_unfinished_study_are_not_read_without_an_entry(unfinished:
 def test_at_a_look_of_a_sequence_the_values_of_later_seeds_are_not_read(tmp_path: Path) -> None:
     made = House(tmp_path / "house")
     study = made.write(tiny_document(seeds=[1, 2, 3, 4], stopping={"looks": [3, 4]}))
-    api.run(study, workspace=api.Workspace(made.path, console=PlainWatcher(StringIO())))
+    api.run(study, workspace=api.Workspace(made.path, console=QUIET))
     case = Workspace().open(study)
     registration = require_registered(case)
     found = gather(case.root, registration)

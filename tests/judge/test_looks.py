@@ -184,7 +184,6 @@ def with_looks(registration: Registration, evidence: Evidence, number: int) -> E
 # From YAML to report, with real runs.
 
 NEVER = {"gain": {"claim": "layernorm lowers val/loss", "smallest": 5.0}}
-FOUND = {"gain": {"claim": "layernorm raises val/loss", "smallest": 5.0}}
 
 
 def entries(house: House) -> tuple[Entry, ...]:
@@ -242,29 +241,6 @@ def test_a_study_with_looks_from_file_to_report(house: House, say: Any) -> None:
     assert say("verify", study)[0] == 0 and "Next:" not in say("status", study)[1]
     code, said = say("run", study)
     assert code == 2 and "was decided at look 2 of 2" in said and "no seed added after the verdict" in said
-
-
-@pytest.mark.slow
-def test_an_e_process_study_stops_by_itself_and_takes_no_seed_after(house: House, say: Any) -> None:
-    study = house.write(
-        tiny_document(
-            seeds=[1, 2, 3, 4, 5, 6, 7, 8], stopping={"evidence": "e_process", "max_seeds": 8}, hypotheses=FOUND
-        )
-    )
-    codes = []
-    for n_seeds in range(3, 9):
-        code, said = say("run", study, "--next-look")
-        assert code == 0 and sealed_seeds(house) == set(range(1, n_seeds + 1)), said
-        code, said = say("decide", study)
-        codes.append(code)
-        if code != 3:
-            break
-    assert codes[0] == 3 and codes[-1] == 0, "an effect of 5 nats is ruled out well before eight seeds"
-    assert len(sealed_seeds(house)) < 8
-    report = (house.path / "reports" / "tiny" / "report.md").read_text()
-    assert "anytime-valid CI" in report and "e-process" in report
-    code, said = say("run", study)
-    assert code == 2 and "no seed added after the verdict" in said
 
 
 def test_deciding_before_a_look_is_complete_shows_and_logs_nothing(house: House, say: Any) -> None:

@@ -21,7 +21,6 @@ from ablate.judge.design.simulate import Scenario, judge_drawn, simulate
 from ablate.judge.stats.null_hypotheses import Nulls, judge_families
 from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
 from ablate.judge.verdict import Decision
-from prereg.errors import SpecError
 from prereg.rule.divergence import impossible_after, least_pairs, pushed, said_losses
 from prereg.study.load import load_study
 from prereg.study.spec import Study
@@ -199,15 +198,6 @@ def test_a_hypothesis_that_lost_too_many_pairs_is_inconclusive_and_a_small_study
     assert "4 complete pair(s), and at least 5 must be there" in found.findings[0].notes
     assert impossible_after(strict, "none") == ("yes", "no") and impossible_after(plain, "none") == ("no",)
     assert "fewer than 5 of 5 left" in said_losses(strict)[0]
-
-
-def test_the_least_number_of_pairs_is_registered_only_where_it_is_given() -> None:
-    given = one_claim(analysis={"least_pairs": 4})
-    assert given.model_dump(mode="json")["analysis"]["least_pairs"] == 4 and least_pairs(given) == 4
-    for wrong, changes in ((6, {}), (1, {}), (3, {"on_divergence": "rank"})):
-        test = "wilcoxon" if changes else "paired_t"
-        with pytest.raises(SpecError, match="least_pairs"):
-            one_claim(analysis={"least_pairs": wrong, "test": test}, **changes)
 
 
 def test_a_rule_with_too_many_cases_gets_a_general_sentence() -> None:

@@ -215,17 +215,6 @@ def test_code_that_cannot_be_found_is_a_mistake_with_its_field(
     assert caught.value.where.field == ("checks", 0, "entry_point")
 
 
-@pytest.mark.parametrize("entry_point", ["mine", "mine:", "../mine:look", "mine:look()", "mine:a.b", ":look"])
-def test_an_entry_point_is_a_module_and_a_function(entry_point: str) -> None:
-    with pytest.raises(SpecError):
-        small_study(checks=[{"name": "looked", "entry_point": entry_point}])
-
-
-def test_two_checks_of_one_name_are_refused() -> None:
-    with pytest.raises(SpecError, match="two checks are named 'looked'"):
-        small_study(checks=[{"name": "looked", "entry_point": "mine:look"}] * 2)
-
-
 def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
     text = EMBNORM + "checks: [{name: looked, entry_point: 'mine:look'}]\n"
     root, studies = Root(tmp_path), tmp_path / "studies"

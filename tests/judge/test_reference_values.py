@@ -3,7 +3,7 @@
 Of the reference values in the statistics notes, these stand elsewhere: sleep data in test_estimate and test_effects,
 depression data and R's interval in test_estimate, Holm's example in test_multiplicity, power and detectable effects in
 test_design, the clustered standard error in test_items. Here are the remaining ones and a second set as large. ECE and
-Brier score belong to a suite that this version refuses (test_support).
+Brier score belong to a suite that this version refuses.
 
 | trap | test that fails if it is built in |
 |---|---|

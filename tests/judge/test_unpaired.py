@@ -3,7 +3,6 @@ misses its error rate as it is said."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from math import sqrt
 from pathlib import Path
@@ -19,9 +18,7 @@ from own_trainer import OwnHouse
 from scipy import special, stats
 from statsmodels.stats.multitest import multipletests
 from study_samples import unpaired
-from typer.testing import CliRunner
 
-from ablate.cli import app
 from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design
 from ablate.judge.design.scenarios import TrueEffects
@@ -388,12 +385,6 @@ def test_error_rates_are_about_those_that_are_stated(
     assert found == pytest.approx(rate, abs=4.5 * sqrt(rate / 3_000))
 
 
-@pytest.mark.simulation
-@pytest.mark.parametrize(("sizes", "law", "ratio", "rate"), RATES)
-def test_error_rates_are_those_that_are_stated(sizes: tuple[int, int], law: str, ratio: float, rate: float) -> None:
-    assert error_rate(sizes, law=law, ratio=ratio, draws=40_000) == pytest.approx(rate, abs=0.006)
-
-
 @pytest.mark.slow
 def test_from_two_runs_of_an_arm_nothing_is_decided() -> None:
     """Welch's t with 12 and 2 normal runs of one variance calls .107 of true nulls different (100,000 studies)."""
@@ -536,35 +527,6 @@ def test_holm_over_welch_next_to_a_published_dunnett() -> None:
 
 
 SEEDS = {"slow": [1, 2, 3, 4, 5], "fast": [11, 12, 13]}
-
-
-def ablate(house: OwnHouse, *words: str) -> Any:
-    return CliRunner().invoke(app, [*words, "--root", str(house.path)])
-
-
-@pytest.mark.slow
-def test_runs_of_somebody_else_enter_one_arm(tmp_path: Path) -> None:
-    house = OwnHouse(tmp_path)
-    study = str(house.write(seeds=SEEDS, analysis={"test": "welch"}))
-    assert ablate(house, "register", study).exit_code == 0
-    rows = [
-        {"variant": "slow", "seed": seed, "step": 4, "metric": metric, "value": 1.9 + seed / 1000}
-        for seed in SEEDS["slow"]
-        for metric in ("val/loss", "train/loss")
-    ]
-    theirs = tmp_path / "theirs.jsonl"
-    theirs.write_text("\n".join(map(json.dumps, rows)))
-    wrong = tmp_path / "wrong.jsonl"
-    wrong.write_text(json.dumps(rows[0] | {"seed": 11}))
-    as_found = ("--exploratory", "--note", "runs of somebody else")
-    refused = ablate(house, "import", study, str(wrong), *as_found)
-    assert "one of 1, 2, 3, 4, 5" in str(refused.exception)
-    imported = ablate(house, "import", study, str(theirs), *as_found)
-    assert imported.exit_code == 0, imported.output
-    assert ablate(house, "run", study).exit_code == 0
-    assert ablate(house, "decide", study).exit_code != 2
-    verdict = json.loads((house.path / "reports/own/verdict.json").read_text())
-    assert verdict["verdict"] is None and verdict["findings"][0]["estimate"]["sizes"] == [3, 5]
 
 
 def test_the_schema_takes_seeds_by_arm(tmp_path: Path) -> None:

@@ -231,6 +231,10 @@ def a_run_is_gone(of: Holding) -> None:
     shutil.rmtree(of.run("fast", 2).path)
 
 
+def a_table_that_is_none(of: Holding) -> None:
+    of.run("fast", 2).sealed_path.write_bytes(b"garbage")
+
+
 def a_table_is_gone(of: Holding) -> None:
     of.run("fast", 2).sealed_path.unlink()
 

@@ -13,7 +13,6 @@ import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from forgeries import (
     a_smaller_margin_everywhere,
     a_stable_arm,
     a_table_is_gone,
+    a_table_that_is_none,
     an_earlier_step_as_the_last,
     an_early_look,
     an_entry_of_another_place,
@@ -67,10 +67,10 @@ from forgeries import (
     without,
 )
 from own_trainer import OwnHouse, own_document
+from quiet import QUIET
 
 import ablate as api
 from ablate.runner.options import RunOptions
-from ablate.runner.progress import PlainWatcher
 from ablate.verification.bundle.check import check_bundle
 from ablate.verification.bundle.manifest import manifest_bytes
 from ablate.verification.result import Verification
@@ -146,6 +146,7 @@ LIES = [
         record_says(started_at="2001-01-01T00:00:00+00:00"), "no run began before its registration", JUDGED, JUDGED),
     Lie("a run that is gone", a_run_is_gone, PRESENT, RECORDS, RECORDS),
     Lie("a table that is gone", a_table_is_gone, SEALS, RECORDS, RECORDS),
+    Lie("a table that is no table", a_table_that_is_none, SEALS, RECORDS, RECORDS),
     Lie("a record that is gone", a_record_is_gone, PRESENT, RECORDS, RECORDS),
     Lie("two arms exchanged", arms_exchanged, SEALS, RECORDS, RECORDS),
     Lie("one seed in the place of another", a_better_run_twice, SEALS, RECORDS, RECORDS),
@@ -246,7 +247,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     house = OwnHouse(base / "house")
     (house.path / "words.txt").write_text("some words", encoding="utf-8")
     study = house.write(own_document(data=["words.txt"]))
-    api.run(study, RunOptions(slots=1), workspace=api.Workspace(console=PlainWatcher(StringIO())))
+    api.run(study, RunOptions(slots=1), workspace=api.Workspace(console=QUIET))
     assert api.decide(study).decision.verdict == "take fast"
     bundle = api.bundle(study, out=base / "own.ablate.zip").path
     with zipfile.ZipFile(bundle) as archive:

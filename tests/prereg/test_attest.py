@@ -404,27 +404,3 @@ def test_the_verbs_register_seal_and_verify(
     signature.write_bytes(signature.read_bytes() + b"\n")
     assert ablate(monkeypatch, "verify", study) == 4
     assert "BROKEN: tiny, ssh signature" in capsys.readouterr().out
-
-
-@pytest.mark.slow
-def test_a_seal_changes_neither_run_nor_verdict_nor_report(
-    house: House,
-    authority: Authority,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    study, key = house.write(), ssh_key(tmp_path / "keys")
-    assert ablate(monkeypatch, "register", study, "--sign", key) == 0
-    assert ablate(monkeypatch, "run", study) == 0
-    code = ablate(monkeypatch, "decide", study)
-    assert code in (0, 3)
-    verdict = (house.path / "reports" / "tiny" / "verdict.json").read_bytes()
-    reply = tmp_path / "reply.tsr"
-    reply.write_bytes(authority.stamp((house.path / "studies" / "tiny.lock.json").read_bytes()))
-    assert ablate(monkeypatch, "seal", study, "--timestamp", reply) == 0
-    assert ablate(monkeypatch, "report", study) == 0
-    assert ablate(monkeypatch, "decide", study) == code
-    assert (house.path / "reports" / "tiny" / "verdict.json").read_bytes() == verdict
-    assert ablate(monkeypatch, "verify", study) == 0
-    capsys.readouterr()

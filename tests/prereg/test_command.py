@@ -70,31 +70,28 @@ def test_metrics_and_code_lie_inside(path: str) -> None:
     assert str(fault(code=[path]).where) == "code[0]"
 
 
-def test_files_named_by_words_are_pinned_for_every_arm_and_seed(tmp_path: Path) -> None:
-    house = OwnHouse(tmp_path / "house")
+def test_files_named_by_words_are_pinned_for_every_arm_and_seed(own_house: OwnHouse) -> None:
     for arm in ("slow", "fast"):
-        house.script(arm, f"configs/{arm}.json")
-    words = ["{python}", "train.py", "configs/{variant}.json", "--x", "no-file", str(house.path / "train.py")]
-    pins = pin_scripts(Root(house.path), study_from_document(own_document(command=words)))
+        own_house.script(arm, f"configs/{arm}.json")
+    words = ["{python}", "train.py", "configs/{variant}.json", "--x", "no-file", str(own_house.path / "train.py")]
+    pins = pin_scripts(Root(own_house.path), study_from_document(own_document(command=words)))
     assert [pin.path for pin in pins] == ["configs/fast.json", "configs/slow.json", "train.py"]
     assert pins[0].sha256 == sha256_bytes(b"fast")
 
 
-def test_code_pins_whole_folders_without_caches_and_hidden_files(tmp_path: Path) -> None:
-    house = OwnHouse(tmp_path / "house")
+def test_code_pins_whole_folders_without_caches_and_hidden_files(own_house: OwnHouse) -> None:
     for name in ("lib/a.py", "lib/sub/b.py", "lib/__pycache__/a.pyc", "lib/.venv/c.py"):
-        house.script("", name)
-    pins = pin_scripts(Root(house.path), study_from_document(own_document(code=["lib"])))
+        own_house.script("", name)
+    pins = pin_scripts(Root(own_house.path), study_from_document(own_document(code=["lib"])))
     assert [pin.path for pin in pins] == ["lib/a.py", "lib/sub/b.py", "train.py"]
 
 
 @pytest.mark.parametrize(
     ("changes", "field"), [({"command": ["python", "tarin.py"]}, "command[1]"), ({"code": ["gone"]}, "code[0]")]
 )
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path, changes: dict[str, Any], field: str) -> None:
-    house = OwnHouse(tmp_path / "house")
+def test_a_file_that_is_not_there_is_refused(own_house: OwnHouse, changes: dict[str, Any], field: str) -> None:
     with pytest.raises(RegistrationError, match="no file") as caught:
-        pin_scripts(Root(house.path), study_from_document(own_document(**changes)))
+        pin_scripts(Root(own_house.path), study_from_document(own_document(**changes)))
     assert str(caught.value.where) == field
 
 

@@ -22,7 +22,6 @@ from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import design
 from ablate.judge.design.reach import attainable, obstacle
 from ablate.judge.design.scenarios import TrueEffects, draw
-from ablate.judge.design.simulate import Scenario, simulate
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.recompute import recompute
 from ablate.judge.stats.multiplicity import adjusted, adjusted_rows, holm, levels_tested, rejected_rows
@@ -349,32 +348,6 @@ def test_one_alpha_holds_over_all_hypotheses_behind_a_gate_and_not_without() -> 
     found = error_rates(3_000)
     assert found.pop("none") > 0.1
     assert all(0.02 < one < 0.05 + 4 * 0.004 for one in found.values()), found
-
-
-@pytest.mark.simulation
-def test_one_alpha_holds_over_all_hypotheses_to_a_third_of_nominal() -> None:
-    found = error_rates(60_000)
-    without = found.pop("none")
-    print(without, found)
-    assert without > 0.12
-    # Standard error .0009; six nulls are tried.
-    assert all(0.045 < one < 0.05 + 3 * 0.0009 for one in found.values()), found
-
-
-def wrong_verdicts(gate: dict[str, Any] | None, n_sims: int) -> Scenario:
-    study = error_study(gate)
-    effects = {"gain": -0.2, "no_harm": -0.005, "rival": -0.2, "same": 0.02}
-    return simulate(study, TrueEffects("", effects), assumed(study), n_sims=n_sims, seed=[7])
-
-
-@pytest.mark.simulation
-def test_a_rule_over_several_roles_errs_at_most_alpha_behind_a_gate() -> None:
-    without, behind = (wrong_verdicts(ERROR_GATES[name], 40_000) for name in ("none", "sequence"))
-    assert without.false_adopting is not None and behind.false_adopting is not None
-    # Two ways to adopt, each with a guardrail of its own at its margin.
-    assert without.false_adopting.share > 0.08
-    assert behind.false_adopting.share < 0.05 + 3 * behind.false_adopting.error
-    print(without.false_adopting, behind.false_adopting)
 
 
 # A study from its file to its verdict.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typer.testing import CliRunner
 
 from ablate.cli import app
 from prereg.errors import SpecError, StudyError
+from prereg.study.handover import PAIRING_LINES
 from prereg.study.script import parse_script
 from prereg.study.spec import study_from_document
 
@@ -163,6 +165,35 @@ def test_what_is_only_likely_is_a_warning(
 ) -> None:
     code, output = checked(house, script, **changes)
     assert code == 0 and found in output and fix in output, output
+
+
+@pytest.mark.parametrize(
+    ("line", "warns"),
+    [
+        ("DataLoader(data, batch_size=8, shuffle=True)", True),
+        ("torch.utils.data.DataLoader(data, shuffle=True)", True),
+        ("DataLoader(data, shuffle=True, generator=for_data)", False),
+        ("DataLoader(data, shuffle=False)", False),
+        ("DataLoader(data, shuffle=True, **options)", False),
+        ("DataLoader(data, shuffle=True); must_match('order', data)", False),
+    ],
+)
+def test_batches_that_depend_on_the_arm_are_a_warning_with_the_lines_to_add(
+    house: OwnHouse, line: str, warns: bool
+) -> None:
+    code, output = checked(house, f"{TABLE}{line}\n")
+    assert code == 0
+    assert ("train.py shuffles by torch's global generator" in output) == warns
+    assert all((text in output) == warns for text in PAIRING_LINES), output
+
+
+def test_the_lines_that_make_pairs_are_in_the_guide_and_in_the_report_of_a_study_that_lacks_them(
+    decided_own: OwnHouse,
+) -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "own-trainer.md").read_text(encoding="utf-8")
+    page = (decided_own.path / "reports" / "own" / "report.html").read_text(encoding="utf-8")
+    for line in PAIRING_LINES:
+        assert f"\n{line}\n" in guide and html.escape(line, quote=False) in page.replace("&#34;", '"')
 
 
 def test_the_table_of_an_earlier_run_shows_columns_and_refuses_nothing(house: OwnHouse) -> None:

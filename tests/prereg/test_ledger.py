@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -118,41 +117,6 @@ def test_a_damaged_line_is_named_and_nothing_more_is_appended(
     assert ledger.path.read_bytes() == b"".join(rows)
 
 
-def test_a_rewritten_line_breaks_the_chain_after_it(ledger: Ledger) -> None:
-    for n in range(3):
-        append(ledger, n)
-    rows = ledger.path.read_bytes().splitlines()
-    content = json.loads(rows[1]) | {"at": "2020-01-01T00:00:00+00:00"}
-    content["sha256"] = sha256_of({key: value for key, value in content.items() if key != "sha256"})
-    rows[1] = canonical_bytes(content)
-    ledger.path.write_bytes(b"\n".join(rows) + b"\n")
-    assert ledger.faults() == ["ledger.jsonl, line 3: does not carry the hash of the line before"]
-
-
-def test_an_entry_that_claims_another_place_is_found(ledger: Ledger) -> None:
-    append(ledger)
-    append(ledger, 1)
-    first, last = ledger.path.read_bytes().splitlines()
-    content = json.loads(last) | {"index": 5}
-    content["sha256"] = sha256_of({key: value for key, value in content.items() if key != "sha256"})
-    ledger.path.write_bytes(first + b"\n" + canonical_bytes(content) + b"\n")
-    assert len(ledger.faults()) == 1
-    assert "line 2: holds the entry with index 5" in ledger.faults()[0]
-
-
-def test_lines_removed_repeated_or_swapped_are_found(ledger: Ledger) -> None:
-    for n in range(4):
-        append(ledger, n)
-    a, b, c, d = ledger.path.read_bytes().splitlines(keepends=True)
-    for rows in ([a, c, d], [b, c, d], [a, b, b, c, d], [a, c, b, d], [a, b, b"\n", c, d], [b"\n", a, b, c, d]):
-        ledger.path.write_bytes(b"".join(rows))
-        assert Ledger(ledger.path).faults(), rows
-        assert ledger.faults(), rows
-    # The stated limit: a tail that was cut off leaves a whole, shorter chain. Head hashes in reports show it.
-    ledger.path.write_bytes(a + b + c)
-    assert ledger.faults() == []
-
-
 def test_every_fault_is_told_not_only_the_first(ledger: Ledger) -> None:
     for n in range(4):
         append(ledger, n)
@@ -210,14 +174,6 @@ def test_a_flipped_bit_is_found_wherever_it_is(ledger: Ledger) -> None:
     data = ledger.path.read_bytes()
     newlines = [position for position, byte in enumerate(data) if byte == 0x0A]
     flips(data, [*newlines, 0, *range(1, len(data), 11)], ledger.path)
-
-
-@pytest.mark.slow
-def test_a_flipped_bit_is_found_in_every_byte(ledger: Ledger) -> None:
-    for n in range(4):
-        append(ledger, n)
-    data = ledger.path.read_bytes()
-    flips(data, list(range(len(data))), ledger.path)
 
 
 def test_the_torso_of_an_entry_is_cut_back_and_the_next_entry_says_so(ledger: Ledger) -> None:

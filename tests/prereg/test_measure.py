@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from io import StringIO
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from conftest import House, tiny_document
+from quiet import QUIET
 from sklearn.metrics import recall_score
 
 import ablate as api
@@ -20,7 +20,6 @@ from ablate.evaluation.loss import classes_of, measure_loss, windows
 from ablate.evaluation.suites import evaluate
 from ablate.gpt.model import GPT, initialise
 from ablate.records.gather import gather
-from ablate.runner.progress import PlainWatcher
 from ablate.workspace import Workspace, require_registered
 from prereg.documents.measures import recorded
 from prereg.metrics.catalogue import METRICS, SUITES, TOKEN_CLASSES
@@ -274,7 +273,7 @@ def test_every_suite_is_recorded_when_it_was_promised(house: House) -> None:
     document["base"]["model"] = rope
     path = house.write(document)
     require_supported(study_from_document(document))
-    api.run(path, workspace=api.Workspace(console=PlainWatcher(StringIO())))
+    api.run(path, workspace=api.Workspace(console=QUIET))
     case = Workspace().open(path)
     frame = gather(case.root, require_registered(case)).metrics
     steps = {str(name): sorted(rows["step"].unique()) for name, rows in frame.groupby("metric")}

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from evidence_factory import make_evidence, one_claim, small_study, with_entry
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, house_with
 
-from prereg.registry.plan import CommandSpec, RunSpec, plan
+from ablate.judge.decide import decide
+from prereg.registry.paths import Root
+from prereg.registry.plan import CommandSpec, RunSpec, cell_of, newest_seals, plan, sealed_places
 from prereg.registry.register import register
 from prereg.registry.registration import Pins, Registration, load_registration
 from prereg.study.command import ScriptPin
@@ -31,20 +35,9 @@ def test_a_run_is_told_its_configuration_and_no_hypothesis(tmp_path: Path) -> No
     assert run.run_id == f"embnorm/{registration.sha256[:8]}/rmsnorm/1"
     assert run.config.model.embedding_norm == "rmsnorm"
     assert (run.corpus, run.diverged_above, run.measure.every) == (PIN, 2.0, 25)
-    assert set(RunSpec.model_fields) == {
-        "study",
-        "registration",
-        "variant",
-        "seed",
-        "config",
-        "measure",
-        "diverged_above",
-        "corpus",
-        "corpora",
-        "tokenizer",
-        "own",
-        "tasks",
-    }
+    text = run.model_dump_json()
+    for hidden in (*registration.study.hypotheses, "smallest", "lowers", "adopt layernorm"):
+        assert hidden not in text, "a trainer knows nothing of hypotheses"
     assert RunSpec.model_validate_json(run.model_dump_json()) == run
 
 
@@ -72,3 +65,32 @@ def test_a_command_is_told_its_words_its_code_and_which_metrics_are_needed(tmp_p
     assert (run.needed, run.needs_curve, run.steps) == ({"dev/loss": ()}, False, 0)
     assert not {"hypotheses", "decision", "claim"} & set(CommandSpec.model_fields)
     assert CommandSpec.model_validate_json(run.model_dump_json()) == run
+
+
+LACKING: tuple[dict[str, Any], ...] = ({}, {"variant": "layernorm"}, {"seed": 1}, {"variant": "layernorm", "seed": "x"})
+
+
+def test_the_newest_seal_of_each_run_counts_and_one_that_names_no_run_has_no_folder(tmp_path: Path) -> None:
+    registration, evidence = make_evidence(small_study())
+    root, cells = Root(tmp_path), list(newest_seals(evidence.ledger, registration.sha256))
+    assert cells == list(evidence.planned)
+    variant, seed = cells[0]
+    evidence = with_entry(registration, evidence, "imported", {"variant": variant, "seed": seed, "note": "again"})
+    for body in LACKING:
+        evidence = with_entry(registration, evidence, "sealed", body)
+    newest = newest_seals(evidence.ledger, registration.sha256)
+    assert newest[variant, seed].body["note"] == "again" and list(newest)[: len(cells)] == cells
+    assert [cell[1] for cell in newest if cell not in cells] == [-1, -1]
+    assert not newest_seals(evidence.ledger, "0" * 64)
+    places = sealed_places(root, evidence.ledger)
+    study = registration.study.study
+    assert list(places[registration.sha256]) == [root.run(study, registration.sha256, *cell) for cell in cells]
+    assert list(places) == [registration.sha256]
+    assert [cell_of(entry)[1] for entry in evidence.ledger[-len(LACKING) :]] == [-1] * len(LACKING)
+
+
+def test_a_seal_that_names_no_run_stops_no_look_of_a_sequential_study() -> None:
+    registration, evidence = make_evidence(one_claim(seeds=8, stopping={"looks": [3, 5, 8]}))
+    for body in LACKING:
+        evidence = with_entry(registration, evidence, "sealed", body)
+    assert decide(registration, evidence).status

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from test_cli import ablate
 import ablate as api
 from ablate.data.batches import Split
 from ablate.gpt.trainer import Trainer
-from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_study
 from ablate.workspace import Workspace, published_beside, require_registered
 from prereg.documents.published import load_published, published_schema
@@ -29,7 +27,6 @@ from prereg.study.training import Training
 
 torch.set_num_threads(1)
 
-QUIET = PlainWatcher(io.StringIO())
 TEXT = """\
 source: A made-up table
 runs: 3

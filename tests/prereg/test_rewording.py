@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from io import StringIO
 from pathlib import Path
 
 import pytest
 import yaml
 from own_trainer import AT, OwnHouse, own_document
+from quiet import QUIET
 from typer.testing import CliRunner
 
 import ablate as api
 from ablate.cli import app
 from ablate.health import read_status
 from ablate.judge.verdict import verdict_bytes
-from ablate.runner.progress import PlainWatcher
 from ablate.workspace import Workspace
 from prereg.errors import RegistrationError
 from prereg.registry.ledger import Ledger
 
-QUIET = PlainWatcher(StringIO())
+
+@pytest.fixture
+def own_house(decided_copy: OwnHouse) -> OwnHouse:
+    return decided_copy
 
 
 @pytest.fixture
-def path(own_house: OwnHouse) -> Path:
+def path(decided_copy: OwnHouse) -> Path:
     """A decided study."""
-    own_house.register()
-    path = own_house.study
-    api.run(path, workspace=api.Workspace(console=QUIET))
-    api.decide(path)
-    return path
+    return decided_copy.study
 
 
 def rewrite(path: Path, **changes: object) -> None:
@@ -40,7 +38,6 @@ def verified(path: Path) -> int:
     return CliRunner().invoke(app, ["verify", str(path)]).exit_code
 
 
-@pytest.mark.slow
 def test_a_decided_study_keeps_runs_and_verdict_under_another_title(own_house: OwnHouse, path: Path) -> None:
     before = (own_house.path / "reports/own/verdict.json").read_bytes()
     lock = (own_house.path / "studies/own.lock.json").read_bytes()
@@ -70,17 +67,6 @@ def before_entries(house: OwnHouse) -> int:
     return sum(1 for _ in (house.path / "studies/ledger.jsonl").read_text().splitlines())
 
 
-@pytest.mark.slow
-def test_a_bundle_made_afterwards_verifies_elsewhere(own_house: OwnHouse, path: Path, tmp_path: Path) -> None:
-    rewrite(path, title="A better title")
-    api.amend(path, reason="clearer")
-    api.decide(path)
-    bundle = tmp_path / "own.ablate.zip"
-    assert CliRunner().invoke(app, ["bundle", str(path), "--out", str(bundle)]).exit_code == 0
-    assert CliRunner().invoke(app, ["verify", str(bundle)]).exit_code == 0
-
-
-@pytest.mark.slow
 def test_words_can_be_changed_again_and_back(own_house: OwnHouse, path: Path) -> None:
     for title in ("Second", "Third", "Second", own_document()["title"]):
         rewrite(path, title=title)
@@ -91,7 +77,6 @@ def test_words_can_be_changed_again_and_back(own_house: OwnHouse, path: Path) ->
     assert sum(entry.event == "reworded" for entry in Ledger(own_house.path / "studies/ledger.jsonl").entries()) == 4
 
 
-@pytest.mark.slow
 def test_a_real_amendment_after_words_is_one_and_the_other_way_round(own_house: OwnHouse, path: Path) -> None:
     rewrite(path, title="Second")
     first, _ = api.amend(path, reason="words")
@@ -106,18 +91,6 @@ def test_a_real_amendment_after_words_is_one_and_the_other_way_round(own_house: 
     assert verified(path) == 0
 
 
-@pytest.mark.slow
-def test_words_before_any_run_are_no_amendment_either(own_house: OwnHouse) -> None:
-    own_house.register()
-    path = own_house.study
-    rewrite(path, title="Second")
-    registration, entry = api.amend(path, reason="words")
-    assert entry.event == "reworded" and registration.registered_at == AT
-    api.run(path, workspace=api.Workspace(console=QUIET))
-    assert api.decide(path).decision.verdict == "take fast"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -154,7 +127,6 @@ def test_an_entry_that_vouches_for_more_than_words_vouches_for_nothing(
     assert api.decide(path).decision.verdict == "take fast"
 
 
-@pytest.mark.slow
 def test_words_without_a_reason_are_refused(own_house: OwnHouse, path: Path) -> None:
     rewrite(path, title="Second")
     before = own_house.snapshot()

@@ -231,14 +231,3 @@ CASES = [
 @pytest.mark.parametrize(("case", "nominal"), CASES)
 def test_a_slope_at_its_border_errs_by_its_level(case: tuple[str, float, float, str], nominal: float) -> None:
     assert error(case, 6_000) == pytest.approx(nominal, abs=0.012)
-
-
-@pytest.mark.simulation
-@pytest.mark.parametrize("test", ["paired_t", "sign_flip", "wilcoxon"])
-@pytest.mark.parametrize(("case", "nominal"), CASES)
-def test_error_rates_of_slopes(case: tuple[str, float, float, str], nominal: float, test: str) -> None:
-    sims = 30_000 if test == "paired_t" else 6_000
-    found = error(case, sims, test)
-    assert found <= nominal + 3.0 * sqrt(nominal * (1 - nominal) / sims)
-    if test == "paired_t":
-        assert found >= nominal - 3.0 * sqrt(nominal * (1 - nominal) / sims)

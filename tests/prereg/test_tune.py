@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 from evidence_factory import chain, make_evidence, one_claim
 from own_trainer import OwnHouse
+from quiet import QUIET
 from scipy import stats
 from study_samples import RATES, tuned_document
 
@@ -24,7 +24,6 @@ from ablate.judge.design.error_rate import GAPS, worst_choice
 from ablate.judge.findings import judge_hypotheses
 from ablate.records.evidence import Evidence
 from ablate.runner.options import RunOptions
-from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_study
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.ledger import Ledger
@@ -35,7 +34,6 @@ from prereg.study.designs.tune import choose
 from prereg.study.load import load_study
 from prereg.study.spec import Study
 
-QUIET = PlainWatcher(StringIO())
 TRAINER = """
 import json, math, os
 config = json.load(open(os.environ["ABLATE_CONFIG"]))

@@ -15,7 +15,7 @@ from ablate.cli import app
 from ablate.records.store import RunFolder
 from ablate.records.tables import TableLayout
 from ablate.records.tracked import Tracked, read_tracked
-from ablate.runner.external.trainer import tracker_names
+from ablate.runner.process import tracker_names
 from ablate.running import Imported
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.plan import CommandSpec, plan

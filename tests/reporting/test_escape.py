@@ -88,6 +88,7 @@ def test_no_part_of_a_message_begins_a_line_of_ours() -> None:
 def test_nothing_prints_past_the_functions_that_escape() -> None:
     """`print`, rich's `Text` and a console's `print` of words stand where texts are escaped, and nowhere else."""
     free = {
+        "ablate/client.py",  # in the user's own script, outside a study
         "ablate/cli/options.py",
         "ablate/reporting/terminal.py",
         "ablate/runner/progress.py",
@@ -195,18 +196,17 @@ def test_no_page_hands_markup_or_a_control_on(hostile: OwnHouse) -> None:
 
 
 def test_a_reason_of_an_amendment_or_a_look_does_nothing(
-    tmp_path: Path, say: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+    own_house: OwnHouse, say: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    house = OwnHouse(tmp_path / "house")
-    house.register()
-    api.import_runs(house.study, rows_of(house, 2), note="ours", exploratory=True)
-    assert is_clean(say("status", house.study, "--results", "--reason", EVIL))
-    house.write(own_document(title="Another", assume={"seconds_per_run": 1}))
-    assert is_clean(say("amend", house.study, "--reason", EVIL, "--yes"))
+    own_house.register()
+    api.import_runs(own_house.study, rows_of(own_house, 2), note="ours", exploratory=True)
+    assert is_clean(say("status", own_house.study, "--results", "--reason", EVIL))
+    own_house.write(own_document(title="Another", assume={"seconds_per_run": 1}))
+    assert is_clean(say("amend", own_house.study, "--reason", EVIL, "--yes"))
     for verb in ("ledger", "verify", "status"):
-        said = say(verb, house.study)
+        said = say(verb, own_house.study)
         assert is_clean(said), said
-    page = (house.path / "studies" / "own.registration.md").read_text(encoding="utf-8")
+    page = (own_house.path / "studies" / "own.registration.md").read_text(encoding="utf-8")
     assert is_clean(page) and "\\x1b[2J" in page and "<script" not in page
 
 
@@ -237,15 +237,14 @@ def test_a_failing_bundle_cannot_clear_the_screen_and_say_that_it_stands(
         assert is_clean(say("verify", path, "--json"))
 
 
-def test_a_metric_of_an_import_has_a_name_that_can_be_seen(tmp_path: Path, say: Callable[..., str]) -> None:
-    house = OwnHouse(tmp_path / "house")
-    house.register()
+def test_a_metric_of_an_import_has_a_name_that_can_be_seen(own_house: OwnHouse, say: Callable[..., str]) -> None:
+    own_house.register()
     for name in ("val/loss\u200b", "val\u202e/loss", "val/\u3164loss", "a\x1bb", "a\x9bb"):
-        rows = rows_of(house)
+        rows = rows_of(own_house)
         rows.write_text(rows.read_text().replace('"val/loss"', json.dumps(name)))
-        said = say("import", house.study, rows, "--note", EVIL, "--exploratory")
+        said = say("import", own_house.study, rows, "--note", EVIL, "--exploratory")
         assert "which is not a name" in said and is_clean(said), (name, said)
-    rows = rows_of(house)
+    rows = rows_of(own_house)
     rows.write_text(rows.read_text().replace('"fast"', json.dumps(EVIL)))
-    said = say("import", house.study, rows, "--note", EVIL, "--exploratory")
+    said = say("import", own_house.study, rows, "--note", EVIL, "--exploratory")
     assert "is no variant" in said and is_clean(said), said

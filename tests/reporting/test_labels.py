@@ -6,15 +6,13 @@ import json
 import re
 from collections.abc import Iterator
 from io import StringIO
-from pathlib import Path
 
 import pytest
 from evidence_factory import make_evidence
 from own_trainer import OwnHouse, own_document
 from report_samples import document as sample
-from report_samples import told
+from report_samples import factorial, told, told_of
 from rich.console import Console
-from test_report_real import factorial, told_of
 from test_tune import tuned_evidence
 
 import ablate as api
@@ -29,8 +27,6 @@ from ablate.reporting.html import page as html_page
 from ablate.reporting.latex.paper import paper
 from ablate.reporting.markdown import page as markdown_page
 from ablate.reporting.terminal import show_document
-from ablate.runner.options import RunOptions
-from ablate.runner.progress import PlainWatcher
 from prereg.registry.amendments import AMENDMENT_EFFECTS
 from prereg.study.labels import Labels
 from prereg.study.spec import study_from_document
@@ -134,21 +130,15 @@ def test_the_index_over_studies_has_labels_too() -> None:
     assert not [cell for cell in rows if AN_ID.search(cell)]
 
 
-def test_another_label_after_the_verdict_leaves_runs_and_verdict_as_they_are(tmp_path: Path) -> None:
-    house = OwnHouse(tmp_path / "house")
-    document = own_document(labels={"arms": {"fast": "Fast"}})
-    registration = house.register(document)
-    path = house.path / "studies" / "own.yaml"
-    api.run(path, RunOptions(), workspace=api.Workspace(console=PlainWatcher(StringIO())))
-    before = api.decide(path).decision
-    house.write(document | {"labels": {"arms": {"fast": "Quick"}}})
-    amended, _ = api.amend(path, reason="a better name")
-    after = api.decide(path).decision
-    assert amended.sha256 != registration.sha256 and amended.runs_sha256 == registration.runs_sha256
+def test_another_label_after_the_verdict_leaves_runs_and_verdict_as_they_are(decided_copy: OwnHouse) -> None:
+    before = api.decide(decided_copy.study).decision
+    decided_copy.write(own_document(labels={"arms": {"fast": "Quick"}}))
+    amended, _ = api.amend(decided_copy.study, reason="a better name")
+    after = api.decide(decided_copy.study).decision
+    assert amended.runs_sha256 != amended.sha256 and after.registration == amended.sha256
     assert (after.verdict, after.status) == (before.verdict, before.status) != (None, "inadmissible")
     assert not any(finding.amended for finding in after.findings)
-    page = (house.path / "reports" / "own" / "report.md").read_text()
-    assert "Quick lowers" in page and "Fast lowers" not in page
-    written = (house.path / "reports" / "own" / "verdict.json").read_text()
-    assert "Quick" not in written
-    assert "gain" in written
+    reports = decided_copy.path / "reports" / "own"
+    assert "Quick lowers" in (reports / "report.md").read_text()
+    written = (reports / "verdict.json").read_text()
+    assert "Quick" not in written and "gain" in written

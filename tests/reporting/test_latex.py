@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 from evidence_factory import make_evidence
 from own_trainer import own_document
-from report_samples import document, told
+from report_samples import document, factorial, told, told_of
 from snapshot import assert_snapshot
-from test_report_real import factorial, told_of
 
 from ablate.judge.verdict import Check
 from ablate.reporting import estimates

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from evidence_factory import make_evidence, one_claim, small_study
-from test_report_real import told_of
+from report_samples import told_of
 from test_tune import tuned_evidence
 
 from ablate.records.run_record import RunRecord

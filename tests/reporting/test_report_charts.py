@@ -11,16 +11,17 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from metric_samples import as_embnorm
+from metric_samples import as_embnorm, with_blocks
 from report_samples import FLOOR, LOSS, told
 
 from ablate.records.evidence import Evidence
 from ablate.reporting import arm_charts, charts, html
 from ablate.reporting.blocks import Figure
-from ablate.reporting.charts import forest
+from ablate.reporting.charts import draw, forest
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics, summarise, thin, thin_evenly, trace, trace_differences
 from ablate.reporting.document import compose
+from ablate.reporting.sections.curves import by_block_section, families, profile
 from prereg.study.labels import NO_LABELS
 
 ARMS = ("none", "layernorm", "rmsnorm")
@@ -239,3 +240,28 @@ def test_many_arms_share_panels_each_with_the_baseline() -> None:
     arms = ["none", *"abcdefg"]
     assert arm_charts.shared(arms, "none") == [["none", *"abc"], ["none", *"def"], ["none", "g"]]
     assert arm_charts.shared(["none"], "none") == [["none"]]
+
+
+def test_a_profile_is_the_mean_over_seeds_at_the_first_and_the_last_evaluation() -> None:
+    account = with_blocks(told(), {"none": 3, "layernorm": 3, "rmsnorm": 2})
+    members = families(account.evidence)["grad/layer"]
+    found = profile(account.evidence, "grad/layer", members, list(account.study.arms))
+    assert found.first["none"] == {0: 1.0, 1: 10.0, 2: 100.0} and found.first_step == 25
+    # Seeds 1 to 5 lie 1 to 5 hundredths above: three on average.
+    assert found.last["none"] == pytest.approx({0: 2.06, 1: 20.6, 2: 206.0})
+    assert set(found.last["rmsnorm"]) == {0, 1} and found.n == {"none": 5, "layernorm": 5, "rmsnorm": 5}
+
+
+def test_nothing_is_shown_while_runs_are_missing_or_where_no_block_was_measured() -> None:
+    assert by_block_section(told()) is None
+    assert by_block_section(with_blocks(told("incomplete"), {"none": 2})) is None
+
+
+def test_values_of_either_sign_are_drawn_on_a_plain_scale() -> None:
+    account = with_blocks(told(), {"none": 2, "layernorm": 2, "rmsnorm": 2})
+    metrics = account.evidence.metrics.copy()
+    metrics.loc[metrics["metric"] == "grad/layer_0", "value"] *= -1.0
+    section = by_block_section(replace(account, evidence=replace(account.evidence, metrics=metrics)))
+    assert section is not None and isinstance(section.blocks[0], Figure)
+    assert "logarithmic" not in section.blocks[0].caption
+    assert draw(section.blocks[0].panels[0].make).startswith("<svg")

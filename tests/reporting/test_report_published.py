@@ -11,9 +11,9 @@ from metric_samples import published_document, with_published, without
 from report_samples import LOSS, told
 
 from ablate.reporting import html, markdown
-from ablate.reporting.blocks import Facts, Paragraph, Table
+from ablate.reporting.blocks import Facts, Table
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.published import NOT_REGISTERED, comparable, in_order, published_section, read_at
+from ablate.reporting.sections.published import comparable, published_section, read_at
 from prereg.study.spec import study_from_document
 
 
@@ -73,26 +73,6 @@ def test_an_earlier_step_reads_the_first_seeds_of_the_plan_and_no_others() -> No
     assert float(cells["SD"]) == pytest.approx(stdev(wanted), abs=5e-5)
 
 
-def test_published_spreads_stand_where_they_are_given_and_the_column_only_then() -> None:
-    first, second = tables(with_published(told()))
-    assert row(first, "step 300, 5 seeds", "none")["Published SD"] == "0.01"
-    assert row(first, "step 300, 5 seeds", "rmsnorm")["Published SD"] == "–"
-    assert "Published SD" not in [column.name for column in second.columns]
-    assert [cells[1] for cells in second.rows] == ["none", "layernorm"] * 2  # only arms that were published
-
-
-def test_a_published_value_keeps_the_zero_that_its_neighbours_digits_give_it() -> None:
-    cells = row(tables(with_published(told()))[0], "step 300, 5 seeds", "none")
-    assert cells["Published"] == "2.10"
-
-
-def test_the_caption_names_metric_unit_and_direction_and_the_note_its_definition() -> None:
-    first, second = tables(with_published(told()))
-    assert first.caption == "loss: val/loss (nats/token, lower is better)"
-    assert second.caption == "proxy accuracy: val/accuracy (share, higher is better)"
-    assert "share of validation tokens that are the most probable next token" in second.note
-
-
 def test_a_value_that_was_not_recorded_is_missing_by_name_and_the_n_says_so() -> None:
     account = without(with_published(told()), "val/loss", arm="rmsnorm", seed=2, step=150)
     table = tables(account)[0]
@@ -101,23 +81,6 @@ def test_a_value_that_was_not_recorded_is_missing_by_name_and_the_n_says_so() ->
     assert [table.rows[at][:2] for at in table.marked] == [("step 150, 3 seeds", "rmsnorm")]
     assert "Missing at step 150, 3 seeds: rmsnorm seed 2 (not recorded at step 150)." in table.note
     assert "from fewer values than planned" in said(account, "loss, order of the arms")
-
-
-def test_where_nothing_was_recorded_no_number_stands_and_no_order_is_told() -> None:
-    account = without(with_published(told()), "val/loss", arm="rmsnorm", step=150)
-    cells = row(tables(account)[0], "step 150, 3 seeds", "rmsnorm")
-    assert (cells["Ours, mean"], cells["SD"], cells["Difference"]) == ("–", "–", "–")
-    assert cells["n (seeds)"] == "0 of 3" and cells["Published"] == "2.08"
-    assert "Ours at step 150, 3 seeds: no order can be given, for rmsnorm has no value." in said(
-        account, "loss, order of the arms"
-    )
-
-
-def test_a_metric_that_the_study_never_recorded_is_missing_everywhere() -> None:
-    account = with_published(told(), figures=[figure(metric="embedding/norm", spread={})])
-    table = tables(account)[0]
-    assert {cells[3] for cells in table.rows} == {"–"} and len(table.marked) == len(table.rows) == 6
-    assert "none seeds 1 to 3 (not recorded at step 150)" in table.note
 
 
 def test_a_run_that_diverged_before_the_step_is_lacking_and_one_that_diverged_after_it_is_counted_and_named() -> None:
@@ -166,11 +129,6 @@ def test_perplexity_is_taken_run_by_run_from_the_loss_only_where_it_was_not_reco
     assert "6 of the 24 values are exp of the val/loss" in tables(part)[0].note
 
 
-def test_nothing_else_is_derived() -> None:
-    account = without(with_published(told()), "val/accuracy")
-    assert {cells[3] for cells in tables(account)[1].rows} == {"–"}
-
-
 def test_the_published_order_holds_or_the_pairs_that_are_turned_are_named() -> None:
     text = said(with_published(told()), "loss, order of the arms")
     assert text.startswith("Published: layernorm < rmsnorm < none.")
@@ -181,38 +139,6 @@ def test_the_published_order_holds_or_the_pairs_that_are_turned_are_named() -> N
     assert "layernorm < rmsnorm < none: another order; 1 of 3 pairs of arms agree with the published one" in text
     assert "and these do not: none with layernorm; none with rmsnorm." in text
     assert text.endswith("An order of means; nothing is tested.")
-
-
-def test_equal_published_values_ask_for_no_order() -> None:
-    alike = with_published(told(), figures=[figure(published={"none": 2.0, "layernorm": 2.0}, spread={})])
-    assert said(alike, "loss, order of the arms").startswith("The published values are equal")
-    assert in_order({"a": 2.0, "b": 1.0, "c": 2.0}) == "b < a = c"
-
-
-def test_one_arm_alone_has_no_order() -> None:
-    account = with_published(told(), figures=[figure(published={"none": 2.0}, spread={})])
-    with pytest.raises(StopIteration):
-        said(account, "loss, order of the arms")
-    assert "tokenizer" in said(account, "loss, on the difference")
-
-
-def test_the_section_says_first_that_it_is_no_part_of_the_registration_and_names_source_and_file() -> None:
-    account = with_published(told())
-    section = published_section(account)
-    assert section is not None and section.title == "Next to published figures"
-    first = section.blocks[0]
-    assert isinstance(first, Paragraph) and first.text == NOT_REGISTERED
-    assert first.text.startswith("Not part of the registration; nothing is tested against these figures.")
-    assert account.published is not None
-    assert account.published.sha256 in said(account, "File")
-    assert said(account, "Source") == "A made-up table, Table 1 (each published value is over 3 runs)"
-    assert "not stated" in said(with_published(told(), runs=None), "Source")
-
-
-def test_a_look_says_whether_a_shorter_run_would_be_at_its_values() -> None:
-    text = said(with_published(told()), "Step 150, 3 seeds")
-    assert text.startswith("Seeds 1 to 3. ") and "constant and does not depend on how long a run is" in text
-    assert said(with_published(told()), "Step 300, 5 seeds") == "Seeds 1 to 5. This is the last step of these runs."
 
 
 @pytest.mark.slow
@@ -241,17 +167,6 @@ def test_arms_of_other_schedules_are_told_apart() -> None:
     assert "rmsnorm: These runs end before it, at step 100." in text
 
 
-def test_nothing_stands_there_while_runs_are_missing_or_where_nothing_is_published() -> None:
-    assert published_section(with_published(told("incomplete"))) is None
-    assert published_section(told()) is None
-
-
-def test_an_inadmissible_study_warns_here_too() -> None:
-    section = published_section(with_published(told("inadmissible")))
-    assert section is not None and isinstance(section.blocks[0], Paragraph)
-    assert section.blocks[0].text.startswith("Not to be used")
-
-
 @pytest.mark.slow
 def test_both_pages_tell_it_and_what_the_file_says_stays_inert() -> None:
     account = with_published(told())
@@ -261,11 +176,3 @@ def test_both_pages_tell_it_and_what_the_file_says_stays_inert() -> None:
     assert "&lt;b>another&lt;/b>" in text
     for needed in ("Another text, and", "A made-up table, Table 1", "step 150, 3 seeds"):
         assert needed in page and needed in text
-
-
-@pytest.mark.slow
-def test_a_stacked_row_names_the_column_of_every_number_and_no_other_table_is_stacked() -> None:
-    page = html.render(with_published(told()))
-    assert page.count('<table class="stacked">') == 2
-    assert '<td class="num" data-column="Published">2.10</td>' in page
-    assert 'data-column="' not in html.render(told())

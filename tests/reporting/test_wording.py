@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import io
-import re
 from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from evidence_factory import make_evidence, make_registration, one_claim, small_study
+from evidence_factory import make_registration, one_claim, small_study
 from report_samples import told
 from rich.console import Console
 from test_hypotheses import around, judged, values_of
@@ -21,12 +20,8 @@ from ablate.judge.wording import said_p
 from ablate.reporting import estimates, markdown
 from ablate.reporting.document import decision_document
 from ablate.reporting.forest import text_forest
-from ablate.reporting.sections.findings import centre_in_words, findings_section
 from ablate.reporting.summaries.study import study_section
 from ablate.reporting.terminal import show, show_document
-from prereg.documents.analysis_plan import deciding_test, plain_outcomes
-from prereg.documents.page import markdown as page_of
-from prereg.documents.source import Source
 from prereg.registry.registration import Registration
 from prereg.study.spec import Study
 
@@ -45,17 +40,6 @@ def checked(study: Study) -> str:
     show(Console(file=stream, width=80), study_section(study))
     assert all(len(line.rstrip()) <= 80 for line in stream.getvalue().splitlines())
     return " ".join(stream.getvalue().split())
-
-
-def test_the_difference_of_a_wilcoxon_test_is_named_the_pseudomedian() -> None:
-    skewed = np.array([0.01, 0.02, 0.025, 0.03, 0.05, 0.045, 0.07, 0.4])
-    found = judged(one_claim(seeds=8, analysis={"test": "wilcoxon"}), skewed)
-    assert found.estimate is not None and found.estimate.difference is not None
-    shown = f"has a pseudomedian (Hodges-Lehmann) of {found.estimate.difference:.3f} nats/token"
-    assert shown in found.sentence
-    assert "pseudomedian (Hodges-Lehmann)" in deciding_test(one_claim(analysis={"test": "wilcoxon"}))
-    assert centre_in_words([found]) == "pseudomedian (Hodges-Lehmann)"
-    assert "pseudomedian" not in judged(one_claim(), around(0.03)).sentence
 
 
 def test_without_a_correction_nothing_is_called_simultaneous_or_corrected() -> None:
@@ -234,45 +218,6 @@ def test_equal_differences_of_different_seeds_are_named_and_different_ones_are_n
     assert "all 6 differences are zero: the arms seem not to differ" in judged(study, np.zeros(6)).sentence
     assert "all 6 differences are the same" in judged(study, np.full(6, -0.5)).sentence
     assert "Note:" not in judged(study, around(-0.5, n=6)).sentence
-
-
-def test_an_outcome_is_printed_with_what_it_means() -> None:
-    effects = {"val/loss": {"layernorm": -0.06}, "val/accuracy": {"layernorm": -0.05}}
-    whole = told()
-    study = small_study()
-    registration, evidence = make_evidence(study, effects=effects, sd=0.001)
-    metrics = {metric: evidence.final(metric) for metric in ("val/loss", "val/accuracy")}
-    findings = judge_hypotheses(study, metrics)
-    ruling = study.rule.decide({one.hypothesis: one.outcome for one in findings}, dict.fromkeys(study.arms, True))
-    ruled = {"line": ruling.line, "verdict": ruling.verdict}
-    decision = whole.decision.model_copy(update={"findings": findings, "registration": registration.sha256, **ruled})
-    for shown in (
-        lines(decision, registration),
-        markdown.render(replace(whole, decision=decision, registration=registration, evidence=evidence)),
-    ):
-        assert re.search("layernorm worsens val(/|idation )accuracy", shown)
-        assert re.search("rmsnorm does not worsen val(/|idation )accuracy by 0.005", shown)
-    assert "harm_ln, refuted: layernorm worsens val/accuracy; zone: worse by the margin or more" in lines(
-        decision, registration
-    )
-    assert "harm_rms, supported: rmsnorm does not worsen" in lines(decision, registration)
-    assert any("harm_ln refuted: layernorm worsens the validation accuracy" in said for said in plain_outcomes(study))
-    said = [text for block in findings_section(whole).blocks if hasattr(block, "items") for _, text in block.items]
-    assert "zone: at least the margin" in said[0] and "zone: worse or too small to matter" in said[1]
-
-
-def test_a_check_says_which_errors_are_held_and_what_outcomes_mean() -> None:
-    text = checked(one_claim(BY))
-    for needed in (
-        "h supported: layernorm lowers val/loss by at least 0.02 nats/token.",
-        "h refuted: layernorm does not lower val/loss by 0.02 nats/token or more.",
-        "per claim: a false 'supported' at most 0.05",
-        "per role: in each of primary (1 claim)",
-        "for the verdict: not held by any correction",
-    ):
-        assert needed in text, needed
-    assert "per role: not held" in checked(small_study(analysis={"correct": "none"}))
-    assert "by at least 0.02 nats per token" in page_of(Source(one_claim(BY)))
 
 
 def test_the_methods_state_only_what_was_checked() -> None:

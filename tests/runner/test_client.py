@@ -13,9 +13,9 @@ from own_trainer import OwnHouse
 
 import ablate as api
 from ablate import config, log, must_match, seed
-from ablate.records.rows import read_must_match, read_rows
+from ablate.records.outputs import read_must_match
+from ablate.records.rows import read_rows
 from ablate.records.store import Row
-from ablate.runner.external.trainer import Server
 from ablate.runner.progress import PlainWatcher
 
 # Flags, a CSV log, relative data: written as one would without knowing ablate.
@@ -80,7 +80,7 @@ def test_a_script_with_flags_and_a_csv_log_runs_as_it_is(own_house: OwnHouse) ->
 def test_a_script_that_imports_us_has_its_configuration_seed_and_metrics(own_house: OwnHouse) -> None:
     own_house.script(LOGS)
     registration = own_house.register()
-    record, said = own_house.carry_out(registration, "fast", 3, server=Server(lambda message: None))
+    record, said = own_house.carry_out(registration, "fast", 3)
     assert (record.status, record.steps) == ("done", 4), said
     rows = read_rows(own_house.run_folder("fast", 3) / "work" / "metrics.jsonl")
     assert rows[-1] == Row(4, "val/loss", 1.6) and rows[0] == Row(1, "train/loss", pytest.approx(2.603))
@@ -148,6 +148,9 @@ def test_runs_of_a_seed_give_a_verdict_only_if_they_match_in_what_they_state(own
     assert check.passed == (order == "shared")
     assert check.found.startswith("3 hashes compared, 0 differ" if order == "shared" else "3 hashes compared, 3 differ")
     assert (found.decision.status == "inadmissible") == (order == "another")
+    page = (own_house.path / "reports" / "own" / "report.md").read_text(encoding="utf-8")
+    assert ("matched in what its trainer states" in page) == (order == "shared")
+    assert "generator=for_data" not in page, "nothing is to be added to what states its hashes"
 
 
 def test_what_is_stated_twice_must_be_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from own_trainer import OwnHouse
+from own_trainer import OwnHouse, Stop
 
 from ablate.records.run_record import RunRecord
-from ablate.runner.external.trainer import Server
 
 SCRIPT = """
 import json, os, sys, time
@@ -39,8 +38,8 @@ class Resuming:
         self.house.script(SCRIPT.format(ends=ends, exact=exact))
         self.registration = self.house.register(seeds=[1, 2])
 
-    def carry_out(self, server: Server | None = None) -> tuple[RunRecord, str]:
-        return self.house.carry_out(self.registration, "fast", 1, server=server)
+    def carry_out(self, stop: Stop | None = None) -> tuple[RunRecord, str]:
+        return self.house.carry_out(self.registration, "fast", 1, stop=stop)
 
     @property
     def metrics(self) -> Path:
@@ -56,16 +55,16 @@ class Resuming:
 @pytest.mark.parametrize("how", ["failed", "stopped"])
 def test_metrics_that_were_edited_after_a_run_had_ended_are_not_resumed_from(tmp_path: Path, how: str) -> None:
     one = Resuming(tmp_path, ends="raise SystemExit(3)" if how == "failed" else "time.sleep(60)")
-    server = Server(lambda _: None)
+    sent = Stop()
     if how == "stopped":
 
         def stop() -> None:
             while not list(tmp_path.glob("data/runs/own/*/fast/1/work/recorded")):
                 time.sleep(0.01)
-            server.stop.set()
+            sent.send()
 
         threading.Thread(target=stop, daemon=True).start()
-    record, said = one.carry_out(server)
+    record, said = one.carry_out(sent)
     assert said.startswith("stopped" if how == "stopped" else "ended failed: exit status 3")
     assert record.live is not None and record.live.values == {"val/loss at 2": 2.0}
     one.edit()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from own_trainer import AT, SCRIPT, OwnHouse
+from own_trainer import AT, SCRIPT, OwnHouse, Stop
 from test_run import alive, descendants, start
 
 import ablate as api
@@ -27,8 +27,7 @@ from ablate.records.gather import gather
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.audit import pairs_section, runs_section
 from ablate.reporting.sections.registration import registration_section
-from ablate.runner.external import child as child_room
-from ablate.runner.external.trainer import Server
+from ablate.runner import child as child_room
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from prereg.errors import RegistrationError, RunError
@@ -255,9 +254,9 @@ def test_a_killed_worker_leaves_no_command_behind_and_the_run_is_made_again(own_
 STARTER = """
 import sys, time
 from pathlib import Path
-from ablate.runner.external.child import Child
+from ablate.runner.child import Child, start_program
 folder = Path(sys.argv[1])
-child = Child((sys.executable, "-c", "import time; time.sleep(600)"), folder=folder, home=folder, environment={})
+child = Child(start_program((sys.executable, "-c", "import time; time.sleep(600)"), folder, {}), folder)
 print(child.process.pid, flush=True)
 time.sleep(600)
 """
@@ -311,14 +310,12 @@ print(json.dumps({"step": 6, "metric": "val/loss", "value": 2.0 + seed / 100}), 
 def test_a_stopped_run_goes_on_only_where_the_command_says_that_it_can(own_house: OwnHouse, resumable: bool) -> None:
     own_house.script(RESUMES.replace("MARK", 'open("resumable", "w").close()' if resumable else "pass"))
     registration = own_house.register()
-    server = Server(lambda message: None)
+    stop = Stop()
     ended: list[str] = []
-    running = threading.Thread(
-        target=lambda: ended.append(own_house.carry_out(registration, "slow", 1, server=server)[1])
-    )
+    running = threading.Thread(target=lambda: ended.append(own_house.carry_out(registration, "slow", 1, stop=stop)[1]))
     running.start()
     wait_for(own_house, "waiting")
-    server.stop.set()
+    stop.send()
     running.join(60)
     assert ended == ["stopped None: "]
     assert record(own_house, "slow", 1)["status"] == "running"

@@ -9,7 +9,7 @@ import py_compile
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from io import StringIO
 from pathlib import Path
@@ -25,10 +25,9 @@ from ablate.cli import app
 from ablate.judge.decide import decide as judge
 from ablate.judge.design import characteristics as design_room
 from ablate.records.gather import gather, read_metrics
-from ablate.runner.external import pinned as pinned_room
-from ablate.runner.external import trainer as command_room
-from ablate.runner.external.child import Child
-from ablate.runner.external.pinned import Hashed
+from ablate.runner import pinned as pinned_room
+from ablate.runner.child import Started, start_program
+from ablate.runner.pinned import Hashed
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.bundle.write import gathered
 from ablate.verification.verify import verify_root
@@ -70,24 +69,20 @@ def value_of(house: OwnHouse, registration: Registration, **given: Any) -> float
 
 
 def test_a_script_exchanged_between_its_check_and_its_start_is_not_what_runs(
-    house: OwnHouse, monkeypatch: pytest.MonkeyPatch
+    house: OwnHouse,
 ) -> None:
     path = house.script(RECORDS + "record(2.0)\n")
     honest = path.read_bytes()
 
-    class Late(Child):
-        """Started after the script was exchanged; it is back in its place before anybody looks again."""
+    def start_late(words: Sequence[str], home: Path, environment: Mapping[str, str]) -> Started:
+        """Starts after the script was exchanged; it is back in its place before anybody looks again."""
+        path.write_text(RECORDS + "record(1.0)\n")
+        process = start_program(words, home, environment)
+        process.wait()
+        path.write_bytes(honest)
+        return process
 
-        def __init__(self, *given: Any, **named: Any) -> None:
-            path.write_text(RECORDS + "record(1.0)\n")
-            super().__init__(*given, **named)
-
-        def finish(self) -> int:
-            path.write_bytes(honest)
-            return super().finish()
-
-    monkeypatch.setattr(command_room, "Child", Late)
-    assert value_of(house, house.register()) == 2.0
+    assert value_of(house, house.register(), start=start_late) == 2.0
 
 
 def test_a_module_exchanged_while_the_run_goes_on_is_not_what_is_imported(house: OwnHouse) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
 import threading
-from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -16,18 +14,13 @@ from conftest import House
 
 import ablate as api
 from ablate import cli
-from ablate.records.gather import gather
 from ablate.records.store import RunFolder
 from ablate.runner.builtin.run import Worker
 from ablate.runner.messages import Message
-from ablate.runner.progress import PlainWatcher
-from ablate.workspace import Workspace, require_registered
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
 from prereg.registry.plan import RunSpec, plan
-
-QUIET = PlainWatcher(StringIO())
 
 
 class StopAfter(threading.Event):
@@ -100,41 +93,6 @@ def test_a_run_whose_live_rows_have_a_hole_is_started_over_and_sealed_whole(hous
     assert steps == list(range(1, record.steps + 1))
 
 
-def test_a_damaged_ledger_shows_nothing_because_it_cannot_log_the_look(
-    copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ledger = copy / "studies" / "ledger.jsonl"
-    ledger.write_bytes(ledger.read_bytes().replace(b'"status":"done"', b'"status":"d0ne"', 1))
-    before = ledger.read_bytes()
-    assert ablate(monkeypatch, "decide", copy / "studies" / "tiny.yaml", "--json") == 4
-    assert json.loads(capsys.readouterr().out)["findings"] == []
-    assert ledger.read_bytes() == before
-    assert not (copy / "reports").exists()
-
-
-@pytest.mark.parametrize("spoil", ["no parquet", "garbage", "swapped", "unsealed"])
-def test_a_run_that_only_claims_its_end_is_missing_and_nothing_is_shown(copy: Path, spoil: str) -> None:
-    case = Workspace().open(copy / "studies" / "tiny.yaml")
-    registration = require_registered(case)
-    one, two = (copy / "data" / "runs" / "tiny" / registration.sha256[:8] / "none" / seed for seed in ("1", "2"))
-    if spoil == "no parquet":
-        (one / "metrics.parquet").unlink()
-    elif spoil == "garbage":
-        (one / "metrics.parquet").write_bytes(b"garbage")
-    elif spoil == "swapped":
-        shutil.rmtree(one)
-        shutil.copytree(two, one)
-    else:
-        ledger = copy / "studies" / "ledger.jsonl"
-        ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:2]))
-    evidence = gather(case.root, registration)
-    assert ("none", 1) in evidence.missing
-    decided = api.decide(copy / "studies" / "tiny.yaml")
-    assert decided.decision.status == "inadmissible"
-    assert decided.decision.findings == ()
-    assert decided.verdict_path is None
-
-
 def test_the_torso_of_an_entry_hinders_neither_decide_nor_run(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study, ledger = copy / "studies" / "tiny.yaml", copy / "studies" / "ledger.jsonl"
     whole = ledger.read_bytes()
@@ -161,19 +119,6 @@ def test_a_lock_left_beside_its_place_by_a_crash_is_moved_there(copy: Path, monk
     assert ablate(monkeypatch, "register", study) == 0
     assert ablate(monkeypatch, "verify", study) == 0
     assert lock.is_file()
-
-
-@pytest.mark.slow
-def test_the_functions_of_the_package_stay_functions_however_often_they_are_called(copy: Path) -> None:
-    import ablate
-    import ablate.reporting.html
-    import ablate.runner.local
-
-    study = copy / "studies" / "tiny.yaml"
-    for _ in range(2):
-        assert ablate.load(study).study == "tiny"
-        assert ablate.run(study).summary.complete
-        assert ablate.decide(study).decision.status == ablate.report(study).decision.status
 
 
 @pytest.mark.parametrize(("part", "value"), [("model", {"context": 9000}), ("data", {"validation": 0.0001})])
@@ -222,25 +167,6 @@ def test_verify_does_not_vouch_for_what_does_not_exist(copy: Path, named: str, m
     assert ablate(monkeypatch, "verify", named) == 2
 
 
-def test_verify_knows_a_study_whose_file_is_gone(
-    copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (copy / "studies" / "tiny.yaml").unlink()
-    monkeypatch.chdir(copy)
-    assert ablate(monkeypatch, "verify", "studies/tiny.yaml") == 4
-    assert "tiny.yaml: missing" in capsys.readouterr().out
-
-
-def test_a_ledger_cut_before_its_decision_is_betrayed_by_the_verdict_beside_it(
-    copy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    study, ledger = copy / "studies" / "tiny.yaml", copy / "studies" / "ledger.jsonl"
-    ablate(monkeypatch, "decide", study)
-    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-2]))
-    assert ablate(monkeypatch, "verify", study) == 4
-    assert "its end may have been cut off" in " ".join(capsys.readouterr().out.split())
-
-
 def test_corpora_belong_to_a_root_and_are_never_put_where_no_run_looks(
     house: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -256,11 +182,6 @@ def test_corpora_belong_to_a_root_and_are_never_put_where_no_run_looks(
     text.write_text("\n \n")
     assert ablate(monkeypatch, "corpus", "add", "blank", text, "--root", house.path) == 2
     assert ablate(monkeypatch, "corpus", "add", "x" * 300, text, "--root", house.path) == 2
-
-
-def test_a_damaged_ledger_is_not_taken_for_an_unregistered_study(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (copy / "studies" / "ledger.jsonl").write_bytes(bytes(range(256)) + b"\n")
-    assert ablate(monkeypatch, "status", copy / "studies" / "tiny.yaml") == 2
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from prereg.registry.ledger_entry import Entry
 from prereg.registry.plan import Cell
 from prereg.study.analysis import breaches, promises_any, unmeasured
 from prereg.study.command import code_sha256
+from prereg.study.handover import PAIRING_LINES
 from prereg.study.spec import Study
 from prereg.study.training import Training
 from prereg.text import counted
@@ -238,21 +239,29 @@ def _code(context: AuditContext) -> Found:
     return Result(other, required=f"the registered files, together {wanted[:12]}")
 
 
+_PROMISE = "that one seed fixes the same randomness for every variant is the trainer's promise"
+
+
 @check(
     "pairs are matched",
     "note",
     looks_at="whether the trainer states such hashes at all",
     why="of a user's own trainer it is the user's promise",
-    required="that one seed fixes the same randomness for every variant is the trainer's promise",
+    required=_PROMISE,
     applies=lambda context: _own_trainer(context) and context.study.paired,
 )
 def _pairs_promised(context: AuditContext) -> Found:
     if len(context.study.arms) == 1:
         return None
     stated = sorted({name for run in context.ended for name in run.must_match or ()})
-    found = f"a user's own trainer states hashes of {', '.join(stated[:5])}{', ...' * (len(stated) > 5)}, and no others"
-    none = "a user's own trainer states no hashes of weights, batches or dropout"
-    return Result(passed=False, found=found if stated else none)
+    if stated:
+        names = f"{', '.join(stated[:5])}{', ...' * (len(stated) > 5)}"
+        return Result(passed=False, found=f"a user's own trainer states hashes of {names}, and no others")
+    return Result(
+        passed=False,
+        found="a user's own trainer states no hashes of weights, batches or dropout",
+        required=f"{_PROMISE}; to have it compared, in PyTorch: {'; '.join(PAIRING_LINES)}",
+    )
 
 
 @check(

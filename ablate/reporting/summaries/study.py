@@ -344,7 +344,8 @@ def amendment_section(study: Study, registered: Sequence[Entry], amendment: Amen
     if found.verdict:
         lines.append("no verdict will be given: a rule chosen after evidence decides nothing")
     if lines:
-        lines.append("to decide all the same: copy the study under another name, with seeds nobody has seen")
+        fresh = f"seeds: fresh {study.n_seeds}"
+        lines.append(f"to decide all the same: copy the study under another name, with seeds nobody has seen ({fresh})")
     if amendment.failed_runs:
         lines.append(f"{words.counted(amendment.failed_runs, 'run')} failed by then and left no contrast: no evidence")
     if words_alone(amendment.differences):

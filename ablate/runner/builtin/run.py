@@ -23,7 +23,7 @@ from ablate.records.run_record import Pairing, RunRecord, Status, utc_now
 from ablate.records.store import Row, RunFolder, rows_of
 from ablate.runner.builtin.observer import Observer
 from ablate.runner.builtin.resources import THREADS, Resources
-from ablate.runner.external.failures import left_values
+from ablate.runner.failures import left_values
 from ablate.runner.messages import Message, TaskProgress, begun, failed, said, show_trace
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.canon import sha256_bytes
@@ -154,6 +154,7 @@ class Run:
             self.spec,
             earlier,
             provenance,
+            status="running",
             resumed_from=resumed,
             mishaps=tuple(mishaps),
             config=self.spec.config.model_dump(mode="json"),

@@ -1,10 +1,10 @@
 """One process of the user's own: started in a group of its own, its output kept in bounds, ended with all it started.
 
-A child must not outlive the process that started it, or two processes might train in one folder. Its worker ends it
-when the scheduler is gone. A worker that is killed itself cannot: so it has left the child's number and time of birth
-in the run's folder, and the worker that resumes the run ends that process first, if it still is the same one.
+A child must not outlive the process that started it, or two processes might train in one folder. The run's process ends
+it when the scheduler is gone. A run's process that is killed itself cannot: so it has left the child's number and time
+of birth in the run's folder, and whoever resumes the run ends that process first, if it still is the same one.
 
-A process that leaves its group (setsid, a daemon) becomes the worker's own child on Linux when its parent ends
+A process that leaves its group (setsid, a daemon) becomes a child of the run's process on Linux when its parent ends
 (`adopt_orphans`): it is found there when the run ends, ended too, and named in the run's record. Elsewhere, and in a
 container, it is beyond reach.
 """
@@ -20,11 +20,11 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO
+from typing import IO, Protocol
 
 from prereg.escape import visible
 from prereg.registry.disk import write_passing
@@ -38,24 +38,47 @@ _DRAIN_S = 5.0
 _PR_SET_CHILD_SUBREAPER = 36
 
 
+class Started(Protocol):
+    """The part of `subprocess.Popen` by which a trainer's process is handled."""
+
+    pid: int
+    stdout: IO[bytes] | None
+    stderr: IO[bytes] | None
+
+    def poll(self) -> int | None:
+        """Its exit status, or none while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status once it has ended. Raises `subprocess.TimeoutExpired`."""
+
+
+Start = Callable[[Sequence[str], Path, Mapping[str, str]], Started]
+"""Starts words in a folder with an environment, in a session of their own."""
+
+
+def start_program(words: Sequence[str], home: Path, environment: Mapping[str, str]) -> Started:
+    """A program in a session of its own."""
+    return subprocess.Popen(
+        words,
+        cwd=home,
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
 class Child:
     """A started process."""
 
     left: tuple[str, ...] = ()
     """What it left behind outside its group, as `name (pid)`: known, and ended, after `finish`."""
 
-    def __init__(self, words: tuple[str, ...], *, folder: Path, home: Path, environment: Mapping[str, str]) -> None:
-        """Start the words in `home`; what is known of the process goes into `folder`."""
+    def __init__(self, process: Started, folder: Path) -> None:
+        """What is known of the process goes into `folder`, a run's."""
         self.folder = folder
-        self.process = subprocess.Popen(
-            words,
-            cwd=home,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        self.process = process
         known = {"pid": self.process.pid, "born": born(self.process.pid)}
         write_passing(_mark(folder), json.dumps(known).encode())
         assert self.process.stdout is not None and self.process.stderr is not None
@@ -143,7 +166,7 @@ class Kept:
 
 
 def end_leftover(folder: Path) -> bool:
-    """End a child that a killed worker left behind in a run's folder. Whether there was one."""
+    """End a child that a killed process left behind in a run's folder. Whether there was one."""
     try:
         known = json.loads(_mark(folder).read_bytes())
         pid, birth = int(known["pid"]), known["born"]

@@ -29,7 +29,7 @@ def advise(error: str, spec: CommandSpec, folder: RunFolder, root: Path) -> str:
 
 def left_values(spec: Planned, folder: RunFolder) -> bool:
     """Whether a run that failed left a value of a claimed metric; of the built-in trainer, any row."""
-    if not isinstance(spec, CommandSpec):
+    if not isinstance(spec, CommandSpec) and folder.live_path.exists():
         try:
             return bool(folder.rows())
         except (OSError, EvidenceError):
@@ -37,17 +37,17 @@ def left_values(spec: Planned, folder: RunFolder) -> bool:
     return bool(_claimed(spec, folder))
 
 
-def claimed_values(spec: CommandSpec, folder: RunFolder) -> dict[str, float]:
+def claimed_values(spec: Planned, folder: RunFolder) -> dict[str, float]:
     """METRIC at STEP -> finite value of every claimed metric, as far as what a run has recorded can be read."""
-    return {place(row): row.value for row in _claimed(spec, folder) if math.isfinite(row.value)}
+    return {place_of(row): row.value for row in _claimed(spec, folder) if math.isfinite(row.value)}
 
 
-def _claimed(spec: CommandSpec, folder: RunFolder) -> list[Row]:
+def _claimed(spec: Planned, folder: RunFolder) -> list[Row]:
     rows = readable_rows(folder.path / "work" / spec.metrics.file, spec.metrics)
-    return [row for row in rows if row.metric in spec.needed]
+    return [row for row in rows if row.metric in spec.claimed]
 
 
-def place(row: Row) -> str:
+def place_of(row: Row) -> str:
     """METRIC at STEP."""
     return f"{row.metric} at {row.step}"
 

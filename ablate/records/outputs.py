@@ -1,0 +1,172 @@
+"""The files by which a trainer reports a run, all in the run's own directory, read strictly.
+
+    metrics                step, metric, value; name and layout are the study's (`ablate.records.rows`)
+    must_match.json        name -> sha256 of what the runs of a seed must have in common
+    resumable              the next attempt can go on from what lies here
+    items.jsonl            scores of single items, at the end of the run
+    weights.safetensors    the final weights
+    about.json             what the trainer states of the run (`About`)
+    progress.json          how far the run is, for a screen (`Progress`)
+
+docs/trainer-protocol.md says when each is read. Nothing is repaired, skipped or guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from ablate.records.rows import (
+    LineError,
+    lines_of,
+    metric_of,
+    object_of,
+    read_bytes,
+    require_keys,
+    require_range,
+    shown,
+    value_of,
+)
+from ablate.records.run_record import About
+from ablate.records.store import ItemScore
+from prereg.errors import EvidenceError, Where
+from prereg.escape import visible
+from prereg.frozen import FrozenModel
+from prereg.study.command import MetricsFile
+
+RESUMABLE = "resumable"
+MUST_MATCH = "must_match.json"
+ITEMS = "items.jsonl"
+WEIGHTS = "weights.safetensors"
+ABOUT = "about.json"
+PROGRESS = "progress.json"
+
+LARGEST_OBJECT = 4 * 2**20
+"""Bytes of must_match.json or about.json: hashes of some ten thousand parameters."""
+_LARGEST_PROGRESS = 4096
+_ITEM_KEYS = ("task", "item", "item_sha256", "metric", "value")
+_LONGEST_TEXT = 400
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class Progress(FrozenModel):
+    """How far a run is: for the screen of whoever waits, and never a metric."""
+
+    steps: int | None = None
+    """Steps planned."""
+
+    text: str = ""
+    """What the run does besides its steps, such as `asks blimp: 300 of 4,000`."""
+
+    seconds_left: float | None = None
+    """About how long that takes."""
+
+
+def read_must_match(path: Path) -> dict[str, str] | None:
+    """Name -> sha256 of what the runs of a seed must have in common; none where the trainer says nothing.
+
+    Raises `EvidenceError` where the file is anything but one JSON object of such hashes.
+    """
+    if not path.exists():
+        return None
+    hashes = _object(path)
+    for name, sha256 in hashes.items():
+        if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256) or visible(name) != name:
+            required = "a name and the sha256 of something, 64 hexadecimal digits"
+            raise EvidenceError(f"{shown(name)}: {shown(sha256)}", required=required, where=Where(file=path))
+    return {name: str(sha256) for name, sha256 in hashes.items()} or None
+
+
+def read_about(path: Path) -> About | None:
+    """What a trainer states of its run; none where it states nothing. Raises `EvidenceError` naming the field."""
+    if not path.exists():
+        return None
+    return _model(About, path)
+
+
+def readable_about(path: Path) -> About | None:
+    """The same of an attempt that was stopped or killed: none where the file cannot be read."""
+    with suppress(EvidenceError):
+        return read_about(path)
+    return None
+
+
+def read_progress(path: Path) -> Progress | None:
+    """How far a run says that it is; none where it says nothing that can be read. Never raises."""
+    with suppress(OSError, ValueError):
+        if path.stat().st_size <= _LARGEST_PROGRESS:
+            return Progress.model_validate_json(path.read_bytes())
+    return None
+
+
+def read_items(path: Path, layout: MetricsFile) -> list[ItemScore]:
+    """The scores of single items; empty where the trainer scored none.
+
+    Raises `EvidenceError` with the line for anything but the five keys, a score that is not finite or that its metric
+    cannot have, and an item that is scored twice.
+    """
+    if not path.exists():
+        return []
+    items: list[ItemScore] = []
+    line_by_item: dict[tuple[str, str, str], int] = {}
+    number = 0
+    try:
+        for number, line in enumerate(lines_of(read_bytes(path)), start=1):
+            score = _item(object_of(line))
+            first = line_by_item.setdefault((score.metric, score.task, score.item), number)
+            if first != number:
+                raise LineError(f"{score.metric} of item {shown(score.item)} is already on line {first}")
+            require_range(score.metric, score.value, layout.range_of(score.metric))
+            items.append(score)
+    except LineError as fault:
+        raise EvidenceError(
+            f"line {number}: {fault}",
+            required='a line {"task": "t", "item": "1", "item_sha256": "...", "metric": "acc", "value": 1.0} per score',
+            fix=fault.fix,
+            where=Where(file=path, line=number),
+        ) from None
+    return items
+
+
+def _item(values: dict[str, object]) -> ItemScore:
+    require_keys(values, _ITEM_KEYS)
+    for name in ("task", "item"):
+        text = values[name]
+        if not isinstance(text, str) or not 0 < len(text) <= _LONGEST_TEXT or visible(text) != text:
+            raise LineError(f"{name} {shown(text)}, which is no printable text of at most {_LONGEST_TEXT} characters")
+    sha256 = values["item_sha256"]
+    if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
+        raise LineError(f"item_sha256 {shown(sha256)}, which is not 64 hexadecimal digits")
+    metric = metric_of(values["metric"])
+    # Asked under another name: of train/loss alone a value may be infinite, and no item is a training loss.
+    value = value_of(values["value"], f"{metric} of an item")
+    return ItemScore(str(values["task"]), str(values["item"]), sha256, metric, value)
+
+
+def _object(path: Path) -> dict[str, object]:
+    try:
+        return object_of(read_bytes(path).replace(b"\n", b" "), LARGEST_OBJECT)
+    except LineError as fault:
+        raise EvidenceError(str(fault), required="one JSON object", where=Where(file=path)) from None
+
+
+Model = TypeVar("Model", bound=FrozenModel)
+
+
+def _model(model: type[Model], path: Path) -> Model:
+    values = _object(path)
+    try:
+        return model.model_validate_json(json.dumps(values))
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"])) or "the file"
+        raise EvidenceError(
+            f"{visible(field)}: {first['msg']}",
+            required="the fields that docs/trainer-protocol.md names, all optional",
+            where=Where(file=path),
+        ) from None

@@ -1,1 +1,0 @@
-"""The worker of a user's own trainer: its pinned code, its process, its metrics."""

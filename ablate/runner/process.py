@@ -1,0 +1,650 @@
+"""One planned run in its folder, from its start or its resume to its seal: `make_run`, whatever the trainer is.
+
+    run folder            run.json, the sealed tables and weights, config.json, stdout.txt, stderr.txt
+    run folder / work     the trainer's own directory, and all of it that it may write in
+    run folder / code     what a user's own trainer is started from: a copy of the registered code, gone at the end
+
+A run is a process with files (docs/trainer-protocol.md; `ablate.records.outputs` names the files). Each attempt begins
+in an empty directory, unless the one before left a file named `resumable` in it: by this the trainer says that it can
+go on from what lies there. It is then started again (ABLATE_ATTEMPT counts) with its metrics file as it left it, a torn
+last line cut off; a step that it repeats it must take out of that file first. What an attempt that was stopped or
+failed left there is hashed: a file that was changed since is not resumed from.
+
+The trainer gets its seed, its variant and its configuration, never a hypothesis. By the registered rule a run diverges
+at the step whose recorded train/loss says so; it ends there, whatever its exit status. Any other status than 0 is a
+failure. What the trainer is to record is checked at the end of each run, not when all of them have been paid for.
+
+The ledger is none of this module's business. An attempt that is on record before it begins is a record that says
+`queued` (`prepare`); the attempts of every other start are found by the judge, which has the ledger's starts too.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, TypeVar
+
+from pydantic import JsonValue
+
+from ablate.gpt.device import CPU, ENVIRONMENT, device_name
+from ablate.records.outputs import (
+    ABOUT,
+    ITEMS,
+    MUST_MATCH,
+    PROGRESS,
+    RESUMABLE,
+    WEIGHTS,
+    read_about,
+    read_items,
+    read_must_match,
+    read_progress,
+    readable_about,
+)
+from ablate.records.provenance import collect, of_command
+from ablate.records.rows import diverged_at, lacking, read_rows, until
+from ablate.records.run_record import About, LiveValues, Provenance, RunRecord, utc_now
+from ablate.records.store import Row, RunFolder
+from ablate.runner.child import Child, Start, end_leftover, start_program
+from ablate.runner.control import Control, wait_for_stop
+from ablate.runner.failures import claimed_values, left_values, place_of
+from ablate.runner.glance import Glance
+from ablate.runner.messages import Message, failed, said, show_trace
+from ablate.runner.neighbours import LOCK
+from ablate.runner.pinned import Hashed, PrivateCopy, require_registered
+from prereg.errors import EvidenceError, RunError, StudyError
+from prereg.registry.canon import sha256_file
+from prereg.registry.disk import NO_LOCKS, NO_ROOM, flock, write_passing, write_whole
+from prereg.registry.plan import CommandSpec, RunSpec
+from prereg.study.command import code_sha256, filled
+
+Spec = RunSpec | CommandSpec
+Content = TypeVar("Content")
+
+LEFT_BEHIND = "the command left processes of its own session behind, which were ended"
+SIGNAL_GAP_S = 0.3
+SAY_EVERY_S = 0.5
+NOTE_EVERY_S = 10.0
+
+ALONE: Mapping[str, str] = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "PYTHONUNBUFFERED": "1",
+    # Freed memory stays with the process, and comes in large pages: a step otherwise asks the kernel for the same
+    # pages again and again, a tenth of its time. Other C libraries ignore it.
+    "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.trim_threshold=8589934592"
+    ":glibc.malloc.mmap_threshold=8589934592:glibc.malloc.top_pad=268435456",
+}
+"""Environment of the built-in trainer, of which many runs are made side by side."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where and on what a run is made. None of it is registered, and none of it moves a bit on one device."""
+
+    root: Path
+    """The project."""
+
+    study_folder: Path
+    """Where the study's file lies."""
+
+    device: str = CPU
+    """Of the built-in trainer: cpu, or cuda:N."""
+
+    checkpoint_every_s: float | None = None
+    """Of the built-in trainer: seconds between checkpoints."""
+
+    until: int | None = None
+    """Of the built-in trainer: the step after which it stops, unsealed; the beginning of a run, to be compared."""
+
+    @property
+    def corpora(self) -> Path:
+        """Where the corpora are."""
+        return self.root / "data" / "corpora"
+
+
+@dataclass(frozen=True)
+class Begun:
+    """An attempt that is on record, and has not begun: what a ledger says of it."""
+
+    record: RunRecord
+    """With the status `queued`."""
+
+    resumed_from: int | None = None
+    """The last step on record where the attempt goes on; none where it begins at the first step."""
+
+    left_values: bool | None = None
+    """Whether an attempt whose values are given up had recorded one of a claimed metric; none where there was none."""
+
+
+def make_run(
+    spec: Spec,
+    folder: RunFolder,
+    place: Place,
+    control: Control,
+    report: Callable[[Message], None],
+    *,
+    start: Start = start_program,
+    hashed: Hashed | None = None,
+) -> Message:
+    """One planned run from its start, or its resume, to its seal. The caller holds the lock of the folder.
+
+    Returns how it ended: `ended` with its status (done, diverged or failed), or `stopped`, when it can be resumed.
+    Whatever goes wrong becomes a `failed` record and is not raised. `report` hears progress and notes meanwhile.
+    """
+    try:
+        run = _Run(spec, folder, place, control=control, report=report, start=start, hashed=hashed or Hashed())
+        return run.finish()
+    except Exception as error:
+        return fail(spec, folder, place, error)
+
+
+def fail(spec: Spec, folder: RunFolder, place: Place, error: Exception) -> Message:
+    """Record a run as failed with an error, if it has a record; what there is to say of it."""
+    if not isinstance(error, StudyError):
+        show_trace(error)
+    line = error.found if isinstance(error, StudyError) else said(error, folder)
+    line = line.replace(f"{place.root}/", "")
+    folder.fail(line, utc_now())
+    return failed(spec, error, line)
+
+
+@contextmanager
+def held(folder: RunFolder) -> Iterator[IO[str]]:
+    """The folder of a run, created where there is none, and locked against every other process that would make it.
+
+    Raises `RunError` where another process holds it, or the file system has no locks.
+    """
+    folder.path.mkdir(parents=True, exist_ok=True)
+    path = folder.path / LOCK
+    with path.open("a+", encoding="utf-8") as stream:
+        try:
+            flock(stream, wait=False)
+        except OSError as error:
+            if error.errno in NO_LOCKS:
+                raise RunError(
+                    f"{folder.path} lies on a file system without locks",
+                    required="flock, without which two processes might make one run",
+                    fix="mount it with locks (of NFS: without nolock), or put data/runs elsewhere",
+                ) from None
+            stream.seek(0)
+            holder = stream.read().strip() or "unknown"
+            raise BusyError(
+                f"{folder.path} is being made by another process ({holder})",
+                required="one process a run",
+                fix="wait for it, or end it there",
+            ) from None
+        stream.truncate(0)
+        stream.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
+        stream.flush()
+        try:
+            yield stream
+        finally:
+            stream.truncate(0)
+
+
+class BusyError(RunError):
+    """Another process holds the folder of a run."""
+
+
+def prepare(spec: Spec, folder: RunFolder, place: Place) -> Begun:
+    """Put the next attempt at a run on record, before it begins. The caller holds the lock of the folder.
+
+    A start that was put on record and never began is that attempt. Raises `EvidenceError` where what an attempt that
+    could be resumed left was changed since.
+    """
+    end_leftover(folder.path)
+    earlier = folder.read_record()
+    if earlier is not None and earlier.status == "queued":
+        return Begun(earlier)
+    home = folder.path / "work"
+    if earlier is not None:  # a killed attempt could not take in what its trainer had stated
+        earlier = earlier.model_copy(update=_stated(earlier, readable_about(home / ABOUT)))
+    resumed, redrawn = (earlier.resumed_from, earlier.redrawn) if earlier is not None else ((), 0)
+    step: int | None = None
+    left: bool | None = None
+    live: LiveValues | None = None
+    if earlier is not None and (home / RESUMABLE).is_file():
+        _require_as_left(spec, folder, earlier)
+        folder.clear()
+        for name in (ABOUT, PROGRESS):
+            (home / name).unlink(missing_ok=True)
+        step = _cut_back(spec, folder)
+        resumed = (*resumed, step)
+        live = LiveValues(values=claimed_values(spec, folder))
+        redrawn += _gave_up(earlier.live, live.values)
+    else:
+        left = None if earlier is None else _left_values(spec, folder, earlier)
+        folder.clear()
+        if home.exists():
+            shutil.rmtree(home)
+        home.mkdir(parents=True)
+    kept = ("mishaps", "peak_memory_bytes", "memory_since")
+    record = RunRecord.begin(
+        spec,
+        earlier,
+        provenance_of(spec, place),
+        config=spec.config if isinstance(spec, CommandSpec) else spec.config.model_dump(mode="json"),
+        parameters=0,
+        resumed_from=resumed,
+        live=live,
+        redrawn=redrawn,
+        **({} if earlier is None else {name: getattr(earlier, name) for name in kept}),
+    )
+    # As durable as the ledger's entry of this start: what a loss of power takes of a run, it takes of both.
+    folder.write_record(record, durable=False)
+    return Begun(record, step, left)
+
+
+def provenance_of(spec: Spec, place: Place) -> Provenance:
+    """With what a run is about to be made here, as far as that is known without its trainer."""
+    if isinstance(spec, CommandSpec):
+        return of_command(code_sha256(spec.files))
+    return collect(threads=1, device=device_name(place.device))
+
+
+def tracker_names(spec: Spec, given: Mapping[str, str]) -> dict[str, str]:
+    """How W&B and MLflow name a run whose script names none, in the variables that their libraries read."""
+    name = f"{spec.variant}/seed{spec.seed}"
+    tags = {
+        "mlflow.runName": name,
+        "variant": spec.variant,
+        "seed": str(spec.seed),
+        "ablate.registration": spec.registration,
+    }
+    names = {
+        "WANDB_RUN_GROUP": f"{spec.study}-{spec.registration[:8]}",
+        "WANDB_NAME": name,
+        "MLFLOW_RUN_CONTEXT": json.dumps(tags),
+    }
+    # MLflow refuses a name and an id that lead to two experiments.
+    if not {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"} & given.keys():
+        names["MLFLOW_EXPERIMENT_NAME"] = spec.study
+    return names
+
+
+class _Run:
+    """One attempt: start the trainer, watch it, read what it left, seal."""
+
+    def __init__(
+        self,
+        spec: Spec,
+        folder: RunFolder,
+        place: Place,
+        *,
+        control: Control,
+        report: Callable[[Message], None],
+        start: Start,
+        hashed: Hashed,
+    ) -> None:
+        self.taken = time.perf_counter()
+        self.spec, self.folder, self.place = spec, folder, place
+        self.control, self.report, self.start, self.hashed = control, report, start, hashed
+        self.home = folder.path / "work"
+        self.metrics = self.home / spec.metrics.file
+        self.code = PrivateCopy(place.root, spec, folder.path / "code") if isinstance(spec, CommandSpec) else None
+        self.glance = Glance(self.metrics, spec.metrics)
+        queued = prepare(spec, folder, place).record
+        update: dict[str, object] = {"status": "running"}
+        if queued.provenance != (here := provenance_of(spec, place)):
+            update["provenance"] = here  # it was put on record by another machine
+        if queued.attempts == 1:
+            update["started_at"] = utc_now()
+        self.record = queued.model_copy(update=update)
+        # Before the trainer begins: an attempt that may have recorded something is never taken for one that waits.
+        folder.write_record(self.record, durable=False)
+
+    def finish(self) -> Message:
+        """Until the trainer ends, has diverged, or is stopped."""
+        try:
+            return self._finish()
+        except Exception:
+            with suppress(OSError):  # the error says more than that it could not be written down
+                self._note(ended=True)
+            raise
+
+    def _finish(self) -> Message:
+        if isinstance(self.spec, CommandSpec):
+            require_registered(self.place.root, self.spec.data_files, self.hashed.sha256)
+        try:
+            if self.code is not None:
+                self.code.lay_out()
+            child = self._start()
+            try:
+                stopped = self._watch(child)
+            finally:
+                status = child.finish()
+            # A signal to all processes of a job may reach the trainer first.
+            stopped = stopped or self.control.stopped or (status != 0 and wait_for_stop(self.control, SIGNAL_GAP_S))
+            if not stopped and self.code is not None:
+                self.code.require_unchanged()
+        finally:
+            if self.code is not None:
+                self.code.remove()
+        if stopped:
+            return self._stopped()
+        if isinstance(self.spec, CommandSpec):
+            require_registered(self.place.root, self.spec.scripts)
+            require_registered(self.place.root, self.spec.data_files, self.hashed.sha256)
+        rows = self._rows(child, status)
+        about = self._output(ABOUT, read_about)
+        diverged = self._diverged_at(rows, about if status == 0 else None)
+        if diverged is None:
+            if self.place.until is not None and max((row.step for row in rows), default=0) < self.spec.steps:
+                return self._stopped()
+            self._require_needed(rows)
+        return self._seal(rows, diverged, about, child.left)
+
+    def _start(self) -> Child:
+        config = self.folder.path / "config.json"
+        content = json.dumps(self._configuration(), indent=2, ensure_ascii=False, allow_nan=False)
+        write_passing(config, content.encode() + b"\n")
+        words, home, given = self._program()
+        environment = {
+            **given,
+            **tracker_names(self.spec, os.environ),
+            "ABLATE_SEED": str(self.spec.seed),
+            "ABLATE_VARIANT": self.spec.variant,
+            "ABLATE_CONFIG": str(config),
+            "ABLATE_ROOT": str(self.place.root),
+            "ABLATE_RUN_DIR": str(self.home),
+            "ABLATE_METRICS": str(self.metrics),
+            "ABLATE_REGISTRATION": self.spec.registration,
+            "ABLATE_ATTEMPT": str(self.record.attempts),
+        }
+        try:
+            return Child(self.start(words, home, environment), self.folder.path)
+        except (OSError, ValueError) as error:
+            if isinstance(error, OSError) and error.errno in NO_ROOM:
+                raise
+            reason = error.strerror if isinstance(error, OSError) else error
+            raise RunError(f"'{words[0]}' cannot be started: {reason}", required="a program") from error
+
+    def _configuration(self) -> dict[str, JsonValue]:
+        """What the trainer finds at ABLATE_CONFIG."""
+        spec, place = self.spec, self.place
+        if isinstance(spec, CommandSpec):
+            return spec.config
+        # No name of a claimed metric is among it.
+        run: dict[str, JsonValue] = spec.model_dump(mode="json", exclude={"claimed", "needed", "needs_curve"})
+        paths = {"root": place.root, "corpora": place.corpora, "study_folder": place.study_folder}
+        return {
+            **run,
+            "paths": {name: str(path) for name, path in paths.items()},
+            "device": place.device,
+            "checkpoint_every_s": place.checkpoint_every_s,
+            "until": place.until,
+        }
+
+    def _program(self) -> tuple[tuple[str, ...], Path, dict[str, str]]:
+        """The words of the trainer, the folder it starts in, and the environment it is given."""
+        spec = self.spec
+        if not isinstance(spec, CommandSpec):
+            needed = ALONE if self.place.device == CPU else {**ALONE, **ENVIRONMENT}
+            return (sys.executable, "-m", "ablate.gpt"), self.home, {**os.environ, **needed}
+        assert self.code is not None
+        own = {"variant": spec.variant, "seed": str(spec.seed), "python": sys.executable}
+        own |= {"root": str(self.place.root), "run_dir": str(self.home)}
+        words = tuple(self.code.word(word) for word in filled(spec.command, own, spec.config) if word is not None)
+        home = self.home if spec.working_directory == "run" else self.code.place
+        return words, home, self.code.environment(os.environ)
+
+    def _watch(self, child: Child) -> bool:
+        """Wait for the end. True when the run is to stop."""
+        reported = noted = time.perf_counter()
+        step = 0
+        while child.ended() is None:
+            if self.control.stopped:
+                child.stop()
+                return True
+            self.control.wait(SAY_EVERY_S - (time.perf_counter() - reported))
+            now = time.perf_counter()
+            if now - reported < SAY_EVERY_S:
+                continue
+            self.glance.look()
+            speed = max(0.0, (self.glance.step - step) / (now - reported))
+            self._report_progress(speed)
+            reported, step = now, self.glance.step
+            if self.glance.looks_diverged(self.spec.diverged_above) and self._has_diverged():
+                child.stop()  # it may be writing down its end
+                return False
+            if now - noted > NOTE_EVERY_S:
+                noted = now
+                self._note()
+        return False
+
+    def _report_progress(self, steps_per_s: float) -> None:
+        progress = read_progress(self.home / PROGRESS)
+        self.report(
+            Message(
+                event="progress",
+                run_id=self.spec.run_id,
+                step=self.glance.step,
+                steps=(progress.steps if progress is not None else None) or self.spec.steps,
+                steps_per_s=steps_per_s,
+                falling=self.glance.falling,
+                doing="" if progress is None else progress.text,
+                seconds_left=None if progress is None else progress.seconds_left,
+            )
+        )
+
+    def _has_diverged(self) -> bool:
+        """Checks what a glance suspects on the whole file."""
+        try:
+            rows = read_rows(self.metrics, self.spec.metrics, torn=True)
+        except EvidenceError:
+            return False  # the end of the run will show
+        return diverged_at(rows, self.spec.diverged_above) is not None
+
+    def _rows(self, child: Child, status: int) -> list[Row]:
+        """What the trainer recorded. Raises where it failed, unless it had diverged by then."""
+        if status == 0:
+            try:
+                return read_rows(self.metrics, self.spec.metrics)
+            except EvidenceError as error:
+                (self.home / RESUMABLE).unlink(missing_ok=True)
+                raise EvidenceError(f"{self.spec.metrics.file}: {error.found}", required=error.required) from error
+        if self._has_diverged():
+            return read_rows(self.metrics, self.spec.metrics, torn=True)
+        how = f"exit status {status}" if status > 0 else f"killed by signal {-status}"
+        last = child.stderr.last_lines()
+        ends = "; stderr ends: " + " / ".join(last) if last else "; nothing on stderr"
+        raise RunError(how + ends, required="exit status 0")
+
+    def _diverged_at(self, rows: list[Row], about: About | None) -> int | None:
+        """The step at which the run diverged by the registered rule, or by what its trainer states of a loss that is
+        no number. Raises `EvidenceError` for a claimed value that was recorded afterwards."""
+        diverged = diverged_at(rows, self.spec.diverged_above)
+        stated = None if about is None else about.diverged_at
+        if stated is None or (diverged is not None and diverged <= stated):
+            return diverged
+        late = next((row for row in rows if row.step > stated and row.metric in self.spec.claimed), None)
+        if late is not None:
+            raise EvidenceError(
+                f"{ABOUT}: diverged at step {stated}, and {self.spec.metrics.file} has {place_of(late)}",
+                required="no value of a claimed metric after the divergence",
+            )
+        return stated
+
+    def _require_needed(self, rows: list[Row]) -> None:
+        """A finished run has what the claims and the rule of stability will ask of it."""
+        absent = lacking(rows, self.spec.needed, whole_curve=self.spec.needs_curve)
+        if absent:
+            (self.home / RESUMABLE).unlink(missing_ok=True)
+            raise EvidenceError(f"{self.spec.metrics.file}: {'; '.join(absent)}", required="what the claims read")
+
+    def _output(self, name: str, read: Callable[[Path], Content]) -> Content:
+        """One of the trainer's files. An error names it."""
+        try:
+            return read(self.home / name)
+        except EvidenceError as error:
+            raise EvidenceError(f"{name}: {error.found}", required=error.required) from error
+
+    def _seal(self, rows: list[Row], diverged: int | None, about: About | None, left: tuple[str, ...]) -> Message:
+        matching = self._output(MUST_MATCH, read_must_match)
+        items = []
+        if diverged is None:
+            items = self._output(ITEMS, lambda path: read_items(path, self.spec.metrics))
+        counted, last = until(rows, diverged)
+        status: Literal["done", "diverged"] = "done" if diverged is None else "diverged"
+        values = {place_of(row): row.value for row in counted if row.metric in self.spec.claimed}
+        update = self._cost(about) | {
+            "status": status,
+            "steps": last,
+            "ended_at": utc_now(),
+            "must_match": matching,
+            "live": None,
+            "redrawn": self.record.redrawn + _gave_up(self.record.live, values),
+            "weights_sha256": self._take_weights(),
+        }
+        record = self.record.model_copy(update=update)
+        if left:
+            mishap = f"{LEFT_BEHIND}: {', '.join(left)}"
+            record = record.model_copy(update={"mishaps": (*record.mishaps, mishap)})
+            self.report(Message(event="note", text=f"{self.spec.run_id}: {mishap}"))
+        self.folder.seal(record, None, items, rows=counted)
+        (self.home / ITEMS).unlink(missing_ok=True)  # items.parquet holds all of it
+        return self._ended("ended", last, status)
+
+    def _take_weights(self) -> str | None:
+        """Move the final weights to the run's folder; their hash, none where there are none."""
+        source = self.home / WEIGHTS
+        if source.is_symlink() or not source.is_file():
+            return None
+        with source.open("rb+") as stream:
+            os.fsync(stream.fileno())
+        sha256 = sha256_file(source)
+        source.replace(self.folder.weights_path)
+        return sha256
+
+    def _stopped(self) -> Message:
+        self._note(ended=True)
+        self.glance.look()
+        return self._ended("stopped", self.glance.step)
+
+    def _ended(
+        self, event: Literal["ended", "stopped"], step: int, status: Literal["done", "diverged"] | None = None
+    ) -> Message:
+        return Message(
+            event=event,
+            run_id=self.spec.run_id,
+            step=step,
+            steps=self.spec.steps,
+            status=status,
+            peak_memory_bytes=_peak_of_children(),
+        )
+
+    def _note(self, *, ended: bool = False) -> None:
+        """How far the run has come, for `ablate status` and for the time it has taken; at an end without a seal also
+        what the trainer states, and what the file of metrics holds."""
+        update: dict[str, object] = {"wall_s": self._wall(), "steps": self.glance.step}
+        if ended:
+            update |= self._cost(readable_about(self.home / ABOUT))
+            (self.home / ABOUT).unlink(missing_ok=True)  # taken in: the next attempt states its own
+            values = claimed_values(self.spec, self.folder)
+            update["live"] = LiveValues(sha256=_sha256_of(self.metrics), values=values)
+            update["redrawn"] = self.record.redrawn + _gave_up(self.record.live, values)
+        self.folder.write_record(self.record.model_copy(update=update))
+
+    def _cost(self, about: About | None) -> dict[str, object]:
+        """Time and memory so far, earlier attempts included, and whatever else the trainer states."""
+        facts = _stated(self.record, about)
+        if about is None or about.peak_memory_bytes is None:
+            # Interpreter and libraries are in it, and whatever process of the trainer was the largest.
+            measured = max(_peak_of_children(), self.record.peak_memory_bytes or 0)
+            facts |= {"peak_memory_bytes": measured, "memory_since": "process"}
+        return facts | {"wall_s": self._wall()}
+
+    def _wall(self) -> float:
+        return self.record.wall_s + time.perf_counter() - self.taken
+
+
+def _stated(record: RunRecord, about: About | None) -> dict[str, object]:
+    """The fields of a record that its trainer states, as they are after the attempt that states them."""
+    if about is None:
+        return {}
+    names = (
+        "parameters",
+        "tokens",
+        "train_s",
+        "eval_s",
+        "memory_since",
+        "mixture",
+        "repetition",
+        "baselines",
+        "harness",
+    )
+    facts: dict[str, object] = {name: value for name in names if (value := getattr(about, name)) is not None}
+    facts["provenance"] = record.provenance.model_copy(update=about.provenance)
+    facts["mishaps"] = (*record.mishaps, *about.mishaps)
+    if about.peak_memory_bytes is not None:
+        facts["peak_memory_bytes"] = max(about.peak_memory_bytes, record.peak_memory_bytes or 0)
+        if "process" in (record.memory_since, about.memory_since):
+            facts["memory_since"] = "process"
+    if "resumed_from" in about.model_fields_set and record.resumed_from and record.attempts > 1:
+        # What the record has of this attempt is where its metrics file ended, which is a guess.
+        stated = () if about.resumed_from is None else (about.resumed_from,)
+        facts["resumed_from"] = (*record.resumed_from[:-1], *stated)
+    return facts
+
+
+def _require_as_left(spec: Spec, folder: RunFolder, earlier: RunRecord) -> None:
+    """The file of metrics is the one that the attempt before left, where that could still say which."""
+    known = earlier.live
+    metrics = folder.path / "work" / spec.metrics.file
+    if known is None or known.sha256 is None or known.sha256 == _sha256_of(metrics):
+        return
+    # Of a run's error only what was found is kept.
+    way_out = f"restore it, or rm -r {folder.path} and run again, which counts as a lost start"
+    raise EvidenceError(
+        f"{metrics} was changed after the run had stopped; {way_out}",
+        required=f"the file as it was left (sha256 {known.sha256})",
+    )
+
+
+def _left_values(spec: Spec, folder: RunFolder, earlier: RunRecord) -> bool:
+    """Whether the attempt before had recorded a claimed value, or may have: what it left is not what it was."""
+    known, home = earlier.live, folder.path / "work"
+    metrics = home / spec.metrics.file
+    if known is not None and (known.values or known.sha256 not in (None, _sha256_of(metrics))):
+        return True
+    if not home.is_dir() or (earlier.steps > 0 and not metrics.is_file()):
+        return True
+    return left_values(spec, folder)
+
+
+def _cut_back(spec: Spec, folder: RunFolder) -> int:
+    """Cut off what a killed writer left of a line; returns the last step on record."""
+    home = folder.path / "work"
+    metrics = home / spec.metrics.file
+    if not metrics.is_file():
+        return 0
+    data = metrics.read_bytes()
+    write_whole(metrics, data[: data.rfind(b"\n") + 1])
+    try:
+        return max((row.step for row in read_rows(metrics, spec.metrics)), default=0)
+    except EvidenceError:
+        (home / RESUMABLE).unlink()
+        raise
+
+
+def _gave_up(before: LiveValues | None, now: Mapping[str, float]) -> bool:
+    """Whether a claimed value that an attempt had recorded is gone, or is another one."""
+    return before is not None and any(now.get(at) != value for at, value in before.values.items())
+
+
+def _sha256_of(path: Path) -> str | None:
+    return sha256_file(path) if path.is_file() else None
+
+
+def _peak_of_children() -> int:
+    """Most resident memory of a child of this process. Linux counts KiB, macOS bytes."""
+    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -1,0 +1,117 @@
+"""One planned run, made by whoever calls: a scheduler that nobody here knows, a job of a cluster, or a person."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from ablate.checking import check
+from ablate.pins import require_pinned
+from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require_registered
+from prereg.errors import RunError
+
+if TYPE_CHECKING:
+    from ablate.records.store import RunFolder
+    from ablate.runner.messages import Message
+    from ablate.runner.process import Spec
+    from prereg.registry.registration import Registration
+
+
+@dataclass(frozen=True)
+class Trained:
+    """How a call of `train` ended."""
+
+    run: str
+    """ARM/SEED."""
+
+    status: Literal["done", "diverged", "failed", "stopped"]
+    """Stopped: by a signal; the next call goes on where the trainer can be resumed."""
+
+    step: int
+    """Its last step on record."""
+
+    attempts: int
+    """Which start of the run it was, from 1."""
+
+    error: str | None = None
+    """Of a failed run."""
+
+    made_before: bool = False
+    """Whether the run was sealed already, and nothing was done."""
+
+
+def train(
+    study: StudySource,
+    run: str,
+    *,
+    workspace: Workspace = HERE,
+    device: str = "auto",
+    checkpoint_every_s: float | None = None,
+    on_message: Callable[[Message], None] = lambda _: None,
+) -> Trained:
+    """Make one planned run of a registered study, ARM/SEED, in its folder; resume it if it can be.
+
+    Nothing is written but the run's own folder, and no ledger: `ablate run` seals what it finds. For the main thread of
+    a process, whose SIGTERM and SIGINT stop the run. Raises `StudyError` where the study is not registered, or is no
+    longer what was registered, where it has no such run, and where another process makes it.
+    """
+    from ablate.records.store import RunFolder
+    from ablate.runner.child import adopt_orphans
+    from ablate.runner.control import Signals
+    from ablate.runner.machine import choose_machine, records_of
+    from ablate.runner.options import RunOptions
+    from ablate.runner.process import Place, held, make_run
+    from prereg.registry.plan import RunSpec
+    from prereg.registry.registration import folder_of_study
+
+    context = check(study, workspace)
+    registration = require_registered(context)
+    spec = _planned(context, registration, run)
+    require_pinned(context, registration)
+    records = records_of(context.root, registration)
+    machine = choose_machine(context.study, records.values(), RunOptions(device=device))
+    folder = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    if (sealed := _made_before(run, folder)) is not None:
+        return sealed
+    with held(folder):
+        if (sealed := _made_before(run, folder)) is not None:
+            return sealed  # by a process that held it a moment ago
+        study_folder = folder_of_study(context.root, spec.study)
+        place = Place(context.root.path.resolve(), study_folder, machine.device, checkpoint_every_s)
+        if isinstance(spec, RunSpec):
+            from ablate.runner.processes import run_alone
+
+            ended = run_alone(spec, folder.path, context.root, study_folder, device=machine.device)
+        else:
+            adopt_orphans()
+            with Signals().heard() as control:
+                ended = make_run(spec, folder, place, control, on_message)
+        record = folder.readable_record()
+    attempts = 0 if record is None else record.attempts
+    return Trained(run, ended.status or "stopped", ended.step, attempts, ended.error)
+
+
+def _made_before(run: str, folder: RunFolder) -> Trained | None:
+    record = folder.read_record()
+    if record is None or record.status not in ("done", "diverged"):
+        return None
+    return Trained(run, record.status, record.steps, record.attempts, made_before=True)
+
+
+def _planned(context: StudyContext, registration: Registration, run: str) -> Spec:
+    """The planned run of a name. Raises `RunError` for another, and for one whose setting is still to be chosen."""
+    from prereg.registry.plan import plan, planned_runs
+
+    try:
+        planned_runs(registration.study, (run,))
+    except RunError as error:
+        raise RunError(run, required="ARM/SEED of a planned run", fix=error.fix) from None
+    spec = next((spec for spec in plan(registration) if f"{spec.variant}/{spec.seed}" == run), None)
+    if spec is None:
+        raise RunError(
+            f"{run}, and the pilot has not chosen its setting yet",
+            required=f"the {sum(registration.study.pilot_runs.values())} runs of the pilot first",
+            fix=f"ablate run {context.path}",
+        )
+    return spec
