@@ -243,7 +243,7 @@ def _altered(context: StudyContext, registration: Registration) -> tuple[str, ..
     return (*script_faults(registration.scripts or (), context.root.path), *data)
 
 
-def _require_records(context: StudyContext, decision: Entry, mine: list[Entry]) -> None:
+def _require_records(context: StudyContext, decision: Entry, mine: Sequence[Entry]) -> None:
     """Raise `EvidenceError` where a run that the ledger sealed under the registration of a decision is not here."""
     from prereg.registry.plan import places_of
 

@@ -37,7 +37,7 @@ PANELS: dict[str, tuple[Command, ...]] = {
         runs.decide,
         reports.report,
     ),
-    "Design": (registering.amend, studies.plan, registering.export),
+    "Design": (registering.amend, studies.plan),
     "Proof": (proof.verify, proof.reproduce, proof.bundle, registering.seal),
     "Records": (runs.train, proof.ledger, records.import_records, records.export_model),
 }

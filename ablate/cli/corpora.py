@@ -127,7 +127,7 @@ def corpus_show(workspace: Workspace, name: Annotated[str, typer.Argument(help="
     library = _library(workspace)
     manifest = library.manifest(name)
     place = _place(library, manifest)
-    held_out = "own" if manifest.own_validation else HELD_OUT
+    held_out: float | Literal["own"] = "own" if manifest.own_validation else HELD_OUT
     return Result(
         lambda: {**asdict(manifest), "found": place, "repetition": repetition_in(library, name, held_out)},
         lambda: [

@@ -1,16 +1,15 @@
-"""Commands that register a study: register, amend, seal, and documents of a registration."""
+"""Commands that register a study: register, amend, seal."""
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.command import Result, Screen, Shown, Text, command
+from ablate.cli.command import Result, Screen, Shown, command
 from ablate.cli.options import Accept, Pilot, Sign, StudyFile
 from ablate.cli.studies import repeated_runs, warned
 from ablate.workspace import Workspace
@@ -150,38 +149,6 @@ def _confirm(study: Path) -> None:
         )
 
 
-@command()
-def export(
-    workspace: Workspace,
-    screen: Screen,
-    study: StudyFile,
-    form: Annotated[
-        Literal["osf", "markdown"], typer.Option("--as", help="Which document: a form to hand in, or a page to read.")
-    ],
-    out: Annotated[Path | None, typer.Option(help="A file to write; printed if left out.")] = None,
-) -> Result:
-    """Export a registration for OSF, or as a page to read.
-
-    Full sentences from the lock; a study that is not registered is marked as a draft. Fields that only you can answer
-    stay blank.
-
-    Example:  ablate export studies/embnorm.yaml --as osf --out osf.md
-    """
-    from ablate import registering
-
-    document = registering.export(study, form=form, workspace=workspace, as_json=screen.as_json)
-    if out is None:
-        return Result(lambda: json.loads(document.text), lambda: [Text(document.text)])
-    registering.save(document.text, out)
-    return Result(
-        {"wrote": out, "draft": document.draft, "blanks": document.blanks},
-        lambda: [
-            f"wrote {out}" + ", a DRAFT: the study is not registered" * document.draft,
-            *(f"left to you: {title}" for title in document.blanks),
-        ],
-    )
-
-
 @command(interrupted="what the ledger does not hold was not done; repeat the command")
 def seal(
     workspace: Workspace,
@@ -192,7 +159,7 @@ def seal(
         Path | None, typer.Option(metavar="FILE", help="Keep this RFC 3161 timestamp of the lock (docs/proof.md).")
     ] = None,
 ) -> Result:
-    """Sign a registration, keep a timestamp of it, and record the git commit.
+    """Sign or timestamp a registration, and record its commit.
 
     A seal is a file next to the lock whose hash the ledger holds, or a commit. ablate verify checks all of them and
     prints what they prove; ssh-keygen, openssl and git check them without ablate.

@@ -31,7 +31,7 @@ def check(
         typer.Option(help="Instead: print the JSON schema of study files, or of published figures."),
     ] = None,
 ) -> Result:
-    """Validate a study and show its decision table and what it costs.
+    """Validate a study and show its decision table and cost.
 
     Reads the file, checks every field, claim and rule, and writes nothing. Nothing that a study brings is executed.
     Its published figures (docs/published.md) are checked with it. Of several files, all are checked, one line each, and
@@ -141,7 +141,7 @@ def repeated_runs(context: StudyContext) -> list[str]:
     return [f"Note: {other.words}." for other in repeated(context.root, context.study)]
 
 
-@command(interrupted="nothing was written")
+@command()
 def new(
     workspace: Workspace,
     screen: Screen,
@@ -161,7 +161,7 @@ def new(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="With --script: an arm (repeatable).")
     ] = None,
 ) -> Result:
-    """Write a new study from a template, or from your own training script.
+    """Write a new study from a template, or from your script.
 
     Writes studies/NAME.yaml, which passes check and design and runs as it is, a script or a table where the template
     needs one, and data/.gitignore unless one is there. Replaces nothing. Templates: gpt, command, components,
@@ -265,13 +265,31 @@ def try_out(
 
 
 @command()
-def plan(workspace: Workspace, study: StudyFile) -> Result:
-    """Show a study's runs, and what they cost.
+def plan(
+    workspace: Workspace,
+    screen: Screen,
+    study: StudyFile,
+    *,
+    form: Annotated[
+        Literal["osf", "markdown"] | None,
+        typer.Option("--as", help="Instead: what is registered, as a form for OSF or a page to read."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --as: a file to write; printed if left out.")
+    ] = None,
+) -> Result:
+    """Show a study's runs and what they cost, or its registration.
 
-    Of each arm its runs, parameters, tokens, FLOPs (6 N D) and device-hours, where they are known. Nothing is written.
+    Of each arm its runs, parameters, tokens, FLOPs (6 N D) and device-hours, where they are known. With --as, full
+    sentences from the lock: a study that is not registered is marked as a draft, and fields that only you can answer
+    stay blank. Nothing is written but the file of --out.
 
-    Example:  ablate plan studies/embnorm.yaml
+    Example:  ablate plan studies/embnorm.yaml --as osf --out osf.md
     """
+    if form is not None:
+        return _document(workspace, screen, study, form, out)
+    if out is not None:
+        raise SpecError("--out without --as", required="a document to write", fix=f"ablate plan {study} --as osf")
     from ablate.planning import plan_runs
 
     runs = plan_runs(study, workspace=workspace)
@@ -282,3 +300,23 @@ def plan(workspace: Workspace, study: StudyFile) -> Result:
         return [runs_section(runs)]
 
     return Result(runs, text)
+
+
+def _document(
+    workspace: Workspace, screen: Screen, study: Path, form: Literal["osf", "markdown"], out: Path | None
+) -> Result:
+    """What is registered, in sentences: printed, or written to a file with the fields that are left blank."""
+    import json
+
+    from ablate import registering
+
+    document = registering.export(study, form=form, workspace=workspace, as_json=screen.as_json)
+    if out is None:
+        return Result(lambda: json.loads(document.text), lambda: [Text(document.text)])
+    registering.save(document.text, out)
+
+    def text() -> Iterator[Shown]:
+        yield f"wrote {out}" + ", a DRAFT: the study is not registered" * document.draft
+        yield from (f"left to you: {title}" for title in document.blanks)
+
+    return Result({"wrote": out, "draft": document.draft, "blanks": document.blanks}, text)

@@ -35,14 +35,14 @@ NOT_COMPARED = "not compared with git's history"
 
 
 def verify_study(
-    path: Path, given: Path | None = None, *, signers: Path | None = None, roots: Path | None = None
+    path: Path, given: str | Path | None = None, *, signers: Path | None = None, roots: Path | None = None
 ) -> Verification:
     """Check one study and the ledger it is in. The file itself may be gone; a name nobody knows is a mistake.
 
     `signers` and `roots` say whom the reader believes, in place of the files that the repository brings.
     """
     if path.suffix != ".yaml":
-        path = (given or Path()) / "studies" / f"{path.name}.yaml" if path.name == str(path) else path
+        path = Path(given or "") / "studies" / f"{path.name}.yaml" if path.name == str(path) else path
     root = Root.find(path, given)
     known = {entry.study for entry in _entries(root)} | _locked(root)
     known |= {one.entry.study for one in ledger_history(root).taken_back}
@@ -56,7 +56,7 @@ def verify_study(
 
 
 def verify_project(
-    given: Path | None = None, *, signers: Path | None = None, roots: Path | None = None
+    given: str | Path | None = None, *, signers: Path | None = None, roots: Path | None = None
 ) -> Verification:
     """Check every registered study of a root."""
     root = Root.around(Path(), given)

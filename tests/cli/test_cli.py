@@ -398,12 +398,12 @@ def test_a_reader_who_leaves_early_stops_nothing_and_changes_no_exit_code(
 
 def test_json_is_json_on_a_stream_that_writes_ascii_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = api.new("first", "target", title="Größe δ 🎲", workspace=api.Workspace(tmp_path)).study
-    for words in (("check", path), ("export", path, "--as", "osf")):
+    for words in (("check", path), ("plan", path, "--as", "osf")):
         out = io.BytesIO()
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
         assert ablate(monkeypatch, *words, "--json") == 0
         found = json.loads(out.getvalue())
-        assert words[0] == "export" or found["study"]["title"] == "Größe δ 🎲"
+        assert words[0] == "plan" or found["study"]["title"] == "Größe δ 🎲"
     assert ablate(monkeypatch, *words) == 0
 
 
@@ -462,8 +462,8 @@ def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_a_mistake(
         (("corpus", "add", "mine", tmp_path / "pipe.zip", "--root", copied.path), "it is a FIFO"),
         (("bundle", path, "--out", "."), "error: .: a folder"),
         (("bundle", path, "--out", tmp_path / "absent" / "x.zip"), "its folder is not there"),
-        (("export", path, "--as", "osf", "--out", ""), "error: .: a folder"),
-        (("export", path, "--as", "osf", "--out", tmp_path / "absent" / "x.md"), f"{tmp_path / 'absent' / 'x.md'}: No"),
+        (("plan", path, "--as", "osf", "--out", ""), "error: .: a folder"),
+        (("plan", path, "--as", "osf", "--out", tmp_path / "absent" / "x.md"), f"{tmp_path / 'absent' / 'x.md'}: No"),
     ):
         assert ablate(monkeypatch, *words) == Exit.MISTAKE
         assert message in capsys.readouterr().err

@@ -150,10 +150,10 @@ def say(*words: object) -> tuple[int, str]:
 
 def test_the_verb_prints_writes_and_names_what_is_left(house: House, tmp_path: Path) -> None:
     study, out = house.write(), tmp_path / "osf.md"
-    code, said = say("export", study, "--as", "osf")
+    code, said = say("plan", study, "--as", "osf")
     assert code == 0 and said.startswith("DRAFT")
     before = house.snapshot()
-    code, said = say("export", study, "--as", "osf", "--out", out)
+    code, said = say("plan", study, "--as", "osf", "--out", out)
     assert code == 0 and said.splitlines() == [
         f"wrote {out}, a DRAFT: the study is not registered",
         "left to you: Foreknowledge of the data",
@@ -161,19 +161,19 @@ def test_the_verb_prints_writes_and_names_what_is_left(house: House, tmp_path: P
         "left to you: Sample size rationale",
     ]
     assert house.snapshot() == before, "export changes nothing in the house"
-    code, said = say("export", study, "--as", "osf", "--json")
+    code, said = say("plan", study, "--as", "osf", "--json")
     assert code == 0 and json.loads(said)["status"].startswith("DRAFT")
-    code, said = say("export", study, "--as", "markdown", "--json")
+    code, said = say("plan", study, "--as", "markdown", "--json")
     assert {"status", "Arms", "Hypotheses", "Decision"} <= set(json.loads(said))
 
 
 def test_answers_that_somebody_filled_in_are_not_written_over(house: House, tmp_path: Path) -> None:
     study, out = house.write(), tmp_path / "osf.md"
-    say("export", study, "--as", "osf", "--out", out)
-    say("export", study, "--as", "osf", "--out", out)  # the same bytes are no loss
+    say("plan", study, "--as", "osf", "--out", out)
+    say("plan", study, "--as", "osf", "--out", out)  # the same bytes are no loss
     out.write_text(out.read_text() + "mine")
     with pytest.raises(StudyFileError, match="already"):
-        say("export", study, "--as", "osf", "--out", out)
+        say("plan", study, "--as", "osf", "--out", out)
     assert out.read_text().endswith("mine")
 
 
