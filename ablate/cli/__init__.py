@@ -125,8 +125,8 @@ def _interrupt(_signal: int, _frame: object) -> None:
 
 
 def _first(error: BaseException) -> BaseException:
-    """What began a chain of exceptions."""
-    while error.__context__ is not None:
+    """What began a chain of exceptions, as far as it was not dealt with (`raise ... from None`)."""
+    while error.__context__ is not None and not error.__suppress_context__:
         error = error.__context__
     return error
 
@@ -160,7 +160,7 @@ def _main() -> None:
         # typer turns an interrupt, and Ctrl-D at a prompt, into an exit.
         if not isinstance(_first(ended), (KeyboardInterrupt, EOFError)):
             raise
-        print("interrupted: repeat the command to go on", file=sys.stderr)
+        print("interrupted: nothing sealed was lost; repeat the command to go on", file=sys.stderr)
         sys.exit(Exit.INTERRUPTED)
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""

@@ -192,6 +192,8 @@ class Command:
             try:
                 result = self.verb(**ours, **options)
             except (KeyboardInterrupt, EOFError):
+                if sys.stderr.isatty():
+                    print(file=sys.stderr)  # the cursor stands behind a question, or behind ^C
                 screen.note(f"interrupted: {self.interrupted}")
                 raise typer.Exit(Exit.INTERRUPTED) from None
             screen.give(result)

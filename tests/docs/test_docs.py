@@ -136,7 +136,7 @@ def test_the_public_names_are_the_ones_a_notebook_needs() -> None:
     code = "import ablate, sys; assert 'torch' not in sys.modules; print(*ablate.__all__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
-        *("RunOptions", "Study", "StudyError", "amend", "bundle", "check", "config", "decide", "design"),
+        *("RunOptions", "Study", "StudyError", "Workspace", "amend", "bundle", "check", "config", "decide", "design"),
         *("early_results", "export_model", "import_runs", "judge_frame", "load", "log", "must_match", "new"),
         *("plan_runs", "register", "report", "reproduce", "results", "run", "seed", "status"),
         *("train", "try_out"),
