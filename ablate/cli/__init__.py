@@ -19,7 +19,7 @@ import typer
 from typer.core import TyperGroup
 
 from ablate.cli import corpora, proof, records, registering, reports, runs, studies
-from ablate.cli.command import Command
+from ablate.cli.command import Command, Interrupted
 from ablate.cli.options import Exit, Patient, put_error
 from prereg.errors import StudyError, missing_gpt, missing_posix
 from prereg.escape import visible
@@ -125,8 +125,8 @@ def _interrupt(_signal: int, _frame: object) -> None:
 
 
 def _first(error: BaseException) -> BaseException:
-    """What began a chain of exceptions, as far as it was not dealt with (`raise ... from None`)."""
-    while error.__context__ is not None and not error.__suppress_context__:
+    """What began a chain of exceptions, or the ending of a command that has said how it was interrupted."""
+    while error.__context__ is not None and not isinstance(error, Interrupted):
         error = error.__context__
     return error
 

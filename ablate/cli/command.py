@@ -126,6 +126,10 @@ class Screen:
         sys.stdout.flush()
 
 
+class Interrupted(typer.Exit):
+    """The ending of a command that was interrupted, and has said so."""
+
+
 class _LateWatcher:
     """The watcher of a screen, made when it first hears something: a command that makes no run loads none of it."""
 
@@ -195,7 +199,7 @@ class Command:
                 if sys.stderr.isatty():
                     print(file=sys.stderr)  # the cursor stands behind a question, or behind ^C
                 screen.note(f"interrupted: {self.interrupted}")
-                raise typer.Exit(Exit.INTERRUPTED) from None
+                raise Interrupted(Exit.INTERRUPTED) from None
             screen.give(result)
             if exit_code := result.exit or (Exit.MISTAKE if result.mistakes else Exit.OK):
                 raise typer.Exit(exit_code)
