@@ -172,12 +172,12 @@ def validation_tokens(study: Study, root: Root) -> int | None:
     if data.tokenizer != "char" or data.mixture is not None:
         return None
     try:
-        corpus = Library.of(root.corpora).find(data.corpus, download=False)
+        extent = Library.of(root.corpora).extent(data.corpus, download=False)
     except CorpusError:
         return None
     if data.validation == "own":
-        return None if corpus.held_out is None else len(corpus.held_out) - 1
-    return len(corpus.text) - int(len(corpus.text) * (1.0 - data.validation)) - 1
+        return None if extent.held_out is None else extent.held_out - 1
+    return extent.characters - int(extent.characters * (1.0 - data.validation)) - 1
 
 
 def unnamed_metrics_file(study: Study, root: Root, scripts: Sequence[ScriptPin]) -> str:

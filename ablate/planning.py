@@ -116,5 +116,4 @@ def _vocabulary(context: StudyContext, arm: str) -> int:
         from ablate.data.reading import read
 
         return read(library, data).tokenizer.size
-    texts = (library.find(name) for name in data.sources)
-    return len(set().union(*({*found.text, *(found.held_out or "")} for found in texts)))
+    return len(frozenset[str]().union(*(library.extent(name).alphabet for name in data.sources)))

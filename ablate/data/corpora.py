@@ -53,6 +53,17 @@ class Corpus:
     """Its own validation text, where it comes with one."""
 
 
+@dataclass(frozen=True)
+class Extent:
+    """How much text a corpus holds, and in which characters it is written."""
+
+    characters: int
+    held_out: int | None
+    """Characters of its own validation text, where it comes with one."""
+    alphabet: frozenset[str]
+    """Of both texts."""
+
+
 TOY_SHA256 = "f4e715faed464e2185f20529572cb520c7db4b64d0ea7ff0e0fa974a1be30f35"
 
 
@@ -91,7 +102,7 @@ class Library:
     def manifest(self, name: str) -> Manifest:
         """What a name means; an unknown name is an error with the nearest known one."""
         if name == "toy":
-            return Manifest("toy", TOY_SHA256, len(_toy_bytes()), None, "Apache-2.0, generated")
+            return Manifest("toy", TOY_SHA256, toy.LENGTH, None, "Apache-2.0, generated")
         if name in self.known:
             return self.known[name]
         require_name(name)
@@ -109,7 +120,7 @@ class Library:
         """The text of a corpus, verified. Downloads only when no folder holds it."""
         manifest = self.manifest(name)
         if name == "toy":
-            return Corpus(manifest, toy.text(), "generated")
+            return Corpus(manifest, _toy_text(), "generated")
         if manifest.shards is not None:
             raise CorpusError(
                 f"corpus '{name}' is stored as token ids and has no text",
@@ -135,6 +146,16 @@ class Library:
             f"corpus '{name}' is not here. Looked for: {looked}. Download: {why}",
             required=f"a file with {wanted}",
             fix=f"{_add(manifest)}   (or set ABLATE_CORPORA to a folder that holds {name}/)",
+        )
+
+    def extent(self, name: str, *, download: bool = True) -> Extent:
+        """How much text a corpus holds; that of the toy is known without making it. Raises `CorpusError` as `find`."""
+        if name == "toy":
+            return Extent(toy.LENGTH, None, toy.alphabet())
+        corpus = self.find(name, download=download)
+        own = corpus.held_out
+        return Extent(
+            len(corpus.text), None if own is None else len(own), frozenset(corpus.text) | frozenset(own or "")
         )
 
     def fetch(self, name: str) -> Path:
@@ -254,10 +275,12 @@ def require_name(name: str) -> None:
 
 
 @cache
-def _toy_bytes() -> bytes:
-    data = toy.text().encode()
-    assert sha256_bytes(data) == TOY_SHA256, "the toy corpus has changed; studies that used it no longer repeat"
-    return data
+def _toy_text() -> str:
+    text = toy.text()
+    assert sha256_bytes(text.encode()) == TOY_SHA256, (
+        "the toy corpus has changed; studies that used it no longer repeat"
+    )
+    return text
 
 
 def _read(manifest: Manifest, places: list[Path], found: str) -> Corpus:

@@ -9,10 +9,15 @@ Thomas 2006, ch. 4, with the renewal-reward theorem for the length): no model ca
 from __future__ import annotations
 
 from functools import cache
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 CHARACTERS = 1_100_000
+"""The text ends with the first line that reaches so many."""
+LENGTH = 1_100_008
+"""Characters of the text, each of one byte: known without walking the chain, as `ablate check` needs it."""
 TOY_SEED = 20
 
 # state: successors with integer weights. States are written with '_' for the space and '.' for ".\n".
@@ -66,9 +71,20 @@ night.: the_ 6, a_ 3, nobody_ 3, then_ 1
 """
 
 
+def alphabet() -> frozenset[str]:
+    """The characters of the text."""
+    return frozenset("".join(map(_spelled, (line.split(": ")[0] for line in _CHAIN.strip().splitlines()))))
+
+
+def _spelled(name: str) -> str:
+    return name.replace("_", " ") if name.endswith("_") else name + "\n"
+
+
 @cache
 def chain() -> tuple[tuple[str, ...], np.ndarray]:
     """The words as they are spelled, and the integer weights of their successors."""
+    import numpy as np
+
     rows = [line.split(": ") for line in _CHAIN.strip().splitlines()]
     names = [name for name, _ in rows]
     weights = np.zeros((len(names), len(names)), dtype=np.int64)
@@ -76,13 +92,14 @@ def chain() -> tuple[tuple[str, ...], np.ndarray]:
         for successor in successors.split(", "):
             word, weight = successor.rsplit(" ", 1)
             weights[index, names.index(word)] = int(weight)
-    spelled = tuple(name.replace("_", " ") if name.endswith("_") else name + "\n" for name in names)
-    return spelled, weights
+    return tuple(map(_spelled, names)), weights
 
 
 @cache
 def entropy_rate() -> float:
     """Nats a character that no model can go below on average: stationary entropy a word / mean word length."""
+    import numpy as np
+
     words, weights = chain()
     transition = weights / weights.sum(axis=1, keepdims=True)
     size = len(words)
@@ -98,7 +115,8 @@ def entropy_rate() -> float:
 @cache
 def text() -> str:
     """The corpus: the chain walked from its first state until the length is reached. The same on every machine."""
-    # Imported here: the entropy rate is printed in reports, and a report needs no torch.
+    import numpy as np
+
     from ablate.gpt.streams import raw_words
 
     words, weights = chain()

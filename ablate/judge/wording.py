@@ -13,7 +13,7 @@ from math import expm1, floor, isclose, log10
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import beta
+from scipy import special
 
 from ablate.judge.readings import reading_of
 from ablate.judge.stats.estimate import words
@@ -207,7 +207,7 @@ def share_of_bound(arm: Stability) -> str:
 
 def upper_bound(k: int, n: int) -> float:
     """The largest chance of an event under which at most k of n would still have a probability of 5%."""
-    return 1.0 if k >= n else float(beta.ppf(0.95, k + 1, n - k))
+    return 1.0 if k >= n else float(special.betaincinv(k + 1, n - k, 0.95))
 
 
 def _capital(text: str) -> str:

@@ -442,16 +442,6 @@ def test_runs_that_a_cluster_left_have_the_exit_code_of_runs_that_are_left(
     assert "1 of 6 runs sealed" in capsys.readouterr().out
 
 
-def test_the_end_of_input_at_a_prompt_is_no_bug(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    stdin = io.StringIO()
-    monkeypatch.setattr(stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(sys, "stdin", stdin)
-    assert ablate(monkeypatch, "new", "first", "--root", tmp_path) == Exit.INTERRUPTED
-    assert "interrupted" in capsys.readouterr().err and not any(tmp_path.iterdir())
-
-
 def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_a_mistake(
     copied: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from ablate.data import toy
-from ablate.data.corpora import TOY_SHA256
+from ablate.data.corpora import TOY_SHA256, Library
 from prereg.registry.canon import sha256_bytes
 
 
 def test_the_text_is_the_pinned_one() -> None:
     assert sha256_bytes(toy.text().encode()) == TOY_SHA256
     assert 1_100_000 <= len(toy.text()) < 1_100_100
+
+
+def test_its_length_and_characters_are_known_without_making_it() -> None:
+    extent = Library.of(Path("nowhere"), {}).extent("toy")
+    assert (extent.characters, extent.held_out, extent.alphabet) == (len(toy.text()), None, frozenset(toy.text()))
 
 
 def test_no_two_states_are_spelled_alike_so_a_text_determines_its_path() -> None:

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from conftest import LEFT_TO_RELEASES, WITHOUT_SIMULATIONS, House, last_results
+from conftest import LEFT_TO_RELEASES, WITHOUT_SIMULATIONS, last_results
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -247,23 +247,6 @@ def test_tests_use_public_names_alone() -> None:
     assert {path.name: found for path in (ROOT / "tests").rglob("*.py") if (found := private_names(path))} == {}
 
 
-def test_importing_the_command_line_loads_nothing_heavy() -> None:
-    code = "import sys, ablate.cli; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.split())
-    heavy = {"torch", "pandas", "altair", "numpy", "scipy", "pyarrow", "pydantic", "statsmodels", "pingouin"}
-    assert not loaded & heavy, loaded & heavy
-
-
-@pytest.mark.slow
-def test_checking_a_study_loads_neither_torch_nor_tables() -> None:
-    code = "import sys; from ablate.cli import app; app(['check', 'studies/quickstart.yaml'], standalone_mode=False)"
-    code += "; print('loaded:', *sorted(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.rpartition("loaded:")[2].split())
-    assert not loaded & {"torch", "pandas", "pyarrow", "scipy.stats", "statsmodels", "altair"}
-
-
 @pytest.mark.slow
 def test_importing_the_worker_loads_neither_the_harness_nor_byte_pairs() -> None:
     code = "import sys, ablate.runner.builtin.run; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
@@ -275,20 +258,6 @@ def test_a_worker_of_an_own_trainer_loads_no_trainer_of_ours() -> None:
     code = "import sys, ablate.runner.worker; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"torch", "pandas", "scipy", "altair"}
-
-
-def test_status_answers_without_statistics_charts_or_the_trainer(house: House) -> None:
-    study = house.write()
-    code = (
-        "import sys\nfrom ablate.cli import app\n"
-        f"app(['status', {str(study)!r}], standalone_mode=False)\n"
-        "print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(done.stdout.splitlines()[-1].split())
-    heavy = {"torch", "pandas", "altair", "numpy", "scipy", "pyarrow", "statsmodels", "pingouin"}
-    assert "6 runs: 6 waiting." in done.stdout
-    assert not loaded & heavy, loaded & heavy
 
 
 @pytest.mark.slow

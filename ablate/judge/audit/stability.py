@@ -20,9 +20,10 @@ from math import ceil, exp, expm1, lgamma, log, log1p, pi, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from ablate.judge.stats.paired_t import Floats
+from ablate.judge.stats.root import root
 from ablate.judge.verdict import Stability
 from prereg.study.spec import Study
 from prereg.study.training import Training
@@ -168,7 +169,7 @@ def _limit(chance: float, window: int) -> float:
     target = log(chance)
     if spike_chance(_HIGHEST, window) >= chance:
         return _HIGHEST
-    found = optimize.brentq(lambda at: log(spike_chance(exp(at), window)) - target, log(0.01), log(_HIGHEST), xtol=1e-9)
+    found = root(lambda at: log(spike_chance(exp(at), window)) - target, log(0.01), log(_HIGHEST), xtol=1e-9)
     return ceil(round(100.0 * exp(found), 4)) / 100.0
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import isfinite, log, log10, sqrt
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from ablate.judge.audit.headroom import ROOM_SD, no_room
 from ablate.judge.design.effects import FEWEST_FOR_CORRELATION
@@ -207,7 +207,7 @@ def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence
     df = (len(seeds) - 1) * (len(arms) - 1)
     if not study.paired:
         rest, df = total, (len(seeds) - 1) * len(arms)
-    low, high = (sqrt(2.0 * rest * df / stats.chi2.ppf(q, df)) for q in (0.975, 0.025))
+    low, high = (sqrt(2.0 * rest * df / chi_square_quantile(q, df)) for q in (0.975, 0.025))
     sd, correlation = cautious(rest, total, len(seeds), len(arms), paired=study.paired)
     return Belief(
         metric=metric,
@@ -242,8 +242,13 @@ of all pilots (Browne 1995, "On the use of a pilot sample for sample size determ
 
 def sd_range(variance: float, df: int) -> tuple[float, float]:
     """Lower and upper limit of an SD, each at `LIMIT`, from a sample variance: df s^2 / sigma^2 is chi-square."""
-    low, high = (sqrt(variance * df / float(stats.chi2.ppf(q, df))) for q in (LIMIT, 1.0 - LIMIT))
+    low, high = (sqrt(variance * df / chi_square_quantile(q, df)) for q in (LIMIT, 1.0 - LIMIT))
     return low, high
+
+
+def chi_square_quantile(chance: float, df: int) -> float:
+    """The value that a chi-square with `df` degrees of freedom stays below with a chance."""
+    return 2.0 * float(special.gammaincinv(df / 2.0, chance))
 
 
 def cautious(rest: float, total: float, n_seeds: int, n_arms: int, *, paired: bool) -> tuple[float, float | None]:

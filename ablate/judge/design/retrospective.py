@@ -168,8 +168,8 @@ def _assumed_correlation(study: Study, finding: Finding, design: Design | None) 
 def selection(size_sd: float, n: int, alpha: float) -> Selection:
     """Power, type M and type S of a two-sided paired t, for a true effect in SDs of the differences."""
     assert size_sd > 0 and n >= 2, (size_sd, n)
-    spread, weight = t_power.sample_sd(n - 1)
     shift = size_sd * sqrt(n)  # in standard errors, as is everything below
+    spread, weight = map(np.array, t_power.sample_sd(n - 1, largest_shift=shift))
     critical = float(special.stdtrit(n - 1, 1.0 - alpha / 2.0)) * spread
     right, wrong = special.ndtr(shift - critical), special.ndtr(-shift - critical)
 

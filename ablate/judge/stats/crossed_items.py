@@ -71,10 +71,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import optimize, special
+from scipy import special
 
 from ablate.judge.readings import rows_of
 from ablate.judge.stats.paired_t import EQUAL, TINY, Floats, NoTestError, PairedT, Procedure, Side
+from ablate.judge.stats.root import root
 from ablate.judge.verdict import Estimand, ItemLayout
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 
@@ -258,7 +259,7 @@ class TwoWay(Procedure):
 
         # No interval is narrower than that of the units alone.
         high = min(distance / sqrt(float(self.spread.units)) * (1.0 + 1e-9), _FAR)
-        return self.tail(float(optimize.brentq(beyond, 0.0, high, xtol=1e-13))) if beyond(high) > 0.0 else 0.0
+        return self.tail(root(beyond, 0.0, high, xtol=1e-13)) if beyond(high) > 0.0 else 0.0
 
 
 Tail = Callable[[float], float]
@@ -271,7 +272,7 @@ def critical_values(n_seeds: int, tail: Tail, alpha: float) -> tuple[float, floa
     high = 2.0
     while tail(high) > alpha:
         high *= 2.0
-    units = float(optimize.brentq(lambda at: log(tail(at) / alpha), 0.0, high, xtol=1e-13))
+    units = root(lambda at: log(tail(at) / alpha), 0.0, high, xtol=1e-13)
     return _critical(n_seeds - 1, alpha), units
 
 

@@ -15,12 +15,13 @@ equal variances, so one must never be passed off as the other. Signs are kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import sqrt
+from math import log, sqrt
 
 import numpy as np
-from scipy import integrate, optimize, special, stats
+from scipy import special
 
 from ablate.judge.stats.paired_t import EQUAL, Floats
+from ablate.judge.stats.root import root
 from ablate.judge.stats.unpaired import Sample
 from ablate.judge.verdict import EffectSize, Interval
 
@@ -86,7 +87,7 @@ def cliff_delta(left: Floats, right: Floats) -> float:
 
 def noncentral_interval(t: float, df: float, alpha: float) -> tuple[float, float] | None:
     """The noncentralities under which t is the alpha/2 and the 1 - alpha/2 quantile; none if not computable."""
-    size = abs(t)  # nct.cdf fails sooner for negative t; the interval of -t is the mirrored one
+    size = abs(t)  # nctdtr fails sooner for negative t; the interval of -t is the mirrored one
     low = _noncentrality(size, df, 1.0 - alpha / 2.0)
     high = _noncentrality(size, df, alpha / 2.0)
     if low is None or high is None:
@@ -97,12 +98,12 @@ def noncentral_interval(t: float, df: float, alpha: float) -> tuple[float, float
 def _noncentrality(t: float, df: float, target: float) -> float | None:
     """The noncentrality with P(T <= t) = target.
 
-    scipy's nct.cdf returns NaN far from t, so the bracket starts at t and doubles outwards only until the sign
+    scipy's nctdtr returns NaN far from t, so the bracket starts at t and doubles outwards only until the sign
     changes; a NaN on the way gives no interval rather than a wrong one.
     """
 
     def excess(noncentrality: float) -> float:
-        return float(stats.nct.cdf(t, df, noncentrality)) - target
+        return float(special.nctdtr(df, noncentrality, t)) - target
 
     def everywhere(noncentrality: float) -> float:
         # The NaNs are single points, too, within a bracket whose ends are sound: there the integral itself is taken.
@@ -122,7 +123,7 @@ def _noncentrality(t: float, df: float, target: float) -> float | None:
         if not np.isfinite(value):
             return None
         if value * here <= 0:
-            return float(optimize.brentq(everywhere, min(inner, outer), max(inner, outer), xtol=1e-10))
+            return root(everywhere, min(inner, outer), max(inner, outer), xtol=1e-10)
         step *= 2.0
         inner, outer = outer, outer + step
     return None
@@ -131,8 +132,14 @@ def _noncentrality(t: float, df: float, target: float) -> float | None:
 def _nct_cdf(t: float, df: float, noncentrality: float) -> float:
     """P((Z + delta) / S <= t) as the mean of Phi(t S - delta) over S = sqrt(chi2 / df)."""
 
+    from scipy import integrate  # here: few intervals need it, and loading it takes longer than they do
+
+    constant = (1.0 - 0.5 * df) * log(2.0) - float(special.gammaln(0.5 * df))
+
     def integrand(s: float) -> float:
-        return float(special.ndtr(t * s - noncentrality) * stats.chi.pdf(s * sqrt(df), df) * sqrt(df))
+        chi = s * sqrt(df)  # sqrt of a chi-square; its density
+        density = np.exp(constant + special.xlogy(df - 1.0, chi) - 0.5 * chi**2)
+        return float(special.ndtr(t * s - noncentrality) * density * sqrt(df))
 
     return float(integrate.quad(integrand, 0.0, np.inf, limit=200, epsabs=1e-13, epsrel=1e-11)[0])
 

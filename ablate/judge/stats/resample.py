@@ -16,9 +16,10 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from scipy import optimize, special, stats
+from scipy import special
 
 from ablate.judge.stats.paired_t import EQUAL, Floats, Procedure, Side, Studentized, exponent_of
+from ablate.judge.stats.root import root
 from prereg.study.analysis import Zeros
 
 Ranks = npt.NDArray[np.int64]
@@ -252,7 +253,7 @@ def subset_mean(values: Floats, rank: int) -> float:
     for end in (float(values.mean()) + (wanted - 0.3) * spread, float(values.mean()) + (wanted + 0.3) * spread):
         if low < end < high:
             low, high = (low, end) if above(end) > 0 else (end, high)
-    found = float(optimize.brentq(above, low, high, xtol=tolerance))
+    found = root(above, low, high, xtol=tolerance)
     return found if above(found) > 0 else found + tolerance
 
 
@@ -366,7 +367,9 @@ def doubled_ranks(shifted: Floats, zeros: Zeros) -> tuple[Ranks, Floats]:
     A zero has rank 0: it adds nothing to any sum, whether it was ranked with the others (pratt) or not (wilcox).
     """
     sizes = np.abs(shifted)
-    ranks = np.rint(2.0 * stats.rankdata(sizes, axis=1)).astype(np.int64)
+    ranks = np.ones(sizes.shape, dtype=np.int64)
+    for column in sizes.T[..., None]:  # twice a mid-rank: 1 + those that are equal, itself too, + 2 x those below
+        ranks += 2 * (column < sizes) + (column == sizes)
     if zeros == "wilcox":
         ranks -= 2 * np.count_nonzero(sizes == 0.0, axis=1)[:, None]
     return np.where(sizes == 0.0, 0, ranks), np.sign(shifted)

@@ -36,15 +36,19 @@ far side of the margin is rejected with it.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy import interpolate, optimize, special
+from scipy import special
 
 from ablate.judge.stats.paired_t import TINY, Floats, PairedT, Side, Studentized
+from ablate.judge.stats.root import root
 from ablate.judge.stats.spending import Spending, nominal_levels
 from prereg.registry.looks import Look
 from prereg.study.analysis import Looks, Stopping
+
+if TYPE_CHECKING:
+    from scipy import interpolate
 
 EFFECT_VARIANCE: Final = 2.0
 """g: the prior variance of the effect in SDs of the differences. Fixed for ever, since studies were registered with
@@ -67,7 +71,7 @@ def look_level(alpha: float, looks: tuple[int, ...], look: int, spending: Spendi
     low, high = table.x[0], table.x[-1]
     if not table(low) < wanted < table(high):
         return float(special.ndtr(low if wanted <= table(low) else high))
-    return float(special.ndtr(optimize.brentq(lambda level: float(table(level)) - wanted, low, high, xtol=1e-13)))
+    return float(special.ndtr(root(lambda level: float(table(level)) - wanted, low, high, xtol=1e-13)))
 
 
 def repeated_p(p: float, looks: tuple[int, ...], look: int, spending: Spending, *, two_sided: bool = True) -> float:
@@ -87,6 +91,8 @@ def repeated_ps(p: Floats, looks: tuple[int, ...], look: int, spending: Spending
 @lru_cache(maxsize=64)
 def _tables(looks: tuple[int, ...], spending: Spending, two_sided: bool) -> tuple[interpolate.CubicSpline, ...]:
     """For each look, alpha as a function of the look's level, both on the normal quantile scale."""
+    from scipy import interpolate  # here: only studies with looks need it, and every judgement loads this module
+
     quantile = np.linspace(special.ndtri(_LEAST_ALPHA), special.ndtri(_TOP), _ALPHAS)
     tables = []
     for levels in nominal_levels(special.ndtr(quantile), looks, spending, two_sided=two_sided):

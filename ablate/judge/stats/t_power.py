@@ -3,25 +3,30 @@
 P(reject) is the normal probability given the sample SD, averaged over its chi distribution by quadrature. That is
 the noncentral t without scipy's `nct`, which returns NaN far in its tails. These are textbook numbers for single
 tests; the chances of verdicts come from simulating the registered rule (`ablate.judge.design.characteristics`).
+
+Plain floats throughout: `ablate check` states a power, and importing numpy and scipy for it would take longer than
+everything else that `check` does.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from functools import lru_cache
+from math import erf, erfc, exp, expm1, inf, log, pi, sqrt
 from typing import Literal
 
-import numpy as np
-from scipy import special
-
-from ablate.judge.stats.paired_t import Floats
+from ablate.judge.stats.root import root
 
 Kind = Literal["towards", "either", "margin", "equivalence"]
 """towards: two-sided level, one direction counts; either: both directions count; margin: one-sided against a
 margin when the truth is no difference; equivalence: two one-sided tests when the truth is no difference."""
 
-_NODES = 256
 MOST_SEEDS = 2_000
+_NEGLIGIBLE = -40.0
+"""Logarithm of a weight, relative to the largest, from which on nodes are left out."""
+_STEP = 1.0 / 32.0
+_FIRST, _LAST = -3.5, 5.0
 
 
 def power(
@@ -35,33 +40,30 @@ def power(
     """
     assert n >= 2 and 0 < alpha < 1, (n, alpha)
     free = n - 1 if df is None else df
-    spread, weight = sample_sd(free)
-    shift = size_sd * np.sqrt(n)
-    critical = float(special.stdtrit(free, 1.0 - (alpha / 2.0 if kind in ("towards", "either") else alpha)))
-    if refuted_below is not None:
-        one_sided = float(special.stdtrit(free, 1.0 - alpha))
-        needed = np.maximum(critical * spread, refuted_below * np.sqrt(n) - one_sided * spread)
-        chance = special.ndtr(shift - needed)
-        if kind == "either":
-            chance = chance + special.ndtr(-shift - needed)
-        return float((chance * weight).sum())
-    chance = special.ndtr(shift - critical * spread)
-    if kind == "either":
-        chance = chance + special.ndtr(-shift - critical * spread)
+    shift = size_sd * sqrt(n)  # the effect in standard errors, as is everything below
+    critical = t_quantile(free, alpha / 2.0 if kind in ("towards", "either") else alpha)
     if kind == "equivalence":
-        room = shift - critical * spread
-        chance = np.where(room > 0, 2.0 * special.ndtr(room) - 1.0, 0.0)
-    return float((chance * weight).sum())
+        # Both one-sided tests reject where the mean lies within shift - critical S of the truth, which is 0.
+        return _mean(lambda spread: max(0.0, erf((shift - critical * spread) / sqrt(2.0))), free, shift / critical)
+    margin, one_sided = 0.0, 0.0
+    if refuted_below is not None:
+        margin, one_sided = refuted_below * sqrt(n), t_quantile(free, alpha)
+
+    def rejects(spread: float) -> float:
+        needed = max(critical * spread, margin - one_sided * spread)
+        chance = _normal(shift - needed)
+        return chance + _normal(-shift - needed) if kind == "either" else chance
+
+    corner = margin / (critical + one_sided) if margin > 0.0 else shift / critical
+    return _mean(rejects, free, corner, rise=(shift / critical, shift))
 
 
 def detectable(kind: Kind, n: float, alpha: float, target: float = 0.8, *, df: float | None = None) -> float:
     """The size, in SDs of the differences, that reaches the target power."""
-    from scipy import optimize  # here: it loads much, and `ablate check` needs none of it
-
     high = 1.0
     while power(kind, high, n, alpha, df=df) < target:
         high *= 2.0
-    return float(optimize.brentq(lambda size: power(kind, size, n, alpha, df=df) - target, 0.0, high, xtol=1e-9))
+    return root(lambda size: power(kind, size, n, alpha, df=df) - target, 0.0, high, xtol=1e-9)
 
 
 def seeds_for(
@@ -77,15 +79,76 @@ def seeds_for(
 
 
 @lru_cache(maxsize=4096)
-def sample_sd(df: float) -> tuple[Floats, Floats]:
-    """Nodes and weights of sample SD / true SD."""
-    node, weight = _legendre()
-    spread = np.sqrt(2.0 * special.gammaincinv(df / 2.0, node) / df)  # of the chi-square law
-    spread.setflags(write=False)
-    return spread, weight
+def t_quantile(df: float, tail: float) -> float:
+    """The value that Student's t with `df` degrees of freedom exceeds with a chance of `tail`, at most one half."""
+    assert 0.0 < tail <= 0.5, tail
+    # T = Z / S, so that P(T > c) = E[Phi(-c S)]. Newton's method on its logarithm, which is nearly straight in c.
+    spreads, weights = sample_sd(df)
+    critical = 0.0
+    for _ in range(100):
+        chance = sum(w * _normal(-critical * s) for s, w in zip(spreads, weights, strict=True))
+        slope = sum(w * s * exp(-0.5 * (critical * s) ** 2) for s, w in zip(spreads, weights, strict=True))
+        step = log(chance / tail) * chance * sqrt(2.0 * pi) / slope
+        critical += step
+        if abs(step) <= 1e-13 * critical:
+            break
+    return critical
 
 
-@lru_cache(maxsize=1)
-def _legendre() -> tuple[Floats, Floats]:
-    node, weight = np.polynomial.legendre.leggauss(_NODES)
-    return (node + 1.0) / 2.0, weight / 2.0
+@lru_cache(maxsize=4096)
+def sample_sd(df: float, *, largest_shift: float = 0.0) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Nodes and weights of sample SD / true SD, for averages of Phi(a - b S) with `a` up to `largest_shift`.
+
+    The trapezoidal rule in u = log S, whose error falls exponentially in 1 / step (Trefethen and Weideman 2014). The
+    step resolves the density (its SD is about 1 / sqrt(2 df)), its singularities at Im u = pi / 4 and the edge of Phi
+    (width 1 / a).
+    """
+    step = min(0.12, 0.7 / sqrt(2.0 * df), 0.7 / max(largest_shift, 1.0))
+    weights: dict[float, float] = {}
+    for sign in (1, -1):
+        u = 0.0
+        while (log_weight := _log_weight(u, df)) > _NEGLIGIBLE:
+            weights[exp(u)] = exp(log_weight)
+            u += sign * step
+    total = sum(weights.values())
+    return tuple(weights), tuple(weight / total for weight in weights.values())
+
+
+def _mean(
+    chance: Callable[[float], float], df: float, corner: float, *, rise: tuple[float, float] = (0.0, 0.0)
+) -> float:
+    """Mean of a chance over the law of the sample SD. At `corner` the chance may have a kink; at another SD it may rise
+    as steeply as Phi(slope (1 - S / SD)): `rise` is (SD, slope)."""
+    # From the corner outwards on both sides by v = exp(t - exp(-t)), whose nodes crowd towards it: the double
+    # exponential rule (Takahasi and Mori 1974). A corner where nearly no sample SD lies is moved to where some do.
+    start = log(corner) if corner > 0.0 else 0.0
+    while _log_weight(start, df) < _NEGLIGIBLE:
+        start *= 0.9
+    step, (at, slope) = _STEP, rise
+    if at > 0.0 and at != corner:
+        # At a distance v from the corner nodes are about v * step apart.
+        step = min(step, 0.5 / (slope * abs(log(at) - start)))
+    total = mean = 0.0
+    for sign in (1, -1):
+        t = _FIRST
+        while t < _LAST:
+            v = exp(t - exp(-t))
+            log_weight = _log_weight(start + sign * v, df)
+            if log_weight > _NEGLIGIBLE:
+                weight = v * (1.0 + exp(-t)) * exp(log_weight)
+                total += weight
+                mean += weight * chance(exp(start + sign * v))
+            elif sign * (start + sign * v) > 0.0:
+                break  # beyond the density, which falls on both sides of u = 0
+            t += step
+    return mean / total
+
+
+def _log_weight(u: float, df: float) -> float:
+    """Logarithm of the density of u = log(sample SD / true SD) relative to its largest, at u = 0."""
+    return df * (u - expm1(2.0 * u) / 2.0) if u < 300.0 else -inf
+
+
+def _normal(z: float) -> float:
+    """Phi, the standard normal distribution function."""
+    return 0.5 * erfc(-z / sqrt(2.0))

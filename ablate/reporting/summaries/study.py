@@ -12,7 +12,7 @@ from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, col
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.designs import design_sentences, runs_of_arms, tuning
-from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings
+from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings, spike
 from prereg.registry.amendments import Amendment, affected, keeps_runs
 from prereg.registry.register import words_alone
 from prereg.rule.divergence import said_losses
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequence[ScriptPin] = ()) -> Section:
     """What a study promises: arms, claims, errors and its rule as a table; of a command, all that will be started."""
-    from ablate.judge.audit.stability import false_alarm_text
-
     runs = (
         f"{words.counted(len(study.arms), 'arm')} x {words.counted(len(study.seeds), 'seed')} "
         f"({words.ranged(study.seeds)}) = {words.counted(len(study.judged), 'run')}"
@@ -74,9 +72,13 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     errors = tuple(("", f"{scope[0].lower()}{scope[1:]}: {text}.") for scope, text in errors_held(study).items())
     blocks += [Table("", heads, rows, note=decides)]
     blocks += [Paragraph("Errors held:"), Facts(errors)]
-    spikes, lost = false_alarm_text(study), lost_starts(study)
+    lost = lost_starts(study)
     notes = [*([] if lost is None else [lost]), *(counted_as(study, said) for said in said_losses(study))]
-    facts = [*([("Stability", f"{spikes}.")] if spikes else []), *(("Note", f"{note}.") for note in notes)]
+    facts = [("Note", f"{note}.") for note in notes]
+    if study.rule.arms_read:
+        # The limit in numbers, and how often noise exceeds it, take a search over integrals: `ablate design` has them.
+        unstable = f"a run is unstable if a training loss is {spike(study)}; the limit: ablate design"
+        facts.insert(0, ("Stability", f"{unstable}."))
     return Section("study", f"{study.study}: {study.title}", (*blocks, Facts(tuple(facts))))
 
 
