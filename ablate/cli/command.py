@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import inspect
 import json
-import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from functools import cached_property
+from io import TextIOBase
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeAlias, cast, get_type_hints
 
 import typer
 
@@ -59,6 +59,13 @@ class Result:
     """Whether JSON takes one line, because other lines come before it."""
 
 
+class _Nowhere(TextIOBase):
+    """A stream that nobody reads."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
 class Screen:
     """Standard output and standard error of one command: text, JSON, or nothing."""
 
@@ -83,7 +90,7 @@ class Screen:
         from ablate.runner.progress import JsonWatcher, LiveWatcher, PlainWatcher
 
         if self.quiet:
-            return PlainWatcher(Path(os.devnull).open("w", encoding="utf-8"))
+            return PlainWatcher(cast("TextIO", _Nowhere()))
         if self.as_json:
             return JsonWatcher(sys.stdout) if self._events else PlainWatcher(sys.stderr)
         return LiveWatcher(self.console) if self.console.is_terminal else PlainWatcher(sys.stdout)

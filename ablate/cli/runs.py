@@ -45,7 +45,7 @@ def run(
     ] = "local",
     slurm: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Of a job, over cluster.yaml: tasks=8, at_once=4, partition=gpu, ..."),
+        typer.Option(metavar="KEY=VALUE", help="Of a job, over cluster.yaml, such as tasks=8 or partition=gpu."),
     ] = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="Of --on slurm or ray: so many parts.")] = None,
     address: Annotated[str | None, typer.Option(help="Of --on ray: a cluster (default: one on this machine).")] = None,
