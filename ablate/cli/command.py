@@ -36,7 +36,7 @@ Shown: TypeAlias = "str | Section | Document"
 """Lines, sections of blocks, and a whole document."""
 
 
-class Text(str):
+class WholeText(str):
     """A text of several lines, which ends its own last line."""
 
     __slots__ = ()
@@ -77,6 +77,11 @@ class Screen:
         """Whether somebody is there to be asked."""
         return sys.stdin.isatty() and not self.as_json
 
+    def ask(self, question: str) -> str:
+        """What is typed at a question, which stands on standard error: standard output may be JSON's."""
+        print(question, end="", file=sys.stderr, flush=True)
+        return input("").strip()
+
     @cached_property
     def console(self) -> Console:
         """The console that text is drawn for."""
@@ -107,7 +112,7 @@ class Screen:
         for kind, group in groupby(items, type):
             if issubclass(kind, str):
                 for text in group:
-                    ends = "" if kind is Text else "\n"
+                    ends = "" if kind is WholeText else "\n"
                     print(visible(str(text), lines=not ends), end=ends, file=sys.stderr if self.as_json else None)
                 continue
             from ablate.reporting import terminal

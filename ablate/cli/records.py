@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.command import Result, Text, command
+from ablate.cli.command import Result, WholeText, command
 from ablate.cli.options import StudyFile
 from ablate.workspace import Workspace
 from prereg.errors import EvidenceError
@@ -67,7 +67,7 @@ def import_records(
 
     if template:
         guessed = running.mapping_template(study, Path(source), workspace=workspace)
-        return Result({"mapping": guessed}, lambda: [Text(guessed)])
+        return Result({"mapping": guessed}, lambda: [WholeText(guessed)])
     metrics = dict(map(_metric_column, columns or ()))
     layout = TableLayout(arm_column, seed_column, step_column, at_step, metrics)
     if mapping is not None:

@@ -118,7 +118,7 @@ def amend(
     reach = affected(changed, [preview])
     if not yes and (reach.hypotheses or reach.arms or reach.verdict):
         screen.show(amendment_section(changed, (), preview))
-        _confirm(study)
+        _confirm(screen, study)
     registration, entry = registering.amend(
         study, reason=reason, workspace=workspace, pilot=pilot, accept_underpowered=accept
     )
@@ -135,13 +135,10 @@ def amend(
     return Result(entry, text)
 
 
-def _confirm(study: Path) -> None:
+def _confirm(screen: Screen, study: Path) -> None:
     """Ask on a terminal; elsewhere refuse. Raises `RegistrationError` for anything but yes."""
-    if sys.stdin.isatty():
-        # On standard error, where the consequences are shown when standard output is JSON's.
-        print("Amend all the same? [y/N] ", end="", file=sys.stderr, flush=True)
-    answer = input() if sys.stdin.isatty() else ""
-    if answer.strip().lower() not in ("y", "yes"):
+    answer = screen.ask("Amend all the same? [y/N] ") if sys.stdin.isatty() else ""
+    if answer.lower() not in ("y", "yes"):
         raise RegistrationError(
             "this amendment after evidence was not confirmed, and nothing was written",
             required="--yes, or the answer y on a terminal",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ablate.cli.command import Result, Screen, Shown, Text, command
+from ablate.cli.command import Result, Screen, Shown, WholeText, command
 from ablate.cli.options import Exit, Pilot, StudyFile
 from ablate.workspace import Workspace
 from prereg.errors import SpecError, StudyError, UnsupportedError
@@ -73,7 +73,7 @@ def _schema(schema: str | None, studies: Sequence[Path]) -> Result:
             fix="ablate check --schema study" if studies else "ablate check STUDY",
         )
     facts = published_schema() if schema == "published" else json_schema()
-    return Result(facts, lambda: [Text(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")])
+    return Result(facts, lambda: [WholeText(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")])
 
 
 def _study_of(path: Path) -> Path:
@@ -181,8 +181,8 @@ def new(
     if template is None and script is None and screen.asks:
         width = max(map(len, known))
         screen.show(*(f"  {kind.ljust(width)}  {what}" for kind, what in known.items()))
-        template = input("Template [gpt]: ").strip() or None
-        title = title or input("Title [the template's]: ").strip() or None
+        template = screen.ask("Template [gpt]: ") or None
+        title = title or screen.ask("Title [the template's]: ") or None
     made = creating.new(
         name,
         template or next(iter(known)),
@@ -312,7 +312,7 @@ def _document(
 
     document = registering.export(study, form=form, workspace=workspace, as_json=screen.as_json)
     if out is None:
-        return Result(lambda: json.loads(document.text), lambda: [Text(document.text)])
+        return Result(lambda: json.loads(document.text), lambda: [WholeText(document.text)])
     registering.save(document.text, out)
 
     def text() -> Iterator[Shown]:

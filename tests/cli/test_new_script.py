@@ -133,7 +133,7 @@ def test_the_end_of_input_says_that_nothing_was_written(
     monkeypatch.setattr("builtins.input", asked)
     assert ablate(monkeypatch, "new", "mine") == 130
     printed = capsys.readouterr()
-    assert printed.err == "interrupted: nothing was written\n" and "sealed" not in printed.out
+    assert printed.err == "Template [gpt]: interrupted: nothing was written\n" and "sealed" not in printed.out
     assert not [*here.iterdir()]
 
 
