@@ -15,8 +15,6 @@ from prereg.errors import StudyError
 
 if TYPE_CHECKING:
     from ablate.checking import check as check
-    from ablate.clusters import run_on_ray as run_on_ray
-    from ablate.clusters import submit as submit
     from ablate.creating import new as new
     from ablate.creating import templates as templates
     from ablate.deciding import decide as decide
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from ablate.runner.options import RunOptions as RunOptions
     from ablate.running import import_runs as import_runs
     from ablate.running import mapping_template as mapping_template
+    from ablate.running import plan_commands as plan_commands
     from ablate.running import run as run
     from ablate.running import write_manifest as write_manifest
     from ablate.training import train as train
@@ -53,7 +52,6 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "ablate.checking": "check",
-    "ablate.clusters": "run_on_ray submit",
     "ablate.creating": "new templates",
     "ablate.deciding": "decide report results",
     "ablate.early_looks": "early_results record_look",
@@ -64,7 +62,7 @@ _NAMES = {
     "ablate.proving": "bundle check_bundle report_bundle reproduce",
     "ablate.registering": "amend design export preview_amendment register registrations save",
     "ablate.runner.options": "RunOptions",
-    "ablate.running": "import_runs mapping_template run write_manifest",
+    "ablate.running": "import_runs mapping_template plan_commands run write_manifest",
     "ablate.training": "train",
     "ablate.trying": "try_out",
     "ablate.workspace": "Workspace load",

@@ -81,10 +81,11 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
     made["weights_sha256"] = str(record.weights_sha256)
     library = context.library
     tokenizer = read(library, spec.config.data, registered=spec.tokenizer).tokenizer
-    if record.pairing is not None and tokenizer.sha256 != record.pairing.tokenizer:
+    trained_with = (record.must_match or {}).get("tokenizer")
+    if trained_with not in (None, tokenizer.sha256):
         raise CorpusError(
             f"the tokenizer of {run} is now another one (sha256 {tokenizer.sha256})",
-            required=f"the one that it was trained with, sha256 {record.pairing.tokenizer}",
+            required=f"the one that it was trained with, sha256 {trained_with}",
             fix=f"ablate verify {context.path}   (names the corpus or the file that changed)",
         )
     texts = {"config.json": {**config, "ablate": made}}

@@ -6,15 +6,16 @@ whether it falls. A thousand runs must be read in well under a second, so nothin
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from ablate.runner.claims import AtWork, at_work, begun_runs, working_folder
 from ablate.runner.options import RunOptions
 from ablate.runner.slurm import Job, newest_job, queue
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace
 from prereg.frozen import FrozenModel
+from prereg.registry.disk import is_locked
 
 if TYPE_CHECKING:
     from ablate.records.run_record import RunRecord
@@ -28,8 +29,8 @@ class RunHealth(FrozenModel):
     """The arm."""
     seed: int
     """The seed."""
-    state: Literal["waiting", "running", "stopped", "done", "diverged", "failed"]
-    """`stopped`: begun, not ended, and no process is at work on the study."""
+    state: Literal["waiting", "queued", "running", "stopped", "done", "diverged", "failed"]
+    """`queued`: its start is on record, and it has not begun; `stopped`: begun, not ended, and no process makes it."""
     step: int
     """Steps recorded."""
     steps: int
@@ -59,8 +60,6 @@ class StudyHealth(FrozenModel):
     """Whether the file still means what was registered."""
     active: bool = False
     """Whether a process is at work on it now."""
-    processes: tuple[AtWork, ...] = ()
-    """Those at work on it that share its folder with others, or could."""
     job: Job | None = None
     """What was last submitted to Slurm."""
     queued: dict[str, int] = {}
@@ -108,30 +107,27 @@ def read_status(context: StudyContext) -> StudyHealth:
         return StudyHealth(study=study.study, title=study.title, runs=waiting)
     study = registration.study
     runs = context.root.runs(study.study, registration.runs_sha256)
-    there, job = at_work(runs), newest_job(runs)
-    active, begun = bool(there) or _is_active(context), begun_runs(runs, study.trained)
+    job, begun = newest_job(runs), _begun_runs(runs, study.trained)
     mine = [entry for entry in ledger if entry.study == study.study]
     decided = [entry for entry in mine if entry.event == "decided" and entry.registration == registration.sha256]
     look = next_look(registration.study, taken_looks(ledger, registration.lineage))
     verdict = str(decided[-1].body["verdict"] or decided[-1].body["status"]) if decided else None
+    health_of_runs = tuple(
+        _health(runs, spec) if (spec.variant, str(spec.seed)) in begun else _waiting(*spec.cell, spec.steps)
+        for spec in plan(registration)
+    )
     return StudyHealth(
         study=study.study,
         title=registration.worded.title,
         registered=registration.sha256,
         runs_of=registration.runs_sha256,
         unchanged=not differing_fields(registration.study, context.study),
-        active=active,
-        processes=tuple(there.values()),
+        active=is_locked(runs.parent / ".lock") or any(run.state == "running" for run in health_of_runs),
         job=job,
         queued=queue(job),
         decided=verdict,
         with_deviations=bool(decided) and decided[-1].body["status"] == "decided_with_deviations",
-        runs=tuple(
-            _health(runs, spec, there, active=active)
-            if (spec.variant, str(spec.seed)) in begun
-            else _waiting(*spec.cell, spec.steps)
-            for spec in plan(registration)
-        )
+        runs=health_of_runs
         + tuple(
             _waiting(arm, seed, _steps(context, arm))
             for arm, seed in (() if study.settings_known else study.judged)
@@ -180,7 +176,7 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
     left, done = planned_runs(study, options.only), dict[str, "RunRecord"]()
     if registration is not None:
         left, done = runs_left(context, registration, left)
-    slots = options.slots or slots_of(study, choose_machine(study, done.values(), options))
+    slots = options.slots or slots_of(study, choose_machine(study, done.values(), options), done.values())
     walls = [one.wall_s for one in done.values() if one.wall_s]
     each = sum(walls) / len(walls) if walls else study.assume.seconds_per_run
     timed = f"mean of {len(walls)} sealed runs" if walls else "assume.seconds_per_run" if each else "unknown"
@@ -213,10 +209,19 @@ def _waiting(arm: str, seed: int, steps: int) -> RunHealth:
     return RunHealth(variant=arm, seed=seed, state="waiting", step=0, steps=steps)
 
 
-def _health(runs: Path, spec: RunSpec | CommandSpec, there: Collection[str], *, active: bool) -> RunHealth:
-    folder = working_folder(runs, spec.variant, spec.seed)
-    part = folder.path.parts[-3] if folder.path.parts[-4] == ".parts" else ""
-    active = part in there if part else active
+def _begun_runs(runs: Path, arms: Iterable[str]) -> set[tuple[str, str]]:
+    """Arm and seed of every run that was begun, by one look at each arm's folder."""
+    begun = set()
+    for arm in arms:
+        with suppress(OSError):
+            begun |= {(arm, path.name) for path in (runs / arm).iterdir()}
+    return begun
+
+
+def _health(runs: Path, spec: RunSpec | CommandSpec) -> RunHealth:
+    from ablate.records.store import RunFolder
+
+    folder = RunFolder(runs / spec.variant / str(spec.seed))
     record = folder.read_record()
     if record is None:
         return _waiting(*spec.cell, spec.steps)
@@ -228,12 +233,16 @@ def _health(runs: Path, spec: RunSpec | CommandSpec, there: Collection[str], *, 
         "breaches": _breaches(record, spec),
     }
     if record.status == "running":
-        losses = [row for row in folder.rows() if row.metric == "train/loss"]
-        found |= {"state": "running" if active else "stopped", "error": None}
-        if losses:
-            found["step"] = losses[-1].step
-        if len(losses) > 1:
-            found["falling"] = losses[-1].value < losses[0].value
+        from ablate.runner.glance import Glance
+
+        glance = Glance(folder.path / "work" / spec.metrics.file, spec.metrics)
+        glance.look()
+        found |= {
+            "state": "running" if is_locked(folder.path / ".lock") else "stopped",
+            "error": None,
+            "falling": glance.falling,
+        }
+        found["step"] = max(record.steps, glance.step)
     return _waiting(*spec.cell, spec.steps).model_copy(update=found)
 
 
@@ -245,18 +254,3 @@ def _breaches(record: RunRecord, spec: RunSpec | CommandSpec) -> tuple[str, ...]
         return ()
     broken = breaches(spec.config.budget, wall_s=record.wall_s, peak_memory_bytes=record.peak_memory_bytes)
     return tuple(breach.words for breach in broken)
-
-
-def _is_active(context: StudyContext) -> bool:
-    """Whether another process holds the study's lock. Asks without creating anything."""
-    from prereg.registry.disk import flock
-
-    path = context.root.path / "data" / "runs" / context.study.study / ".lock"
-    if not path.is_file():
-        return False
-    with path.open("r", encoding="utf-8") as stream:
-        try:
-            flock(stream, shared=True, wait=False)
-        except OSError:
-            return True
-        return False

@@ -98,8 +98,9 @@ def _held_against(
     from time import perf_counter
 
     from ablate.records.comparison import Reproduction, compare_items, compare_rows, provenance_differences
+    from ablate.records.rows import read_rows
     from ablate.records.store import RunFolder
-    from ablate.runner.processes import rerun
+    from ablate.runner.alone import rerun
 
     started = perf_counter()
     until = None if steps is None or steps >= sealed.steps else steps
@@ -109,7 +110,7 @@ def _held_against(
     assert record is not None, scratch
     whole = record.status in ("done", "diverged")
     place = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
-    rows = made.sealed_rows() if whole else made.rows()
+    rows = made.sealed_rows() if whole else read_rows(made.path / "work" / spec.metrics.file, spec.metrics)
     compared = max(sealed.steps, record.steps) if until is None else until
     metrics, left_out = compare_rows(place.sealed_rows(), rows, up_to=compared)
     hashes = (sealed.weights_sha256, record.weights_sha256)

@@ -12,7 +12,7 @@ from ablate.checking import check
 from ablate.notebook.results import Ran
 from ablate.pins import require_pinned
 from ablate.registering import preflight, register
-from ablate.runner.options import RunOptions, parse_part
+from ablate.runner.options import RunOptions
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require_registered
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.canon import sha256_of
@@ -51,14 +51,6 @@ def run(
     name = context.study.study
     registered = context.load_registration()
     _require_options(context, options, context.study if registered is None else registered.study)
-    if options.part is not None:
-        parse_part(options.part)
-        if registered is None:
-            raise RunError(
-                f"--part {options.part}, and '{name}' is not registered",
-                required="one registration, before several parts begin",
-                fix=f"ablate register {context.path}",
-            )
     planned: Design | None = None
     if registered is not None:
         require_unchanged(registered, context.loaded)
@@ -69,7 +61,7 @@ def run(
     records = records_of(context.root, registered) if registered is not None else {}
     machine = choose_machine(context.study, records.values(), options)
     onlooker = workspace.watcher
-    with study_lock(context.root, name, part=options.part):
+    with study_lock(context.root, name):
         left = context.ledger.unfinished()
         if left:
             onlooker.note(left)
@@ -104,6 +96,7 @@ def _require_options(context: StudyContext, options: RunOptions, planned: Study)
     from prereg.registry.plan import planned_runs
 
     require_devices(context.study, options)
+    _require_launcher(context, options)
     planned_runs(planned, options.only)
     if options.next_look and context.study.stopping == "fixed":
         raise RunError(
@@ -117,6 +110,36 @@ def _require_options(context: StudyContext, options: RunOptions, planned: Study)
             required="a user's own trainer to save its own checkpoints, and to leave a file named resumable",
             fix=f"ablate run {context.path}",
         )
+
+
+def _require_launcher(context: StudyContext, options: RunOptions) -> None:
+    """Refuse options of a launcher that is another one, or is not here."""
+    given: dict[str, tuple[object, tuple[str, ...]]] = {
+        "--slurm": (options.slurm, ("slurm",)),
+        "--tasks": (options.tasks, ("slurm", "ray")),
+        "--address": (options.address, ("ray",)),
+    }
+    wrong = [
+        f"{flag} without --on {launchers[0]}"
+        for flag, (value, launchers) in given.items()
+        if value and options.on not in launchers
+    ]
+    if options.on not in ("local", "slurm", "ray"):
+        wrong = [f"--on {options.on}"]
+    if wrong:
+        raise RunError(wrong[0], required="--on local, slurm or ray", fix=f"ablate run {context.path} --on slurm")
+    if options.slots == 0:
+        return
+    if options.on == "slurm":
+        from ablate.runner.local import slurm_settings
+        from ablate.runner.slurm import require_slurm
+
+        slurm_settings(context.root, options)
+        require_slurm()
+    elif options.on == "ray":
+        from ablate.runner.ray_cluster import require_ray
+
+        require_ray()
 
 
 def freeze_choice(context: StudyContext, registration: Registration, note: Callable[[str], None]) -> Registration:
@@ -134,7 +157,7 @@ def freeze_choice(context: StudyContext, registration: Registration, note: Calla
     newest = context.load_registration()
     assert newest is not None and newest.study.tune is not None, study.study
     if newest.study.tune.chosen:
-        return newest  # another part of the study was quicker
+        return newest
     evidence = gather(context.root, registration)
     if evidence.withheld:
         return registration
@@ -204,6 +227,30 @@ def runs_left(
     seeds = {seed for _, seed in registration.study.cells} if look is None else registration.study.seeds[: look.n_seeds]
     sealed = {f"{arm}/{seed}": one for (arm, seed), one in records.items() if one.status in ("done", "diverged")}
     return tuple(name for name in names if name not in sealed and int(name.rpartition("/")[2]) in seeds), sealed
+
+
+def plan_commands(
+    study: StudySource, *, workspace: Workspace = HERE, device: str = "auto"
+) -> tuple[tuple[str, ...], ...]:
+    """The words of a command for each run of a registered study that is left, for a scheduler of the user's own.
+
+    Takes in what such commands have made before, and puts the start of each run on record before it is handed out.
+    Raises `StudyError` where the study is not registered, or no longer what was registered.
+    """
+    from ablate.runner.local import hand_out, study_lock
+    from ablate.runner.machine import choose_machine, records_of
+
+    context = check(study, workspace)
+    registration = require_registered(context)
+    require_pinned(context, registration)
+    records = records_of(context.root, registration)
+    machine = choose_machine(context.study, records.values(), RunOptions(device=device))
+    with study_lock(context.root, context.study.study):
+        watcher = workspace.watcher
+        registration = freeze_choice(context, registration, watcher.note)
+        look = look_to_run_up_to(context, registration)
+        commands = hand_out(context.root, registration, machine, now=workspace.clock, watcher=watcher, look=look)
+    return tuple(("ablate", *words) for words in commands)
 
 
 @dataclass(frozen=True)

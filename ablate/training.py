@@ -61,8 +61,7 @@ def train(
     from ablate.runner.control import Signals
     from ablate.runner.machine import choose_machine, records_of
     from ablate.runner.options import RunOptions
-    from ablate.runner.process import Place, held, make_run
-    from prereg.registry.plan import RunSpec
+    from ablate.runner.process import Place, held, make_run, sign
     from prereg.registry.registration import folder_of_study
 
     context = check(study, workspace)
@@ -74,19 +73,14 @@ def train(
     folder = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
     if (sealed := _made_before(run, folder)) is not None:
         return sealed
-    with held(folder):
+    with held(folder) as lock, sign(lock):
         if (sealed := _made_before(run, folder)) is not None:
             return sealed  # by a process that held it a moment ago
         study_folder = folder_of_study(context.root, spec.study)
         place = Place(context.root.path.resolve(), study_folder, machine.device, checkpoint_every_s)
-        if isinstance(spec, RunSpec):
-            from ablate.runner.processes import run_alone
-
-            ended = run_alone(spec, folder.path, context.root, study_folder, device=machine.device)
-        else:
-            adopt_orphans()
-            with Signals().heard() as control:
-                ended = make_run(spec, folder, place, control, on_message)
+        adopt_orphans()
+        with Signals().heard() as control:
+            ended = make_run(spec, folder, place, control, on_message)
         record = folder.readable_record()
     attempts = 0 if record is None else record.attempts
     return Trained(run, ended.status or "stopped", ended.step, attempts, ended.error)

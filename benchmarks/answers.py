@@ -72,7 +72,6 @@ def fill_with_records(path: Path) -> None:
             steps=2,
             tokens=32,
             parameters=1,
-            pairing=None,
             provenance=made,
             started_at="2026-01-01T00:00:00+00:00",
         )

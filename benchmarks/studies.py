@@ -190,7 +190,7 @@ def machine() -> dict[str, str | int]:
 
 def in_own_process(module: str, *words: str) -> Any:
     """What a module says in the last line of its output, run in the environment of a worker."""
-    from ablate.runner.processes import ALONE
+    from ablate.runner.process import ALONE
 
     text = subprocess.run(
         [sys.executable, "-m", module, *words],

@@ -97,8 +97,8 @@ Commit {commit}. Seconds are those of all cases together, on two shared cores.
 {rows}"""
 
 
-# Side by side, each of pytest's own processes keeps to one core: a study that it trains then starts one worker, not one
-# for every core of the machine beside those of its neighbours.
+# Side by side, each of pytest's own processes keeps to one core: a study that it trains then makes one run at a time,
+# not one for every core of the machine beside those of its neighbours.
 _SIDE = os.environ.get("PYTEST_XDIST_WORKER", "")
 if _SIDE and hasattr(os, "sched_setaffinity"):
     _cores = sorted(os.sched_getaffinity(0))
@@ -123,11 +123,11 @@ vl_convert.vegalite_to_svg = _svg_of
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Before any fixture: workers that this process starts are forked from one that has loaded torch (see there)."""
-    from ablate.runner import processes
+    """Before any fixture: servers of runs that this process starts are forked from one that has loaded torch."""
+    from ablate.runner import pool
 
     anew = item.get_closest_marker("cold") is not None or sys.platform != "linux"
-    processes.subprocess = subprocess if anew else WARM  # type: ignore[attr-defined]
+    pool.subprocess = subprocess if anew else WARM  # type: ignore[attr-defined]
 
 
 def pytest_collection_finish() -> None:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
-from ablate.records.run_record import Pairing, Provenance, RunRecord
+from ablate.records.run_record import Provenance, RunRecord
 from prereg.registry.canon import sha256_of
 from prereg.registry.ledger_entry import FIRST, Entry, Event
 from prereg.registry.registration import CorpusPin, Registration, promise_sha256
@@ -344,13 +344,13 @@ def _run(registration: Registration, arm: str, seed: int, *, status: str, steps:
         steps=steps,
         tokens=steps * config.budget.batch * config.model.context,
         parameters=10_000 + len(names),
-        pairing=Pairing(
-            initial={name: sha256_of([name, seed, config.model.width]) for name in names},
-            batches=sha256_of(["batches", *reading]),
-            corpus=sha256_of("toy"),
-            dropout=sha256_of(["dropout", seed, steps, config.model.dropout, config.model.layers]),
-            tokenizer=sha256_of("char"),
-        ),
+        must_match={
+            **{f"initial/{name}": sha256_of([name, seed, config.model.width]) for name in names},
+            "batches": sha256_of(["batches", *reading]),
+            "corpus": sha256_of("toy"),
+            "dropout": sha256_of(["dropout", seed, steps, config.model.dropout, config.model.layers]),
+            "tokenizer": sha256_of("char"),
+        },
         provenance=Provenance(
             code=sha256_of("code"),
             commit="3f2a9c17",

@@ -1,8 +1,8 @@
 """Random histories of a study, with the scheduler, the ledger and the records as they are, and no other process.
 
-A worker is a thread at the other end of real pipes, and the user's trainer is a function that writes what the script
-would. So a history takes a fraction of a second, and a death is at a chosen line rather than at a chosen moment. Real
-processes are killed in test_own_trainer.py and test_run.py.
+The process of a run is a thread at the other end of a real connection, and the user's trainer is a function that writes
+what the script would. So a history takes a fraction of a second, and a death is at a chosen line rather than at a
+chosen moment. Real processes are killed in test_own_trainer.py and test_run.py.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -39,9 +40,10 @@ from ablate.reporting import html as html_room
 from ablate.reporting import markdown as markdown_room
 from ablate.runner import process as process_room
 from ablate.runner import scheduler as scheduler_room
-from ablate.runner.messages import Message, begun
+from ablate.runner.messages import Message
 from ablate.runner.options import RunOptions
-from ablate.runner.process import Place, fail, make_run, prepare
+from ablate.runner.pool import RunProcess
+from ablate.runner.process import Place, Spec, make_run
 from ablate.runner.progress import PlainWatcher, Tally
 from ablate.workspace import Workspace
 from prereg.errors import StudyError
@@ -50,7 +52,6 @@ from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
 from prereg.registry.paths import Root
-from prereg.registry.plan import CommandSpec
 from prereg.registry.register import register
 from prereg.registry.registration import Pins, Registration
 from prereg.study.command import pin_scripts
@@ -134,71 +135,40 @@ class FakeTrainer:
         return self.status
 
 
-class FakeWorker:
-    """A worker process as its scheduler sees it."""
+class FakePool:
+    """The server of runs as its scheduler sees it: each run is a thread at the other end of a real connection."""
 
-    def __init__(self) -> None:
-        orders, self._orders = os.pipe()
-        self._said, said = os.pipe()
-        self.stdin = os.fdopen(self._orders, "w", encoding="utf-8")
-        self.stdout = os.fdopen(self._said, encoding="utf-8")
-        self.returncode: int | None = None
-        self._thread = threading.Thread(target=self._serve, args=(os.fdopen(orders), os.fdopen(said, "w")), daemon=True)
-        self._thread.start()
+    is_ready = True
 
-    def _serve(self, orders: IO[str], said: IO[str]) -> None:
-        dies, stopped = False, False
+    def __init__(self, _specs: Sequence[Spec], place: Place, _log: IO[str]) -> None:
+        self.place, self.n_runs = place, 0
+        self.connection, self._there = socket.socketpair()
 
-        def wait_until_noted() -> None:
-            nonlocal stopped
-            for order in map(json.loads, iter(orders.readline, "")):
-                if order["do"] == "noted":
-                    return
-                stopped = True
-            raise Killed  # a real worker ends with its scheduler, and takes no step that the ledger does not hold
+    def __enter__(self) -> FakePool:
+        return self
 
-        def say(message: Message) -> None:
-            if dies and message.event == "ended":
-                raise Killed
-            if message.event == "begun":
-                message = message.model_copy(update={"waits": True})
-            said.write(message.model_dump_json() + "\n")
-            said.flush()
+    def __exit__(self, *_: object) -> None:
+        self.connection.close()
+        self._there.close()
 
-        self._status = 0
-        try:
-            say(Message(event="ready"))
-            for order in map(json.loads, iter(orders.readline, "")):
-                if order["do"] == "stop":
-                    break
-                dies = FakeTrainer.luck.starts in FakeTrainer.luck.dies_after_seal
-                spec = CommandSpec.model_validate_json(json.dumps(order["spec"]))
-                folder, place = RunFolder(Path(str(order["folder"]))), Place(Path(str(order["root"])), Path())
-                folder.path.mkdir(parents=True, exist_ok=True)
-                try:
-                    start = prepare(spec, folder, place)
-                except Exception as error:
-                    say(fail(spec, folder, place, error))
-                    continue
-                say(begun(spec, start.record, start.resumed_from, left_values=start.left_values))
-                wait_until_noted()
-                say(make_run(spec, folder, place, Stop(), say, start=lambda _, *given: given))  # type: ignore[arg-type,return-value]
-                if stopped:
-                    break
-        except (Killed, BrokenPipeError):
-            self._status = -9
-        finally:
-            self.returncode = self._status
-            said.close()
-            orders.close()
+    def start(self, spec: Spec, folder: RunFolder, lock: IO[str], **_: Any) -> RunProcess:
+        here, there = socket.socketpair()
+        held = os.dup(lock.fileno())
+        threading.Thread(target=self._make, args=(spec, folder, there, held), daemon=True).start()
+        self.n_runs += 1
+        return RunProcess(spec, self.n_runs, here)
 
-    def wait(self, timeout: float | None = None) -> int:
-        self._thread.join(timeout)
-        assert self.returncode is not None
-        return self.returncode
+    def status_of(self, _run: RunProcess) -> int:
+        return -9
 
-    def kill(self) -> None:
-        """It ends by itself."""
+    def _make(self, spec: Spec, folder: RunFolder, there: socket.socket, held: int) -> None:
+        dies = FakeTrainer.luck.starts in FakeTrainer.luck.dies_after_seal
+        with suppress(Killed, OSError):
+            ended = make_run(spec, folder, self.place, Stop(), lambda _: None, start=lambda _, *given: given)  # type: ignore[arg-type,return-value]
+            if not dies:
+                there.sendall(ended.model_dump_json(exclude_defaults=True).encode() + b"\n")
+        os.close(held)
+        there.close()
 
 
 class Watcher(PlainWatcher):
@@ -398,7 +368,7 @@ def honest(path: Path, rng: Random) -> History:
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Workers and trainers without a process."""
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    monkeypatch.setattr(scheduler_room, "start_worker", lambda **_: FakeWorker())
+    monkeypatch.setattr(scheduler_room, "Pool", FakePool)
     monkeypatch.setattr(process_room, "Child", FakeTrainer)
     monkeypatch.setattr(FakeTrainer, "machine", 0)
     monkeypatch.setattr(provenance_room, "processor_name", lambda: f"processor {FakeTrainer.machine}")

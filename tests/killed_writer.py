@@ -1,6 +1,6 @@
 """A process that makes one run and is struck while it writes a checkpoint: killed, or out of room on the disk.
 
-Read from stdin, as one JSON list: CORPORA, SPEC, FOLDER, MODE, NUMBER... One child process a number, each in
+Read from stdin, as one JSON list: ROOT, SPEC, FOLDER, MODE, NUMBER... One child process a number, each in
 FOLDER/NUMBER; the parent says how each of them ended. The blow falls
 in the third checkpoint, before the operation of that number that makes a write durable. MODE is `kill`, `torn` (half of
 what was to be made durable is lost, then killed) or `full` (no file may grow past NUMBER KiB).
@@ -13,40 +13,36 @@ import os
 import resource
 import signal
 import sys
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 
-import torch
+from gpt_runs import carry_out
 
-from ablate.records.store import Row, RunFolder
-from ablate.runner.builtin.run import Worker
-from ablate.runner.messages import Message
+from ablate.gpt.checkpoints import LiveRows
+from ablate.records.store import Row
 from prereg.registry.plan import RunSpec
 
 STRUCK = 3
 
 
 def main() -> None:
-    corpora, given, folder, mode, *numbers = json.loads(sys.stdin.readline())
+    root, given, folder, mode, *numbers = json.loads(sys.stdin.readline())
     spec = RunSpec.model_validate_json(Path(given).read_text())
     ends = []
     for number in map(int, numbers):
         child = os.fork()
         if not child:
-            run(Path(corpora), spec, Path(folder) / str(number), mode, number)
+            run(Path(root), spec, Path(folder) / str(number), mode, number)
             os._exit(0)
         ends.append(os.waitpid(child, 0)[1])
     print(json.dumps(ends), flush=True)
 
 
-def run(corpora: Path, spec: RunSpec, folder: Path, mode: str, number: int) -> None:
-    torch.set_num_threads(1)
-    folder.mkdir(parents=True)
-    append, fsync, replace = RunFolder.append, os.fsync, Path.replace
+def run(root: Path, spec: RunSpec, folder: Path, mode: str, number: int) -> None:
+    append, fsync, replace = LiveRows.append, os.fsync, Path.replace
     at = {"checkpoint": 0, "operation": 0}
 
-    def counted(self: RunFolder, rows: Iterable[Row], *, durable: bool = False) -> None:
+    def counted(self: LiveRows, rows: Iterable[Row], *, durable: bool = False) -> None:
         if durable:  # with this every checkpoint begins
             at["checkpoint"] += 1
             at["operation"] = 0
@@ -70,12 +66,11 @@ def run(corpora: Path, spec: RunSpec, folder: Path, mode: str, number: int) -> N
         struck()
         return replace(self, target)
 
-    RunFolder.append = counted  # type: ignore[method-assign]
+    LiveRows.append = counted  # type: ignore[method-assign]
     os.fsync = synced  # type: ignore[assignment]
     Path.replace = replaced  # type: ignore[assignment,method-assign]
-    said: list[Message] = []
-    Worker(corpora, said.append, threading.Event(), checkpoint_every_s=0.0).carry_out(spec, RunFolder(folder))
-    (folder / "said.json").write_text(said[-1].model_dump_json())
+    ended = carry_out(root, folder, spec, checkpoint_every_s=0.0)
+    (folder / "said.json").write_text(ended.model_dump_json())
 
 
 if __name__ == "__main__":

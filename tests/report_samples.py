@@ -19,7 +19,7 @@ from ablate.judge.design.characteristics import design as design_study
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.verdict import Check, Decision, Finding, Stability, Status
 from ablate.records.evidence import METRIC_COLUMNS, Evidence
-from ablate.records.run_record import Pairing, Provenance, RunRecord
+from ablate.records.run_record import Provenance, RunRecord
 from ablate.reporting.context import ReportContext
 from prereg.registry.canon import sha256_of
 from prereg.registry.registration import CorpusPin, Registration, promise_sha256
@@ -176,13 +176,13 @@ def _run(registration: Registration, arm: str, seed: int) -> RunRecord:
         steps=300,
         tokens=614_400,
         parameters=PARAMETERS[arm],
-        pairing=Pairing(
-            initial=initial,
-            batches=sha256_of(["batches", seed]),
-            dropout=sha256_of(["dropout", seed]),
-            corpus=sha256_of("toy"),
-            tokenizer=sha256_of("char"),
-        ),
+        must_match={
+            **{f"initial/{name}": sha256 for name, sha256 in initial.items()},
+            "batches": sha256_of(["batches", seed]),
+            "dropout": sha256_of(["dropout", seed]),
+            "corpus": sha256_of("toy"),
+            "tokenizer": sha256_of("char"),
+        },
         provenance=Provenance(
             code=sha256_of("code"),
             commit="3f2a9c17",

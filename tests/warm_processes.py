@@ -1,14 +1,15 @@
-"""Workers that begin with torch loaded: forked from one process that has loaded it, once for all tests.
+"""Servers of runs that begin with torch loaded: forked from one process that has loaded it, once for all tests.
 
-A worker spends three seconds of processor time on loading torch, its compiler and pandas, and a moment on a tiny run.
-Here one process loads them, and every worker or follower that a test's own process starts is a fork of it: a process of
-its own, with its own number, session, environment, folder and pipes, that executes the same module as `__main__`. What
-is shared is what was loaded, and the order of sets (PYTHONHASHSEED). Tests marked `cold`, and whatever is started by
-a command line, load all of it anew, as users do.
+A server spends three seconds of processor time on loading torch, its compiler and pandas, and a moment on a tiny run.
+Here one process loads them, and every server that a test's own process starts is a fork of it: a process of its own,
+with its own number, session, environment, folder and descriptors, that executes the same module as `__main__`. What is
+shared is what was loaded, and the order of sets (PYTHONHASHSEED). Tests marked `cold`, and whatever is started by a
+command line, load all of it anew, as users do.
 """
 
 from __future__ import annotations
 
+import fcntl
 import importlib
 import json
 import os
@@ -20,23 +21,24 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-MODULES = ("ablate.runner.builtin.process", "killed_writer")
+MODULES = ("ablate.runner.pool", "killed_writer")
 """What can be started so."""
-LOADED = ("pandas", "pyarrow.parquet", "torch._inductor.config")
+LOADED = ("ablate.gpt.main", "pandas", "pyarrow.parquet", "torch._inductor.config")
 """What they load once they are at work; torch its compiler, as soon as its algorithms are to be deterministic."""
 ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 """pyarrow's allocator otherwise starts a thread when it is loaded, and what forks should have no other."""
-_N_DESCRIPTORS = 4
+_N_DESCRIPTORS = 8
 
 
 class WarmProcess:
     """A forked process as whoever started it sees it: the part of `subprocess.Popen` that workers are handled by."""
 
-    def __init__(self, pid: int, stdin: IO[str], stdout: IO[str] | None, ended: int) -> None:
+    def __init__(self, pid: int, stdin: IO[str] | None, stdout: IO[str] | None, ended: int) -> None:
         self.pid, self.stdin, self.stdout, self.returncode = pid, stdin, stdout, None
         self._ended = ended
         self._waiting = threading.Lock()
@@ -80,34 +82,41 @@ class Nursery:
 
     def start(
         self,
-        module: str,
+        words: Sequence[str],
         *,
-        stdout: int,
+        stdin: int,
+        stdout: int | IO[str],
         stderr: IO[str] | None,
         new_session: bool,
         env: dict[str, str] | None,
+        pass_fds: Sequence[int] = (),
     ) -> WarmProcess:
-        """A fork that executes the module."""
-        stdin_there, stdin_here = os.pipe()
-        out_here, out_there = os.pipe() if stdout == subprocess.PIPE else (None, os.open(os.devnull, os.O_WRONLY))
+        """A fork that executes the module that comes first among the words."""
+        stdin_there, stdin_here = os.pipe() if stdin == subprocess.PIPE else (os.open(os.devnull, os.O_RDONLY), None)
+        out_here: int | None = None
+        if stdout == subprocess.PIPE:
+            out_here, out_there = os.pipe()
+        else:
+            out_there = os.dup(stdout if isinstance(stdout, int) else stdout.fileno())
         ended_here, ended_there = os.pipe()
-        given = [stdin_there, out_there, 2 if stderr is None else stderr.fileno(), ended_there]
+        given = [stdin_there, out_there, 2 if stderr is None else stderr.fileno(), *pass_fds, ended_there]
         order = {
-            "module": module,
+            "words": list(words),
+            "pass_fds": list(pass_fds),
             "env": dict(os.environ if env is None else env),
             "folder": str(Path.cwd()),
             "new_session": new_session,
         }
         with self._asking:
-            words = json.dumps(order).encode() + b"\n"
-            sent = socket.send_fds(self._here, [words], given)
-            self._here.sendall(words[sent:])
+            line = json.dumps(order).encode() + b"\n"
+            sent = socket.send_fds(self._here, [line], given)
+            self._here.sendall(line[sent:])
             pid = int(self._here.recv(64))
         for descriptor in (stdin_there, out_there, ended_there):
             os.close(descriptor)
         return WarmProcess(
             pid,
-            os.fdopen(stdin_here, "w", encoding="utf-8"),
+            None if stdin_here is None else os.fdopen(stdin_here, "w", encoding="utf-8"),
             None if out_here is None else os.fdopen(out_here, encoding="utf-8"),
             ended_here,
         )
@@ -126,16 +135,17 @@ class WarmSubprocess:
         self._nursery: Nursery | None = None
 
     def Popen(self, words: list[str], **given: Any) -> Any:
-        """A worker or a follower, forked; another process as it is."""
-        if words[:2] != [sys.executable, "-m"] or len(words) != 3 or words[2] not in MODULES:
+        """A server of runs, forked; another process as it is."""
+        if words[:2] != [sys.executable, "-m"] or words[2] not in MODULES:
             return subprocess.Popen(words, **given)
         if self._nursery is None:
-            from ablate.runner.processes import ALONE
+            from ablate.runner.process import ALONE
 
             self._nursery = Nursery({**ALONE, **ONE_THREAD})
-        assert given.pop("stdin") == subprocess.PIPE and given.pop("text")
+        given.pop("text", None)
         return self._nursery.start(
-            words[2],
+            words[2:],
+            stdin=given.pop("stdin"),
             stdout=given.pop("stdout"),
             stderr=given.pop("stderr", None),
             new_session=given.pop("start_new_session", False),
@@ -188,21 +198,30 @@ def _become(order: dict[str, Any], given: list[int], asked: socket.socket) -> No
         os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    for number, descriptor in enumerate(given[:3]):
+    # The descriptors that it is to have under their own numbers first get others, out of each other's way.
+    wanted = [0, 1, 2, *order["pass_fds"]]
+    kept = [fcntl.fcntl(descriptor, fcntl.F_DUPFD, 100) for descriptor in given[: len(wanted)]]
+    asked_at = fcntl.fcntl(asked.fileno(), fcntl.F_DUPFD, 100)
+    for descriptor, number in zip(kept, wanted, strict=True):
         os.dup2(descriptor, number)
     os.environ.clear()
     os.environ.update(order["env"])
     os.chdir(order["folder"])
     tempfile.tempdir = None
-    asked.sendall(str(os.getpid()).encode())
+    os.write(asked_at, str(os.getpid()).encode())
     asked.detach()
-    os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+    first = 3
+    for number in sorted(order["pass_fds"]):
+        os.closerange(first, number)
+        first = number + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
     sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 (as long as the process)
     sys.stdout = open(1, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
     sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
-    sys.argv = [order["module"]]
-    sys.modules.pop(order["module"], None)
-    runpy.run_module(order["module"], run_name="__main__", alter_sys=True)
+    module, *words = order["words"]
+    sys.argv = [module, *words]
+    sys.modules.pop(module, None)
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
 def _main() -> None:

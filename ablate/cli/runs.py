@@ -13,10 +13,9 @@ from ablate.cli.options import Accept, Exit, Pilot, StudyFile
 from ablate.cli.reports import from_evidence
 from ablate.workspace import Workspace
 from prereg.errors import RunError, StudyError
-from prereg.text import counted
+from prereg.text import counted, listed
 
 if TYPE_CHECKING:
-    from ablate.clusters import Submitted
     from ablate.health import StudyHealth
     from ablate.notebook.results import Decided, Ran
     from ablate.runner.options import RunOptions
@@ -30,24 +29,18 @@ def run(
     *,
     slots: Annotated[
         int | None,
-        typer.Option("--slots", "--jobs", min=1, help="Runs side by side (default: one per core, or per GPU)."),
+        typer.Option("--jobs", "--slots", min=0, help="Runs side by side (default: one per core or GPU); 0: collect."),
     ] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="ARM/SEED", help="Only this run (repeatable).")] = None,
-    part: Annotated[
-        str | None, typer.Option(metavar="I/N", help="Make runs alongside other parts that share the folder.")
-    ] = None,
-    lost_after: Annotated[
-        float, typer.Option(min=3.0, metavar="SECONDS", help="Take over a part's runs after so long without a sign.")
-    ] = 60.0,
     on: Annotated[
         Literal["local", "slurm", "ray"],
-        typer.Option("--on", metavar="WHERE", help="local; slurm: submit parts and exit; ray: parts as tasks."),
+        typer.Option("--on", metavar="WHERE", help="local; slurm: submit a job array and exit; ray: tasks."),
     ] = "local",
     slurm: Annotated[
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="Of a job, over cluster.yaml, such as tasks=8 or partition=gpu."),
     ] = None,
-    tasks: Annotated[int | None, typer.Option(min=1, help="Of --on slurm or ray: so many parts.")] = None,
+    tasks: Annotated[int | None, typer.Option(min=1, help="Of --on slurm or ray: so many tasks.")] = None,
     address: Annotated[str | None, typer.Option(help="Of --on ray: a cluster (default: one on this machine).")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made, and what it costs.")] = False,
     next_look: Annotated[
@@ -75,39 +68,17 @@ def run(
     options = RunOptions(
         slots=slots,
         only=tuple(only or ()),
-        part=part,
-        lost_after_s=lost_after,
         next_look=next_look,
         checkpoint_every_s=checkpoint_every,
         devices_per_run=devices_per_run,
         device=device,
+        on=on,
+        tasks=tasks,
+        slurm=tuple(slurm or ()),
+        address=address,
     )
     if dry_run:
         return _costs(workspace, study, options)
-    given = {"--slurm": (slurm, "slurm"), "--tasks": (tasks, on if on != "local" else "slurm")}
-    _require_place(study, on, {**given, "--address": (address, "ray")})
-    if on == "slurm":
-        from ablate.clusters import submit
-
-        flags = [*(slurm or ()), *([f"tasks={tasks}"] if tasks else [])]
-        submitted = submit(study, options, flags=flags, workspace=workspace, pilot=pilot, accept_underpowered=accept)
-        if submitted.job is not None:
-            return _submitted(study, submitted)
-    if on == "ray":
-        from ablate.clusters import run_on_ray
-
-        return _ran(
-            study,
-            run_on_ray(
-                study,
-                options,
-                tasks=tasks,
-                address=address,
-                workspace=workspace,
-                pilot=pilot,
-                accept_underpowered=accept,
-            ),
-        )
     from ablate.running import run as make
 
     return _ran(study, make(study, options, workspace=workspace, pilot=pilot, accept_underpowered=accept))
@@ -337,6 +308,8 @@ def decide(workspace: Workspace, screen: Screen, study: StudyFile) -> Result:
 def _ran(study: Path, done: Ran) -> Result:
     """How a call of `run` ended, and what to type next."""
     summary, name = done.summary, done.registration.study.study
+    if summary.job is not None:
+        return _submitted(study, done)
     facts = {
         "event": "summary",
         "study": name,
@@ -348,12 +321,15 @@ def _ran(study: Path, done: Ran) -> Result:
         "interrupted": summary.interrupted,
         **({"gave_up": summary.gave_up} if summary.gave_up else {}),
         **({"disk_full": True} if summary.disk_full else {}),
+        **({"elsewhere": summary.elsewhere} if summary.elsewhere else {}),
         "head": summary.head,
         **({"look": done.look} if done.look is not None else {}),
     }
 
     def text() -> Iterator[str]:
         yield f"{name}: {summary.sealed} of {summary.planned} runs sealed"
+        if summary.elsewhere:
+            yield f"at work in other processes: {listed(summary.elsewhere)}"
         if done.look is not None:
             left = len(done.registration.study.seeds) - done.look.n_seeds
             yield f"these are the runs of {done.look.words}; planned seeds that wait for its result: {left}"
@@ -374,26 +350,15 @@ def _ran(study: Path, done: Ran) -> Result:
     return Result(facts, text, next=then, exit=Exit.OK if summary.complete else ending, in_one_line=True)
 
 
-def _require_place(study: Path, on: str, given: dict[str, tuple[object, str]]) -> None:
-    for option, (value, place) in given.items():
-        if value and on != place:
-            raise RunError(
-                f"{option} without --on {place}",
-                required="--on local, slurm or ray",
-                fix=f"ablate run {study} --on slurm",
-            )
-
-
-def _submitted(study: Path, done: Submitted) -> Result:
-    assert done.job is not None
-    job, name, runs = done.job, done.registration.study.study, counted(done.left, "run")
+def _submitted(study: Path, done: Ran) -> Result:
+    job, n_left = done.summary.job, done.summary.planned - done.summary.sealed
+    assert job is not None
+    name, runs = done.registration.study.study, counted(n_left, "run")
 
     def text() -> Iterator[str]:
-        if done.registered_now:
-            yield f"registered {name} before any run; registration {done.registration.sha256}"
         yield f"{name}: {runs} left, submitted as Slurm job {job.id} ({counted(job.tasks, 'task')})"
         yield f"script {job.script}"
 
-    facts = {"event": "submitted", "registration": done.registration.sha256, "runs_left": done.left}
+    facts = {"event": "submitted", "registration": done.registration.sha256, "runs_left": n_left}
     then = f"ablate status {study}, later again: ablate run {study} --on slurm"
     return Result({**facts, **job.model_dump()}, text, next=then, in_one_line=True)

@@ -231,6 +231,7 @@ def design(workspace: Workspace, study: StudyFile, pilot: Pilot = None) -> Resul
 @command("try", interrupted="the trial is not part of the study, and nothing of it was kept")
 def try_out(
     workspace: Workspace,
+    screen: Screen,
     study: StudyFile,
     *,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per arm; from 3 on whole runs, and values to assume.")] = 1,
@@ -249,7 +250,14 @@ def try_out(
     """
     from ablate import trying
 
-    trial = trying.try_out(study, workspace=workspace, seeds=seeds, limit_s=limit, replaced=replaced or ())
+    trial = trying.try_out(
+        study,
+        workspace=workspace,
+        seeds=seeds,
+        limit_s=limit,
+        replaced=replaced or (),
+        on_run=lambda run: screen.show(f"trying {run}"),
+    )
 
     def text() -> Sequence[Shown]:
         from ablate.reporting.summaries.run import trial_section
@@ -270,6 +278,9 @@ def plan(
     screen: Screen,
     study: StudyFile,
     *,
+    commands: Annotated[
+        bool, typer.Option("--commands", help="Instead: a command for each run that is left; logs their starts.")
+    ] = False,
     form: Annotated[
         Literal["osf", "markdown"] | None,
         typer.Option("--as", help="Instead: what is registered, as a form for OSF or a page to read."),
@@ -283,9 +294,18 @@ def plan(
     Of each arm its runs, parameters, tokens, FLOPs (6 N D) and device-hours, where they are known. With --as, full
     sentences from the lock: a study that is not registered is marked as a draft, and fields that only you can answer
     stay blank. Nothing is written but the file of --out.
+    With --commands it prints a line for each run of a registered study that is left, for a scheduler of your own
+    (Kubernetes, SkyPilot, a shell loop) on machines that share the folder; `ablate run STUDY --jobs 0` then collects.
 
     Example:  ablate plan studies/embnorm.yaml --as osf --out osf.md
     """
+    if commands:
+        import shlex
+
+        from ablate.running import plan_commands
+
+        lines = plan_commands(study, workspace=workspace)
+        return Result(lines, lambda: [shlex.join(words) for words in lines], in_one_line=True)
     if form is not None:
         return _document(workspace, screen, study, form, out)
     if out is not None:

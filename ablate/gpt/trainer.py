@@ -116,6 +116,8 @@ class Progress:
     """Length of the live rows when this was kept; the run's recorder says so before each checkpoint."""
     live_sha256: str = ""
     """Their sha256; empty before the first checkpoint."""
+    made_with: dict[str, str | int] = field(default_factory=dict)
+    """What may move the last bit of a step: code, libraries, machine. A run is resumed where it is the same."""
 
     def count(self, step: Step, tokens: int, batch: bytes, dropout: str, layers: list[float]) -> None:
         """One more step: what it gave, what it read and drew, and each block's gradient norm."""

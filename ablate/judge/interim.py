@@ -40,6 +40,7 @@ from prereg.registry.looks import Look, Taken, due_look, looks_of, taken_looks
 from prereg.registry.plan import cell_of
 from prereg.registry.registration import Registration
 from prereg.study.analysis import Looks
+from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.spec import Study
 
 
@@ -292,6 +293,8 @@ class EarlyLook(FrozenModel):
     """Every hypothesis, in the order of the study."""
     paired: bool = True
     """Whether differences are of runs of one seed."""
+    labels: Labels = NO_LABELS
+    """What people call arms and metrics."""
 
 
 def early_look(registration: Registration, evidence: Evidence) -> EarlyLook:
@@ -306,6 +309,7 @@ def early_look(registration: Registration, evidence: Evidence) -> EarlyLook:
         diverged=tuple(f"{run.variant}, seed {run.seed}" for run in evidence.runs if run.status == "diverged"),
         claims=tuple(_so_far(study, name, values) for name in study.hypotheses),
         paired=study.paired,
+        labels=study.labels,
     )
 
 

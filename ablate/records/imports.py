@@ -277,7 +277,6 @@ def _sealed(terms: Terms, cell: Cell, rows: list[Row], *, started: str, ended: s
         steps=last,
         tokens=0,
         parameters=0,
-        pairing=None,
         provenance=of_command(code).model_copy(update={"platform": NOT_STATED, "processor": NOT_STATED}),
         started_at=started,
         ended_at=ended,

@@ -1,4 +1,4 @@
-"""What one run leaves behind in `run.json`: status, pairing, budget, provenance, seals.
+"""What one run leaves behind in `run.json`: status, what its pair shares, budget, provenance, seals.
 
 A run is done when its `run.json` says so and the hashes in it match; nothing else is believed.
 Metrics themselves live next to it, in `metrics.jsonl` while the run lives and `metrics.parquet`
@@ -51,21 +51,6 @@ Status = Literal["queued", "running", "done", "diverged", "failed"]
 def utc_now() -> str:
     """Now, as records write it: in UTC, with its offset, to the second."""
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-class Pairing(FrozenModel):
-    """What makes two runs of one seed a matched pair. Equal hashes, or no pair."""
-
-    initial: dict[str, str]
-    """Parameter name -> sha256 of its initial bytes. Variants must agree on every name they share."""
-    batches: str
-    """Chained sha256 of every batch of token ids the run consumed, in order."""
-    dropout: str
-    """Chained sha256 of the keys of every dropout mask drawn; a mask is a pure function of key and shape."""
-    corpus: str
-    """sha256 of the corpus."""
-    tokenizer: str
-    """sha256 of the tokenizer's definition."""
 
 
 class Provenance(FrozenModel):
@@ -261,8 +246,6 @@ class RunRecord(FrozenModel):
     """Tokens consumed."""
     parameters: int
     """Trainable parameters, tied ones counted once."""
-    pairing: Pairing | None
-    """Hashes of what the pair must share; none before the run has begun."""
     provenance: Provenance
     """The code, libraries and hardware it was made with."""
     started_at: str
@@ -305,8 +288,9 @@ class RunRecord(FrozenModel):
     baselines: CountedBaselines | None = None
     """Validation losses of predictors that only count, on this run's split; none of a user's own trainer."""
     must_match: dict[str, str] | None = None
-    """Name -> sha256 of what a user's own trainer says that the runs of a seed must have in common; none where it
-    says nothing."""
+    """Name -> sha256 of what the trainer says that the runs of a seed must have in common; none where it says nothing.
+    The built-in trainer states `initial/PARAMETER` for the initial bytes of each parameter, `batches` and `dropout`
+    (chained hashes of every batch of token ids, and of the keys of every mask, in order), `corpus` and `tokenizer`."""
 
     live: LiveValues | None = None
     """What had been recorded when an attempt ended without a seal, or was resumed; none otherwise."""
@@ -324,7 +308,6 @@ class RunRecord(FrozenModel):
             attempts=1 + (0 if earlier is None else earlier.attempts),
             steps=0,
             tokens=0,
-            pairing=None,
             provenance=provenance,
             **{"status": "queued", "started_at": utc_now(), **known},
         )

@@ -1,34 +1,27 @@
-"""The records of one run on disk: live JSONL, sealed Parquet, `run.json`. One folder a run.
+"""The records of one run on disk. One folder a run.
 
     run.json             what the run is and its status (`RunRecord`), replaced atomically
-    metrics.jsonl        one {"step", "metric", "value"} a line while the run lives
-    checkpoint.safetensors   where a killed run resumes, in two generations (`ablate.records.checkpoints`);
-                         gone once sealed
     metrics.parquet      the sealed metrics; its sha256 is in run.json and in the ledger
     items.parquet        the score of every item, where items were scored; its sha256 likewise
-    weights.safetensors  the final weights
+    weights.safetensors  the final weights, where the trainer left them
+    work/                the trainer's own directory (docs/trainer-protocol.md)
 
-A JSONL killed while writing keeps all its whole lines; an open Parquet file would lose everything. So the
-live form is JSONL, hashed while it is written and cut back to the bytes that the checkpoint counts on resume, and the
-sealed form is written once.
+A file of lines that is killed while it is written keeps all its whole lines; an open Parquet file would lose
+everything. So a trainer writes lines, and the sealed form is written once.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
-import os
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from ablate.records.checkpoints import Checkpoints
 from ablate.records.outcome import ITEM_TEXTS, OF_ITEMS, OF_METRICS, outcome_hash, outcome_of_tables, own_rows
 from ablate.records.parquet import TableError, open_bounded, rows_of_table
 from ablate.records.run_record import RunRecord
@@ -65,33 +58,15 @@ class ItemScore:
     value: float
 
 
-@dataclass
-class Written:
-    """What one process has written of the live rows, hashed as it goes."""
-
-    n_bytes: int = 0
-    digest: hashlib._Hash = field(default_factory=hashlib.sha256)
-
-    def add(self, data: bytes) -> None:
-        """These bytes came next."""
-        self.n_bytes += len(data)
-        self.digest.update(data)
-
-
 @dataclass(frozen=True)
 class RunFolder:
     """The folder of one run and what may be done with it."""
 
     path: Path
-    _written: Written = field(default_factory=Written, init=False, repr=False, compare=False)
 
     @property
     def record_path(self) -> Path:
         return self.path / "run.json"
-
-    @property
-    def live_path(self) -> Path:
-        return self.path / "metrics.jsonl"
 
     @property
     def sealed_path(self) -> Path:
@@ -100,10 +75,6 @@ class RunFolder:
     @property
     def items_path(self) -> Path:
         return self.path / "items.parquet"
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        return Checkpoints(self.path)
 
     @property
     def weights_path(self) -> Path:
@@ -141,57 +112,6 @@ class RunFolder:
         write = write_whole if durable else write_passing
         write(self.record_path, record_bytes(record))
 
-    def append(self, rows: Iterable[Row], *, durable: bool = False) -> None:
-        """Add live rows. A value that is not finite is refused: it is an outcome, not a number."""
-        lines = _lines(rows).encode()
-        try:
-            with self.live_path.open("ab") as stream:
-                stream.write(lines)
-                stream.flush()
-                if durable:
-                    os.fsync(stream.fileno())
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, str(self.live_path)) from None  # a failed write names no file
-        self._written.add(lines)
-
-    def written(self) -> tuple[int, str]:
-        """Length and sha256 of the live rows as this object wrote them, since `clear` or from where it was cut back."""
-        return self._written.n_bytes, self._written.digest.hexdigest()
-
-    def live_fault(self, n_bytes: int, sha256: str) -> str | None:
-        """Why the first bytes of the live rows are not those with this length and hash; none where they are."""
-        data = self._first(n_bytes)
-        if len(data) < n_bytes:
-            return f"{self.live_path.name} has {len(data):,} of the {n_bytes:,} bytes that were written"
-        if sha256_bytes(data) != sha256:
-            return f"{self.live_path.name} is not what was written (its sha256 does not hold)"
-        return None
-
-    def _first(self, n_bytes: int) -> bytes:
-        try:
-            with self.live_path.open("rb") as stream:
-                return stream.read(n_bytes)
-        except FileNotFoundError:
-            return b""
-
-    def rows(self) -> list[Row]:
-        """Live rows; an unterminated last line is what a crash leaves, and is dropped."""
-        try:
-            text = self.live_path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return []
-        whole = text[: text.rfind("\n") + 1]
-        try:
-            return [
-                Row(int(d["step"]), str(d["metric"]), float(d["value"])) for d in map(json.loads, whole.splitlines())
-            ]
-        except (ValueError, KeyError, TypeError) as error:
-            raise EvidenceError(
-                f"{self.live_path} is damaged: {error}",
-                required="one JSON object a line",
-                fix=f"rm -r {self.path}   (the run is then made again)",
-            ) from error
-
     def sealed_rows(self) -> list[Row]:
         """The rows that were sealed, in their order."""
         rows = _sealed_table(self.sealed_path, ("step", "metric", "value"))
@@ -204,53 +124,26 @@ class RunFolder:
         rows = _sealed_table(self.items_path, (*ITEM_TEXTS, "value"))
         return [ItemScore(**{name: str(row[name]) for name in ITEM_TEXTS}, value=float(row["value"])) for row in rows]
 
-    def cut_back(self, n_bytes: int) -> None:
-        """Forget live rows after so many bytes, so that what is repeated is not recorded twice."""
-        data = self._first(n_bytes)
-        write_whole(self.live_path, data)
-        self._begin_with(data)
-
-    def _begin_with(self, data: bytes) -> None:
-        self._written.n_bytes, self._written.digest = len(data), hashlib.sha256(data)
-
     def clear(self) -> None:
         """Back to before the first step."""
-        # Checkpoints first: one without the rows it vouches for must not survive a crash in between.
-        self.checkpoints.clear()
-        for path in (self.live_path, self.sealed_path, self.items_path, self.weights_path):
+        for path in (self.sealed_path, self.items_path, self.weights_path):
             path.unlink(missing_ok=True)
-        self._begin_with(b"")
 
-    def seal(
-        self,
-        record: RunRecord,
-        weights: bytes | None,
-        items: Sequence[ItemScore] = (),
-        *,
-        rows: list[Row] | None = None,
-    ) -> RunRecord:
-        """Write the sealed form, then the record that vouches for it, then drop the live form.
-
-        `weights` are none where the record has their hash already, or there are none.
-        """
-        rows = self.rows() if rows is None else rows
+    def seal(self, record: RunRecord, rows: list[Row], items: Sequence[ItemScore] = ()) -> RunRecord:
+        """Write the tables of a run that has ended, then the record that vouches for them."""
         data = parquet_bytes(record, rows)
         scored = items_bytes(record, items) if items else None
         sealed = record.model_copy(
             update={
                 "metrics_sha256": sha256_bytes(data),
                 "items_sha256": None if scored is None else sha256_bytes(scored),
-                "weights_sha256": record.weights_sha256 if weights is None else sha256_bytes(weights),
                 "outcome_sha256": outcome_hash(rows, items),
             }
         )
         if scored is None:
             self.items_path.unlink(missing_ok=True)
-        parts = ((self.weights_path, weights), (self.items_path, scored), (self.sealed_path, data))
-        files = [(path, part) for path, part in parts if part is not None]
-        write_in_turn([*files, (self.record_path, record_bytes(sealed))])
-        self.checkpoints.clear()
-        self.live_path.unlink(missing_ok=True)
+        tables = [(self.items_path, scored)] if scored is not None else []
+        write_in_turn([*tables, (self.sealed_path, data), (self.record_path, record_bytes(sealed))])
         return sealed
 
     def faults(self, record: RunRecord) -> list[str]:
@@ -377,15 +270,6 @@ def _written(columns: dict[str, pa.Array]) -> bytes:
 def rows_of(step: int, values: Mapping[str, float]) -> list[Row]:
     """Metrics of one step as rows; values that are not finite are left out (the status says so)."""
     return [Row(step, metric, value) for metric, value in values.items() if math.isfinite(value)]
-
-
-def _lines(rows: Iterable[Row]) -> str:
-    """Rows as JSON, one a line."""
-    lines = []
-    for row in rows:
-        assert math.isfinite(row.value), row
-        lines.append(json.dumps({"step": row.step, "metric": row.metric, "value": row.value}) + "\n")
-    return "".join(lines)
 
 
 def _first_line(error: Exception) -> str:

@@ -186,8 +186,11 @@ _adopting = False
 
 
 def adopt_orphans() -> None:
-    """Become the parent of whatever the children of this process leave behind. For a process that has no other ones."""
+    """Become the parent of whatever the children of this process leave behind. A process that has other children, such
+    as a notebook, becomes none: they could not be told apart."""
     global _adopting  # noqa: PLW0603 - the kernel keeps this for the process
+    if _has_children():
+        return
     with suppress(OSError, AttributeError):
         _adopting = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 

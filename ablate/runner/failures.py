@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ablate.records.rows import range_fix, readable_rows
 from ablate.records.store import Row, RunFolder
-from prereg.errors import EvidenceError, nearest
+from prereg.errors import nearest
 from prereg.escape import visible
 from prereg.registry.plan import CommandSpec, Planned
 
@@ -28,12 +28,7 @@ def advise(error: str, spec: CommandSpec, folder: RunFolder, root: Path) -> str:
 
 
 def left_values(spec: Planned, folder: RunFolder) -> bool:
-    """Whether a run that failed left a value of a claimed metric; of the built-in trainer, any row."""
-    if not isinstance(spec, CommandSpec) and folder.live_path.exists():
-        try:
-            return bool(folder.rows())
-        except (OSError, EvidenceError):
-            return True
+    """Whether a run that failed left a value of a claimed metric."""
     return bool(_claimed(spec, folder))
 
 

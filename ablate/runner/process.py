@@ -124,6 +124,9 @@ class Begun:
     left_values: bool | None = None
     """Whether an attempt whose values are given up had recorded one of a claimed metric; none where there was none."""
 
+    waited: bool = False
+    """Whether it was on record before, and had not begun."""
+
 
 def make_run(
     spec: Spec,
@@ -170,11 +173,7 @@ def held(folder: RunFolder) -> Iterator[IO[str]]:
             flock(stream, wait=False)
         except OSError as error:
             if error.errno in NO_LOCKS:
-                raise RunError(
-                    f"{folder.path} lies on a file system without locks",
-                    required="flock, without which two processes might make one run",
-                    fix="mount it with locks (of NFS: without nolock), or put data/runs elsewhere",
-                ) from None
+                raise without_locks(folder.path) from None
             stream.seek(0)
             holder = stream.read().strip() or "unknown"
             raise BusyError(
@@ -182,13 +181,28 @@ def held(folder: RunFolder) -> Iterator[IO[str]]:
                 required="one process a run",
                 fix="wait for it, or end it there",
             ) from None
-        stream.truncate(0)
-        stream.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
-        stream.flush()
-        try:
-            yield stream
-        finally:
-            stream.truncate(0)
+        yield stream
+
+
+def without_locks(place: Path) -> RunError:
+    """That a place lies on a file system without locks, and what to do."""
+    return RunError(
+        f"{place} lies on a file system without locks (flock)",
+        required="locks: without them two processes might make one run, or write one ledger",
+        fix="mount it with locks (NFS: without nolock; Lustre: with flock), or put the repository elsewhere",
+    )
+
+
+@contextmanager
+def sign(lock: IO[str]) -> Iterator[None]:
+    """Say in a lock that is held who holds it, for as long as the block lasts."""
+    lock.truncate(0)
+    lock.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
+    lock.flush()
+    try:
+        yield
+    finally:
+        lock.truncate(0)
 
 
 class BusyError(RunError):
@@ -204,7 +218,7 @@ def prepare(spec: Spec, folder: RunFolder, place: Place) -> Begun:
     end_leftover(folder.path)
     earlier = folder.read_record()
     if earlier is not None and earlier.status == "queued":
-        return Begun(earlier)
+        return Begun(earlier, waited=True)
     home = folder.path / "work"
     if earlier is not None:  # a killed attempt could not take in what its trainer had stated
         earlier = earlier.model_copy(update=_stated(earlier, readable_about(home / ABOUT)))
@@ -510,8 +524,11 @@ class _Run:
             mishap = f"{LEFT_BEHIND}: {', '.join(left)}"
             record = record.model_copy(update={"mishaps": (*record.mishaps, mishap)})
             self.report(Message(event="note", text=f"{self.spec.run_id}: {mishap}"))
-        self.folder.seal(record, None, items, rows=counted)
-        (self.home / ITEMS).unlink(missing_ok=True)  # items.parquet holds all of it
+        self.folder.seal(record, counted, items)
+        if isinstance(self.spec, CommandSpec):
+            (self.home / ITEMS).unlink(missing_ok=True)  # items.parquet holds all of it
+        else:  # of the built-in trainer nothing is left that is not sealed
+            shutil.rmtree(self.home)
         return self._ended("ended", last, status)
 
     def _take_weights(self) -> str | None:

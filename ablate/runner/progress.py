@@ -18,7 +18,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ablate.runner.messages import Message, TaskProgress
+from ablate.runner.messages import Message
 from prereg.escape import visible
 
 PLAIN_EVERY_S = 10.0
@@ -38,18 +38,11 @@ class Tally:
     has_tasks: bool = False
     """Whether tasks are evaluated once runs are trained."""
     running: dict[str, Message] = field(default_factory=dict)
-    tasks: dict[str, TaskProgress] = field(default_factory=dict)
-    """How far each run of this call whose tasks are being evaluated, or were, had come when it last said so."""
-    side_by_side: int = 1
-    """Most runs at work at once so far."""
     started: float = field(default_factory=time.monotonic)
 
     def hear(self, run_id: str, message: Message) -> None:
         """What a run last said of itself."""
         self.running[run_id] = message
-        self.side_by_side = max(self.side_by_side, len(self.running))
-        if message.asking is not None:
-            self.tasks[run_id] = message.asking
 
     @property
     def steps(self) -> int:
@@ -66,39 +59,23 @@ class Tally:
     def seconds_left(self) -> float | None:
         """At the speed so far; none before a fiftieth of this call's work has shown what the speed is.
 
-        A trainer that plans no number of steps is timed by its runs that have ended.
-
-        The time of tasks is known from the first run that evaluates them, and counted from then on: before, this is the
-        time left for training alone.
+        Where a run is more than its planned steps, because tasks follow or none are planned, by its runs that have
+        ended; until one has, the time left is that of training alone.
         """
         taken, wanted = self.steps - self.steps_before, self.steps_planned - self.steps_before
-        ended = self.sealed + self.failed
-        if not self.steps_planned and ended > self.ended_before:
-            each_s = (time.monotonic() - self.started) / (ended - self.ended_before)
-            return (self.planned - ended) * each_s
+        n_ended = self.sealed + self.failed
+        if (not self.steps_planned or self.has_tasks) and n_ended > self.ended_before:
+            each_s = (time.monotonic() - self.started) / (n_ended - self.ended_before)
+            return (self.planned - n_ended) * each_s
         if not taken * 50 >= wanted > 0:
             return None
-        each = self._tasks_s
-        if not each:
-            return (self.steps_planned - self.steps) / self.steps_per_s
-        # In seconds of one worker: those so far that were not spent on asking were spent on steps.
-        task_s = sum(one.seconds for one in self.tasks.values())
-        per_step = max(0.0, (time.monotonic() - self.started) * self.side_by_side - task_s) / taken
-        being = [m.asking.seconds_left or 0.0 for m in self.running.values() if m.asking is not None]
-        unasked = max(0, self.planned - self.sealed - self.failed - len(being))
-        to_ask = sum(being) + unasked * sum(each) / len(each)
-        whole = (self.steps_planned - self.steps) * per_step + to_ask
-        return max([whole / max(1, len(self.running)), *being])
-
-    @property
-    def _tasks_s(self) -> list[float]:
-        """Seconds that asking takes, of each run of which that is known."""
-        return [one.seconds + one.seconds_left for one in self.tasks.values() if one.seconds_left is not None]
+        return (self.steps_planned - self.steps) / self.steps_per_s
 
     def line(self) -> str:
         """The state in one line."""
         left = self.seconds_left
-        still = " of training, then the evaluation tasks" if self.has_tasks and not self._tasks_s else ""
+        no_run_ended = self.sealed + self.failed == self.ended_before
+        still = " of training, then the evaluation tasks" if self.has_tasks and no_run_ended else ""
         when = "time left unknown" if left is None else f"{clock(left)} left{still}"
         return (
             f"{self.sealed}/{self.planned} runs done, {len(self.running)} running, {self.failed} failed, "
@@ -117,18 +94,9 @@ def short(run_id: str) -> str:
 
 def doing(message: Message) -> str:
     """What a run does besides its steps; nothing while it trains."""
-    if message.doing:
-        return message.doing + (f", {clock(message.seconds_left)} left" if message.seconds_left is not None else "")
-    if message.measuring is not None:
-        return f"measuring {message.measuring}"
-    asking = message.asking
-    if asking is None:
-        return ""
-    if not asking.of:
-        return f"asking {asking.tasks}"
-    left = f", {clock(asking.seconds_left)} left" if asking.seconds_left is not None else ""
-    shots = "1 shot" if asking.shots == 1 else f"{asking.shots} shots"
-    return f"asking {asking.tasks}: {asking.requests:,} of {asking.of:,} requests, {shots}{left}"
+    if not message.doing or message.seconds_left is None:
+        return message.doing
+    return f"{message.doing}, {clock(message.seconds_left)} left"
 
 
 class Watcher(Protocol):
@@ -200,8 +168,7 @@ class JsonWatcher:
                 "planned": tally.planned,
                 "done": tally.sealed,
                 "running": sorted(tally.running),
-                "asking": {run_id: m.asking.model_dump() for run_id, m in sorted(tally.running.items()) if m.asking},
-                "measuring": {run_id: m.measuring for run_id, m in sorted(tally.running.items()) if m.measuring},
+                "doing": {run_id: m.doing for run_id, m in sorted(tally.running.items()) if m.doing},
                 "failed": tally.failed,
                 "steps": tally.steps,
                 "steps_planned": tally.steps_planned,

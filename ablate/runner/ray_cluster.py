@@ -1,6 +1,7 @@
-"""A study on a Ray cluster: its parts as Ray tasks. Every node must see the study's folder.
+"""A study on a Ray cluster: each run a task that calls `ablate train`. Every node must see the study's folder.
 
-Ray repeats a task whose worker or node was lost. The part of a repeated task resumes what it finds, as any part does.
+Ray does not repeat a task by itself here: the scheduler puts each attempt on record before it begins, and asks for
+another task where the worker or the node of one was lost.
 """
 
 from __future__ import annotations
@@ -10,62 +11,88 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from prereg.errors import RunError
 
-RETRIES = 20
-"""How often Ray repeats a task whose node was lost."""
 _PR_SET_PDEATHSIG = 1
 
 
-def run_parts(
-    words: Sequence[str], *, tasks: int | None, left: int, address: str | None, note: Callable[[str], None]
-) -> None:
-    """Make what is left by parts that run as tasks of a cluster, and wait for them. Raises `RunError` without one.
+class RayCluster:
+    """A cluster that is connected: how many runs it can make side by side, and the tasks that make them."""
 
-    `words` are those of `ablate run`, without the part. A task takes one CPU, and one GPU where the cluster has any.
-    """
+    def __init__(self, ray: Any, tasks: int | None) -> None:
+        self._ray = ray
+        resources = ray.cluster_resources()
+        self.n_gpus = 1 if resources.get("GPU") else 0
+        self.n_tasks = tasks or int(resources.get("GPU" if self.n_gpus else "CPU", 1))
+        self._task = ray.remote(num_cpus=1, num_gpus=self.n_gpus, max_retries=0)(make_run)
+        self._name_by_task: dict[Any, str] = {}
+
+    @property
+    def n_running(self) -> int:
+        """Tasks that have not ended."""
+        return len(self._name_by_task)
+
+    def start(self, name: str, words: Sequence[str]) -> None:
+        """Ask for a task that makes a run; `words` are those of `ablate`."""
+        self._name_by_task[self._task.remote(list(words))] = name
+
+    def wait(self, seconds: float) -> list[tuple[str, int | None, str]]:
+        """The runs whose tasks have ended within some seconds: name, exit status (none where the task was lost), and
+        the last line of what was printed."""
+        ended, _ = self._ray.wait(list(self._name_by_task), num_returns=1, timeout=seconds)
+        results = []
+        for task in ended:
+            name = self._name_by_task.pop(task)
+            try:
+                status, last_line = self._ray.get(task)
+            except self._ray.exceptions.RayError as error:
+                status, last_line = None, str(error).strip().splitlines()[0]
+            results.append((name, status, last_line))
+        return results
+
+
+def require_ray() -> Any:
+    """The module. Raises `RunError` where it is not installed."""
     try:
         import ray
     except ModuleNotFoundError:
         fix = "pip install 'ablate-prereg[ray]'"
         raise RunError("--on ray, and ray is not installed", required="the extra ray", fix=fix) from None
+    return ray
+
+
+@contextmanager
+def connected(address: str | None, tasks: int | None) -> Iterator[RayCluster]:
+    """A cluster by its address, or one on this machine. Tasks that have not ended are ended with the block.
+
+    Raises `RunError` where Ray is not installed or no cluster answers.
+    """
+    ray = require_ray()
     try:
         ray.init(address=address, include_dashboard=False if address is None else None, log_to_driver=False)
     except (ConnectionError, ValueError, RuntimeError) as error:
-        said = str(error).splitlines()[0]
+        first_line = str(error).splitlines()[0]
         fix = "--address HOST:PORT of a head node, or leave it out for one on this machine"
-        raise RunError(f"no Ray cluster: {said}", required="a cluster that answers", fix=fix) from None
+        raise RunError(f"no Ray cluster: {first_line}", required="a cluster that answers", fix=fix) from None
     try:
-        there = ray.cluster_resources()  # type: ignore[no-untyped-call]
-        gpus = 1 if there.get("GPU") else 0
-        room = int(there.get("GPU" if gpus else "CPU", 1))
-        n = min(tasks or room, left)
-        note(f"{n} parts as Ray tasks, each with {'a GPU' if gpus else 'a CPU'}")
-        task = ray.remote(num_cpus=1, num_gpus=gpus, max_retries=RETRIES)(make_part)
-        waiting: list[Any] = [task.remote(list(words), number, n) for number in range(1, n + 1)]
-        while waiting:
-            ended, waiting = ray.wait(waiting, num_returns=1)
-            for one in ended:
-                status, said = ray.get(one)
-                if status:
-                    note(f"a part ended with exit code {status}: {said}")
+        yield RayCluster(ray, tasks)
     finally:
         ray.shutdown()
 
 
-def make_part(words: list[str], number: int, of: int) -> tuple[int, str]:
-    """One task: a part, which ends with the worker of the task. Its exit code, and its last line."""
-    command = [sys.executable, "-m", __name__, str(os.getpid()), *words, "--part", f"{number}/{of}"]
+def make_run(words: list[str]) -> tuple[int, str]:
+    """One task: one run. The exit code of `ablate train`, and its last line."""
+    command = [sys.executable, "-m", __name__, str(os.getpid()), *words]
     child = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     return child.returncode, (child.stdout.strip().splitlines() or [""])[-1]
 
 
 def main() -> None:
-    """Be the part that a task makes, sent SIGTERM when the task's worker is gone, so that its runs are free at once."""
+    """Be the command that a task runs, sent SIGTERM when the task's worker is gone, so that its run saves and ends."""
     parent, words = int(sys.argv[1]), sys.argv[2:]
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

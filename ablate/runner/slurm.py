@@ -1,4 +1,4 @@
-"""A study on a cluster with Slurm: its parts as the tasks of one job array.
+"""A study on a cluster with Slurm: its runs as the tasks of one job array, each of which calls `ablate train`.
 
 Slurm decides when and where a task runs; which runs are made, and which are sealed, is decided by the study's own files
 alone. A job id is for people to read: after a controller has lost its state, ids come again.
@@ -28,16 +28,20 @@ from prereg.registry.paths import Root
 
 SETTINGS = "cluster.yaml"
 NOTICE_S = 120
-"""Seconds before its time limit that a task is sent its signal: it saves checkpoints, and is queued again."""
+"""Seconds before its time limit that a task is sent its signal: its run saves its state, and is queued again."""
+MOST_TASKS = 1000
+"""Slurm's own default limit of an array (MaxArraySize is 1001)."""
 _OURS = ("array", "job-name", "output", "error", "open-mode", "requeue", "no-requeue", "signal", "wrap", "chdir")
 _QUERY_S = 10.0
+_STOPPED = 130
+"""The exit status of `ablate train` for a run that was stopped and can go on."""
 
 
 class SlurmSettings(FrozenModel):
-    """How the tasks of a study are submitted. None of it is registered."""
+    """How the runs of a study are submitted. None of it is registered."""
 
     tasks: int | None = Field(default=None, ge=1, le=100_000)
-    """Tasks of the job array; by default one per run that is left, and at most 100."""
+    """Tasks of the job array, to which the runs are dealt; by default one per run, and at most 1,000."""
     at_once: int | None = Field(default=None, ge=1)
     """Tasks that run at the same time at most."""
     options: dict[str, str | int | float | bool] = {}
@@ -61,11 +65,11 @@ def read_settings(root: Root, flags: Sequence[str] = ()) -> SlurmSettings:
     """What `cluster.yaml` in the root says under `slurm`, and KEY=VALUE flags over it. Raises `RunError`."""
     path = root.path / SETTINGS
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise _wrong(f"it is not YAML: {str(error).splitlines()[0]}", path) from None
-    given = found.get("slurm") if isinstance(found, dict) and set(found) <= {"slurm"} else None
-    if found and not isinstance(given, dict):
+    given = content.get("slurm") if isinstance(content, dict) and set(content) <= {"slurm"} else None
+    if content and not isinstance(given, dict):
         raise _wrong("it has no section slurm alone", path)
     settings: dict[str, object] = dict(given or {})
     options = settings.get("options") or {}
@@ -97,45 +101,45 @@ def read_settings(root: Root, flags: Sequence[str] = ()) -> SlurmSettings:
         ) from None
 
 
-def submit(
-    root: Root, runs: Path, name: str, words: Sequence[str], settings: SlurmSettings, *, left: int, at: str
-) -> Job:
-    """Submit the parts that make what is left, as one job array. `words` are those of `ablate run`, without the part.
+def require_slurm() -> None:
+    """Raise `RunError` where no job can be submitted from here."""
+    from shutil import which
 
-    Raises `RunError` where sbatch refuses, or a job that was submitted before has not ended.
-    """
-    if queued := queue(newest_job(runs)):
-        counts = ", ".join(f"{count} {state.lower()}" for state, count in queued.items())
-        job = newest_job(runs)
-        assert job is not None
+    if which("sbatch") is None:
         raise RunError(
-            f"job {job.id} of '{name}', submitted {job.at}, has not ended: {counts}",
-            required="one job array of a study at a time",
-            fix=f"wait for it (ablate status), or: scancel {job.id}",
+            "there is no sbatch here",
+            required="a machine from which jobs can be submitted to Slurm",
+            fix="log in to one, or: ablate plan STUDY --commands, under another scheduler",
         )
-    tasks = min(settings.tasks or 100, left)
+
+
+def submit(
+    root: Root, runs: Path, name: str, commands: Sequence[Sequence[str]], settings: SlurmSettings, *, at: str
+) -> Job:
+    """Submit runs as one job array. `commands` are the words of `ablate` that make one run each.
+
+    They are dealt to the tasks like cards, so that each task makes its share one after another. Raises `RunError`
+    where sbatch refuses.
+    """
     folder = runs / ".slurm"
     folder.mkdir(parents=True, exist_ok=True)
-    script = folder / f"{name}.py"
-    write_whole(script, _script(name, folder, words, settings, tasks).encode())
-    try:
-        command = ["sbatch", "--parsable", str(script)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=root.path)
-    except FileNotFoundError:
+    number = 1 + max((int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal()), default=0)
+    tasks = min(settings.tasks or MOST_TASKS, len(commands))
+    shares = [commands[task::tasks] for task in range(tasks)]
+    plan, script = folder / f"{number}.json", folder / f"{number}.py"
+    write_whole(plan, json.dumps(shares, indent=1).encode())
+    write_whole(script, _script(f"ablate-{name}-{number}", folder, plan, settings, tasks).encode())
+    words = ["sbatch", "--parsable", str(script)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    job_id = done.stdout.strip().partition(";")[0]
+    if done.returncode != 0 or not job_id.isdecimal():
+        last_line = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
         raise RunError(
-            "--on slurm, and there is no sbatch here",
-            required="a machine from which jobs are submitted",
-            fix="log in to one, or: ablate run STUDY --part I/N under another scheduler",
-        ) from None
-    number = done.stdout.strip().partition(";")[0]
-    if done.returncode != 0 or not number.isdecimal():
-        said = (done.stderr.strip() or done.stdout.strip() or "nothing").splitlines()[-1]
-        raise RunError(
-            f"sbatch refused the job: {said}",
+            f"sbatch refused the job: {last_line}",
             required="options that this cluster takes",
             fix=f"--slurm KEY=VALUE, or edit {root.path / SETTINGS}",
         )
-    job = Job(id=number, at=at, tasks=tasks, script=script.relative_to(root.path).as_posix())
+    job = Job(id=job_id, at=at, tasks=tasks, script=script.relative_to(root.path).as_posix())
     write_whole(folder / "job.json", job.model_dump_json().encode())
     return job
 
@@ -156,42 +160,49 @@ def queue(job: Job | None) -> dict[str, int]:
         done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=_QUERY_S)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    counts: dict[str, int] = {}
+    n_by_state: dict[str, int] = {}
     for line in done.stdout.splitlines():
         state, _, name = line.partition(" ")
-        if name.strip() == f"ablate-{Path(job.script).stem}":  # another job may have the number by now
-            counts[state] = counts.get(state, 0) + 1
-    return counts
+        if name.strip().startswith("ablate-") and name.strip().endswith(f"-{Path(job.script).stem}"):
+            n_by_state[state] = n_by_state.get(state, 0) + 1  # another job may have the number by now
+    return n_by_state
 
 
-def run_task(words: Sequence[str], of: int) -> NoReturn:
-    """One task of the job array: the part with its number, until it has ended or is to be queued again."""
-    again = False
-    part = f"{os.environ['SLURM_ARRAY_TASK_ID']}/{of}"
-    child = subprocess.Popen([sys.executable, "-m", "ablate", *words, "--part", part])
+def run_task(plan: str) -> NoReturn:
+    """One task of the job array: the runs of its share, one after another.
 
-    def stop(_signal: int, _frame: object) -> None:
-        child.send_signal(signal.SIGTERM)
+    SIGTERM (a preemption, or `scancel`) stops the run, which saves its state. SIGUSR1, which comes before the time
+    limit, does the same, and then the task is queued again: Slurm starts it anew, and its runs go on.
+    """
+    shares = json.loads(Path(plan).read_bytes())
+    number = os.environ["SLURM_ARRAY_TASK_ID"]
+    run: subprocess.Popen[bytes] | None = None
+    stopped = again = False
 
-    def stop_and_queue(_signal: int, _frame: object) -> None:
-        nonlocal again
-        again = True
-        child.send_signal(signal.SIGTERM)
+    def stop(received: int, _frame: object) -> None:
+        nonlocal stopped, again
+        stopped, again = True, again or received == signal.SIGUSR1
+        if run is not None:
+            run.send_signal(signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGUSR1, stop_and_queue)
-    status = child.wait()
-    if again and status == 130:
-        number = f"{os.environ['SLURM_ARRAY_JOB_ID']}_{os.environ['SLURM_ARRAY_TASK_ID']}"
-        requeue = ["scontrol", "requeue", number]
-        subprocess.run(requeue, check=False)
+    signal.signal(signal.SIGUSR1, stop)
+    status = 0
+    for words in shares[int(number) - 1]:
+        if stopped:
+            break
+        run = subprocess.Popen([sys.executable, "-m", "ablate", *words])
+        status = max(status, run.wait())
+    if again and status in (0, _STOPPED):
+        words = ["scontrol", "requeue", f"{os.environ['SLURM_ARRAY_JOB_ID']}_{number}"]
+        subprocess.run(words, check=False)
     sys.exit(status)
 
 
-def _script(name: str, folder: Path, words: Sequence[str], settings: SlurmSettings, tasks: int) -> str:
+def _script(job_name: str, folder: Path, plan: Path, settings: SlurmSettings, tasks: int) -> str:
     at_once = f"%{settings.at_once}" if settings.at_once else ""
     options: Mapping[str, object] = {
-        "job-name": f"ablate-{name}",
+        "job-name": job_name,
         "array": f"1-{tasks}{at_once}",
         "output": str(folder / "%A_%a.txt"),
         "open-mode": "append",
@@ -199,9 +210,12 @@ def _script(name: str, folder: Path, words: Sequence[str], settings: SlurmSettin
         "signal": f"B:USR1@{NOTICE_S}",
         **settings.options,
     }
-    lines = [f"#SBATCH --{key}" if value is True else f"#SBATCH --{key}={shlex.quote(str(value))}"
-             for key, value in options.items() if value is not False]  # fmt: skip
-    call = f"from ablate.runner.slurm import run_task\n\nrun_task({json.dumps(list(words))}, of={tasks})\n"
+    lines = [
+        f"#SBATCH --{key}" if value is True else f"#SBATCH --{key}={shlex.quote(str(value))}"
+        for key, value in options.items()
+        if value is not False
+    ]
+    call = f"from ablate.runner.slurm import run_task\n\nrun_task({str(plan)!r})\n"
     return "\n".join([f"#!{sys.executable}", *lines, "", call])
 
 

@@ -19,9 +19,10 @@ from ablate.gpt.device import CPU, choose_device
 from ablate.records.outputs import RESUMABLE
 from ablate.records.rows import read_rows
 from ablate.records.store import Row, RunFolder
+from ablate.runner.alone import run_alone
 from ablate.runner.failures import advise, kind_of, same_values
 from ablate.runner.messages import Message
-from ablate.runner.processes import run_alone
+from ablate.runner.process import Place
 from prereg.errors import RunError, StudyError, nearest
 from prereg.frozen import FrozenModel
 from prereg.registry.paths import Root
@@ -213,7 +214,7 @@ class TrialMaker:
     def _run(self, spec: RunSpec | CommandSpec, folder: RunFolder, limit_s: float) -> Message:
 
         device = CPU if self.own else choose_device("auto")
-        return run_alone(spec, folder.path, self.root, self.study_folder, device=device, limit_s=limit_s)
+        return run_alone(spec, folder.path, Place(self.root.path, self.study_folder, device), limit_s=limit_s)
 
     def _failed(self, run: str, error: str, spec: RunSpec | CommandSpec, folder: RunFolder) -> None:
         at = self.kinds.setdefault(kind_of(error, spec), len(self.problems))

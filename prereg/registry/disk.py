@@ -137,21 +137,6 @@ def write_from(path: Path, position: int, data: bytes, *, durable: bool = True) 
         sync_folder(path.parent)
 
 
-def write_at(path: Path, position: int, data: bytes, *, durable: bool = True) -> None:
-    """Write into a file at a position, and leave what follows: the same bytes may be written by several processes."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
-    try:
-        while data:
-            written = os.pwrite(descriptor, data, position)
-            position, data = position + written, data[written:]
-        if durable:
-            os.fsync(descriptor)
-    except OSError as error:
-        raise _named(error, path) from None
-    finally:
-        os.close(descriptor)
-
-
 def create_whole(path: Path, data: bytes) -> bool:
     """Create a file with its content, unless there is one; of several processes, on any machine, one succeeds.
 
@@ -193,6 +178,18 @@ def flock(file: int | IO[Any], *, shared: bool = False, wait: bool = True) -> No
     `UnsupportedError` where the system has no such locks."""
     fcntl = posix_locks()
     fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+
+
+def is_locked(path: Path) -> bool:
+    """Whether another process holds the lock of a file. Asks without creating or waiting for anything."""
+    try:
+        with path.open("rb") as stream:
+            flock(stream, shared=True, wait=False)
+    except BlockingIOError:
+        return True
+    except (OSError, UnsupportedError):
+        return False
+    return False
 
 
 def sync_folder(folder: Path) -> None:

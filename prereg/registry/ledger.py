@@ -27,18 +27,10 @@ from pydantic import JsonValue
 
 from prereg.errors import LedgerError, Where
 from prereg.registry.canon import canonical_bytes, sha256_bytes
-from prereg.registry.disk import open_regular, write_at, write_from
+from prereg.registry.disk import open_regular, write_from
 from prereg.registry.ledger_entry import FIRST, Entry, Event, Reading, Withheld, line_of, parsed, read_lines
 from prereg.registry.ledger_graph import Descent, continued_twice, heads, is_merged, places
-from prereg.registry.ledger_lock import (
-    LedgerLock,
-    close_slots,
-    line_in_slot,
-    newest_slots,
-    open_slots,
-    put_in_slot,
-    remove_closed_slots,
-)
+from prereg.registry.ledger_lock import LedgerLock
 
 _LARGEST_BYTES = 2**30
 SLICE_NAME = "ledger.slice.jsonl"
@@ -59,6 +51,24 @@ class Sound:
     """Length of an unfinished last line that is no whole entry; 0 when there is none."""
     head: str
     """As `Ledger.head`, of the last sound entry; 64 zeros when there is none."""
+
+
+@dataclass(frozen=True)
+class _End:
+    """Where a chain ended when this process appended to it."""
+
+    file: tuple[int, int]
+    """Device and inode: version control replaces a file by another."""
+
+    position: int
+    """In bytes."""
+
+    line: bytes
+    """The last one, without its end."""
+
+
+_end_by_path: dict[Path, _End] = {}
+"""Several objects append to one ledger."""
 
 
 @dataclass(frozen=True)
@@ -186,59 +196,25 @@ class Ledger:
         self._refuse_slice()
         with self.hold():
             self._lock.create()
-            while True:
-                position, ends, repaired = self._tail()
-                shared = newest_slots(self.path)
-                if shared is None and not self._lock.excludes:
-                    shared = open_slots(self.path, ends.next_index)
-                if self._catch_up(position, ends, repaired):
-                    continue
-                entry, line = line_of(
-                    ends.next_index,
-                    ends.last,
-                    event,
-                    joins=ends.joins,
-                    study=study,
-                    registration=registration,
-                    body={**body, **repaired},
-                    at=at,
-                )
-                try:
-                    if shared is not None and not put_in_slot(shared, entry.index, line):
-                        continue
-                    write = write_from if shared is None or "cut_back" in repaired else write_at
-                    write(self.path, position, b"\n" * ("ended_line" in repaired) + line + b"\n", durable=durable)
-                except OSError as error:
-                    found = f"the entry cannot be written: {error.strerror}"
-                    raise self._error(found, "a disk with room", "free space, then repeat the command") from None
-                return entry
-
-    def share(self) -> None:
-        """From here on, let processes of other machines append too, that no lock of this one keeps out."""
-        with self.hold():
-            self._lock.create()
-            open_slots(self.path, self._tail()[1].next_index)
-
-    def settle(self, *, close: bool = False) -> None:
-        """Write every shared entry into the file, where a crash has left some out. `close` ends the sharing."""
-        if not self.path.exists():
-            return
-        with self.hold():
-            if close:
-                close_slots(self.path)
-            while self._catch_up(*self._tail()):
-                pass
-            if close:
-                remove_closed_slots(self.path)
-
-    def _catch_up(self, position: int, ends: _Ends, repaired: dict[str, JsonValue]) -> bool:
-        """Write the next entry where another process has put one into its slot. Whether there was one."""
-        line = line_in_slot(self.path, ends.next_index)
-        if line is None:
-            return False
-        self._refuse_damage(read_lines(line + b"\n", ends.last, ends.next_index, joins=ends.joins))
-        write_at(self.path, position, b"\n" * ("ended_line" in repaired) + line + b"\n")
-        return True
+            position, ends, repaired = self._tail()
+            entry, line = line_of(
+                ends.next_index,
+                ends.last,
+                event,
+                joins=ends.joins,
+                study=study,
+                registration=registration,
+                body={**body, **repaired},
+                at=at,
+            )
+            data = b"\n" * ("ended_line" in repaired) + line + b"\n"
+            try:
+                write_from(self.path, position, data, durable=durable)
+            except OSError as error:
+                found = f"the entry cannot be written: {error.strerror}"
+                raise self._error(found, "a disk with room", "free space, then repeat the command") from None
+            self._remember_end(position + len(data), line)
+            return entry
 
     def _tail(self) -> tuple[int, _Ends, dict[str, JsonValue]]:
         """Where the next line goes, the entries before it, and what an append has to say of repairs."""
@@ -285,15 +261,31 @@ class Ledger:
             self._refuse_damage(reading)
             return reading.n_bytes, reading
         reading = read_lines(data[first:], None, None)
-        # Without a merge, an index is the number of lines before; with one, the ends of branches may lie anywhere.
-        n_lines = self._n_lines(start + first + reading.n_bytes)
-        if not reading.faults and reading.next_index is not None and n_lines <= reading.next_index:
-            return start + first + reading.n_bytes, reading
+        end = start + first + reading.n_bytes
+        if not reading.faults and reading.next_index is not None:
+            # Without a merge, an index is the number of lines before; with one, the ends of branches may lie anywhere.
+            one_chain = self._ends_as_remembered(start, data) or self._n_lines(end) <= reading.next_index
+            if one_chain:
+                return end, reading
         whole = self._read()  # which knows the number of the line
         self._refuse_damage(whole)
         if len(whole.entries) == whole.next_index:  # one chain, whose end has changed since
             self._refuse_damage(reading)
         return whole.n_bytes, whole
+
+    def _remember_end(self, position: int, line: bytes) -> None:
+        """Keep in mind that this process found one chain up to a position, whose last line this is."""
+        there = self.path.stat()
+        _end_by_path[self.path.absolute()] = _End((there.st_dev, there.st_ino), position, line)
+
+    def _ends_as_remembered(self, start: int, data: bytes) -> bool:
+        """Whether the chain that this process last wrote ends among the bytes `data` that begin at `start`, in the same
+        file: then what was before it need not be counted again."""
+        known, there = _end_by_path.get(self.path.absolute()), self.path.stat()
+        if known is None or known.file != (there.st_dev, there.st_ino):
+            return False
+        ended = known.position - start
+        return 0 < ended <= len(data) and data[:ended].endswith(b"\n" + known.line + b"\n")
 
     def _n_lines(self, end: int) -> int:
         """Lines of the file up to a position."""

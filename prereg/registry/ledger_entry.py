@@ -78,7 +78,6 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
             "slots": "runs at the same time",
             "code": "sha256 of the code that runs execute",
             "trained_again": "runs among them that were sealed before",
-            "part": "the part of several that makes them",
             **_RUN,
             "attempt": "which start of this run",
             "resumed_from": "the step at which it resumes",
@@ -86,6 +85,8 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
             "metric",
             "recipe_sha256": _SEAL["recipe_sha256"],
             "made_with": "sha256 of the code, versions and hardware that may change a bit of the result",
+            "launcher": "what a run that is made elsewhere was handed to, in place of `made_with`: `slurm`, `ray` or "
+            "`commands`",
         },
     ),
     "breached": (
@@ -103,6 +104,7 @@ EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
         _SEAL
         | {
             "recovered": "true where a later `ablate run` found the run sealed and not in the ledger",
+            "without_start": "attempts at it of which this ledger has no start",
             "redrawn": "attempts whose values of a claimed metric a resumed one replaced by others",
         },
     ),

@@ -128,10 +128,10 @@ def said_losses(study: Study) -> tuple[str, ...]:
         f"it is the same with the lost {what} at their worst; a hypothesis that lost {what} is inconclusive with fewer "
         f"than {said_least(study)}{of} left",
         *(
-            f"the rule has too many cases to say beforehand which verdicts a diverged run of {listed(arms, last='or')} "
-            "would cost"
+            f"the rule has too many cases to say beforehand which verdicts a diverged run of {arms} would cost"
             if verdicts is None
-            else f"once a run of {listed(arms, last='or')} has diverged, {_quoted(verdicts)} can no longer be given"
-            for verdicts, arms in cost_of_divergence(study).items()
+            else f"once a run of {arms} has diverged, {_quoted(verdicts)} can no longer be given"
+            for verdicts, names in cost_of_divergence(study).items()
+            for arms in [listed(map(study.labels.arm, names), last="or")]
         ),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -11,21 +10,19 @@ from typing import Any
 
 import pytest
 from conftest import House, tiny_document, tiny_text
+from gpt_runs import KilledError, carry_out
 from quiet import QUIET
 
 import ablate as api
 from ablate.data import tokenizers
 from ablate.data.corpora import Library
 from ablate.data.tokenizers import train_bpe
-from ablate.gpt.trainer import Step, Trainer
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.checks import AuditContext
 from ablate.pins import require_pinned
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.runner.builtin.run import Worker
-from ablate.runner.messages import Message
 from ablate.verification.result import check_pins
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import ClaimError, CorpusError
@@ -82,38 +79,23 @@ def specs(study: Path) -> list[RunSpec]:
     return [spec for spec in plan(require_registered(case)) if isinstance(spec, RunSpec)]
 
 
-class Killed(BaseException):
-    """What no handler of a run catches: the process is gone."""
-
-
 def carried_out(
     spec: RunSpec,
     house: House,
     folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
     *,
     stop_at: int = 0,
     kill_at: int = 0,
 ) -> RunRecord:
     """A run by one worker; stopped or killed before a step, and taken up again by another, where that is asked for."""
-    corpora, stop = house.path / "data" / "corpora", threading.Event()
-    real = Trainer.step
-
-    def step(trainer: Trainer) -> Step:
-        if trainer.progress.step + 1 == stop_at:
-            stop.set()
-        if trainer.progress.step + 1 == kill_at:
-            raise Killed
-        return real(trainer)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Trainer, "step", step)
-        every_s = 0.0 if kill_at else 1e9
-        with pytest.raises(Killed) if kill_at else nullcontext():
-            Worker(corpora, lambda _: None, stop, checkpoint_every_s=every_s).carry_out(spec, RunFolder(folder))
+    every_s = 0.0 if kill_at else 1e9
+    with pytest.raises(KilledError) if kill_at else nullcontext():
+        carry_out(
+            house.path, folder, spec, stop_at=stop_at or None, kill_at=kill_at or None, checkpoint_every_s=every_s
+        )
     if stop_at or kill_at:
-        assert (folder / "checkpoint.safetensors").is_file()
-        Worker(corpora, lambda _: None, threading.Event()).carry_out(spec, RunFolder(folder))
+        assert (folder / "work" / "checkpoint.safetensors").is_file()
+        carry_out(house.path, folder, spec)
     record = RunFolder(folder).read_record()
     assert record is not None
     assert record.status == "done", record.error
@@ -129,7 +111,7 @@ def test_a_study_of_byte_pairs_registers_runs_and_decides(house: House) -> None:
     assert registration.data is not None
     pinned = set(registration.data.tokenizers.values())
     assert len(pinned) == 1
-    assert {record.pairing.tokenizer for record in records(house).values() if record.pairing} == pinned
+    assert {(record.must_match or {}).get("tokenizer") for record in records(house).values()} == pinned
     assert [p.name for p in (house.path / "data" / "tokenizers").iterdir()] == [f"bpe-{pinned.pop()}.json"]
     decided = api.decide(study)
     assert decided.decision.status == "decided"
@@ -142,31 +124,35 @@ def test_a_study_of_byte_pairs_registers_runs_and_decides(house: House) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["stop_at", "kill_at"])
 def test_a_run_of_byte_pairs_that_was_stopped_or_killed_ends_in_the_same_bits(
-    how: str, house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    how: str, house: House, tmp_path: Path
 ) -> None:
     study = house.write(document(PAIRS))
     api.register(study)
     spec = specs(study)[0]
-    whole = carried_out(spec, house, tmp_path / "whole", monkeypatch)
-    again = carried_out(spec, house, tmp_path / "again", monkeypatch, **{how: 8})
+    whole = carried_out(spec, house, tmp_path / "whole")
+    again = carried_out(spec, house, tmp_path / "again", **{how: 8})
     assert again.resumed_from == ((8,) if how == "stop_at" else (7,))
     assert again.outcome_sha256 == whole.outcome_sha256
     assert again.weights_sha256 == whole.weights_sha256
-    assert again.pairing == whole.pairing
+    assert again.must_match == whole.must_match
 
 
 @pytest.mark.slow
 def test_a_run_of_a_mixture_that_was_stopped_ends_in_the_same_bits_and_says_what_it_drew(
-    house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    house: House, tmp_path: Path
 ) -> None:
     add(house, "other", "one two three four five\n" * 100)
     study = house.write(document({"mixture": {"tiny": 3.0, "other": 1.0}}))
     api.register(study)
     spec = specs(study)[0]
-    whole = carried_out(spec, house, tmp_path / "whole", monkeypatch)
-    again = carried_out(spec, house, tmp_path / "again", monkeypatch, stop_at=5)
+    whole = carried_out(spec, house, tmp_path / "whole")
+    again = carried_out(spec, house, tmp_path / "again", stop_at=5)
     assert again.resumed_from == (5,)
-    assert (again.outcome_sha256, again.pairing, again.mixture) == (whole.outcome_sha256, whole.pairing, whole.mixture)
+    assert (again.outcome_sha256, again.must_match, again.mixture) == (
+        whole.outcome_sha256,
+        whole.must_match,
+        whole.mixture,
+    )
     assert whole.mixture is not None
     assert sum(whole.mixture.values()) == STEPS * 4
     assert whole.mixture["tiny"] > whole.mixture["other"] > 0
@@ -223,7 +209,7 @@ def test_variants_of_two_corpora_are_pinned_each_and_their_claim_is_marked(house
     data = ran.registration.data
     assert data is not None
     assert list(data.corpora) == ["other", "tiny"]
-    read = {key.split("/")[0]: record.pairing.corpus for key, record in records(house).items() if record.pairing}
+    read = {key.split("/")[0]: (record.must_match or {}).get("corpus") for key, record in records(house).items()}
     assert read == {"here": data.corpora["tiny"].sha256, "there": data.corpora["other"].sha256}
     decision = api.decide(study).decision
     assert decision.status in ("decided", "inconclusive")
@@ -399,7 +385,6 @@ def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
         api.run(study, workspace=api.Workspace(console=QUIET))
     assert house.snapshot() == before
     folder = RunFolder(tmp_path / "run")
-    said: list[Message] = []
-    Worker(house.path / "data" / "corpora", said.append, threading.Event()).carry_out(specs(study)[0], folder)
-    assert said[-1].status == "failed"
-    assert "the tokenizer of 'none' is not the one registered" in (said[-1].error or "")
+    ended = carry_out(house.path, folder.path, specs(study)[0])
+    assert ended.status == "failed"
+    assert "the tokenizer of 'none' is not the one registered" in (ended.error or "")

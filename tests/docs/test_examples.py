@@ -13,13 +13,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from test_parts import end, start, starts, wait_for
+from launchers import command, end, starts, wait_for
 from typer.testing import CliRunner
 
 import ablate as api
 from ablate.cli import app
 from ablate.records.store import RunFolder
-from ablate.runner.claims import owners
 from ablate.runner.options import RunOptions
 from prereg.registry.ledger import Ledger
 
@@ -76,13 +75,12 @@ def test_a_killed_run_of_the_hugging_face_trainer_resumes_to_the_same_bits(tmp_p
         copied = Copied(tmp_path / str(interrupted))
         path = copied.study("huggingface_tiny")
         if interrupted:
-            process = start(path, "", "--only", "low/1")
+            process = command("run", str(path), "--only", "low/1")
             wait_for(lambda made=copied: any(made.path.glob("data/runs/*/*/low/1/work/resumable")), 60)
             time.sleep(0.3)
-            (owner,) = owners(next(copied.path.glob("data/runs/*/????????"))).values()
-            os.kill(owner.pid, signal.SIGKILL)
+            os.kill(process.pid, signal.SIGKILL)
             end(process)
-        assert end(start(path, "", "--only", "low/1"), 120)[0] == 0
+        assert end(command("run", str(path), "--only", "low/1"), 120)[0] == 0
         entries = Ledger(path.parent / "ledger.jsonl").entries()
         outcomes += [entry.body["outcome_sha256"] for entry in entries if entry.event == "sealed"]
         resumed = [entry.body["resumed_from"] for entry in entries if "resumed_from" in entry.body]

@@ -36,6 +36,18 @@ VERBS = (
 )
 
 # room -> what its modules may import beside the standard library. A module belongs to the longest room it starts with.
+# Only the process of a run of the built-in trainer joins training, evaluation and records.
+RUN_OF_GPT = ("ablate.gpt.main", "ablate.gpt.inputs", "ablate.gpt.observer", "ablate.gpt.checkpoints")
+GPT_AND_WHAT_IT_RECORDS = {
+    "ablate.gpt",
+    "ablate.data",
+    "ablate.evaluation",
+    "ablate.records",
+    "prereg",
+    "torch",
+    "numpy",
+    "safetensors",
+}
 ROOMS: dict[str, set[str]] = {
     "prereg": {"prereg", "pydantic", "yaml", "rfc8785"},
     # The formats of timestamps belong to well-kept libraries, loaded only when a seal is made or looked at.
@@ -63,6 +75,7 @@ ROOMS: dict[str, set[str]] = {
     "ablate.verification.seal": {"prereg", "ablate.workspace"},
     "ablate.data": {"ablate.data", "ablate.gpt.streams", "prereg", "torch", "numpy", "tokenizers"},
     "ablate.gpt": {"ablate.gpt", "ablate.data", "prereg", "torch", "numpy", "safetensors"},
+    **dict.fromkeys(RUN_OF_GPT, GPT_AND_WHAT_IT_RECORDS),
     "ablate.evaluation": {"ablate.evaluation", "ablate.gpt", "ablate.data", "prereg", "torch", "numpy"},
     # The harness and its data sets are an optional extra, imported only where a study measures tasks.
     "ablate.evaluation.harness": {
@@ -86,6 +99,7 @@ ROOMS: dict[str, set[str]] = {
         "prereg",
         "torch",
         "numpy",
+        "pyarrow",
         "pydantic",
         "rich",
     },
@@ -117,9 +131,6 @@ ROOMS: dict[str, set[str]] = {
         "ablate.verification",
     },
 }
-
-# Only the workers of the built-in trainer join training, evaluation and records.
-JOINS_EVERYTHING = "ablate.runner.builtin"
 
 
 def modules() -> list[str]:
@@ -197,17 +208,17 @@ def test_the_judge_and_the_report_never_reach_the_trainer() -> None:
             assert not reached, (name, reached)
 
 
-def test_only_the_built_in_workers_join_training_evaluation_and_records() -> None:
-    joined = [
+def test_only_a_run_of_the_built_in_trainer_joins_training_evaluation_and_records() -> None:
+    joined = {
         name
         for name in modules()
-        if room(name) == "ablate.runner"
+        if name.startswith(("ablate.gpt", "ablate.runner"))
         and all(
-            any(i.startswith(part) for i in imports(name))
+            any(imported.startswith(part) for imported in imports(name))
             for part in ("ablate.gpt", "ablate.evaluation", "ablate.records")
         )
-    ]
-    assert joined and all(name.startswith(JOINS_EVERYTHING) for name in joined), joined
+    }
+    assert joined and joined <= set(RUN_OF_GPT), joined
 
 
 def test_every_dependency_is_imported_by_a_product_module() -> None:
@@ -248,14 +259,14 @@ def test_tests_use_public_names_alone() -> None:
 
 
 @pytest.mark.slow
-def test_importing_the_worker_loads_neither_the_harness_nor_byte_pairs() -> None:
-    code = "import sys, ablate.runner.builtin.run; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
+def test_importing_the_trainer_loads_neither_the_harness_nor_byte_pairs() -> None:
+    code = "import sys, ablate.gpt.main; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"lm_eval", "datasets", "tokenizers"}
 
 
-def test_a_worker_of_an_own_trainer_loads_no_trainer_of_ours() -> None:
-    code = "import sys, ablate.runner.worker; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
+def test_a_process_of_an_own_trainer_loads_no_trainer_of_ours() -> None:
+    code = "import sys, ablate.runner.pool; print(' '.join(sorted({m.split('.')[0] for m in sys.modules})))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {"torch", "pandas", "scipy", "altair"}
 

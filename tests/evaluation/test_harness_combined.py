@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,10 @@ from safetensors.torch import load_file
 import ablate as api
 from ablate.data.corpora import Library
 from ablate.evaluation.harness.evaluate import evaluate_tasks
+from ablate.gpt.inputs import Inputs
+from ablate.gpt.trainer import Trainer
 from ablate.pins import pin
 from ablate.records.store import RunFolder
-from ablate.runner.builtin.run import Worker
 from ablate.runner.options import RunOptions
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import SpecError
@@ -39,21 +39,24 @@ def with_data(**data: Any) -> dict[str, Any]:
     return items_document()["base"] | {"data": data}
 
 
-def first_run(house: House, study: Path) -> tuple[RunSpec, Worker, RunFolder]:
+def first_run(house: House, study: Path) -> tuple[RunSpec, Inputs, RunFolder]:
     """The first run of a registered study, as it is recorded."""
     registration = require_registered(Workspace().open(study))
     spec = plan(registration)[0]
     assert isinstance(spec, RunSpec)
-    worker = Worker(house.path / "data" / "corpora", lambda _: None, threading.Event(), root=house.path)
-    return spec, worker, RunFolder(Root(house.path).run("tiny", spec.registration, spec.variant, spec.seed))
+    return (
+        spec,
+        Inputs(house.path / "data" / "corpora", house.path),
+        RunFolder(Root(house.path).run("tiny", spec.registration, spec.variant, spec.seed)),
+    )
 
 
-def asked_of_sealed_weights(spec: RunSpec, worker: Worker, folder: RunFolder) -> list[float]:
+def asked_of_sealed_weights(spec: RunSpec, inputs: Inputs, folder: RunFolder) -> list[float]:
     """What the sealed weights answer, in this process."""
-    text = worker.text(spec)
-    questions = worker.questions(spec, text)
+    text = inputs.text(spec)
+    questions = inputs.questions(spec, text)
     assert questions is not None
-    model = worker.trainer(spec, text).model
+    model = Trainer(spec.config, text.split, text.tokenizer.size).model
     model.load_state_dict(load_file(folder.weights_path), strict=False)
     return [one.value for one in evaluate_tasks(questions, model, spec.config.model.context, text.written_with).items]
 
@@ -68,12 +71,12 @@ def test_a_study_of_byte_pairs_pins_data_and_tasks_and_leaves_no_item_out(house:
     assert registration is not None and registration.data is not None and registration.tasks is not None
     assert registration.tasks.n_unencodable == 0
     assert verify_registration(Root(house.path), "tiny") == []
-    spec, worker, folder = first_run(house, study)
+    spec, inputs, folder = first_run(house, study)
     assert spec.tokenizer is not None and spec.tasks == registration.tasks
     record = folder.read_record()
     assert record is not None and record.harness is not None
     assert (record.harness.n_items, record.harness.unencodable) == (N, 0)
-    assert pq.read_table(folder.items_path)["value"].to_pylist() == asked_of_sealed_weights(spec, worker, folder)
+    assert pq.read_table(folder.items_path)["value"].to_pylist() == asked_of_sealed_weights(spec, inputs, folder)
     decision = api.decide(study).decision
     assert [check.name for check in decision.checks if not check.passed and check.severity != "note"] == []
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import threading
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,22 +12,23 @@ from typing import Any
 import pytest
 import torch
 from conftest import House
+from gpt_runs import KilledError, carry_out
 from harness_samples import N_TASKS, TASKS, items_document, items_house, write_pack
 
 import ablate as api
 from ablate import cli
 from ablate.evaluation.harness import tasks
+from ablate.gpt import main as single
+from ablate.gpt.inputs import Inputs
 from ablate.gpt.trainer import Trainer
 from ablate.judge.audit.audit import audit
 from ablate.judge.audit.checks import AuditContext
 from ablate.pins import pin, require_pinned
 from ablate.records.gather import gather
+from ablate.records.rows import read_rows
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner import progress
-from ablate.runner.builtin import run as single
-from ablate.runner.builtin.run import Worker
-from ablate.runner.messages import Message, TaskProgress
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify_study
@@ -113,26 +113,29 @@ def test_every_run_says_how_it_was_asked(ended: Path) -> None:
         assert 0.0 < run.harness.wall_s < run.wall_s and run.eval_s >= run.harness.wall_s * 0.9
 
 
-def test_a_study_says_how_far_its_runs_are_asked(ended: Path) -> None:
+def test_a_study_that_is_run_shows_no_answer(ended: Path) -> None:
     said = (ended / "said.txt").read_text()
-    for run in ("none/1", "layernorm/2"):
-        assert f"  {run}: asking {TASKS}\n" in said
-        assert f"  {run}: asking {TASKS}: {N * 4} of {N * 4} requests, 2 shots, 0 s left\n" in said
     assert "accuracy" not in said and "loglikelihood" not in said
 
 
-def test_a_worker_counts_every_request_and_every_number_of_shots(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[Message] = []
-    spec, worker = spec_and_worker(house, said)
-    monkeypatch.setattr(single, "SAY_EVERY_S", -1.0)
-    worker.carry_out(spec, RunFolder(house.path / "run"))
-    assert said[-1].status == "done"
-    (begun, *counted) = [one.asking for one in said if one.asking is not None]
-    assert begun == TaskProgress(tasks=TASKS)
-    assert {one.of for one in counted} == {N * 4} and {one.tasks for one in counted} == {TASKS}
-    done = [(one.shots, one.requests) for one in counted]
-    assert done[0] == (0, 0) and done[-1] == (2, N * 4) and done == sorted(done) and (2, N * 2) in done
-    assert all(one.seconds_left is None or one.seconds_left >= 0 for one in counted)
+def test_a_run_says_how_far_it_is_asked_and_no_answer(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+    kept = single.write_passing
+
+    def write(path: Path, data: bytes) -> None:
+        written.extend([data] if path.name == "progress.json" else [])
+        kept(path, data)
+
+    monkeypatch.setattr(single, "REPORT_EVERY_S", -1.0)
+    monkeypatch.setattr(single, "write_passing", write)
+    assert carry_out(house.path, house.path / "run", spec_of(house)).status == "done"
+    begun, *counted = [json.loads(data) for data in written]
+    assert begun == {"steps": 8, "text": f"asking {TASKS}", "seconds_left": None}
+    texts = [one["text"] for one in counted]
+    assert texts[0] == f"asking {TASKS}: 0 of {N * 4} requests, 0 shots"
+    assert f"asking {TASKS}: {N * 2} of {N * 4} requests, 2 shots" in texts
+    assert texts[-1] == f"asking {TASKS}: {N * 4} of {N * 4} requests, 2 shots"
+    assert all(one["seconds_left"] is None or one["seconds_left"] >= 0 for one in counted)
 
 
 def test_tasks_are_part_of_the_promise(copy: Path) -> None:
@@ -178,69 +181,46 @@ def test_changed_tasks_are_refused_by_run_and_amended_on_the_record(copy: Path) 
     assert [one["field"] for one in entry.body["differences"]] == ["tasks.sha256"]  # type: ignore[index,union-attr,call-overload]
 
 
-def spec_and_worker(house: House, said: list[Message]) -> tuple[RunSpec, Worker]:
-    torch.set_num_threads(1)
+def spec_of(house: House) -> RunSpec:
     registration, _ = api.register(items_house(house))
     spec = plan(registration)[0]
     assert isinstance(spec, RunSpec)
-    return spec, Worker(house.path / "data" / "corpora", said.append, threading.Event(), root=house.path)
+    return spec
 
 
-def test_a_worker_finds_wrong_tasks_before_it_trains(house: House) -> None:
-    said: list[Message] = []
-    spec, worker = spec_and_worker(house, said)
+def test_a_run_finds_wrong_tasks_before_it_trains(house: House) -> None:
+    spec = spec_of(house)
     path = house.path / TASKS / "order.jsonl"
     path.write_text(path.read_text().replace("cat", "hat", 1))
-    folder = RunFolder(house.path / "run")
-    folder.path.mkdir()
-    worker.carry_out(spec, folder)
-    assert said[-1].status == "failed" and "not those registered" in str(said[-1].error)
-    assert not folder.live_path.exists(), "no step was taken"
+    ended = carry_out(house.path, house.path / "run", spec)
+    assert ended.status == "failed" and "not those registered" in str(ended.error)
+    assert not (house.path / "run" / "work" / "metrics.jsonl").exists(), "no step was taken"
 
 
 def test_a_run_stopped_or_killed_while_asked_is_asked_again_and_not_trained(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said: list[Message] = []
-    spec, worker = spec_and_worker(house, said)
-    whole = RunFolder(house.path / "whole")
-    worker.carry_out(spec, whole)
-    assert said[-1].status == "done"
+    spec, whole, folder = spec_of(house), RunFolder(house.path / "whole"), RunFolder(house.path / "run")
+    assert carry_out(house.path, whole.path, spec).status == "done"
 
-    folder = RunFolder(house.path / "run")
-
-    def interrupting(message: Message) -> None:
-        said.append(message)
-        if message.asking is not None:
-            worker.stop.set()
-
-    worker.say = interrupting
-    worker.carry_out(spec, folder)
-    assert said[-1].event == "stopped"
-    worker.say = said.append
-    worker.stop.clear()
+    # Stopped once its last step is taken: then it asks.
+    assert carry_out(house.path, folder.path, spec, stop_at=spec.steps).event == "stopped"
 
     # Killed after its answers were written, before they were sealed.
-    class Killed(BaseException):
-        pass
-
     def killed(*_: Any, **__: Any) -> None:
-        raise Killed
+        raise KilledError
 
-    monkeypatch.setattr(RunFolder, "seal", killed)
-    with pytest.raises(Killed):
-        worker.carry_out(spec, folder)
-    assert any(row.metric == "harness/accuracy" for row in folder.rows())
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "seal", killed)
+        with pytest.raises(KilledError):
+            carry_out(house.path, folder.path, spec)
+    rows = read_rows(folder.path / "work" / "metrics.jsonl")
+    assert any(row.metric == "harness/accuracy" for row in rows)
 
-    steps: list[int] = []
-    monkeypatch.setattr(Trainer, "step", lambda _: steps.append(1))
-    worker.carry_out(spec, folder)
-    monkeypatch.undo()
-    assert said[-1].status == "done" and steps == []
+    assert carry_out(house.path, folder.path, spec, kill_at=spec.steps).status == "done", "no step was taken again"
     first, again = whole.read_record(), folder.read_record()
     assert first is not None and again is not None
-    assert again.outcome_sha256 == first.outcome_sha256
+    assert again.outcome_sha256 == first.outcome_sha256 and again.resumed_from == (spec.steps, spec.steps)
     assert sha256_file(folder.items_path) == sha256_file(whole.items_path)
 
 
@@ -250,20 +230,19 @@ def test_answers_are_those_of_the_averaged_weights_and_of_float32(house: House) 
 
     from ablate.evaluation.harness.evaluate import evaluate_tasks
 
-    said: list[Message] = []
     base = items_document()["base"]
     base = base | {"numerics": {"dtype": "bfloat16"}, "optim": {"lr": 0.01, "ema": 0.5}}
     torch.set_num_threads(1)
     registration, _ = api.register(items_house(house, base=base))
     spec = plan(registration)[0]
     assert isinstance(spec, RunSpec)
-    worker = Worker(house.path / "data" / "corpora", said.append, threading.Event(), root=house.path)
     folder = RunFolder(house.path / "run")
-    worker.carry_out(spec, folder)
-    text = worker.text(spec)
-    questions = worker.questions(spec, text)
+    assert carry_out(house.path, folder.path, spec).status == "done"
+    inputs = Inputs(house.path / "data" / "corpora", house.path)
+    text = inputs.text(spec)
+    questions = inputs.questions(spec, text)
     assert questions is not None
-    model = worker.trainer(spec, text).model
+    model = Trainer(spec.config, text.split, text.tokenizer.size).model
     model.load_state_dict(load_file(folder.weights_path), strict=False)
     found = evaluate_tasks(questions, model, spec.config.model.context, text.tokenizer)
     import pyarrow.parquet as pq

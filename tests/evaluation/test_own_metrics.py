@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from conftest import House, tiny_document
+from gpt_runs import carry_out
 from quiet import QUIET
 
 import ablate as api
@@ -19,10 +19,7 @@ from ablate.evaluation.loss import measure_loss
 from ablate.evaluation.user_metrics import Source, measure_own, registered_sources
 from ablate.gpt.model import GPT, initialise
 from ablate.records.gather import gather
-from ablate.records.store import RunFolder
-from ablate.runner.builtin.run import Worker
-from ablate.runner.messages import Message
-from ablate.runner.processes import rerun
+from ablate.runner.alone import rerun
 from ablate.workspace import Workspace, require_registered
 from prereg.documents.measures import measured, recorded
 from prereg.errors import EvidenceError, RegistrationError
@@ -152,15 +149,11 @@ def test_a_worker_that_is_handed_changed_code_fails_the_run_and_executes_nothing
     registration, _ = api.register(path)
     trap = house.path / "executed"
     (house.path / "studies" / "mine.py").write_text(f"open({str(trap)!r}, 'w').close()\n" + CODE)
-    said: list[Message] = []
-    spec, folder = plan(registration)[0], RunFolder(house.path / "run")
+    spec = plan(registration)[0]
     assert isinstance(spec, RunSpec) and set(spec.own) == {"own/worst"}
-    worker = Worker(
-        house.path / "data" / "corpora", said.append, threading.Event(), study_folder=house.path / "studies"
-    )
-    worker.carry_out(spec, folder)
-    assert [(one.event, one.status) for one in said] == [("ended", "failed")]
-    assert "own/worst is not the registered code" in str(said[0].error) and not trap.exists()
+    ended = carry_out(house.path, house.path / "run", spec)
+    assert (ended.event, ended.status) == ("ended", "failed")
+    assert "own/worst is not the registered code" in str(ended.error) and not trap.exists()
 
 
 def test_a_run_made_again_finds_the_code_of_its_own_metrics(house: House) -> None:

@@ -32,12 +32,13 @@ from ablate.gpt.trainer import Trainer, arithmetic
 from ablate.records.provenance import collect, differing
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.runner import local, processes
+from ablate.runner import local, pool
 from ablate.runner.machine import Machine, choose_machine
 from ablate.runner.options import RunOptions
-from ablate.runner.scheduler import Scheduler
+from ablate.runner.process import Place
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import RunError, StudyError
+from prereg.registry.plan import plan
 from prereg.study.spec import study_from_document
 from prereg.study.training import Training
 
@@ -198,8 +199,8 @@ def test_a_refusal_to_mix_devices_changes_nothing(sealed: House, monkeypatch: py
     assert sealed.snapshot() == before
 
 
-def test_workers_of_a_gpu_start_with_what_deterministic_products_need_and_one_at_a_time(
-    sealed: House, monkeypatch: pytest.MonkeyPatch
+def test_runs_of_a_gpu_start_with_what_deterministic_products_need_and_one_at_a_time(
+    sealed: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     case = Workspace().open(sealed.path / "studies" / "tiny.yaml")
     assert local.slots_of(case.study, Machine("cuda:0")) == 1
@@ -213,22 +214,12 @@ def test_workers_of_a_gpu_start_with_what_deterministic_products_need_and_one_at
         started.append(env)
         raise StartedError
 
-    monkeypatch.setattr(processes.subprocess, "Popen", popen)
+    monkeypatch.setattr(pool.subprocess, "Popen", popen)
     monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    specs = plan(require_registered(case))
     for name in ("cpu", "cuda:0"):
-        registration = require_registered(case)
-        scheduler = Scheduler(
-            case.root,
-            registration,
-            None,
-            str,
-            QUIET,
-            None,
-            None,
-            Machine(name),  # type: ignore[arg-type]
-        )
-        with pytest.raises(StartedError):
-            scheduler.spawn()
+        with pytest.raises(StartedError), (tmp_path / "log").open("w") as log:
+            pool.Pool(specs, Place(case.root.path, case.root.path, name), log).__enter__()
     assert "CUBLAS_WORKSPACE_CONFIG" not in started[0]
     assert ENVIRONMENT.items() <= started[1].items()
 

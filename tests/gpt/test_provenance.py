@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -14,19 +13,24 @@ from conftest import House
 from test_run import longer
 
 import ablate as api
+from ablate.gpt.main import Job, Paths
 from ablate.judge.design import characteristics as design_room
 from ablate.records import provenance
 from ablate.records.provenance import code_hash, executed_files
-from prereg.registry.plan import plan
+from prereg.registry.plan import RunSpec, plan
 
 ROOT = Path(provenance.__file__).resolve().parents[2]
 
-WORKER = """
-import sys
-from ablate.runner.builtin.process import main
-main()
+RUN = """
+import os, sys
+from ablate.gpt.main import main
+from ablate.records.store import RunFolder
+from ablate.runner import pool
+from ablate.runner.process import held, make_run, prepare
+status = main(os.environ)
 files = [getattr(module, "__file__", None) or "" for name, module in sys.modules.items() if name != "__main__"]
 open(sys.argv[1], "w").write("\\n".join(files))
+sys.exit(status)
 """
 
 
@@ -34,21 +38,18 @@ open(sys.argv[1], "w").write("\\n".join(files))
 def test_every_module_that_a_run_loads_is_hashed(house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=20))
     registration, _ = api.register(house.write(base=longer(2)))
-    spec = plan(registration)[0].model_dump(mode="json")
-    order = {"do": "run", "spec": spec, "folder": str(tmp_path / "run"), "study_folder": str(house.path)}
-    order |= {"corpora": str(house.path / "data" / "corpora"), "root": str(house.path)}
-    words = [sys.executable, "-c", WORKER, str(tmp_path / "files")]
-    # Without a compiler on its path the worker takes torch's operators: compiling our own takes longer than all else.
-    bare = os.environ | {"PATH": str(tmp_path)}
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=bare) as worker:
-        assert worker.stdin is not None and worker.stdout is not None
-        print(json.dumps(order), file=worker.stdin, flush=True)
-        next(line for line in worker.stdout if '"event":"begun"' in line)
-        print(json.dumps({"do": "noted"}), file=worker.stdin, flush=True)
-        ended = next(line for line in worker.stdout if '"event":"ended"' in line)
-        print(json.dumps({"do": "stop"}), file=worker.stdin, flush=True)
-        worker.wait(60)
-    assert json.loads(ended)["status"] == "done", ended
+    spec, home = plan(registration)[0], tmp_path / "run"
+    assert isinstance(spec, RunSpec)
+    home.mkdir()
+    paths = {"root": house.path, "corpora": house.path / "data" / "corpora", "study_folder": house.path}
+    job = Job.model_validate(spec.model_dump() | {"paths": Paths(**paths)})
+    (tmp_path / "config.json").write_text(job.model_dump_json())
+    # Without a compiler on its path the trainer takes torch's operators: compiling takes longer than all else.
+    bare = os.environ | {"PATH": str(tmp_path), "ABLATE_RUN_DIR": str(home)}
+    bare |= {"ABLATE_CONFIG": str(tmp_path / "config.json"), "ABLATE_ATTEMPT": "1"}
+    words = [sys.executable, "-c", RUN, str(tmp_path / "files")]
+    done = subprocess.run(words, env=bare, capture_output=True, text=True, check=False, cwd=home)
+    assert done.returncode == 0, done.stderr
     files = map(Path, (tmp_path / "files").read_text().splitlines())
     ours = {file.relative_to(ROOT).as_posix() for file in files if file.is_relative_to(ROOT)}
     loaded = {file for file in ours if file.startswith(("ablate/", "prereg/")) and file.endswith(".py")}

@@ -227,6 +227,9 @@ def test_a_run_that_was_never_planned_is_refused(
     assert house.snapshot() == before
 
 
+FILES = ("run.json", "metrics.parquet", "weights.safetensors", "config.json", "stdout.txt", "stderr.txt", ".lock")
+
+
 def test_what_is_not_sealed_or_no_longer_holds_is_refused_with_what_to_do(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -253,8 +256,7 @@ def test_what_is_not_sealed_or_no_longer_holds_is_refused_with_what_to_do(
     with pytest.raises(CorpusError):
         api.reproduce(study_of(house), "none/2")
     assert before.keys() - house.snapshot().keys() == {
-        p.relative_to(house.path).as_posix()
-        for p in map(folder.path.joinpath, ("run.json", "metrics.parquet", "weights.safetensors"))
+        p.relative_to(house.path).as_posix() for p in map(folder.path.joinpath, FILES)
     }
 
 

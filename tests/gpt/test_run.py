@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from conftest import SHORT, House
+from launchers import parent_of
 
 import ablate as api
 from ablate.records.gather import gather
@@ -53,7 +54,7 @@ def wait_until_training(house: House, rows: int) -> None:
     """Until some run has written that many live lines."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        for path in house.path.glob("data/runs/*/*/*/*/metrics.jsonl"):
+        for path in house.path.glob("data/runs/*/*/*/*/work/metrics.jsonl"):
             if path.read_bytes().count(b"\n") >= rows:
                 return
         time.sleep(0.02)
@@ -94,16 +95,14 @@ def test_pairs_match_by_construction(trained: House) -> None:
     case = Workspace().open(trained.study)
     runs = {(r.variant, r.seed): r for r in gather(case.root, require_registered(case)).runs}
     for seed in (1, 2, 3):
-        none, layer = runs["none", seed].pairing, runs["layernorm", seed].pairing
-        assert none is not None
-        assert layer is not None
-        assert none.batches == layer.batches
-        assert set(none.initial) < set(layer.initial)
-        assert all(layer.initial[name] == digest for name, digest in none.initial.items())
-    one, two = runs["none", 1].pairing, runs["none", 2].pairing
-    assert one is not None
-    assert two is not None
-    assert one.batches != two.batches
+        none, layer = runs["none", seed].must_match, runs["layernorm", seed].must_match
+        assert none is not None and layer is not None
+        assert {"initial/token.weight", "batches", "dropout", "corpus", "tokenizer"} <= none.keys()
+        assert none.keys() < layer.keys(), "the layer has parameters of its own"
+        assert all(layer[name] == digest for name, digest in none.items())
+    one, two = runs["none", 1].must_match, runs["none", 2].must_match
+    assert one is not None and two is not None
+    assert one["batches"] != two["batches"] and one["corpus"] == two["corpus"]
     assert runs["layernorm", 1].parameters - runs["none", 1].parameters == 32
     assert {run.tokens for run in runs.values()} == {30 * 8 * 16}
 
@@ -136,7 +135,7 @@ def test_kill_nine_of_the_whole_tree_then_again_gives_the_same_bits_and_one_entr
 
 
 @pytest.mark.slow
-def test_a_killed_scheduler_takes_its_workers_with_it(house: House) -> None:
+def test_a_killed_scheduler_takes_all_processes_with_it(house: House) -> None:
     study = house.write(base=longer(100_000))
     process = start(study)
     wait_until_training(house, 5)
@@ -162,7 +161,7 @@ def test_ctrl_c_saves_where_each_run_stands_and_the_next_call_resumes_to_the_sam
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130, output
     assert "stopping" in output
-    assert list(house.path.glob("data/runs/*/*/*/*/checkpoint.safetensors"))
+    assert list(house.path.glob("data/runs/*/*/*/*/work/checkpoint.safetensors"))
     assert api.run(study, workspace=api.Workspace(console=QUIET)).summary.complete
     resumed = [json.loads(p.read_text())["resumed_from"] for p in house.path.glob("data/runs/*/*/*/*/run.json")]
     assert any(0 < step < 900 for steps in resumed for step in steps)
@@ -172,11 +171,12 @@ def test_ctrl_c_saves_where_each_run_stands_and_the_next_call_resumes_to_the_sam
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_replaced_and_the_study_ends_as_if_nothing_had_happened(house: House) -> None:
+def test_a_killed_process_of_a_run_is_replaced_and_the_study_ends_as_if_nothing_had_happened(house: House) -> None:
     study = house.write(base=longer(600), seeds=[1, 2], measure={"every": 300})
     process = start(study)
     wait_until_training(house, 2)
-    os.kill(descendants(process.pid)[-1], signal.SIGKILL)
+    (mark, *_) = house.path.glob("data/runs/*/*/*/*/child.json")
+    os.kill(parent_of(json.loads(mark.read_bytes())["pid"]), signal.SIGKILL)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 0, output
     assert "resuming the run" in output
@@ -221,14 +221,14 @@ def test_an_error_inside_a_run_is_recorded_logged_and_ends_the_others_normally(h
     case = Workspace().open(study)
     spoiled = case.root.run("tiny", require_registered(case).sha256, "none", 1)
     spoiled.mkdir(parents=True)
-    (spoiled / "metrics.jsonl").mkdir()  # a folder where the live rows should go
+    (spoiled / "work").touch()  # a file where the trainer's directory should be
     ran = api.run(study, workspace=api.Workspace(console=QUIET))
     assert not ran.summary.complete
     assert len(ran.summary.failed) == 1
     assert ran.summary.failed[0].startswith(f"tiny/{ran.registration.sha256[:8]}/none/1: ")
     assert events(house).count("failed") == 1
     assert events(house).count("sealed") == 3
-    (spoiled / "metrics.jsonl").rmdir()
+    (spoiled / "work").unlink()
     assert api.run(study, workspace=api.Workspace(console=QUIET)).summary.complete
 
 
@@ -258,13 +258,15 @@ def test_a_run_sealed_in_the_moment_of_a_crash_is_taken_into_the_ledger_later(co
     assert (told.passed, told.severity) == (False, "deviation") and told.found.startswith("1: ")
 
 
-def test_sealed_runs_of_a_ledger_that_started_none_are_not_taken_in(copied: House) -> None:
+def test_sealed_runs_of_a_ledger_that_started_none_are_taken_in_as_a_deviation(copied: House) -> None:
     ledger = copied.path / "studies" / "ledger.jsonl"
     ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])  # registered here, trained who knows where
-    before = copied.snapshot()
-    with pytest.raises(RunError, match=r"6 runs lie sealed on disk.* and the ledger has no start from which"):
-        api.run(copied.study, workspace=api.Workspace(console=QUIET))
-    assert copied.snapshot() == before
+    assert api.run(copied.study, workspace=api.Workspace(console=QUIET)).summary.complete
+    events = [entry.event for entry in Ledger(ledger).entries()]
+    assert events == ["registered", *["sealed"] * 6, "finished"]
+    decision = api.decide(copied.study).decision
+    (named,) = [check for check in decision.deviations if "put on record" in check.name]
+    assert decision.status == "decided_with_deviations" and named.found.startswith("6: ")
 
 
 def longer(steps: int) -> dict[str, object]:

@@ -60,6 +60,7 @@ LOST = "no start of a run was lost before its seal"
 FORWARD = "the ledger's times run forward"
 BEGUN = "no run began before its registration"
 HERE = "every sealed run was started here"
+STATES = "every run states what its pair shares"
 
 
 def failed(registration: Registration, evidence: Evidence) -> dict[str, Check]:
@@ -80,10 +81,16 @@ def part(name: str, **changes: Any) -> Break:
     return lambda _, e: with_run(e, CELL, **{name: getattr(run_of(e), name).model_copy(update=changes)})
 
 
-def initial(_: Registration, e: Evidence) -> Evidence:
-    pairing = run_of(e).pairing
-    assert pairing is not None
-    return part("pairing", initial=pairing.initial | {"tokens.weight": "0" * 64})(_, e)
+def stated(**changes: str | None) -> Break:
+    """The run of CELL with other hashes of what its pair shares; none takes one out."""
+
+    def change(_: Registration, e: Evidence) -> Evidence:
+        hashes = run_of(e).must_match or {}
+        assert changes.keys() <= hashes.keys(), changes
+        changed = {name: changes.get(name, sha256) for name, sha256 in hashes.items()}
+        return with_run(e, CELL, must_match={name: sha256 for name, sha256 in changed.items() if sha256 is not None})
+
+    return change
 
 
 def entry(event: Event, at: int | None = None, **body: Any) -> Break:
@@ -187,12 +194,13 @@ CHECKS: list[tuple[str, str | None, Break, str]] = [
     ("every configuration is the registered one", "inadmissible",
         lambda r, e: with_run(e, CELL, config=r.study.training("none").model_dump(mode="json")), ""),
     ("every run consumed its tokens", "inadmissible", run(tokens=12), ""),
-    ("every run states what its pair shares", "inadmissible", run(pairing=None), ""),
-    ("pairs start from the same weights", "inadmissible", initial, ""),
-    ("pairs read the same batches", "inadmissible", part("pairing", batches="0" * 64), ""),
-    ("pairs drew the same dropout", "inadmissible", part("pairing", dropout="0" * 64), ""),
-    ("pairs used the same tokenizer", "inadmissible", part("pairing", tokenizer="0" * 64), ""),
-    ("every run read the registered corpus", "inadmissible", part("pairing", corpus="0" * 64), ""),
+    (STATES, "inadmissible", run(must_match=None), ""),
+    *((STATES, "inadmissible", stated(**{name: None}), "") for name in ("batches", "dropout", "corpus", "tokenizer")),
+    ("pairs start from the same weights", "inadmissible", stated(**{"initial/tokens.weight": "0" * 64}), ""),
+    ("pairs read the same batches", "inadmissible", stated(batches="0" * 64), ""),
+    ("pairs drew the same dropout", "inadmissible", stated(dropout="0" * 64), ""),
+    ("pairs used the same tokenizer", "inadmissible", stated(tokenizer="0" * 64), ""),
+    ("every run read the registered corpus", "inadmissible", stated(corpus="0" * 64), ""),
     ("every run used the same code", "inadmissible", part("provenance", code="0" * 64), ""),
     ("every run used the same device class", "inadmissible", part("provenance", device="an accelerator"), ""),
     ("every run used the same library versions", "deviation", part("provenance", torch="2.5.0"), ""),
@@ -321,7 +329,7 @@ def test_variants_that_legitimately_differ_are_noted_and_a_mismatch_among_equals
     registration, evidence = make_evidence(
         small_study(variants={"none": {}, "layernorm": norm, "rmsnorm": {"budget.batch": 8}})
     )
-    other = part("pairing", batches="0" * 64)(registration, evidence)
+    other = stated(batches="0" * 64)(registration, evidence)
     assert "pairs read the same batches" in failed(registration, other)
 
 

@@ -138,7 +138,6 @@ def own_evidence(study: Study, last: dict[str, int], *, seed: int = 0) -> tuple[
         changed = {
             "registration": registration.sha256,
             "config": study.arms[run.variant].config,
-            "pairing": None,
             "steps": last[run.variant],
             "provenance": run.provenance.model_copy(update={"code": code_sha256(registration.files)}),
         }

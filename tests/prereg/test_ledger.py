@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import random
 import signal
@@ -252,6 +254,23 @@ def test_a_write_that_fails_leaves_no_half_line(ledger: Ledger, monkeypatch: pyt
 def test_a_folder_that_is_not_there_is_a_ledger_error(tmp_path: Path) -> None:
     with pytest.raises(LedgerError, match="cannot be locked"):
         append(Ledger(tmp_path / "nowhere" / "ledger.jsonl"))
+
+
+def test_a_file_system_without_locks_takes_no_entry_and_can_be_read(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(ledger)
+
+    def none(*_given: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    before = ledger.path.read_bytes()
+    with pytest.raises(LedgerError, match="file system without locks") as caught:
+        append(ledger)
+    assert "two processes might write one ledger" in caught.value.required and "nolock" in caught.value.fix
+    assert ledger.path.read_bytes() == before
+    assert len(ledger.entries()) == 1 and not ledger.faults()
 
 
 def test_holding_the_ledger_may_be_nested_also_by_another_object(ledger: Ledger) -> None:

@@ -246,17 +246,6 @@ def test_ends_far_above_what_an_append_reads_are_joined(branches: Branches) -> N
     assert branches.ledger.faults() == []
 
 
-def test_shared_slots_join_branches_too(branches: Branches) -> None:
-    two_branches(branches)
-    branches.merge("other")
-    branches.ledger.share()
-    (joined,) = branches.append("mine")
-    assert joined.joins
-    branches.append("mine")
-    branches.ledger.settle(close=True)
-    assert branches.ledger.faults() == []
-
-
 def test_a_conflict_that_git_left_is_said_with_what_to_do(branches: Branches) -> None:
     (branches.folder / "studies" / ".gitattributes").write_bytes(b"ledger.jsonl -text\n")
     two_branches(branches)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -137,16 +135,6 @@ def test_a_choice_survives_a_crash_right_after_it(house: OwnHouse, monkeypatch: 
             api.run(study_path(house), RunOptions(), workspace=api.Workspace(console=QUIET))
     assert api.run(study_path(house), RunOptions(), workspace=api.Workspace(console=QUIET)).summary.complete
     assert api.decide(study_path(house)).decision.verdict == "use AdamW"
-
-
-@pytest.mark.slow
-def test_two_parts_make_the_pilot_and_then_the_rest(house: OwnHouse) -> None:
-    house.register(**tuned_document())
-    words = [sys.executable, "-m", "ablate", "run", str(study_path(house)), "--part"]
-    parts = [subprocess.Popen([*words, f"{part}/2"], stdout=subprocess.DEVNULL) for part in (1, 2)]
-    assert [part.wait(timeout=120) for part in parts] == [0, 0]
-    decided = api.decide(study_path(house)).decision
-    assert decided.verdict == "use AdamW" and all(one.passed or one.severity == "note" for one in decided.checks)
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 import ablate as api
 from ablate.cli import app
 from ablate.records.gather import gather
-from ablate.records.store import ItemScore, Row, RunFolder
+from ablate.records.store import ItemScore, RunFolder
 from ablate.records.tables import TableLayout
 from ablate.reporting.context import ReportContext
 from ablate.runner.options import RunOptions
@@ -154,11 +154,7 @@ def test_scores_of_items_come_along_and_are_checked(here: OwnHouse, cluster: Pat
     record = folder.read_record()
     assert record is not None
     score = ItemScore("task", "item 1", "ab" * 32, "harness/accuracy", 1.0)
-    rows = [
-        {key: row[key] for key in ("step", "metric", "value")} for row in pq.read_table(folder.sealed_path).to_pylist()
-    ]
-    folder.append(Row(**row) for row in rows)
-    folder.seal(record, None, [score])
+    folder.seal(record, folder.sealed_rows(), [score])
     sealed = folder.items_path.read_bytes()
     folder.items_path.write_bytes(sealed + b"x")
     refused(here, cluster, "not the items that run.json sealed")

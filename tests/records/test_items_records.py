@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections import deque
-from io import StringIO
 from pathlib import Path
 
 import pytest
 from conftest import House
 from evidence_factory import make_registration
+from quiet import QUIET
 from test_items_verdict import case, drawn, items_study
 
 from ablate.judge.decide import decide
 from ablate.records.evidence import Evidence
 from ablate.records.gather import gather
 from ablate.records.store import ItemScore, Row, RunFolder
-from ablate.runner.progress import PlainWatcher, Tally
-from ablate.runner.scheduler import Scheduler
+from ablate.runner.logbook import Logbook
+from ablate.runner.progress import Tally
 from ablate.verification.verify import verify_study
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
@@ -27,6 +26,18 @@ from prereg.registry.registration import Pins, Registration
 from prereg.study.load import load_study
 
 NOW = "2026-05-04T13:20:00+00:00"
+
+
+def book_of(root: Root, registration: Registration) -> Logbook:
+    """What enters the ends of runs."""
+    return Logbook(
+        root=root,
+        registration=registration,
+        ledger=Ledger(root.ledger),
+        now=lambda: NOW,
+        watcher=QUIET,
+        tally=Tally(planned=0, steps_planned=0),
+    )
 
 
 @pytest.fixture
@@ -44,21 +55,20 @@ def sealed(house: House) -> tuple[Root, Registration, Evidence]:
     )
     made, evidence = case(study, drawn(study, gain=0.2, by_seed=0.05))
     assert made.sha256 == registration.sha256 and evidence.items is not None
-    ledger = Ledger(root.ledger)
-    scheduler = Scheduler(root, registration, ledger, lambda: NOW, PlainWatcher(StringIO()), Tally(0, 0), deque())
-    scheduler.log("started", {"runs": 9})
+    book = book_of(root, registration)
+    book.log("started", {"runs": 9})
     records = {(run.variant, run.seed): run for run in evidence.runs}
     for spec in plan(registration):
         folder = RunFolder(root.run(spec.study, spec.registration, spec.variant, spec.seed))
         folder.path.mkdir(parents=True)
-        scheduler.log("started", {"variant": spec.variant, "seed": spec.seed, "attempt": 1, "made_with": "code"})
+        book.log("started", {"variant": spec.variant, "seed": spec.seed, "attempt": 1, "made_with": "code"})
         rows = evidence.metrics[(evidence.metrics["variant"] == spec.variant) & (evidence.metrics["seed"] == spec.seed)]
-        folder.append(Row(int(r.step), str(r.metric), float(r.value)) for r in rows.itertuples())
+        kept = [Row(int(r.step), str(r.metric), float(r.value)) for r in rows.itertuples()]
         items = evidence.items[(evidence.items["variant"] == spec.variant) & (evidence.items["seed"] == spec.seed)]
         scores = [ItemScore(r.task, r.item, r.item_sha256, r.metric, r.value) for r in items.itertuples()]
-        folder.seal(records[spec.variant, spec.seed], b"weights", scores)
-        scheduler.seal_in_ledger(spec)
-    scheduler.log("finished", {})
+        folder.seal(records[spec.variant, spec.seed], kept, scores)
+        book.seal(spec)
+    book.log("finished", {})
     return root, registration, evidence
 
 
@@ -145,9 +155,6 @@ def test_a_sealed_file_that_is_no_table_of_items_is_broken_evidence(
     forged = record.model_copy(update={"items_sha256": sha256_bytes(folder.items_path.read_bytes())})
     folder.write_record(forged)
     # Forged with the ledger: the newest entry binds the new bytes.
-    scheduler = Scheduler(
-        root, registration, Ledger(root.ledger), lambda: NOW, PlainWatcher(StringIO()), Tally(0, 0), deque()
-    )
-    scheduler.seal_in_ledger(next(s for s in plan(registration) if (s.variant, s.seed) == ("none", 1)))
+    book_of(root, registration).seal(next(s for s in plan(registration) if (s.variant, s.seed) == ("none", 1)))
     found = gather(root, registration)
     assert any("items.parquet has no column task, item, item_sha256" in text for text in found.broken)

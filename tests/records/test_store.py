@@ -30,7 +30,6 @@ from ablate.records.store import (
     rows_of,
 )
 from prereg.errors import EvidenceError
-from prereg.registry.canon import sha256_bytes, sha256_file
 
 PROVENANCE = Provenance(
     code="c",
@@ -59,7 +58,6 @@ def record(**changes: object) -> RunRecord:
         steps=2,
         tokens=2,
         parameters=1,
-        pairing=None,
         provenance=PROVENANCE,
         started_at="2026-01-01T00:00:00+00:00",
     ).model_copy(update=changes)
@@ -73,60 +71,15 @@ ROWS = [
 ]
 
 
-def test_live_rows_come_back_to_the_last_bit(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    folder.append(ROWS[:2])
-    folder.append(ROWS[2:], durable=True)
-    assert folder.rows() == ROWS
-
-
-def test_an_unterminated_last_line_is_dropped_and_a_damaged_one_refused(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    folder.append(ROWS)
-    with folder.live_path.open("a") as stream:
-        stream.write('{"step": 3, "met')
-    assert folder.rows() == ROWS
-    with folder.live_path.open("a") as stream:
-        stream.write("\n")
-    with pytest.raises(EvidenceError, match="is damaged"):
-        folder.rows()
-
-
-def test_cutting_back_forgets_what_will_be_repeated(tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path)
-    folder.append(ROWS[:2])
-    first = folder.written()
-    assert first == (folder.live_path.stat().st_size, sha256_file(folder.live_path))
-    folder.append(ROWS[2:], durable=True)
-    assert folder.written() == (folder.live_path.stat().st_size, sha256_file(folder.live_path))
-    again = RunFolder(tmp_path)
-    assert again.live_fault(*first) is None and again.live_fault(*folder.written()) is None
-    again.cut_back(first[0])
-    assert again.rows() == ROWS[:2]
-    assert again.written() == first
-    short = f"metrics.jsonl has {first[0]} of the {folder.written()[0]} bytes that were written"
-    assert again.live_fault(*folder.written()) == short
-    again.append(ROWS[2:])
-    assert again.written() == folder.written()
-    again.clear()
-    assert again.written() == (0, sha256_bytes(b""))
-
-
-def test_a_value_that_is_not_finite_never_becomes_a_number(tmp_path: Path) -> None:
+def test_a_value_that_is_not_finite_never_becomes_a_number() -> None:
     assert rows_of(1, {"a": 1.0, "b": float("nan"), "c": float("inf")}) == [Row(1, "a", 1.0)]
-    with pytest.raises(AssertionError):
-        RunFolder(tmp_path).append([Row(1, "a", float("nan"))])
 
 
-def test_sealing_keeps_every_row_and_drops_the_live_form(tmp_path: Path) -> None:
+def test_sealing_keeps_every_row(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.append(ROWS)
-    folder.checkpoints.newest.write_bytes(b"c")
-    sealed = folder.seal(record(), b"w")
+    sealed = folder.seal(record(), ROWS)
     assert folder.read_record() == sealed
     assert folder.is_sealed()
-    assert not folder.live_path.exists()
-    assert not folder.checkpoints.newest.exists()
     frame = read_metrics([folder.sealed_path])
     assert {
         (int(s), str(m), float(v)) for s, m, v in zip(frame["step"], frame["metric"], frame["value"], strict=True)
@@ -135,8 +88,7 @@ def test_sealing_keeps_every_row_and_drops_the_live_form(tmp_path: Path) -> None
 
 def test_one_changed_byte_breaks_the_seal(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.append(ROWS)
-    sealed = folder.seal(record(), b"w")
+    sealed = folder.seal(record(), ROWS)
     data = bytearray(folder.sealed_path.read_bytes())
     data[len(data) // 2] ^= 1
     folder.sealed_path.write_bytes(bytes(data))
@@ -155,8 +107,7 @@ ITEMS = [
 
 def sealed_with_items(path: Path) -> tuple[RunFolder, RunRecord]:
     folder = RunFolder(path)
-    folder.append(ROWS)
-    return folder, folder.seal(record(), b"w", ITEMS)
+    return folder, folder.seal(record(), ROWS, ITEMS)
 
 
 def test_items_are_sealed_with_the_run_and_come_back_to_the_last_bit(tmp_path: Path) -> None:
@@ -177,8 +128,7 @@ def test_items_are_written_as_plain_strings_so_that_runs_are_one_table(tmp_path:
     for seed in (1, 2):
         folder = RunFolder(tmp_path / str(seed))
         folder.path.mkdir()
-        folder.append(ROWS)
-        folder.seal(record(seed=seed), b"w", ITEMS)
+        folder.seal(record(seed=seed), ROWS, ITEMS)
         paths.append(folder.items_path)
         schema = pq.read_schema(folder.items_path)
         texts = ("study", "registration", "variant", "task", "item", "item_sha256", "metric")
@@ -201,9 +151,8 @@ def test_changed_lost_or_foreign_items_break_the_seal(tmp_path: Path) -> None:
 
 def test_a_run_without_items_has_none_left(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.append(ROWS)
     folder.items_path.write_bytes(b"left by an attempt that a crash ended")
-    sealed = folder.seal(record(), b"w")
+    sealed = folder.seal(record(), ROWS)
     assert sealed.items_sha256 is None and not folder.items_path.exists()
     assert sealed.outcome_sha256 == outcome_hash(ROWS) and folder.is_sealed()
 
@@ -223,11 +172,10 @@ def test_the_outcome_hash_sees_every_item_where_there_are_some() -> None:
 
 def test_an_item_scored_twice_or_without_a_number_is_never_sealed(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
-    folder.append(ROWS)
     nan = ItemScore("t", "1", "h", "harness/accuracy", float("nan"))
     for wrong in ([*ITEMS, ITEMS[0]], [nan]):
         with pytest.raises(AssertionError):
-            folder.seal(record(), b"w", wrong)
+            folder.seal(record(), ROWS, wrong)
     assert folder.read_record() is None and not folder.sealed_path.exists()
 
 

@@ -159,7 +159,7 @@ def test_each_word_of_trust_is_earned_and_what_failed_comes_first() -> None:
     assert trust_line(decide(registration, evidence), study) == whole
     for word, faulty in {
         "verified": with_run(evidence, ("none", 1), outcome_sha256="0" * 64),
-        "matched": with_run(evidence, ("none", 1), pairing=None),
+        "matched": with_run(evidence, ("none", 1), must_match=None),
     }.items():
         said = trust_line(decide(registration, faulty), study)
         assert said.startswith(f"Not {word} (failed: "), said

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from io import StringIO
 
 import pytest
-from evidence_factory import make_evidence
+from evidence_factory import make_evidence, small_study
 from own_trainer import OwnHouse, own_document
 from report_samples import document as sample
 from report_samples import factorial, told, told_of
@@ -16,9 +16,10 @@ from rich.console import Console
 from test_tune import tuned_evidence
 
 import ablate as api
+from ablate.judge.interim import early_look
 from ablate.judge.overview import StudyOverview
 from ablate.reporting import charts
-from ablate.reporting.blocks import Facts, Figure, Table
+from ablate.reporting.blocks import Facts, Figure, Paragraph, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import compose, decision_document
 from ablate.reporting.exports.files import export_files
@@ -26,6 +27,8 @@ from ablate.reporting.exports.index import effects_table
 from ablate.reporting.html import page as html_page
 from ablate.reporting.latex.paper import paper
 from ablate.reporting.markdown import page as markdown_page
+from ablate.reporting.summaries.run import early_look_section
+from ablate.reporting.summaries.study import study_section
 from ablate.reporting.terminal import show_document
 from prereg.registry.amendments import AMENDMENT_EFFECTS
 from prereg.study.labels import Labels
@@ -142,3 +145,20 @@ def test_another_label_after_the_verdict_leaves_runs_and_verdict_as_they_are(dec
     assert "Quick lowers" in (reports / "report.md").read_text()
     written = (reports / "verdict.json").read_text()
     assert "Quick" not in written and "gain" in written
+
+
+def test_what_check_says_and_what_an_early_look_shows_has_labels_in_place_of_ids() -> None:
+    study = small_study(labels=LABELS)
+    checked = study_section(study)
+    seen = early_look_section(early_look(*make_evidence(study, left_out=[("none", 5)])))
+    sentences = [block.text for block in checked.blocks if isinstance(block, Paragraph)]
+    sentences += [text for block in checked.blocks if isinstance(block, Facts) for _, text in block.items]
+    cells = [cell for block in seen.blocks if isinstance(block, Table) for row in block.rows for cell in row]
+    assert "baseline Plain GPT" in sentences[0] and any(
+        text.startswith("LayerNorm helps supported:") for text in sentences
+    )
+    assert any("once a run of Plain GPT" in text for text in sentences), sentences
+    assert any(cell.startswith("With LayerNorm lowers Validation loss") for cell in cells), cells
+    assert any(re.match(r"With LayerNorm \d.*; Plain GPT \d", cell) for cell in cells), cells
+    # What is in quotes is the study's own: a verdict's name.
+    assert not [text for text in (*sentences, *cells) if AN_ID.search(re.sub("'[^']*'", "", text))]

@@ -193,10 +193,8 @@ def test_a_pair_that_does_not_match_is_counted() -> None:
     whole = told()
     runs = list(whole.evidence.runs)
     at = next(at for at, run in enumerate(runs) if (run.variant, run.seed) == ("layernorm", 2))
-    pairing = runs[at].pairing
-    assert pairing is not None
-    changed = pairing.model_copy(update={"batches": "other", "initial": {**pairing.initial, "wte": "other"}})
-    runs[at] = runs[at].model_copy(update={"pairing": changed})
+    changed = {**(runs[at].must_match or {}), "batches": "other", "initial/wte": "other"}
+    runs[at] = runs[at].model_copy(update={"must_match": changed})
     text = markdown.render(replace(whole, evidence=replace(whole.evidence, runs=tuple(runs))))
     line = next(line for line in text.splitlines() if line.startswith("| layernorm and none"))
     assert "94 of 95" in line and "4 of 5" in line

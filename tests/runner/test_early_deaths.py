@@ -1,65 +1,66 @@
-"""A worker that dies before its first order takes no run with it, and workers that all do so are told, not lost."""
+"""A server of runs that dies takes no run with it, and servers that all do so are told, not lost."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from io import StringIO
-from typing import IO, Any
+from pathlib import Path
 
 import pytest
-from conftest import House, tiny_document
+from own_trainer import OwnHouse
 
-import ablate as api
-from ablate.runner import scheduler
+import ablate
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from prereg.errors import RunError
+from prereg.registry.ledger import Ledger
+
+DIES = """
+import os, sys
+if sys.argv[:1] == ["-m"] and "ablate.runner.pool" in sys.orig_argv:
+    deaths = open(os.environ["DEATHS"], "a+")
+    deaths.seek(0)
+    if len(deaths.read()) < int(os.environ["DEATHS_AT_MOST"]):
+        deaths.write("x")
+        deaths.close()
+        print("no room", file=sys.stderr, flush=True)
+        os._exit(7)
+"""
 
 
-def dead_worker(log: IO[str]) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", "import sys; print('no room', file=sys.stderr); sys.exit(7)"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=log,
-        text=True,
-        start_new_session=True,
-    )
-
-
-def dying(monkeypatch: pytest.MonkeyPatch, deaths: int) -> list[int]:
-    """The first so many workers die at once; the others are as ever. The number of those that were started."""
-    started: list[int] = []
-    real = scheduler.start_worker
-
-    def start(*, log: IO[str], **options: Any) -> subprocess.Popen[str]:
-        started.append(len(started))
-        return dead_worker(log) if len(started) <= deaths else real(log=log, **options)
-
-    monkeypatch.setattr(scheduler, "start_worker", start)
-    return started
+def dying(place: Path, monkeypatch: pytest.MonkeyPatch, deaths: int) -> Path:
+    """The first so many servers die at once. The file that counts them."""
+    (place / "sitecustomize.py").write_text(DIES)
+    monkeypatch.setenv("PYTHONPATH", str(place))
+    monkeypatch.setenv("DEATHS", str(place / "deaths"))
+    monkeypatch.setenv("DEATHS_AT_MOST", str(deaths))
+    return place / "deaths"
 
 
 @pytest.mark.slow
-def test_a_worker_that_dies_before_it_is_ready_is_replaced(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    started, stream = dying(monkeypatch, 2), StringIO()
-    ran = api.run(
-        house.write(tiny_document()), RunOptions(slots=1), workspace=api.Workspace(console=PlainWatcher(stream))
-    )
-    assert ran.summary.complete and len(started) == 3
-    assert stream.getvalue().count("a worker died before it was ready (exit 7); starting another") == 2
-
-
-def test_workers_that_never_start_end_the_call_and_say_where_to_look(
-    house: House, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.cold
+def test_a_server_that_dies_is_replaced_and_no_start_is_entered_twice(
+    own_house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    started = dying(monkeypatch, 99)
-    with pytest.raises(RunError, match=r"3 workers in a row died before they were ready .*exit 7") as caught:
-        api.run(
-            house.write(tiny_document()), RunOptions(slots=1), workspace=api.Workspace(console=PlainWatcher(StringIO()))
-        )
-    assert len(started) == 3
-    assert "worker-2.log" in caught.value.fix
-    (log,) = house.path.glob("data/runs/*/*/worker-2.log")
+    own_house.register()
+    counted, stream = dying(tmp_path, monkeypatch, 2), StringIO()
+    assert ablate.run(
+        own_house.study, RunOptions(slots=1), workspace=ablate.Workspace(console=PlainWatcher(stream))
+    ).summary.complete
+    assert counted.read_text() == "xx"
+    assert stream.getvalue().count("the server of runs died (exit 7); starting another") == 2
+    entries = Ledger(own_house.path / "studies" / "ledger.jsonl").entries()
+    assert sum(entry.event == "started" and "variant" in entry.body for entry in entries) == 6
+    assert ablate.decide(own_house.study).decision.status == "decided"
+
+
+@pytest.mark.cold
+def test_servers_that_never_start_end_the_call_and_say_where_to_look(
+    own_house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_house.register()
+    counted = dying(tmp_path, monkeypatch, 99)
+    with pytest.raises(RunError, match=r"the server of runs died 3 times in a row .*exit 7") as caught:
+        ablate.run(own_house.study, RunOptions(slots=1), workspace=ablate.Workspace(console=PlainWatcher(StringIO())))
+    assert counted.read_text() == "xxx" and "server.log" in caught.value.fix
+    (log,) = own_house.path.glob("data/runs/*/*/server.log")
     assert "no room" in log.read_text()

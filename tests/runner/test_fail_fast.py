@@ -28,7 +28,9 @@ def house(own_house: OwnHouse) -> OwnHouse:
 
 
 def run(house: OwnHouse) -> str:
-    done = CliRunner().invoke(app, ["run", str(house.path / "studies" / "own.yaml")], env={"COLUMNS": "80"})
+    done = CliRunner().invoke(
+        app, ["run", str(house.path / "studies" / "own.yaml"), "--jobs", "1"], env={"COLUMNS": "80"}
+    )
     return f"{done.exit_code} {done.output}"
 
 

@@ -12,10 +12,17 @@ from typer.testing import CliRunner
 import ablate as api
 from ablate.cli import app
 from ablate.gpt.device import visible_gpus
+from ablate.records.run_record import RunRecord
+from ablate.records.store import RunFolder
+from ablate.runner import local, scheduler
 from ablate.runner.machine import Machine
 from ablate.runner.options import RunOptions
+from ablate.runner.process import held, sign
 from ablate.runner.progress import PlainWatcher
 from prereg.errors import RunError
+from prereg.registry.ledger import Ledger
+from prereg.registry.paths import Root
+from prereg.study.load import load_study
 
 QUIET = PlainWatcher(StringIO())
 
@@ -74,7 +81,8 @@ def test_a_dry_run_names_runs_and_costs_and_writes_nothing(own_house: OwnHouse) 
     assert later["runs"] == ["slow/2", "fast/2", "slow/3", "fast/3"] and later["timed"] == "mean of 2 sealed runs"
     assert isinstance(later["bytes_per_run"], int) and later["bytes_per_run"] > 1000
     assert own_house.snapshot() == before
-    assert "4 runs to make, 1 side by side." in CliRunner().invoke(app, ["run", str(path), "--dry-run"]).output
+    side_by_side = f"4 runs to make, {local.default_slots()} side by side."
+    assert side_by_side in CliRunner().invoke(app, ["run", str(path), "--dry-run"]).output
 
 
 @pytest.mark.parametrize(
@@ -100,6 +108,50 @@ def test_gpus_are_dealt_out_by_slot() -> None:
     pairs = Machine(gpus=("0", "1", "2", "3", "4"), gpus_per_run=2)
     assert pairs.gpu_slots == 2 and [pairs.gpus_of(lane) for lane in range(3)] == [("0", "1"), ("2", "3"), ("0", "1")]
     assert Machine().gpu_slots == 1 and Machine().gpus_of(0) == ()
+
+
+def test_runs_side_by_side_are_one_per_core_or_gpu_and_fewer_where_memory_is_short(
+    own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = load_study(own_house.write()).study
+    monkeypatch.setattr(local, "default_slots", lambda: 8)
+    monkeypatch.setattr(local, "available_memory", lambda: 10 * 2**30)
+    assert local.slots_of(study, Machine()) == 8
+    assert local.slots_of(study, Machine(gpus=("0", "1", "2"))) == 3
+
+    def took(*peaks: int | None) -> list[RunRecord]:
+        return [RunRecord.model_construct(peak_memory_bytes=peak) for peak in peaks]
+
+    assert local.slots_of(study, Machine(), took(None)) == 8
+    assert local.slots_of(study, Machine(), took(2**30, 3 * 2**30, None)) == 3
+    assert local.slots_of(study, Machine(), took(64 * 2**30)) == 1
+
+
+@pytest.mark.slow
+def test_no_runs_side_by_side_is_to_take_in_what_others_made(own_house: OwnHouse) -> None:
+    own_house.register()
+    path = own_house.study
+    ended = [CliRunner().invoke(app, ["train", str(path), f"{arm}/1"]).exit_code for arm in ("slow", "fast")]
+    assert ended == [0, 0]
+    said = CliRunner().invoke(app, ["run", str(path), "--jobs", "0"])
+    assert said.exit_code == 5 and "2 of 6 runs sealed" in said.output
+    entries = Ledger(own_house.path / "studies" / "ledger.jsonl").entries()
+    assert [entry.event for entry in entries] == ["registered", "sealed", "sealed"]
+    assert [entry.body.get("without_start") for entry in entries[1:]] == [1, 1]
+
+
+@pytest.mark.slow
+def test_a_run_at_work_in_another_process_is_left_out_and_named(
+    own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduler, "BUSY_PATIENCE_S", 0.5)
+    registration = own_house.register()
+    folder = RunFolder(Root(own_house.path).run("own", registration.runs_sha256, "fast", 2))
+    with held(folder) as lock, sign(lock):
+        summary = api.run(own_house.study, workspace=api.Workspace(console=QUIET)).summary
+    assert (summary.sealed, summary.elsewhere, summary.failed) == (5, ("fast/2",), ())
+    assert api.run(own_house.study, workspace=api.Workspace(console=QUIET)).summary.complete
+    assert api.decide(own_house.study).decision.status == "decided"
 
 
 @pytest.mark.slow

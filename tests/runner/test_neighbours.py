@@ -15,7 +15,7 @@ from ablate.judge.verdict import Check
 from ablate.runner.neighbours import Neighbours
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from prereg.errors import RunError
+from prereg.errors import EvidenceError
 from prereg.registry.ledger import Ledger
 
 OWN_FOLDER = "every run wrote in its own folder only"
@@ -93,8 +93,6 @@ def test_a_trainer_that_seals_the_runs_of_others_fails_and_gives_no_verdict(forg
     assert {"slow/2/run.json", "slow/2/metrics.parquet", "fast/2/run.json"} <= set(first["wrote_in"])  # type: ignore[call-overload]
     assert [(body["variant"], body["seed"]) for body in forging.entries("sealed")] == [("slow", 1)]
     (forging.path / "todo.json").unlink()
-    with pytest.raises(RunError, match="2 runs lie sealed on disk, the first slow seed 2, and the ledger has no start"):
-        forging.run()
     for cell in ("slow/2", "fast/2"):
         shutil.rmtree(next(forging.path.glob(f"data/runs/own/*/{cell}")))
     forging.run()
@@ -121,24 +119,31 @@ def test_runs_side_by_side_and_runs_made_again_are_no_fault(forging: Forging) ->
     assert not forging.entries("failed") and OWN_FOLDER not in forging.failed()
 
 
-def test_a_record_that_the_ledger_never_started_is_not_taken_in(forging: Forging) -> None:
+@pytest.mark.slow
+def test_records_that_the_ledger_never_started_are_taken_in_and_named(forging: Forging) -> None:
     place = forging.path / "data" / "runs" / "own" / forging.made_elsewhere.name
-    record = place / "fast" / "2"
-    shutil.copytree(forging.made_elsewhere / "fast" / "2", record)
-    with pytest.raises(RunError, match="1 run lies sealed on disk, the first fast seed 2"):
-        forging.run()
-    # Neither where other runs were started, nor where this one was, and ended otherwise.
+    for cell in ("fast/2", "slow/2"):
+        shutil.copytree(forging.made_elsewhere / cell, place / cell)
+    # One of them was started here, and ended otherwise.
     ledger, sha256 = Ledger(forging.path / "studies" / "ledger.jsonl"), forging.registration.sha256
-    for event, variant, more in (
-        ("started", "slow", {"attempt": 1}),
-        ("started", "fast", {"attempt": 1}),
-        ("failed", "fast", {"error": "x", "left_values": False}),
-    ):
-        body = {"variant": variant, "seed": 2, **more}
+    for event, more in (("started", {"attempt": 1}), ("failed", {"error": "x", "left_values": False})):
+        body = {"variant": "fast", "seed": 2, **more}
         ledger.append(event, study="own", registration=sha256, body=body, at=AT)  # type: ignore[arg-type]
-    with pytest.raises(RunError, match="1 run lies sealed on disk, the first fast seed 2"):
+    forging.run()
+    without = {(seal["variant"], seal["seed"]): seal.get("without_start") for seal in forging.entries("sealed")}
+    assert without == {("slow", 1): None, ("fast", 1): None, ("slow", 2): 1, ("fast", 2): 1}
+    named = forging.failed()["every attempt at a run was put on record before it began"]
+    assert named.severity == "deviation" and named.found.startswith("2: ")
+    assert "fast seed 2: 1 without a logged start" in named.found
+    assert verbs.decide(forging.study).decision.status == "decided_with_deviations"
+
+
+def test_a_record_of_another_run_is_not_taken_in(forging: Forging) -> None:
+    place = forging.path / "data" / "runs" / "own" / forging.made_elsewhere.name
+    shutil.copytree(forging.made_elsewhere / "fast" / "2", place / "fast" / "1")
+    with pytest.raises(EvidenceError, match="a sealed record of another run"):
         forging.run()
-    assert not forging.entries("sealed")
+    assert not forging.entries("sealed") and not forging.entries("started")
 
 
 def test_what_is_added_or_changed_is_named_and_what_is_gone_or_at_work_is_not(tmp_path: Path) -> None:

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from launchers import parent_of
 from own_trainer import AT, SCRIPT, OwnHouse, Stop
-from test_run import alive, descendants, start
+from test_run import alive, start
 
 import ablate as api
 from ablate.judge.decide import decide as judge
@@ -232,7 +233,7 @@ def test_a_killed_scheduler_takes_the_command_and_all_it_started_with_it(own_hou
 
 
 @pytest.mark.slow
-def test_a_killed_worker_leaves_no_command_behind_and_the_run_is_made_again(own_house: OwnHouse) -> None:
+def test_a_killed_process_of_a_run_leaves_no_command_behind_and_the_run_is_made_again(own_house: OwnHouse) -> None:
     own_house.script(
         "import os, time\nopen('pid', 'w').write(str(os.getpid()))\n"
         "if [os.environ['ABLATE_' + name] for name in ('ATTEMPT', 'SEED', 'VARIANT')] == ['1', '1', 'slow']:\n"
@@ -242,8 +243,7 @@ def test_a_killed_worker_leaves_no_command_behind_and_the_run_is_made_again(own_
     process = start(own_house.study, "--slots", "1")
     (path,) = wait_for(own_house, "pid")
     pid = int(path.read_text())
-    worker = next(p for p in descendants(process.pid)[1:] if pid in descendants(p)[1:])
-    os.kill(worker, signal.SIGKILL)
+    os.kill(parent_of(pid), signal.SIGKILL)
     assert all_dead([pid])
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0, output

@@ -4,66 +4,43 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
+from launchers import N_RUNS, RayLauncher, decision, entries, outcomes, parent_of, ready, require_ray, starts
 from own_trainer import OwnHouse
-from test_parts import RESUMABLE, alone, decision, end, entries, outcomes, ready, runs_of, starts, wait_for
 
-import ablate as api
-from ablate.runner.claims import owners
+import ablate
+from ablate.runner.options import RunOptions
 from prereg.errors import RunError
 from prereg.registry.ledger import Ledger
-
-__all__ = ["alone"]  # a fixture
-ISOLATED = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
-
-
-def start_on_ray(path: Path, tasks: int) -> subprocess.Popen[str]:
-    """`ablate run --on ray`. Skips where no network namespace can be made."""
-    pytest.importorskip("ray")
-    if subprocess.run([*ISOLATED, "true"], capture_output=True, check=False).returncode:
-        pytest.skip("no network namespace can be made here, and Ray would listen on every address")
-    return subprocess.Popen(
-        [*ISOLATED, sys.executable, "-m", "ablate", "run", str(path), "--on", "ray", "--tasks", str(tasks)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
-        start_new_session=True,
-    )
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_tasks_make_the_plan_and_a_killed_worker_is_made_good(
-    own_house: OwnHouse, alone: tuple[dict[str, str], dict[str, object]]
-) -> None:
-    path = ready(own_house, RESUMABLE, sleep=0.4)
-    process = start_on_ray(path, 2)
-    wait_for(lambda: len(starts(own_house)) >= 2, 90)
-    time.sleep(1.5)
-    part = next(iter(owners(runs_of(own_house)).values()))
-    worker = int(Path(f"/proc/{part.pid}/stat").read_text().rpartition(")")[2].split()[1])  # of Ray: the part's parent
-    os.kill(worker, signal.SIGKILL)
-    status, said = end(process, 180)
-    assert status == 0 and "6 of 6 runs sealed" in said, said
-    assert outcomes(own_house) == alone[0] and decision(path) == alone[1]
-    assert any("resumed_from" in entry.body for entry in entries(own_house) if entry.event == "started")
+def test_the_run_of_a_killed_worker_of_ray_goes_on_in_another(own_house: OwnHouse) -> None:
+    require_ray()
+    path = ready(own_house, sleep=0.2)
+    study = RayLauncher(own_house, path)
+    try:
+        study.begin()
+        # The trainer's parent is the command of the task; its parent waits for it in the worker of Ray.
+        os.kill(parent_of(study.maker), signal.SIGKILL)
+        status, printed = study.wait()
+    finally:
+        study.close()
+    assert status == 0 and "6 of 6 runs sealed" in printed, printed
+    again = [entry.body for entry in entries(own_house) if "resumed_from" in entry.body]
+    assert again and sum(starts(own_house).values()) == N_RUNS + len(again), "each start is on record"
+    assert len(outcomes(own_house)) == N_RUNS and decision(path)["gives a verdict"]
     assert not [entry for entry in entries(own_house) if entry.event == "failed"]
     assert not Ledger(own_house.path / "studies" / "ledger.jsonl").faults()
 
 
 def test_without_ray_the_extra_is_named(own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch) -> None:
-    from io import StringIO
-
-    from ablate.runner.progress import PlainWatcher
-
     path = ready(own_house)
+    before = own_house.snapshot()
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(RunError, match="ray is not installed"):
-        api.run_on_ray(path, workspace=api.Workspace(console=PlainWatcher(StringIO())))
-    assert not starts(own_house)
+        ablate.run(path, RunOptions(on="ray"))
+    assert own_house.snapshot() == before

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from ablate.runner import progress
-from ablate.runner.messages import Message, TaskProgress
+from ablate.runner.messages import Message
 from ablate.runner.progress import JsonWatcher, LiveWatcher, PlainWatcher, Tally, doing
 
 
@@ -71,58 +71,48 @@ def test_json_lines_hold_health_and_nothing_else() -> None:
         "steps_planned",
         "steps_per_s",
         "seconds_left",
-        "asking",
-        "measuring",
+        "doing",
     }
 
 
 ASKED = "s/12345678/a/1"
+DOING = "asking blimp: 12,000 of 26,800 requests, 3 shots"
 
 
-def asking(requests: int, *, seconds: float = 60.0, left: float | None = 120.0, sealed: int = 0) -> Tally:
+def asking(*, sealed: int = 0) -> Tally:
     """One run of four is being asked, all of its steps taken; ten minutes have passed."""
-    found = tally(500, seconds=600.0)
-    found.sealed, found.has_tasks, found.steps_done, found.steps_before = sealed, True, 500 * sealed, 0
-    told = TaskProgress(tasks="blimp", shots=3, requests=requests, of=26800, seconds=seconds, seconds_left=left)
-    found.hear(ASKED, Message(event="progress", run_id=ASKED, step=500, steps=500, asking=told))
-    return found
+    state = tally(500, seconds=600.0)
+    state.sealed, state.has_tasks, state.steps_done, state.steps_before = sealed, True, 500 * sealed, 0
+    state.hear(ASKED, Message(event="progress", run_id=ASKED, step=500, steps=500, doing=DOING, seconds_left=120.0))
+    return state
 
 
-def test_asking_is_told_in_requests_shots_and_time_left() -> None:
-    said = asking(12000).doing()
-    assert said == ["a/1: asking blimp: 12,000 of 26,800 requests, 3 shots, 2 min 00 s left"]
-    begun = Message(event="progress", run_id=ASKED, asking=TaskProgress(tasks="blimp"))
-    assert doing(begun) == "asking blimp"
-    assert doing(Message(event="progress", run_id=ASKED, measuring="own/x")) == ("measuring own/x")
+def test_what_a_trainer_does_besides_its_steps_is_told_with_the_time_left() -> None:
+    assert asking().doing() == [f"a/1: {DOING}, 2 min 00 s left"]
+    assert doing(Message(event="progress", run_id=ASKED, doing="measuring own/x")) == "measuring own/x"
     assert tally(100).doing() == []
 
 
 def test_every_kind_of_watcher_tells_what_runs_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "PLAIN_EVERY_S", -1.0)
     stream = StringIO()
-    PlainWatcher(stream).tick(asking(12000))
+    PlainWatcher(stream).tick(asking())
     state, told = stream.getvalue().splitlines()
-    assert state.startswith("0/4 runs done, 1 running") and told == "  " + asking(12000).doing()[0]
+    assert state.startswith("0/4 runs done, 1 running") and told == "  " + asking().doing()[0]
     stream = StringIO()
-    with JsonWatcher(stream).watching(asking(12000)):
+    with JsonWatcher(stream).watching(asking()):
         pass
-    (told_json,) = json.loads(stream.getvalue().splitlines()[0])["asking"].values()
-    assert (told_json["requests"], told_json["of"], told_json["shots"]) == (12000, 26800, 3)
+    assert json.loads(stream.getvalue().splitlines()[0])["doing"] == {ASKED: DOING}
     console = Console(file=StringIO(), force_terminal=True, width=160)
-    with LiveWatcher(console).watching(asking(12000)):
+    with LiveWatcher(console).watching(asking()):
         pass
     assert isinstance(console.file, StringIO)
-    assert "asking blimp: 12,000 of 26,800 requests, 3 shots, 2 min 00 s left" in console.file.getvalue()
+    assert f"{DOING}, 2 min 00 s left" in console.file.getvalue()
 
 
-def test_time_left_of_a_study_counts_what_asking_will_take() -> None:
-    # Of 600 s, 60 went into asking and 540 into 500 steps; three runs of 500 steps and 180 s of asking are to come.
-    left = asking(12000).seconds_left
-    assert left == pytest.approx(1500 * 540 / 500 + 120 + 3 * 180, rel=1e-3)
-    # The last run, nothing but asking to do: never "0 s left".
-    last = asking(12000, sealed=3)
-    assert last.seconds_left == pytest.approx(120.0) and "2 min 00 s left" in last.line()
-    # Before any run was asked, nobody knows; that is said.
-    unknown = asking(0, left=None)
-    assert unknown.line().endswith("left of training, then the evaluation tasks")
-    assert "then the" not in tally(300).line() and "then the" not in last.line()
+def test_time_left_of_a_study_with_tasks_follows_its_runs_that_have_ended() -> None:
+    # One run took 600 s, tasks and all: three more are to come.
+    assert asking(sealed=1).seconds_left == pytest.approx(3 * 600, rel=1e-3)
+    # Before one has ended nobody knows what its tasks will take; that is said.
+    assert asking().line().endswith("left of training, then the evaluation tasks")
+    assert "then the" not in tally(300).line() and "then the" not in asking(sealed=1).line()

@@ -5,34 +5,19 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
-import torch
 from conftest import House
+from gpt_runs import KilledError, carry_out
 
 import ablate as api
 from ablate import cli
 from ablate.records.store import RunFolder
-from ablate.runner.builtin.run import Worker
-from ablate.runner.messages import Message
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
 from prereg.registry.plan import RunSpec, plan
-
-
-class StopAfter(threading.Event):
-    """A stop that comes after so many questions whether to stop."""
-
-    def __init__(self, asked: int) -> None:
-        super().__init__()
-        self.asked = asked
-
-    def is_set(self) -> bool:
-        self.asked -= 1
-        return self.asked < 0
 
 
 def ablate(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
@@ -40,15 +25,6 @@ def ablate(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
     with pytest.raises(SystemExit) as ended:
         cli.main()
     return int(ended.value.code or 0)
-
-
-def carry_out(house: House, folder: RunFolder, spec: RunSpec, asked: int) -> list[Message]:
-    """One run in this process, stopped after so many steps."""
-    torch.set_num_threads(1)
-    said: list[Message] = []
-    folder.path.mkdir(parents=True, exist_ok=True)
-    Worker(house.path / "data" / "corpora", said.append, StopAfter(asked)).carry_out(spec, folder)
-    return said
 
 
 def first_run(house: House) -> tuple[RunSpec, RunFolder]:
@@ -66,26 +42,27 @@ def copy(trained: House, tmp_path: Path) -> Path:
 @pytest.mark.parametrize("asked", [0, 1, 13, 29])
 def test_a_stop_at_any_step_the_zeroth_too_leads_to_the_same_bits(house: House, asked: int) -> None:
     spec, folder = first_run(house)
-    carry_out(house, folder, spec, 1000)
+    carry_out(house.path, folder.path, spec)
     whole = folder.read_record()
     other = RunFolder(house.path / "other")
-    assert carry_out(house, other, spec, asked)[-1].event == "stopped"
-    assert carry_out(house, other, spec, 1000)[-1].status == "done"
+    assert carry_out(house.path, other.path, spec, stop_at=asked).event == "stopped"
+    assert carry_out(house.path, other.path, spec).status == "done"
     again = other.read_record()
     assert whole is not None
     assert again is not None
     assert again.outcome_sha256 == whole.outcome_sha256
-    assert again.pairing == whole.pairing
+    assert again.must_match == whole.must_match
     assert again.resumed_from == (asked,)
 
 
 def test_a_run_whose_live_rows_have_a_hole_is_started_over_and_sealed_whole(house: House) -> None:
     spec, folder = first_run(house)
-    carry_out(house, folder, spec, 15)
-    lines = folder.live_path.read_text().splitlines(keepends=True)
-    folder.live_path.write_text("".join(lines[:3]))
-    last = carry_out(house, folder, spec, 1000)[-1]
-    assert last.status == "done"
+    with pytest.raises(KilledError):
+        carry_out(house.path, folder.path, spec, kill_at=15, checkpoint_every_s=0.0)
+    live = folder.path / "work" / "metrics.jsonl"
+    lines = live.read_text().splitlines(keepends=True)
+    live.write_text("".join(lines[:3]))
+    assert carry_out(house.path, folder.path, spec).status == "done"
     record = folder.read_record()
     assert record is not None and record.resumed_from == ()
     assert [mishap.partition(":")[0] for mishap in record.mishaps] == ["attempt 2 started over"]

@@ -308,6 +308,20 @@ def _ends(ends: dict[Cell, list[tuple[str, str]]]) -> list[str]:
 
 
 @check(
+    "every attempt at a run was put on record before it began",
+    "deviation",
+    looks_at="`sealed` entries that say how many attempts at their run the ledger has no start of",
+    why="an `ablate train` by hand leaves such attempts, or a job that its cluster queued again by itself; nobody can "
+    "show that there were no more of them",
+    required="each start in the ledger before its first step: by `ablate run`, or by `ablate plan STUDY --commands`",
+    only_failed=True,
+)
+def _without_start(context: AuditContext) -> Found:
+    n_by_cell = {cell_of(entry): entry.body.get("without_start") for entry in context.of("sealed")}
+    return [f"{named(cell)}: {n} without a logged start" for cell, n in n_by_cell.items() if n]
+
+
+@check(
     "every seal was reported by the run that made it",
     "deviation",
     looks_at="`sealed` entries that a later `ablate run` took in, marked `recovered`",

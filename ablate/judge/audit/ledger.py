@@ -263,8 +263,10 @@ def _begun_before(context: AuditContext) -> Found:
 @check(
     "every sealed run was started here",
     "inadmissible",
-    looks_at="`sealed` entries without a `started` entry of their run before them; not those of imports",
-    why="a run that the ledger never started was made elsewhere, or before; an import says so",
+    looks_at="`sealed` entries without a `started` entry of their run before them; not those of imports, nor those "
+    "that say themselves how many attempts had none",
+    why="a run that the ledger never started was made elsewhere, or before; an import says so, and so does "
+    "`ablate run` of a run that it found sealed",
     required="a start on record before the seal of each run (ablate import takes in runs made elsewhere)",
     only_failed=True,
 )
@@ -272,6 +274,8 @@ def _started_here(context: AuditContext) -> Found:
     starts, faults = context.of("started"), []
     first = {cell_of(entry): entry.index for entry in reversed(starts) if "variant" in entry.body}
     for entry in context.of("sealed"):
+        if entry.body.get("without_start"):
+            continue  # named by the check of attempts
         begun = first.get(cell_of(entry))
         if begun is None and not first and starts and "recipe_sha256" not in entry.body:
             begun = starts[0].index  # an early version logged calls of `run`, and no starts of runs

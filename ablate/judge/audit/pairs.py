@@ -11,7 +11,7 @@ Then, over all runs: were they made with the same code, device, libraries, path 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from pydantic import JsonValue
@@ -19,7 +19,7 @@ from pydantic import JsonValue
 from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, named_run
 from ablate.judge.readings import SPREAD_APART, read_values, samples_of, uneven_spread
 from ablate.judge.verdict import Severity
-from ablate.records.run_record import Pairing, Provenance, RunRecord
+from ablate.records.run_record import Provenance, RunRecord
 from prereg.metrics.catalogue import source_of
 from prereg.registry.canon import canonical_bytes
 from prereg.registry.registration import reading_sha256
@@ -33,6 +33,10 @@ def _paired_runs(context: AuditContext) -> bool:
 
 _check = partial(check, applies=built_in)
 _check_pairs = partial(check, applies=_paired_runs)
+_INITIAL = "initial/"
+"""What begins the name of the hash of a parameter's initial bytes."""
+_STATED = {"batches", "dropout", "corpus", "tokenizer"}
+"""Names that every run of the built-in trainer states, next to its parameters."""
 _TOKENS = ("data.corpus", "data.tokenizer", "data.validation")
 """Fields that decide the tokenizer."""
 _MODEL = ("layers", "width", "heads", "size_of_head", "inner_width", "context", "tie_embeddings", "init")
@@ -49,8 +53,18 @@ def _ended(context: AuditContext) -> list[RunRecord]:
     return [run for run in context.ended if run.variant in context.study.trained]
 
 
-def _paired(context: AuditContext) -> list[tuple[RunRecord, Pairing]]:
-    return [(run, run.pairing) for run in _ended(context) if run.pairing is not None]
+Hashes = Mapping[str, str]
+"""What a run states in `must_match`."""
+
+
+def _states_all(run: RunRecord) -> bool:
+    """Whether a run of the built-in trainer states all that it has to."""
+    names = (run.must_match or {}).keys()
+    return names >= _STATED and any(name.startswith(_INITIAL) for name in names)
+
+
+def _paired(context: AuditContext) -> list[tuple[RunRecord, Hashes]]:
+    return [(run, run.must_match or {}) for run in _ended(context) if _states_all(run)]
 
 
 @_check(
@@ -62,13 +76,13 @@ def _paired(context: AuditContext) -> list[tuple[RunRecord, Pairing]]:
 )
 def _stated(context: AuditContext) -> Found:
     ended = _ended(context)
-    bare = [named_run(run) for run in ended if run.pairing is None]
+    bare = [named_run(run) for run in ended if not _states_all(run)]
     return Result(bare, f"{len(ended) - len(bare)} of {len(ended)} ended runs state it")
 
 
 def _declare_equal(
     name: str,
-    hashes: Callable[[Pairing], dict[str, str]],
+    hashes: Callable[[Hashes], Hashes],
     fields: tuple[str, ...],
     *,
     looks_at: str,
@@ -81,8 +95,8 @@ def _declare_equal(
     """Declare that runs of a seed (or of all) whose arms agree in the fields have the same hashes, and the note on arms
     that do not agree."""
 
-    def paired(context: AuditContext) -> list[tuple[RunRecord, Pairing]]:
-        return [(run, pairing) for run, pairing in _paired(context) if run.status == "done" or not only_done]
+    def paired(context: AuditContext) -> list[tuple[RunRecord, Hashes]]:
+        return [(run, stated) for run, stated in _paired(context) if run.status == "done" or not only_done]
 
     declared = _check if over_seeds else _check_pairs
 
@@ -92,13 +106,13 @@ def _declare_equal(
             return None
         compared, wrong = 0, []
         runs, alike = paired(context), {arm: _values(context.study, arm, fields) for arm in context.study.trained}
-        groups: dict[tuple[int, bytes], list[tuple[RunRecord, Pairing]]] = defaultdict(list)
-        for run, pairing in sorted(runs, key=lambda one: one[0].cell):
-            groups[0 if over_seeds else run.seed, canonical_bytes(alike[run.variant])].append((run, pairing))
+        groups: dict[tuple[int, bytes], list[tuple[RunRecord, Hashes]]] = defaultdict(list)
+        for run, stated in sorted(runs, key=lambda one: one[0].cell):
+            groups[0 if over_seeds else run.seed, canonical_bytes(alike[run.variant])].append((run, stated))
         for group in (groups[key] for key in sorted(groups)):
             first: dict[str, tuple[str, str]] = {}
-            for run, pairing in group:
-                for what, sha256 in sorted(hashes(pairing).items()):
+            for run, stated in group:
+                for what, sha256 in sorted(hashes(stated).items()):
                     compared += what in first
                     other, variant = first.setdefault(what, (sha256, run.variant))
                     if sha256 != other:
@@ -123,7 +137,9 @@ def _declare_equal(
 
 _declare_equal(
     "pairs start from the same weights",
-    lambda pairing: pairing.initial,
+    lambda stated: {
+        name.removeprefix(_INITIAL): sha256 for name, sha256 in stated.items() if name.startswith(_INITIAL)
+    },
     _SHAPES,
     looks_at="initial bytes of every shared parameter",
     why="the difference would hold the initial weights too",
@@ -132,7 +148,7 @@ _declare_equal(
 )
 _declare_equal(
     "pairs read the same batches",
-    lambda pairing: {"": pairing.batches},
+    lambda stated: {"": stated["batches"]},
     _READING,
     looks_at="chained hashes of the batches",
     why="the difference would hold the order of data too",
@@ -140,7 +156,7 @@ _declare_equal(
 )
 _declare_equal(
     "pairs drew the same dropout",
-    lambda pairing: {"": pairing.dropout},
+    lambda stated: {"": stated["dropout"]},
     _MASKS,
     looks_at="chained hashes of the dropout keys",
     why="the difference would hold the masks too",
@@ -148,7 +164,7 @@ _declare_equal(
 )
 _declare_equal(
     "pairs used the same tokenizer",
-    lambda pairing: {"": pairing.tokenizer},
+    lambda stated: {"": stated["tokenizer"]},
     _TOKENS,
     looks_at="hashes of the tokenizer",
     why="losses are not comparable",
@@ -162,7 +178,7 @@ _declare_equal(
     looks_at="hashes that a user's own trainer stated, such as of initial weights or of the order of data",
     why="the difference would hold what was to be equal too",
     required="equal hashes of every name that two runs of a seed state",
-    applies=lambda context: context.study.paired,
+    applies=lambda context: context.study.paired and not built_in(context),
 )
 def _matched(context: AuditContext) -> Found:
     first: dict[tuple[int, str], tuple[str, str]] = {}
@@ -232,7 +248,7 @@ def _corpus(context: AuditContext) -> Found:
     for arm in context.study.trained:
         pins = registered.corpora_of(arm)
         wanted[arm] = reading_sha256((name, pin.sha256) for name, pin in pins.items()) if pins else None
-    wrong = [named_run(run) for run, pairing in runs if pairing.corpus != wanted[run.variant]]
+    wrong = [named_run(run) for run, stated in runs if stated["corpus"] != wanted[run.variant]]
     pinned = registered.corpus
     if registered.data is not None and len(registered.data.corpora) > 1:
         every = ", ".join(f"'{name}'" for name in registered.data.corpora)
@@ -254,7 +270,7 @@ def _tokenizer(context: AuditContext) -> Found:
     runs, registered = _paired(context), context.registration
     if registered.data is None:  # a tokenizer of single characters follows from the corpus
         return None
-    wrong = [named_run(run) for run, pairing in runs if pairing.tokenizer != registered.tokenizer_of(run.variant)]
+    wrong = [named_run(run) for run, stated in runs if stated["tokenizer"] != registered.tokenizer_of(run.variant)]
     return Result(wrong, f"{len(runs) - len(wrong)} of {len(runs)} runs used the tokenizer of their arm")
 
 

@@ -97,22 +97,27 @@ def _matched(context: ReportContext) -> Table | None:
             for seed in context.study.seeds
             if arm != baseline and (arm, seed) in cells and (baseline, seed) in cells
         ]
-        hashed = [(mine.pairing, theirs.pairing) for mine, theirs in pairs if mine.pairing and theirs.pairing]
-        if not hashed:
-            continue
-        shared = [
-            (mine.initial[name] == theirs.initial[name])
-            for mine, theirs in hashed
-            for name in mine.initial.keys() & theirs.initial.keys()
+        hashed = [
+            (mine.must_match, theirs.must_match) for mine, theirs in pairs if mine.must_match and theirs.must_match
         ]
-        alone = sorted({name for mine, theirs in hashed for name in mine.initial.keys() ^ theirs.initial.keys()})
+        if not hashed or context.study.trainer != "gpt":
+            continue
+        initial = "initial/"
+        shared = [
+            mine[name] == theirs[name]
+            for mine, theirs in hashed
+            for name in mine.keys() & theirs.keys()
+            if name.startswith(initial)
+        ]
+        alone = sorted({name.removeprefix(initial) for mine, theirs in hashed for name in mine.keys() ^ theirs.keys()})
+        equal = {name: sum(mine[name] == theirs[name] for mine, theirs in hashed) for name in ("batches", "dropout")}
         total = len(hashed)
         rows.append(
             (
                 f"{context.arm(arm)} and {context.arm(baseline)}",
                 f"{sum(shared):,} of {len(shared):,}",
-                f"{sum(mine.batches == theirs.batches for mine, theirs in hashed)} of {total}",
-                f"{sum(mine.dropout == theirs.dropout for mine, theirs in hashed)} of {total}",
+                f"{equal['batches']} of {total}",
+                f"{equal['dropout']} of {total}",
                 f"{sum(mine.tokens == theirs.tokens for mine, theirs in pairs)} of {len(pairs)}",
                 words.listed(alone) or NONE,
             )

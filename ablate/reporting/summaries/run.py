@@ -53,15 +53,13 @@ def _status(health: StudyHealth) -> Iterator[Block]:
     registered = health.registered and f"Registered as {words.short(health.registered)}{changed}."
     yield Paragraph(registered or "Not registered.")
     tally = ", ".join(f"{count} {state}" for state, count in Counter(run.state for run in health.runs).items())
-    active = " A process is at work." if health.active and not health.processes else ""
+    active = " A process is at work." if health.active else ""
     yield Paragraph(f"{words.counted(len(health.runs), 'run')}: {tally}.{active}")
     if health.job is not None:
         states = ", ".join(f"{count} {state.lower()}" for state, count in health.queued.items())
         tasks = words.counted(health.job.tasks, "task")
         known = states or "ended, or not known to Slurm"
         yield Paragraph(f"Slurm job {health.job.id}, submitted {health.job.at}, {tasks}: {known}")
-    for process in health.processes:
-        yield Paragraph(f"At work: {process.words}, last sign {process.silent_s:.0f} s ago")
     if health.decided is not None:
         deviates = " with deviations from what was registered" * health.with_deviations
         yield Paragraph(f"Decided{deviates}: {health.decided}")
@@ -96,8 +94,9 @@ def early_look_section(seen: EarlyLook) -> Section:
     """An early look: description by claim, and what it is not."""
     rows = []
     for claim in seen.claims:
-        arms = "; ".join(f"{arm.arm} {arm.mean:.4g} ({_spread(arm.sd)}, {arm.n})" for arm in claim.arms)
-        rows.append((claim.claim, arms or "no run yet", _difference(claim)))
+        means = [(seen.labels.arm(arm.arm), arm) for arm in claim.arms]
+        arms = "; ".join(f"{label} {arm.mean:.4g} ({_spread(arm.sd)}, {arm.n})" for label, arm in means)
+        rows.append((seen.labels.in_claim(claim.claim), arms or "no run yet", _difference(claim)))
     heads = columns("Claim", "By arm: mean (SD, n)", "Difference (SD, n)")
     blocks: list[Block] = [Table("", heads, tuple(rows))]
     if seen.diverged:

@@ -40,7 +40,8 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         runs = f"{words.counted(len(study.judged), 'run')} without pairs: {runs_of_arms(study)}"
     extent = (
         f"{runs}; "
-        f"baseline {study.baseline}; {study.analysis.test}, alpha {words.compact(study.analysis.alpha)}, "
+        f"baseline {study.labels.arm(study.baseline)}; "
+        f"{study.analysis.test}, alpha {words.compact(study.analysis.alpha)}, "
         f"correction {'gate' if study.gate_steps else study.analysis.correct}"
     )
     blocks: list[Block] = [Paragraph(extent)]
@@ -55,7 +56,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     for label, name in said_once(study).items():
         supported, refuted = (of_any_task(study, label, said) for said in meanings(study, name))
         tasks = tasks_of(study, label)
-        of_one = f"{label}{'.TASK' * bool(tasks)}"
+        of_one = f"{study.labels.claim(label)}{'.TASK' * bool(tasks)}"
         blocks.append(Paragraph(f"{of_one} supported: {supported}."))
         if can_be_refuted(study, name):
             blocks.append(Paragraph(f"{of_one} refuted: {refuted}."))

@@ -195,7 +195,7 @@ def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, wei
         found.take(path, data)
         record = folder.read_record()
         if record is None or record.status not in ("done", "diverged"):
-            live += folder.live_path.exists() or folder.checkpoints.exist()
+            live += (folder.path / "work").is_dir()
             continue
         for name in RECORDS:
             if (folder.path / name).is_file():

@@ -15,9 +15,9 @@ from ablate.evaluation.suites import (
 )
 from ablate.evaluation.user_metrics import Source, measure_own
 from ablate.gpt.device import Peak
+from ablate.gpt.inputs import Text
 from ablate.gpt.model import GPT
 from ablate.gpt.trainer import Trainer
-from ablate.runner.builtin.resources import Text
 from prereg.registry.plan import RunSpec
 
 Curve = list[tuple[int, float]]

@@ -1,14 +1,12 @@
-"""What a process keeps from one run to the next: texts, tasks, the trainer.
+"""What a run reads: its texts, tokenised and split, and its tasks.
 
-Imports, corpora and the model object are paid for once a process. What is kept is keyed by all that it depends on,
-so that no run finds anything that another configuration has left.
+Keyed by all that it depends on, so that a process that prepares several runs, and forks one after another, reads
+nothing twice and no run finds what another configuration has left.
 """
 
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -21,13 +19,10 @@ from ablate.data.corpora import Library
 from ablate.data.reading import Tokenizer, read
 from ablate.data.repetition import repetition_in
 from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, FileTokenizer, StoredVocabulary
-from ablate.evaluation.harness.evaluate import prepare
+from ablate.evaluation.harness.evaluate import prepare as prepare_tasks
 from ablate.evaluation.harness.tasks import Questions
 from ablate.evaluation.loss import classes_of
-from ablate.gpt.device import CPU, device_name
-from ablate.gpt.trainer import Trainer
 from ablate.records.run_record import CountedBaselines, Repetition
-from ablate.runner.messages import Message
 from prereg.errors import StudyError
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec
@@ -55,25 +50,13 @@ class Text:
         return None if pieces is None else classes_of(pieces)
 
 
-THREADS = 1
-"""Threads of one run: a study's own parallelism is used before a run's."""
-CHECKPOINT_EVERY_S = 20.0
-
-
-@dataclass
-class Resources:
-    """Everything that a run is given by its process, and everything that stops it."""
+@dataclass(frozen=True)
+class Inputs:
+    """Texts and tasks of the runs of one project."""
 
     corpora: Path
-    say: Callable[[Message], None]
-    stop: threading.Event
-    study_folder: Path = Path()
-    checkpoint_every_s: float = CHECKPOINT_EVERY_S
-    device: str = CPU
-    root: Path | None = None
-    """The project; by default the folder that holds `data/corpora`."""
+    root: Path
     _texts: dict[str, Text] = field(default_factory=dict)
-    _trainer: tuple[str, Trainer] | None = None
     _questions: dict[tuple[str, str, str], Questions] = field(default_factory=dict)
 
     @cached_property
@@ -81,13 +64,15 @@ class Resources:
         """The corpora."""
         return Library.of(self.corpora)
 
-    @cached_property
-    def device_name(self) -> str:
-        """The device as a provenance names it."""
-        return device_name(self.device)
+    def prepare(self, spec: RunSpec) -> None:
+        """Read all that a run will ask for."""
+        text = self.text(spec)
+        self.questions(spec, text)
+        self.repetition(spec)
+        self.baselines(spec, text)
 
     def text(self, spec: RunSpec) -> Text:
-        """The data of a run, read once a process and checked against the registration's pins."""
+        """The data of a run, checked against the registration's pins. Raises `StudyError` where it is another."""
         data, pins = spec.config.data, {name: pin.sha256 for name, pin in spec.pins.items()}
         wanted = json.dumps([data.model_dump(mode="json"), pins, spec.tokenizer])
         if wanted not in self._texts:
@@ -108,6 +93,17 @@ class Resources:
         text = self._texts[wanted]
         text.split.require(spec.config.model.context)
         return text
+
+    def questions(self, spec: RunSpec, text: Text) -> Questions | None:
+        """The zero- and few-shot tasks of a run; what is wrong with them is found before training."""
+        harness = spec.measure.harness
+        if harness is None:
+            return None
+        assert spec.tasks is not None, spec.run_id  # the registration pins whatever the study declares
+        wanted = (harness.model_dump_json(), spec.tasks.sha256, text.tokenizer.sha256)
+        if wanted not in self._questions:
+            self._questions[wanted] = prepare_tasks(harness, spec.tasks, Root(self.root), text.written_with)
+        return self._questions[wanted]
 
     def repetition(self, spec: RunSpec) -> dict[str, Repetition]:
         """How much of each corpus of a run repeats itself, counted once a machine."""
@@ -136,23 +132,3 @@ class Resources:
             characters=isinstance(text.tokenizer, CharTokenizer),
         )
         return CountedBaselines(not_computed=found) if isinstance(found, str) else CountedBaselines(**asdict(found))
-
-    def questions(self, spec: RunSpec, text: Text) -> Questions | None:
-        """The zero- and few-shot tasks of a run, read once a process; what is wrong is found before training."""
-        harness = spec.measure.harness
-        if harness is None:
-            return None
-        assert spec.tasks is not None, spec.run_id  # the registration pins whatever the study declares
-        wanted = (harness.model_dump_json(), spec.tasks.sha256, text.tokenizer.sha256)
-        if wanted not in self._questions:
-            root = Root(self.root if self.root is not None else self.corpora.parent.parent)
-            self._questions[wanted] = prepare(harness, spec.tasks, root, text.written_with)
-        return self._questions[wanted]
-
-    def trainer(self, spec: RunSpec, text: Text) -> Trainer:
-        """The trainer of a configuration, kept while runs of that configuration follow one another."""
-        wanted = spec.config.model_dump_json() + json.dumps([text.corpus_sha256, text.tokenizer.sha256])
-        if self._trainer is None or self._trainer[0] != wanted:
-            trainer = Trainer(spec.config, text.split, text.tokenizer.size, device=self.device)
-            self._trainer = (wanted, trainer)
-        return self._trainer[1]

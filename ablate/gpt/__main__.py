@@ -1,0 +1,8 @@
+"""`python -m ablate.gpt`: make the run that the environment names."""
+
+import sys
+
+from ablate.gpt.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""One run in a folder of its own, without a ledger or a scheduler: a trial, or a registered run that is made again."""
+
+from __future__ import annotations
+
+import select
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryFile
+
+from ablate.gpt.device import CPU, choose_device
+from ablate.records.provenance import NOT_STATED
+from ablate.records.store import RunFolder
+from ablate.runner.messages import Message
+from ablate.runner.pool import Pool, RunProcess
+from ablate.runner.process import Place, Spec, held
+from prereg.errors import RunError
+from prereg.registry.paths import Root
+from prereg.registry.registration import folder_of_study
+
+
+def rerun(
+    spec: Spec,
+    folder: Path,
+    root: Root,
+    *,
+    made_on: str = CPU,
+    until: int | None = None,
+    onlooker: Callable[[Message], None] | None = None,
+) -> RunFolder:
+    """The folder of a registered run, sealed, or after step `until` as it is then. Raises `RunError` where it fails.
+
+    By itself, on one device: a run that was made on an accelerator, on one where there is one.
+    """
+    device = choose_device(CPU if made_on in (CPU, NOT_STATED) else "auto")
+    place = Place(root.path, folder_of_study(root, spec.study), device, until=until)
+    last = run_alone(spec, folder, place, onlooker=onlooker)
+    if last.status == "failed":
+        raise RunError(f"the run failed: {last.error}", required="a run that ends")
+    return RunFolder(folder)
+
+
+def run_alone(
+    spec: Spec,
+    folder: Path,
+    place: Place,
+    *,
+    limit_s: float | None = None,
+    onlooker: Callable[[Message], None] | None = None,
+) -> Message:
+    """How a run ended: ended, or stopped, which it is `limit_s` seconds after it has begun.
+
+    Raises `RunError` where its process dies.
+    """
+    with TemporaryFile("w+", encoding="utf-8") as log:
+        with Pool((spec,), replace(place, root=place.root.resolve()), log) as pool:
+            home = RunFolder(folder)
+            with held(home) as lock:
+                run = pool.start(spec, home, lock)
+            try:
+                last = _follow(run, limit_s, onlooker)
+            finally:
+                run.connection.close()  # a run that is still at work ends with it
+            status = None if last is not None else pool.status_of(run)
+        if last is None:
+            log.seek(0)
+            lines = " / ".join(log.read().strip().splitlines()[-3:])
+            raise RunError(
+                f"the run's process died (exit {status})" + (f"; its log ends: {lines}" if lines else ""),
+                required="a run that ends",
+            )
+    return last
+
+
+def _follow(run: RunProcess, limit_s: float | None, onlooker: Callable[[Message], None] | None) -> Message | None:
+    """Listen until the run has ended: how. None where its process is gone without a word."""
+    deadline = None if limit_s is None else time.monotonic() + limit_s
+    while True:
+        left = None if deadline is None else max(0.0, deadline - time.monotonic())
+        if not select.select([run.connection], [], [], left)[0]:
+            run.stop()
+            deadline = None
+            continue
+        messages = run.receive()
+        if messages is None:
+            return None
+        for message in messages:
+            if message.event in ("ended", "stopped"):
+                return message
+            if onlooker is not None and message.event == "progress":
+                onlooker(message)

@@ -1,1 +1,0 @@
-"""The worker of the built-in trainer."""

@@ -1,0 +1,103 @@
+"""The built-in trainer started as a fork of the process that makes its run: what is loaded there is loaded once.
+
+To import torch costs seconds, more than a small run takes. `ablate.gpt.main.prepare` has loaded it, and the texts; the
+fork has its own session, output, environment and folder, as if it had been started as `python -m ablate.gpt`.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, NoReturn
+
+from ablate.gpt.main import main
+
+
+class Forked:
+    """A forked trainer as whoever started it sees it: the part of `subprocess.Popen` by which it is handled."""
+
+    def __init__(self, pid: int, stdout: IO[bytes], stderr: IO[bytes]) -> None:
+        self.pid = pid
+        self.stdout: IO[bytes] | None = stdout
+        self.stderr: IO[bytes] | None = stderr
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit status, or none while it runs; minus the number of a signal that ended it."""
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.returncode = os.waitstatus_to_exitcode(status)
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit status once it has ended. Raises `subprocess.TimeoutExpired`."""
+        if self.poll() is None:
+            if timeout is None:
+                self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            else:
+                ended = os.pidfd_open(self.pid)
+                try:
+                    select.select([ended], [], [], timeout)
+                finally:
+                    os.close(ended)
+        status = self.poll()
+        if status is None:
+            raise subprocess.TimeoutExpired("ablate.gpt", timeout or 0.0)
+        return status
+
+
+def start_forked(words: Sequence[str], home: Path, environment: Mapping[str, str]) -> Forked:
+    """A fork that makes the run of an environment. `words` say what it stands for: `python -m ablate.gpt`.
+
+    For a process of Linux that has started no thread of torch and touched no accelerator.
+    """
+    assert tuple(words[-2:]) == ("-m", "ablate.gpt"), words
+    out_here, out_there = os.pipe()
+    error_here, error_there = os.pipe()
+    begun_here, begun_there = os.pipe()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if not pid:
+        _become_trainer(out_there, error_there, begun_there, home, environment)
+    for descriptor in (out_there, error_there, begun_there):
+        os.close(descriptor)
+    # Before that it has no group of its own, by which it could be ended.
+    os.read(begun_here, 1)
+    os.close(begun_here)
+    return Forked(pid, os.fdopen(out_here, "rb", buffering=0), os.fdopen(error_here, "rb", buffering=0))
+
+
+def _become_trainer(out: int, error: int, begun: int, home: Path, environment: Mapping[str, str]) -> NoReturn:
+    """What a process is when it begins; then the run. Never returns: the frames above are another process' business."""
+    status = 1
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        os.write(begun, b"1")
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.dup2(out, 1)
+        os.dup2(error, 2)
+        # Locks and sockets of the process that was forked: held here they would outlive it.
+        os.closerange(3, os.sysconf("SC_OPEN_MAX"))
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 (as long as the process)
+        sys.stdout = open(1, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+        os.environ.clear()
+        os.environ.update(environment)
+        os.chdir(home)
+        status = main(environment)
+        sys.stdout.flush()
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(status)

@@ -1,0 +1,268 @@
+"""What a study's ledger says of its runs, entered by the one process that may: starts, seals, failures, broken limits.
+
+A start is entered before its run begins; a run that was made by another process, or whose end a crash kept out of the
+ledger, is found in its folder and entered then (`collect`).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from ablate.records.gather import sealed_in_ledger, unlike
+from ablate.records.provenance import made_with
+from ablate.records.run_record import RunRecord
+from ablate.records.store import RunFolder
+from ablate.runner.failures import left_values
+from ablate.runner.process import Begun, BusyError, Place, Spec, held, prepare
+from ablate.runner.progress import Tally, Watcher
+from prereg.errors import EvidenceError
+from prereg.registry.canon import sha256_file
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import SEALS, Entry, Event
+from prereg.registry.paths import Root
+from prereg.registry.plan import Cell, RunSpec, cell_of, recipe_sha256
+from prereg.registry.registration import Registration, folder_of_study
+from prereg.study.analysis import breaches
+from prereg.text import counted
+
+
+@dataclass(kw_only=True)
+class Logbook:
+    """The ledger of one study, and what this call has counted of it. The caller holds the study's lock."""
+
+    root: Root
+    registration: Registration
+    ledger: Ledger
+    now: Callable[[], str]
+    watcher: Watcher
+    tally: Tally
+
+    @cached_property
+    def study_folder(self) -> Path:
+        """Where the study's file lies: looked up once, since every look reads the whole ledger."""
+        return folder_of_study(self.root, self.registration.study.study)
+
+    def place(self, device: str, checkpoint_every_s: float | None = None) -> Place:
+        """Where runs are made."""
+        return Place(self.root.path, self.study_folder, device, checkpoint_every_s)
+
+    @cached_property
+    def logged_breaches(self) -> list[dict[str, JsonValue]]:
+        """What the ledger says of broken limits."""
+        return [entry.stated for entry in self.ledger.entries() if entry.event == "breached"]
+
+    @cached_property
+    def starts(self) -> dict[Cell, Starts]:
+        """What the ledger says of the attempts at each run, kept up with what is entered here."""
+        starts: dict[Cell, Starts] = defaultdict(Starts)
+        for entry in self.ledger.entries():
+            if entry.registration in self.registration.lineage and "variant" in entry.body:
+                starts[cell_of(entry)].take_in(entry)
+        return starts
+
+    def folder(self, spec: Spec) -> RunFolder:
+        """Where a run lies."""
+        return RunFolder(self.root.run(spec.study, spec.registration, spec.variant, spec.seed))
+
+    def log(self, event: Event, body: Mapping[str, JsonValue], *, durable: bool = True) -> Entry:
+        """One ledger entry about this study."""
+        entry = self.ledger.append(
+            event,
+            study=self.registration.study.study,
+            registration=self.registration.runs_sha256,
+            body=body,
+            at=self.now(),
+            durable=durable,
+        )
+        if "variant" in body and "starts" in self.__dict__:
+            self.starts[cell_of(entry)].take_in(entry)
+        return entry
+
+    def hand_out(self, specs: Sequence[Spec], device: str, *, launcher: str) -> list[Spec]:
+        """Put the next attempt at each run on record, in its folder and in the ledger, and make none of them here.
+
+        Returns the runs that the launcher may now start by `ablate train`. A run that another process is making is left
+        out, and named. A start that is on record and has not begun is not entered again.
+        """
+        handed_out = []
+        for spec in specs:
+            folder = self.folder(spec)
+            try:
+                with held(folder):
+                    self.log_start(spec, prepare(spec, folder, self.place(device)), launcher=launcher)
+            except BusyError:
+                self.watcher.note(f"{spec.run_id}: at work in another process")
+                continue
+            handed_out.append(spec)
+        return handed_out
+
+    def log_start(self, spec: Spec, begun: Begun, *, launcher: str | None = None) -> None:
+        """One start of a run, before it begins; what a folder says of it can be removed, and this cannot.
+
+        A start that is on record already and has not begun is not entered again. With a `launcher` the run is made by a
+        process that it starts, on whatever machine, so that with what it is made is not known here.
+        """
+        record = begun.record
+        if begun.waited and self.starts[spec.cell].awaits(record.attempts):
+            return
+        body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "attempt": record.attempts}
+        body["recipe_sha256"] = recipe_sha256(spec)
+        if begun.resumed_from is not None:
+            body["resumed_from"] = begun.resumed_from
+        if begun.left_values is not None:
+            body["left_values"] = begun.left_values
+        body |= {"launcher": launcher} if launcher else {"made_with": made_with(record.provenance)}
+        # Every run would wait for the disk. A start that a loss of power takes was one of a run that it ended, too.
+        self.log("started", body, durable=False)
+
+    def seal(self, spec: Spec, *, recovered: bool = False) -> int:
+        """Bind a sealed run to the ledger; how many of its attempts no start of the ledger explains, which the entry
+        says. `recovered`: by a later call than the one that made it."""
+        folder = self.folder(spec)
+        record = folder.read_record()
+        assert record is not None and record.metrics_sha256 is not None, spec.run_id
+        self.log_breaches(spec, record)
+        body = record.seal(sha256_file(folder.record_path)) | {"recipe_sha256": recipe_sha256(spec)}
+        without_start = self.starts[spec.cell].unexplained(record.attempts)
+        body |= {"recovered": True} if recovered and not without_start else {}
+        body |= {"without_start": without_start} if without_start else {}
+        self.log("sealed", body)
+        self.tally.sealed += 1
+        return without_start
+
+    def log_breaches(self, spec: Spec, record: RunRecord) -> None:
+        """Limits that a run broke go on record before its seal: a crash in between repeats them, and loses none."""
+        if not isinstance(spec, RunSpec):
+            return
+        broken = breaches(spec.config.budget, wall_s=record.wall_s, peak_memory_bytes=record.peak_memory_bytes)
+        for breach in broken:
+            body = {"variant": spec.variant, "seed": spec.seed, **breach.model_dump(mode="json")}
+            body |= {"metrics_sha256": record.metrics_sha256}
+            if body not in self.logged_breaches:
+                self.log("breached", body)
+                self.logged_breaches.append(body)
+                self.watcher.note(f"{spec.run_id}: {breach.words}")
+
+    def fail(self, spec: Spec, error: str, *, wrote_in: Sequence[str] = ()) -> None:
+        """One failure. `wrote_in` are files that were written in the folders of other runs meanwhile."""
+        body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "error": error}
+        body["left_values"] = left_values(spec, self.folder(spec))
+        body |= {"wrote_in": list(wrote_in)} if wrote_in else {}
+        self.log("failed", body)
+
+    def collect(self, specs: Sequence[Spec]) -> list[Spec]:
+        """The runs that are left to make. Sealed ones are counted, and entered where the ledger lacks their end; so are
+        failures of runs that another process made.
+
+        Raises `EvidenceError` for a seal that does not hold, and for a record of another run; nothing is entered then.
+        """
+        bound = sealed_in_ledger(self.ledger, self.registration.runs_sha256)
+        record_by_cell: dict[Cell, RunRecord] = {}
+        for spec in specs:
+            folder = self.folder(spec)
+            record = folder.read_record()
+            if record is None:
+                continue
+            record_by_cell[spec.cell] = record
+            if is_sealed(folder, record) and (*spec.cell, record.metrics_sha256) not in bound:
+                _require_own(spec, folder, record)
+        waiting: list[Spec] = []
+        unexplained_runs: list[Spec] = []
+        for spec in specs:
+            record = record_by_cell.get(spec.cell)
+            made_elsewhere = record is not None and self.starts[spec.cell].handed_out(record.attempts)
+            if record is None or record.status not in ENDED:
+                if record is not None and record.status == "failed" and made_elsewhere:
+                    self.fail(spec, record.error or "unknown")
+                waiting.append(spec)
+                continue
+            if (*spec.cell, record.metrics_sha256) in bound:
+                self.tally.sealed += 1
+            else:
+                unexplained = self.seal(spec, recovered=not made_elsewhere)
+                unexplained_runs += [spec] if unexplained else []
+            self.tally.steps_done += spec.steps or record.steps
+        if unexplained_runs:
+            first = unexplained_runs[0]
+            self.watcher.note(
+                f"{counted(len(unexplained_runs), 'run')} with attempts of which the ledger has no start, the first "
+                f"{first.variant}/{first.seed}: sealed, and a deviation"
+            )
+        return waiting
+
+    def all_bound(self, specs: Sequence[Spec]) -> bool:
+        """Whether the ledger has the seal of every run."""
+        cells = {seal[:2] for seal in sealed_in_ledger(self.ledger, self.registration.runs_sha256)}
+        return all(spec.cell in cells for spec in specs)
+
+
+@dataclass
+class Starts:
+    """What the ledger says of the attempts at one run, since its last seal."""
+
+    attempts: set[int] = field(default_factory=set)
+    """Those that may have led to what lies in its folder: after the removal of a record they count anew."""
+
+    last: Entry | None = None
+    """The last entry about an attempt, or its end."""
+
+    def take_in(self, entry: Entry) -> None:
+        """Count one more entry of the run."""
+        if entry.event == "started":
+            number = entry.body.get("attempt")
+            attempt = number if isinstance(number, int) else 0
+            self.attempts = {earlier for earlier in self.attempts if earlier < attempt} | {attempt}
+        elif entry.event in SEALS:
+            self.attempts = set()
+        elif entry.event != "failed":
+            return
+        self.last = entry
+
+    def awaits(self, attempt: int) -> bool:
+        """Whether the start of an attempt is the last that the ledger says of the run."""
+        return self.last is not None and self.last.event == "started" and self.last.body.get("attempt") == attempt
+
+    def handed_out(self, attempt: int) -> bool:
+        """Whether it is, and a launcher made the attempt elsewhere."""
+        return self.awaits(attempt) and self.last is not None and "launcher" in self.last.body
+
+    def unexplained(self, n_attempts: int) -> int:
+        """How many of the attempts that a sealed record counts have no start that can have led to it."""
+        explained = self.attempts & set(range(1, n_attempts + 1))
+        if not self.awaits(n_attempts):  # the ledger has another end of the last one
+            explained.discard(n_attempts)
+        return n_attempts - len(explained)
+
+
+ENDED = ("done", "diverged")
+"""What a record says of a run that is sealed."""
+
+
+def _require_own(spec: Spec, folder: RunFolder, record: RunRecord) -> None:
+    """A record that no entry knows is sealed only where it is of the run whose folder it lies in."""
+    if other := unlike(record, spec):
+        raise EvidenceError(
+            f"{folder.path} holds a sealed record of another run: {other}",
+            required=f"a record of {spec.variant} seed {spec.seed}",
+            fix=f"move it elsewhere, then: ablate run {spec.study}",
+        )
+
+
+def is_sealed(folder: RunFolder, record: RunRecord) -> bool:
+    """Whether a run is sealed; a seal that does not hold is never trained over in silence."""
+    if record.status not in ENDED:
+        return False
+    faults = folder.faults(record)
+    if faults:
+        raise EvidenceError(
+            f"{faults[0]}",
+            required="the record that was sealed",
+            fix=f"restore it, or rm -r {folder.path} to train it again (the ledger keeps both)",
+        )
+    return True

@@ -1,0 +1,285 @@
+"""Studies for tests of launchers: a trainer that resumes, what a study's files say of it, and the ways to launch it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from own_trainer import OwnHouse
+from slurm_loopback import Slurm
+
+import ablate
+from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Entry
+
+RESUMABLE = """
+import json, os, sys, time
+config = json.load(open(os.environ["ABLATE_CONFIG"]))
+seed = int(os.environ["ABLATE_SEED"])
+rows = [json.loads(line) for line in open("metrics.jsonl")] if os.path.exists("metrics.jsonl") else []
+begun = max((row["step"] for row in rows), default=0)
+open("resumable", "w").close()
+with open("metrics.jsonl", "a") as out:
+    for step in range(begun + 1, config["steps"] + 1):
+        noise = (seed * 7919 * step % 13) / 1000
+        print(json.dumps({"step": step, "train/loss": 3.0 - config["lr"] * step / 100 + noise,
+                          "val/loss": 2.0 - config["lr"] + noise * config["lr"]}), file=out, flush=True)
+        time.sleep(config["sleep"])
+"""
+N_RUNS = 6
+ISOLATED = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+"""In a network namespace of its own: Ray listens on every address."""
+
+
+def ready(house: OwnHouse, script: str = RESUMABLE, *, sleep: float = 0.05, steps: int = 12) -> Path:
+    """A registered study of two arms and three seeds."""
+    house.script(script)
+    house.register(base={"lr": 0.1, "steps": steps, "sleep": sleep})
+    return house.study
+
+
+def command(*words: str) -> subprocess.Popen[str]:
+    """A command of ablate in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "ablate", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def end(process: subprocess.Popen[str], timeout: float = 60) -> tuple[int, str]:
+    """The exit status of a command and all that it printed."""
+    printed, _ = process.communicate(timeout=timeout)
+    return process.returncode, printed
+
+
+def entries(house: OwnHouse) -> tuple[Entry, ...]:
+    return Ledger(house.path / "studies" / "ledger.jsonl").entries()
+
+
+def starts(house: OwnHouse) -> Counter[str]:
+    """How many starts of each run are on record."""
+    bodies = [entry.body for entry in entries(house) if entry.event == "started" and "variant" in entry.body]
+    return Counter(f"{body['variant']}/{body['seed']}" for body in bodies)
+
+
+def outcomes(house: OwnHouse) -> dict[str, str]:
+    """The outcome of every run that the ledger has sealed. Fails where a run was sealed twice."""
+    seals = [entry.body for entry in entries(house) if entry.event == "sealed"]
+    outcome_by_run = {f"{body['variant']}/{body['seed']}": str(body["outcome_sha256"]) for body in seals}
+    assert len(outcome_by_run) == len(seals)
+    return outcome_by_run
+
+
+def sealed_on_disk(house: OwnHouse) -> int:
+    """Runs whose folder holds a sealed table, whether the ledger knows them or not."""
+    return len([*house.path.glob("data/runs/*/*/*/*/metrics.parquet")])
+
+
+def recording(house: OwnHouse) -> bool:
+    """Whether a run at work has recorded two rows: a process alone may not have begun yet."""
+    for file in house.path.glob("data/runs/*/*/*/*/work/metrics.jsonl"):
+        with suppress(OSError):
+            if file.read_bytes().count(b"\n") >= 2 and not (file.parents[1] / "metrics.parquet").exists():
+                return True
+    return False
+
+
+INTERRUPTED = {
+    "every run was made in one go",
+    "every seal was reported by the run that made it",
+    "every attempt at a run was put on record before it began",
+    # Of a machine that is gone nobody knows what its run had recorded: one such start may be.
+    "no start of a run was lost before its seal",
+}
+"""Deviations that an interruption may leave. They are named, and move nothing."""
+
+
+def decision(path: Path) -> dict[str, object]:
+    """The decision without what names moments and machines."""
+    decided = ablate.decide(path).decision
+    assert {check.name for check in decided.deviations} <= INTERRUPTED, decided.deviations
+    facts: dict[str, object] = json.loads(decided.model_dump_json())
+    return {"gives a verdict": decided.gives_verdict} | {key: facts[key] for key in ("verdict", "findings")}
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def descendants(pid: int) -> list[int]:
+    """The children of a process, theirs, and so on."""
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    children = [int(word) for word in listed.stdout.split()]
+    return [*children, *(below for child in children for below in descendants(child))]
+
+
+def commands_of(house: OwnHouse, word: str) -> list[int]:
+    """Processes whose command line names this house and has a word, such as `train`."""
+    listed = subprocess.run(["pgrep", "-f", f"{word}.*{house.path}"], capture_output=True, text=True, check=False)
+    return [int(pid) for pid in listed.stdout.split()]
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+@dataclass
+class Launcher:
+    """One way to have a study made. `launch` starts what is left, `wait` waits for all that it started."""
+
+    house: OwnHouse
+    path: Path
+    process: subprocess.Popen[str] | None = None
+
+    def launch(self) -> None:
+        self.process = command("run", str(self.path), "--jobs", "1")
+
+    @property
+    def maker(self) -> int:
+        """The process that makes a run: the parent of the trainer."""
+        return parent_of(self.trainer)
+
+    @property
+    def trainer(self) -> int:
+        """The process of the user's script, as its run's folder names it."""
+        (mark,) = self.house.path.glob("data/runs/*/*/*/*/child.json")
+        return int(json.loads(mark.read_bytes())["pid"])
+
+    @property
+    def scheduler(self) -> int:
+        """The process that was started here."""
+        assert self.process is not None
+        return self.process.pid
+
+    def begin(self) -> None:
+        """Start what is left, and wait until a run has been at work for a moment."""
+        self.launch()
+        wait_for(lambda: recording(self.house), 90)
+
+    def wait(self) -> tuple[int, str]:
+        """Until nothing is at work; exit status and output of what was started here."""
+        assert self.process is not None
+        return end(self.process, 120)
+
+    def finish(self) -> None:
+        """Start again what is left, as a user would, until the ledger has every run."""
+        for _ in range(4):
+            if len(outcomes(self.house)) < N_RUNS:
+                self.launch()
+                self.wait()
+
+    def close(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.communicate()
+
+
+class LocalLauncher(Launcher):
+    """`ablate run` on this machine."""
+
+
+class SlurmLauncher(Launcher):
+    """`ablate run --on slurm`: a job array of two tasks, and another call that collects."""
+
+    cluster: Slurm
+
+    def launch(self) -> None:
+        self.process = command("run", str(self.path), "--on", "slurm", "--slurm", "tasks=2", "--slurm", "at_once=1")
+
+    def wait(self) -> tuple[int, str]:
+        status, printed = super().wait()
+        wait_for(lambda: not self.cluster.say("squeue", "--noheader").strip(), 120)
+        return status, printed
+
+
+class RayLauncher(Launcher):
+    """`ablate run --on ray`, on a cluster of this machine."""
+
+    def launch(self) -> None:
+        self.process = subprocess.Popen(
+            [*ISOLATED, sys.executable, "-m", "ablate", "run", str(self.path), "--on", "ray", "--tasks", "1"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "RAY_USAGE_STATS_ENABLED": "0"},
+            start_new_session=True,
+        )
+
+    @property
+    def scheduler(self) -> int:
+        """The command itself, below the processes that isolate it."""
+        return commands_of(self.house, "ablate run")[-1]
+
+
+@dataclass
+class CommandsLauncher(Launcher):
+    """`ablate plan --commands`, its lines dealt to loops that run side by side on one folder."""
+
+    n_loops: int = 1
+    loops: list[threading.Thread] = field(default_factory=list)
+    running: list[subprocess.Popen[str]] = field(default_factory=list)
+    stopped: bool = False
+
+    def launch(self) -> None:
+        status, printed = end(command("plan", str(self.path), "--commands"))
+        assert status == 0, printed
+        lines = [shlex.split(line) for line in printed.splitlines() if line.startswith("ablate train ")]
+        self.stopped = False
+        shares = [lines[first :: self.n_loops] for first in range(self.n_loops)]
+        self.loops = [threading.Thread(target=self._loop, args=(share,)) for share in shares]
+        for loop in self.loops:
+            loop.start()
+
+    def _loop(self, lines: list[list[str]]) -> None:
+        """What a shell would do: one command after another, whatever became of the one before."""
+        for words in lines:
+            if self.stopped:
+                return
+            process = command(*words[1:])
+            self.running.append(process)
+            process.communicate()
+            self.running.remove(process)
+
+    @property
+    def scheduler(self) -> int:
+        """There is none: the process that makes a run stands in for it."""
+        return self.running[0].pid
+
+    def wait(self) -> tuple[int, str]:
+        for loop in self.loops:
+            loop.join(120)
+        return end(command("run", str(self.path), "--jobs", "0"), 60)
+
+    def close(self) -> None:
+        self.stopped = True
+        for process in list(self.running):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        for loop in self.loops:
+            loop.join(30)
+
+
+def require_ray() -> None:
+    """Skip where Ray is not installed, or would listen on every address."""
+    pytest.importorskip("ray")
+    if subprocess.run([*ISOLATED, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no network namespace can be made here, and Ray would listen on every address")
