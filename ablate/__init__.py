@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from ablate.health import status as status
     from ablate.planning import plan_runs as plan_runs
     from ablate.proving import bundle as bundle
-    from ablate.proving import check_bundle as check_bundle
     from ablate.proving import report_bundle as report_bundle
     from ablate.proving import reproduce as reproduce
+    from ablate.proving import verify as verify
     from ablate.registering import amend as amend
     from ablate.registering import design as design
     from ablate.registering import export as export
@@ -59,7 +59,7 @@ _NAMES = {
     "ablate.frame": "judge_frame",
     "ablate.health": "status",
     "ablate.planning": "plan_runs",
-    "ablate.proving": "bundle check_bundle report_bundle reproduce",
+    "ablate.proving": "bundle report_bundle reproduce verify",
     "ablate.registering": "amend design export preview_amendment register registrations save",
     "ablate.runner.options": "RunOptions",
     "ablate.running": "import_runs mapping_template plan_commands run write_manifest",

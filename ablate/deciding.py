@@ -57,7 +57,7 @@ def decide(
 
 def _decide(context: StudyContext, registration: Registration, announce: Callable[[Decided], None] | None) -> Decided:
     from ablate.judge.verdict import verdict_bytes
-    from ablate.verification.bundle.manifest import this_tool
+    from ablate.verification.manifest import this_tool
     from prereg.registry.looks import decisions_before
 
     def announced(decided: Decided) -> Decided:
@@ -142,7 +142,7 @@ def results(study: StudySource, *, workspace: Workspace = HERE) -> Decided:
     nothing was decided, where verdict.json or the evidence is not what was decided, and where an early look that was
     recorded afterwards overrules the decision.
     """
-    from ablate.verification.bundle.container import is_bundle
+    from ablate.verification.archive import is_bundle
 
     if isinstance(study, (str, Path)) and is_bundle(Path(study)):
         from ablate.proving import results_of_bundle

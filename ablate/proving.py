@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from ablate.records.evidence import Evidence
     from ablate.records.run_record import RunRecord
     from ablate.runner.messages import Message
-    from ablate.verification.bundle.check import BundleCheck
-    from ablate.verification.bundle.write import Bundled
+    from ablate.verification.bundle import Bundled
+    from ablate.verification.result import Verification
     from prereg.registry.ledger_entry import Entry
     from prereg.registry.plan import CommandSpec, RunSpec
     from prereg.registry.registration import Registration
@@ -221,7 +221,7 @@ def bundle(
 
     `evidence` writes the committed evidence of a decided study, every sealed run in it, over what was committed before.
     """
-    from ablate.verification.bundle.write import SUFFIX, write_bundle
+    from ablate.verification.bundle import SUFFIX, write_bundle
 
     with with_evidence(workspace.open(study)) as (context, _):
         registration = require_registered(context)
@@ -232,7 +232,7 @@ def bundle(
             context.root,
             registration,
             target,
-            check=check_bundle,
+            check=verify,
             whole_ledger=whole_ledger,
             weights=weights,
             replace=evidence,
@@ -266,20 +266,27 @@ def _place_of_evidence(context: StudyContext, registration: Registration, *, giv
     return context.root.evidence(context.study.study)
 
 
-def check_bundle(path: Path, *, signers: Path | None = None, roots: Path | None = None) -> BundleCheck:
-    """Check a bundle with nothing but the file itself, and whom the reader believes."""
-    from ablate.verification.bundle.check import check_bundle as check
+def verify(
+    target: Path | None = None,
+    *,
+    workspace: Workspace = HERE,
+    signers: Path | None = None,
+    roots: Path | None = None,
+) -> Verification:
+    """Check a study, a bundle, or without a target every study of a repository. A bundle is checked with nothing but
+    itself, and whom the reader believes; its reports are written again."""
+    from ablate.verification.verify import verify as check
 
-    return check(path, reports_of=_reports_again, signers=signers, roots=roots)
+    return check(target, workspace.root, reports_of=_reports_again, signers=signers, roots=roots)
 
 
-def report_bundle(path: Path, out: Path | None = None) -> tuple[BundleCheck, tuple[Path, ...]]:
+def report_bundle(path: Path, out: Path | None = None) -> tuple[Verification, tuple[Path, ...]]:
     """Write the reports of a bundle, as this version writes them, into a folder; its check, and the pages.
 
     The folder is `STUDY.report` next to the bundle unless `out` names one. Nothing is written where the bundle has a
     fault or no decision, or where another file is in the place of a page (`EvidenceError`, `StudyFileError`).
     """
-    from ablate.verification.bundle.check import check_bundle as check
+    from ablate.verification.verify import verify as check
     from prereg.registry.disk import write_whole
 
     written: dict[str, bytes] = {}
@@ -290,7 +297,8 @@ def report_bundle(path: Path, out: Path | None = None) -> tuple[BundleCheck, tup
 
     found = check(path, reports_of=keep)
     _require_decided(path, found, decided=bool(written))
-    folder = out or resolved(path).parent / f"{found.study}.report"
+    assert found.bundle is not None, path
+    folder = out or resolved(path).parent / f"{found.bundle.study}.report"
     for name, data in written.items():
         page = folder / name
         if page.exists() and not (page.is_file() and page.read_bytes() == data):
@@ -310,7 +318,7 @@ def results_of_bundle(path: Path) -> Decided:
     """The decision of a bundle, judged again from its records. Raises `EvidenceError` where it has a fault or none."""
     from ablate.exporting import report_context
     from ablate.notebook.results import Decided
-    from ablate.verification.bundle.check import check_bundle as check
+    from ablate.verification.verify import verify as check
     from prereg.documents.published import load_published
 
     found: list[Decided] = []
@@ -326,16 +334,16 @@ def results_of_bundle(path: Path) -> Decided:
     return found[0]
 
 
-def _require_decided(path: Path, found: BundleCheck, *, decided: bool) -> None:
+def _require_decided(path: Path, found: Verification, *, decided: bool) -> None:
     """Raise `EvidenceError` where a bundle has a fault or no decision."""
     if fault := next((fault for item in found.items for fault in item.faults), ""):
         raise EvidenceError(
             f"the bundle is not sound: {fault}", required="a bundle that verifies", fix=f"ablate verify {path}"
         )
     if not decided:
-        notes = "; ".join(item.note for item in found.items if item.what == "verdict, judged again")
+        why = "; ".join(item.unchecked for item in found.items if item.what == "verdict judged again")
         raise EvidenceError(
-            f"there is no decision to report: {notes}",
+            f"there is no decision to report: {why or 'the study has not been decided'}",
             required="a bundle of a decided study",
             fix=f"ablate verify {path}",
         )

@@ -196,7 +196,7 @@ def with_evidence(context: StudyContext) -> Iterator[tuple[StudyContext, Path | 
 
     Raises `EvidenceError` where they would be read and are not what was committed.
     """
-    from ablate.verification.bundle.evidence import committed_evidence
+    from ablate.verification.evidence import committed_evidence
 
     study = context.study.study
     with committed_evidence(context.root, study, context.ledger.readable()) as evidence:

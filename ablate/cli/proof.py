@@ -33,6 +33,7 @@ def verify(
         ),
     ] = None,
     *,
+    details: Annotated[bool, typer.Option("--all", help="Every item that was checked, and every seal.")] = False,
     signers: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Believe these ssh keys (studies/allowed_signers).")
     ] = None,
@@ -43,26 +44,19 @@ def verify(
 ) -> Result:
     """Check every frozen byte and name what changed.
 
-    Study, lock, pinned code, ledger, seals, sealed records, verdict; of one study, or of all. Asks no server. Of a
-    bundle, as a zip file or unpacked, with nothing but itself. Derives outcomes and judges the verdict again where the
-    records are here; ends with 4 if something has changed, or if the records give no verdict, and with 8 if nothing has
-    changed and this version judges differently.
+    Study, lock, pinned code, ledger, seals, sealed records, verdict, reports; of one study, or of all; of a bundle, as
+    a zip file or unpacked, with nothing but itself. Asks no server. Derives outcomes and judges the verdict again.
+    Says what each study found, then in five lines what was checked, what was found or not checked, what no check can
+    show, what deviated and who else holds it, and what to type next. Ends with 4 if something has changed, or if the
+    records give no verdict, and with 8 if nothing has changed and this version judges differently.
 
     Example:  ablate verify studies/embnorm.yaml
     """
-    from ablate.proving import check_bundle
-    from ablate.reporting.summaries.proof import bundle_check_section, verification_section
-    from ablate.verification.bundle.container import is_bundle
-    from ablate.verification.verify import verify_project, verify_study
+    from ablate.proving import verify as check
+    from ablate.reporting.summaries.verification import verification_sections
 
-    if study is not None and is_bundle(study):
-        checked = check_bundle(study, signers=signers, roots=roots)
-        return Result(checked, lambda: [bundle_check_section(checked)], exit=_ending(checked))
-    if study is not None:
-        found = verify_study(study, workspace.root, signers=signers, roots=roots)
-    else:
-        found = verify_project(workspace.root, signers=signers, roots=roots)
-    return Result(found, lambda: [verification_section(found)], exit=_ending(found))
+    found = check(study, workspace=workspace, signers=signers, roots=roots)
+    return Result(found, lambda: verification_sections(found, details=details), exit=_ending(found))
 
 
 def _ending(found: Verification) -> Exit:
@@ -101,7 +95,7 @@ def bundle(
     made = write(study, workspace=workspace, out=out, whole_ledger=whole_ledger, weights=weights, evidence=evidence)
 
     def text() -> Sequence[Shown]:
-        from ablate.reporting.summaries.proof import bundle_section
+        from ablate.reporting.summaries.verification import bundle_section
 
         return [bundle_section(made.path, made.check, written=made.written)]
 
@@ -114,11 +108,12 @@ def report_bundle(path: Path, out: Path | None) -> Result:
     from ablate.proving import report_bundle as write
 
     found, pages = write(path, out)
-    judged = "; ".join(item.note for item in found.items if item.what == "verdict, judged again")
+    contents = "" if found.bundle is None else found.bundle.contents_sha256
+    judged = "; ".join(item.note for item in found.items if item.what == "verdict judged again")
     return Result(
-        {"wrote": pages, "contents": found.contents_sha256, "head": found.head},
+        {"wrote": pages, "contents": contents, "head": found.head},
         lambda: [
-            f"judged from the bundle alone, {path} (contents {found.contents_sha256[:8]}): {judged}",
+            f"judged from the bundle alone, {path} (contents {contents[:8]}): {judged}",
             *(f"wrote {page}" for page in pages),
             f"ledger head {found.head}",
         ],

@@ -48,7 +48,7 @@ def report(
 
     Example:  ablate report studies/embnorm.yaml --as latex
     """
-    from ablate.verification.bundle.container import is_bundle
+    from ablate.verification.archive import is_bundle
 
     if (study is None) is not every_study or (every_study and forms):
         raise SpecError(

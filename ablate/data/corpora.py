@@ -26,6 +26,7 @@ from prereg.study.corpora import (
     KNOWN,
     ONE_FILE,
     OWN_VALIDATION,
+    TOY_SHA256,
     Manifest,
     TextFile,
     cache_folder,
@@ -62,9 +63,6 @@ class Extent:
     """Characters of its own validation text, where it comes with one."""
     alphabet: frozenset[str]
     """Of both texts."""
-
-
-TOY_SHA256 = "f4e715faed464e2185f20529572cb520c7db4b64d0ea7ff0e0fa974a1be30f35"
 
 
 @dataclass(frozen=True)

@@ -182,15 +182,18 @@ class Run:
         self.questions = inputs.questions(job, self.text)
         self.trainer = Trainer(job.config, self.text.split, self.text.tokenizer.size, device=job.device)
         self.initial = self.trainer.begin(job.seed)
-        self.facts = {
-            "parameters": self.trainer.parameters,
-            "steps": job.config.budget.steps,
+        libraries: dict[str, str | int] = {
             "python": platform.python_version(),
             "torch": version("torch"),
             "numpy": version("numpy"),
             "device": device_name(job.device),
             "threads": THREADS,
             "compiler": self.trainer.compiler,
+        }
+        self.facts: dict[str, object] = {
+            "parameters": self.trainer.parameters,
+            "steps": job.config.budget.steps,
+            **libraries,
             "repetition": inputs.repetition(job),
             "baselines": inputs.baselines(job, self.text),
         }
@@ -198,7 +201,7 @@ class Run:
             "code": code_hash(),
             "platform": f"{platform.system()} {platform.machine()}",
             "processor": processor_name(),
-            **{name: self.facts[name] for name in ("python", "torch", "numpy", "device", "threads", "compiler")},
+            **libraries,
         }
         self._begin()
         self.observer = Observer(self.job, self.text, own, self.trainer, self.peak, report=self._report_measuring)

@@ -7,19 +7,18 @@ says that other code decided), or, by the same code, the file is not what was de
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ablate.judge.decide import decide
 from ablate.judge.interim import view
 from ablate.judge.verdict import OWN, Check, Decision, verdict_bytes, with_deviations
-from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
+from ablate.records.evidence import Evidence
 from ablate.records.gather import gather
-from ablate.records.parquet import TableError, open_bounded
-from ablate.verification.bundle.manifest import Tool, this_tool
 from ablate.verification.comparison import Comparison, compare_pages, compare_verdicts
-from ablate.verification.result import Item, item
+from ablate.verification.manifest import Tool, is_this, this_tool, tool_versions
+from ablate.verification.result import Item, item, not_checked
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger_entry import Entry
@@ -81,10 +80,7 @@ def _overruled(then: Decision, now: Decision) -> tuple[str, ...]:
 ReportsOf = Callable[[Root, Registration, Entry, Decision, Evidence], Mapping[str, bytes]]
 """Writes the reports of a decision: file name -> bytes. The root holds what a report tells next to the records."""
 
-JUDGED, WRITTEN = "verdict, judged again", "reports, written again"
-MOST_ROWS = 20_000_000
-FREE_ROWS = 1_000_000
-"""Rows that its records may hold however small they are; beyond, one a byte."""
+JUDGED, WRITTEN = "verdict judged again", "reports written again"
 
 
 def judged_again(
@@ -93,55 +89,57 @@ def judged_again(
     entries: tuple[Entry, ...],
     maker: Tool | None = None,
     reports_of: ReportsOf | None = None,
-) -> list[Item]:
-    """What the judge here makes of the records under a root, compared with the decision that lies there.
+) -> tuple[list[Item], Decision | None]:
+    """What the judge here makes of the records under a root, compared with the last decision of `entries`; and that
+    decision, where it is the same or only judged differently.
 
     `maker` is what made a bundle; of a repository nobody says which version decided. `reports_of` writes reports.
     """
-    decided = [entry for entry in entries if entry.study == study and entry.event == "decided"]
-    if not decided:
-        return [item(study, JUDGED, note="not decided yet; nothing is judged, and no contrast is shown")]
+    last = [entry for entry in entries if entry.study == study and entry.event == "decided"][-1]
     try:
-        return _judged_again(root, study, decided[-1], maker, reports_of)
+        return _judged_again(root, study, last, maker, reports_of)
     except StudyError as error:
-        return [item(study, JUDGED, f"cannot be judged: {error.found}")]
+        return [item(study, JUDGED, f"cannot be judged: {error.found}")], None
     except Exception as error:
         # Whatever a stranger's records make the judge stumble over is a fault of theirs until shown otherwise.
-        return [item(study, JUDGED, f"cannot be judged: {type(error).__name__}: {str(error)[:200]}")]
+        return [item(study, JUDGED, f"cannot be judged: {type(error).__name__}: {str(error)[:200]}")], None
 
 
-def _judged_again(root: Root, study: str, entry: Entry, maker: Tool | None, reports_of: ReportsOf | None) -> list[Item]:
+def _judged_again(
+    root: Root, study: str, entry: Entry, maker: Tool | None, reports_of: ReportsOf | None
+) -> tuple[list[Item], Decision | None]:
     registration = load_registration(root, study)
     assert registration is not None, study
+    decide = f"ablate decide {root.relative(root.study(study))}"
     if entry.registration != registration.sha256:
-        note = f"decided under {entry.registration[:8]} and amended since; the lock it was judged by is not here"
-        return [item(study, JUDGED, note=note)]
+        why = f"decided under {entry.registration[:8]} and amended since; the lock it was judged by is not here"
+        return [not_checked(study, JUDGED, why, decide)], None
     evidence = gather(root, registration)
     if evidence.ledger_faults:
-        return [item(study, JUDGED, "the ledger is damaged, and nothing is judged")]
+        return [item(study, JUDGED, "the ledger is damaged, and nothing is judged")], None
     seen = view(registration, evidence).evidence
     if seen.missing:
         lacking, total = len(seen.missing), len(seen.planned)
-        return [item(study, JUDGED, f"{lacking} of the {total} runs it rests on are not here as sealed")]
+        return [item(study, JUDGED, f"{lacking} of the {total} runs it rests on are not here as sealed")], None
     path = root.report(study) / "verdict.json"
     own = _as_recorded(registration, path)
     if maker is None and own is None and registration.study.checks and not path.is_file():
-        note = "not judged again: what the study's own checks found is in verdict.json, which is not here"
-        return [item(study, JUDGED, note=note)]
+        why = "what the study's own checks found is in verdict.json, which is not here"
+        return [not_checked(study, JUDGED, why, decide)], None
     then = _as_of(registration, evidence, entry, own)
-    left = all(one.index < entry.index or one.event in _AFTERWARDS for one in evidence.ledger)
-    decision = then if left else _decide_with(registration, evidence, own)
+    afterwards = all(one.index < entry.index or one.event in _AFTERWARDS for one in evidence.ledger)
+    decision = then if afterwards else _decide_with(registration, evidence, own)
     judged = _verdict_item(study, then, path.read_bytes() if path.is_file() else None, entry, decision)
     items = [judged.model_copy(update={"inadmissible": decision.status == "inadmissible"})]
     if own:
         # Code that a stranger brings is never executed here.
         names = ", ".join(check.name for check in own)
-        items.append(item(study, "own checks", note=f"not run again; taken from verdict.json: {names}"))
-    if reports_of is not None and not items[0].faults and not items[0].judged_differently:
-        items.append(
-            _reports_item(root.report(study), study, reports_of(root, registration, entry, decision, seen), maker)
-        )
-    return items
+        items.append(not_checked(study, "own checks", f"not run again; taken from verdict.json: {names}", decide))
+    if judged.faults:
+        return items, None
+    if reports_of is not None and not judged.judged_differently:
+        items += _report_items(root.report(study), study, reports_of(root, registration, entry, decision, seen), maker)
+    return items, decision
 
 
 def judged_here(root: Root, registration: Registration, evidence: Evidence, entry: Entry) -> Decision:
@@ -199,60 +197,26 @@ def _verdict_item(study: str, then: Decision, written: bytes | None, entry: Entr
     return item(study, JUDGED, note=f"{said}; {how}{since}")
 
 
-def _reports_item(folder: Path, study: str, pages: Mapping[str, bytes], maker: Tool | None) -> Item:
-    there = {name: data for name, data in pages.items() if (folder / name).is_file()}
-    if not there:
-        return item(study, WRITTEN, note="no report is in the bundle")
-    faults, notes = [], []
-    for name, data in there.items():
+def _report_items(folder: Path, study: str, pages: Mapping[str, bytes], maker: Tool | None) -> Iterator[Item]:
+    """The pages of a bundle against those that are written here. Another version may write them otherwise."""
+    faults, same, other = [], [], []
+    for name, data in pages.items():
+        if not (folder / name).is_file():
+            continue
         found = compare_pages(name, (folder / name).read_bytes(), data)
         text = f"{name} is not what the decision gives here: {'; '.join(found.parts)}"
-        if found.parts and is_this(maker) and any("text" in part for part in found.parts):
+        if not found.parts:
+            same.append(f"{name} the same" + (" but for last digits" if found.digits else " bytes"))
+        elif is_this(maker) and any("text" in part for part in found.parts):
             faults.append(text)
-        elif found.parts:
-            notes.append(text)
         else:
-            notes.append(f"{name} the same" + (" but for last digits" if found.digits else " bytes"))
+            other.append(text)
     if faults:
-        return item(study, WRITTEN, *faults, "the same version wrote it, so somebody changed it afterwards")
-    return item(study, WRITTEN, note="; ".join([*notes, *([] if is_this(maker) else [tool_versions(maker)])]))
-
-
-def oversized(folder: Path) -> str:
-    """A table that would fill the memory when it is read: a few bytes of Parquet can hold any number of rows."""
-    rows = size = 0
-    for path in sorted(folder.rglob("*.parquet")):
-        columns = ITEM_COLUMNS if path.name == "items.parquet" else METRIC_COLUMNS
-        try:
-            with open_bounded(path, columns) as file:
-                rows += file.metadata.num_rows
-                size += path.stat().st_size
-        except TableError as error:
-            return f"{path.relative_to(folder).as_posix()} {error}"
-        most = min(MOST_ROWS, FREE_ROWS + size)
-        if rows > most:
-            return f"its records hold {rows:,} rows in {size:,} bytes, and {most:,} are the most"
-    return ""
-
-
-def is_this(maker: Tool | None) -> bool:
-    """Whether what made a bundle is what runs here."""
-    if maker is None:
-        return False
-    here = this_tool()
-    return (maker.version, maker.code, maker.libraries) == (here.version, here.code, here.libraries)
-
-
-def tool_versions(maker: Tool | None) -> str:
-    """Which version made a bundle, and which is here."""
-    here = this_tool()
-    if maker is None:
-        return f"as another version writes it, or by hand: this is {here.words}"
-    if is_this(maker):
-        return f"judged by the version that made the bundle ({here.words})"
-    others = [name for name in here.libraries if maker.libraries.get(name) != here.libraries[name]]
-    libraries = f" with other versions of {', '.join(others[:4])}{' and more' if others[4:] else ''}" if others else ""
-    return f"the bundle was made by {maker.words}; this is {here.words}{libraries}"
+        yield item(study, WRITTEN, *faults, "the same version wrote it, so somebody changed it afterwards")
+    elif same:
+        yield item(study, WRITTEN, note="; ".join(same))
+    if other and not faults:
+        yield not_checked(study, f"{WRITTEN}, by another version", "; ".join([*other, tool_versions(maker)]))
 
 
 def _said(decision: Decision) -> str:

@@ -1,21 +1,32 @@
-"""Checking every frozen byte: study, lock, code, corpus, ledger, seals, records, reports; and judging again.
+"""Checking every frozen byte of a repository, a study or a bundle, and judging again. Asks no server.
 
-What a check proves and what it does not: hashes show that a file is what the ledger says it was; the chain
-shows that no entry was edited; neither shows that the whole ledger was not rewritten. For that, someone
-else must hold a head hash, which is why every verb that appends prints it and every report keeps it.
+All three are one thing here: a root, whose studies are checked against its ledger, and of a bundle the manifest too. A
+bundle is copied into a folder that is removed again. What a stranger's ledger says is used as a path or a table only
+once it has been found harmless.
+
+Hashes show that a file is what the ledger says it was; the chain shows that no entry was edited. Neither shows that not
+the whole was made up: somebody who rewrites every part, the ledger included, passes. Against that stand only things
+that somebody else holds: the head of the ledger, the contents sha256 of a bundle, a seal of the lock.
 """
 
 from __future__ import annotations
 
 import json
-from collections import Counter
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ablate.records.gather import history_faults
-from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.verification.bundle.evidence import CommittedEvidence, committed_evidence
-from ablate.verification.result import Item, Verification, check_pins, item
+from ablate.verification.archive import Unpacked, is_bundle, is_safe, unpacked
+from ablate.verification.evidence import CommittedEvidence, committed_evidence, oversized
+from ablate.verification.guide import README, guide_differs
+from ablate.verification.manifest import UnsoundError, is_this, this_tool, tool_versions
+from ablate.verification.pins import check_pins
+from ablate.verification.result import BundleFacts, Item, StudySummary, Verification, item, not_checked
 from prereg.documents.page import compare_page
 from prereg.errors import StudyError, StudyFileError, nearest
 from prereg.registry.amendments import chain_faults
@@ -26,105 +37,158 @@ from prereg.registry.ledger_graph import is_merged
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
 from prereg.registry.plan import cell_of, places_of, sealed_places
-from prereg.registry.registration import load_registration, verify_registration
+from prereg.registry.registration import Registration, load_registration, verify_registration
 from prereg.seals.examine import SealCheck, Trust, examine_seals, unnamed_seals
 from prereg.seals.git import ledger_history
+from prereg.text import counted
 
-HISTORY = "history of the ledger"
-NOT_COMPARED = "not compared with git's history"
+if TYPE_CHECKING:
+    from ablate.judge.verdict import Decision
+    from ablate.verification.rejudge import ReportsOf
+
+HISTORY, PACKING, GUIDE = "history of the ledger", "files and manifest", "README and figures"
+JUDGED = "verdict judged again"
+_HASH = re.compile(r"[0-9a-f]{64}")
 
 
-def verify_study(
-    path: Path, given: str | Path | None = None, *, signers: Path | None = None, roots: Path | None = None
+@dataclass(frozen=True)
+class Source:
+    """What is verified: studies of a root, and the bundle that the root was unpacked from, if it was."""
+
+    root: Root
+    studies: tuple[str, ...]
+    bundle: Unpacked | None = None
+
+    def command(self, verb: str, study: str) -> str:
+        """What to type about one of its studies."""
+        return f"ablate {verb} {self.root.relative(self.root.study(study))}"
+
+
+def verify(
+    target: Path | None = None,
+    given: str | Path | None = None,
+    *,
+    signers: Path | None = None,
+    roots: Path | None = None,
+    reports_of: ReportsOf | None = None,
 ) -> Verification:
-    """Check one study and the ledger it is in. The file itself may be gone; a name nobody knows is a mistake.
+    """Check a study, a bundle (zip file or folder), or without a target all studies of a repository.
 
-    `signers` and `roots` say whom the reader believes, in place of the files that the repository brings.
+    `given` is the folder that holds `studies/`. `signers` and `roots` say whom the reader believes, in place of the
+    files that the repository brings; a bundle brings none. `reports_of` writes the reports of a bundle again.
+    Raises `StudyFileError` where there is nothing of that name, and returns what is wrong otherwise.
     """
-    if path.suffix != ".yaml":
-        path = Path(given or "") / "studies" / f"{path.name}.yaml" if path.name == str(path) else path
-    root = Root.find(path, given)
-    known = {entry.study for entry in _entries(root)} | _locked(root)
+    named = "" if target is None else str(target)
+    try:
+        with opened(target, given) as source:
+            trust = Trust.of(source.root, signers=signers, roots=roots)
+            return _verified(source, trust, reports_of).model_copy(update={"target": named})
+    except UnsoundError as error:
+        return Verification(items=(item("bundle", PACKING, str(error)),), head="", target=named)
+
+
+@contextmanager
+def opened(target: Path | None, given: str | Path | None = None) -> Iterator[Source]:
+    """A study whose file may be gone, a bundle, or all studies. Raises `StudyFileError`, or `UnsoundError` of a bundle
+    whose files are not those of its manifest."""
+    if target is not None and is_bundle(target):
+        with unpacked(target) as bundle:
+            ledger = bundle.manifest.ledger.file
+            root = Root(bundle.folder, ledger_name=Path(ledger).name)
+            if root.relative(root.ledger) != ledger:
+                raise UnsoundError(f"the ledger is at {ledger!a}")
+            yield Source(root, (bundle.manifest.study,), bundle)
+        return
+    if target is not None and target.suffix != ".yaml" and target.name == str(target):
+        target = Path(given or "") / "studies" / f"{target.name}.yaml"
+    root = Root.around(Path(), given) if target is None else Root.find(target, given)
+    known = {lock.name.removesuffix(".lock.json") for lock in root.studies.glob("*.lock.json")}
+    known |= {entry.study for entry in _entries(root) if entry.event != "continued"}
     known |= {one.entry.study for one in ledger_history(root).taken_back}
-    if path.suffix != ".yaml" or (path.stem not in known and not path.is_file()):
+    if target is None:
+        yield Source(root, tuple(sorted(known)))
+    elif target.suffix == ".yaml" and (target.stem in known or target.is_file()):
+        yield Source(root, (target.stem,))
+    else:
         raise StudyFileError(
-            f"'{path}' is neither a study file nor the name of a registered study",
-            required="studies/NAME.yaml",
-            fix=nearest(path.stem, known) or "ablate verify",
+            f"'{target}' is neither a study file nor the name of a registered study",
+            required="studies/NAME.yaml, or what `ablate bundle` wrote",
+            fix=nearest(target.stem, known) or "ablate verify",
         )
-    return _verify(root, (path.stem,), Trust.of(root, signers=signers, roots=roots), judge=True)
 
 
-def verify_project(
-    given: str | Path | None = None, *, signers: Path | None = None, roots: Path | None = None
-) -> Verification:
-    """Check every registered study of a root."""
-    root = Root.around(Path(), given)
-    named = {entry.study for entry in _entries(root) if entry.event != "continued"}
-    named |= {one.entry.study for one in ledger_history(root).taken_back}
-    names = tuple(sorted(_locked(root) | named))
-    return _verify(root, names, Trust.of(root, signers=signers, roots=roots), judge=True)
-
-
-def verify_root(root: Root, study: str, *, signers: Path | None = None, roots: Path | None = None) -> Verification:
-    """Check one study of a root that is known: the ledger first, then all that is frozen. Nothing is judged again."""
-    return _verify(root, (study,), Trust.of(root, signers=signers, roots=roots), judge=False)
-
-
-def _locked(root: Root) -> set[str]:
-    return {lock.name.removesuffix(".lock.json") for lock in root.studies.glob("*.lock.json")}
-
-
-def _verify(root: Root, studies: tuple[str, ...], trust: Trust, *, judge: bool) -> Verification:
-    entries, chain = _entries(root), check_ledger(root)
-    items = [chain]
-    seals: list[SealCheck] = []
-    for name in studies:
-        with committed_evidence(root, name, entries) as evidence:
-            items += _study_items(evidence, name, entries, ledger_stands=not chain.faults, judge=judge)
-        checks = examine_seals(root, name, entries, trust)
-        unnamed = unnamed_seals(root, name, entries) if not chain.faults else ()
-        if checks or unnamed:
-            items.append(_seals(name, checks, unnamed))
+def _verified(source: Source, trust: Trust, reports_of: ReportsOf | None) -> Verification:
+    root, bundle = source.root, source.bundle
+    chain = list(check_ledger(source))
+    sound = not any(one.faults for one in chain if one.what == "chain")
+    entries = Ledger(root.ledger).entries() if sound else ()
+    items, summaries, seals = chain, list[StudySummary](), list[SealCheck]()
+    # Of a stranger's files nothing is read that a damaged ledger, or a table of any size, leads to.
+    large = oversized(root.path / "data" / "runs") if bundle is not None and sound else ""
+    if large:
+        items.append(item(bundle.manifest.study if bundle else "", "sealed records", large))
+    for name in source.studies if bundle is None or (sound and not large) else ():
+        try:
+            with committed_evidence(root, name, entries) as evidence:
+                study = _StudyCheck(source, evidence, name, entries, sound=sound)
+                items += study.items(reports_of)
+                summaries.append(study.summary())
+            checks = examine_seals(root, name, entries, trust)
+        except (StudyError, ValueError, TypeError, KeyError) as error:
+            if bundle is None:
+                raise
+            # Well-formed, and yet not what any version writes: a stranger's ledger may say anything.
+            found = error.found if isinstance(error, StudyError) else str(error)
+            items.append(item(name, "contents", f"cannot be read: {found}"))
+            continue
+        items += _seal_items(source, name, checks, unnamed_seals(root, name, entries) if sound else ())
         seals += checks
-    head = Ledger(root.ledger).head() if not chain.faults else ""
-    return Verification(items=tuple(items), head=head, seals=tuple(seals))
-
-
-def _seals(name: str, checks: tuple[SealCheck, ...], unnamed: tuple[str, ...]) -> Item:
-    """A broken seal is a fault. A stranger's is not, nor one that no entry names: the note says so."""
-    text = {
-        "holds": "hold",
-        "unvouched": "not vouched for",
-        "incomplete": "not complete",
-        "unchecked": "not checked",
-    }
-    counts = Counter[str](check.state for check in checks)
-    return Item(
-        study=name,
-        what="seals",
-        faults=tuple(
-            f"{check.file or 'a seal in the ledger'}: {check.says}" for check in checks if check.state == "broken"
-        ),
-        note=", ".join(
-            [
-                *(f"{counts[state]} {word}" for state, word in text.items() if counts[state]),
-                *(f"{file} is not in the ledger: left by a crash, or its end was cut off" for file in unnamed),
-            ]
-        ),
+    return Verification(
+        items=tuple(items),
+        head=Ledger(root.ledger).head() if sound else "",
+        seals=tuple(seals),
+        studies=tuple(summaries),
+        bundle=None if bundle is None else _facts(bundle),
     )
 
 
-def check_ledger(root: Root) -> Item:
-    """The chain of all studies."""
-    ledger = Ledger(root.ledger)
-    faults, entries = tuple(ledger.faults()), ledger.readable()
-    faults += tuple(fault for entry in entries if entry.event == "continued" for fault in _another_ledger(root, entry))
-    note = f"{len(entries)} entries"
-    n_joins = sum(len(entry.joins) for entry in entries)
-    note += f" of branches that were merged ({n_joins} joined)" if is_merged(entries) else ""
-    not_compared = ledger_history(root).not_compared
-    return item("ledger", "chain", *faults, note=note + (f"; {NOT_COMPARED}: {not_compared}" if not_compared else ""))
+def _facts(bundle: Unpacked) -> BundleFacts:
+    manifest = bundle.manifest
+    return BundleFacts(
+        contents_sha256=manifest.sha256,
+        sha256=bundle.sha256,
+        size_bytes=bundle.size_bytes,
+        study=manifest.study,
+        left_out=manifest.left_out,
+        made_with=manifest.made_with,
+        checked_with=this_tool(),
+    )
+
+
+def check_ledger(source: Source) -> Iterator[Item]:
+    """The chain, and what stands behind it: git's history of a repository's, the manifest of a bundle's."""
+    root, ledger = source.root, Ledger(source.root.ledger)
+    faults, entries = ledger.faults(), ledger.readable()
+    for entry in entries:
+        if entry.event == "continued" and source.bundle is None:
+            faults += _another_ledger(root, entry)
+    note = counted(len(entries), "entry", "entries")
+    if is_merged(entries):
+        note += f" of branches that were merged ({sum(len(entry.joins) for entry in entries)} joined)"
+    if source.bundle is None:
+        yield item("ledger", "chain", *faults, note=note)
+        if why := ledger_history(root).not_compared:
+            fix = "git fetch --unshallow" if "shallow" in why else "git add studies && git commit"
+            yield not_checked("ledger", HISTORY, why, fix)
+        return
+    faults = faults or _outside(entries)
+    other = [] if faults else _other_manifest(source.bundle, ledger)
+    files = counted(len(source.bundle.manifest.members) + 1, "file")
+    yield item("bundle", PACKING, *other, note=f"{files}, all as listed")
+    yield item("ledger", "chain", *faults, note=note)
+    if n_withheld := 0 if faults else len(ledger.withheld()):
+        why = f"{counted(n_withheld, 'entry', 'entries')} withheld but for links; that these are of others is not shown"
+        yield not_checked("ledger", "entries of other studies", why, "ask for: ablate bundle STUDY --whole-ledger")
 
 
 def _another_ledger(root: Root, entry: Entry) -> list[str]:
@@ -135,6 +199,33 @@ def _another_ledger(root: Root, entry: Entry) -> list[str]:
     return [f"{root.relative(path)} is not the ledger that entry {entry.index} continues"]
 
 
+def _outside(entries: tuple[Entry, ...]) -> list[str]:
+    """Entries that name a place outside a bundle: nothing on this machine may be read because a stranger says so."""
+    faults = []
+    for entry in entries:
+        places = [place for key in ("file", "ledger", "variant") if (place := entry.body.get(key)) is not None]
+        if (
+            not all(isinstance(place, str) and is_safe(place) for place in places)
+            or not (entry.event == "continued" or _HASH.fullmatch(entry.registration))
+            or not isinstance(entry.body.get("seed", 0), int)
+        ):
+            faults.append(f"entry {entry.index} names a place that no study has")
+    return faults
+
+
+def _other_manifest(bundle: Unpacked, ledger: Ledger) -> list[str]:
+    """What the manifest says of the ledger and the ledger does not."""
+    manifest, entries, n_withheld = bundle.manifest, ledger.entries(), len(ledger.withheld())
+    said = (manifest.ledger.head, manifest.ledger.n_entries, manifest.ledger.n_withheld)
+    faults = []
+    if (ledger.head(), len(entries) + n_withheld, n_withheld) != said:
+        faults.append("head or number of entries are not those of the manifest")
+    promised = [entry for entry in entries if entry.study == manifest.study and entry.event in PROMISES]
+    if not promised or promised[-1].registration != manifest.registration:
+        faults.append("its newest registration of the study is not the one in the manifest")
+    return faults
+
+
 def _entries(root: Root) -> tuple[Entry, ...]:
     """Entries, or none when the ledger is damaged; its faults are listed on their own."""
     try:
@@ -143,168 +234,256 @@ def _entries(root: Root) -> tuple[Entry, ...]:
         return ()
 
 
-def _study_items(
-    evidence: CommittedEvidence, name: str, entries: tuple[Entry, ...], *, ledger_stands: bool, judge: bool
-) -> list[Item]:
-    root = evidence.root
-    mine = [entry for entry in entries if entry.study == name]
-    against = history_faults(root, name, entries) if ledger_stands else ()
-    if not any(entry.event in PROMISES for entry in mine) and not root.lock(name).exists():
-        if against:
-            return [item(name, HISTORY, *against)]
-        return [item(name, "registration", note="not registered: nothing is frozen yet")]
-    items = [check_registration(root, name, ledger_stands=ledger_stands)]
-    if against:
-        items.append(item(name, HISTORY, *against))
-    items += _page(root, name)
-    if ledger_stands:
-        items += [*_committed(evidence, name, mine), check_records(root, name, mine), check_verdict(root, name, mine)]
-        if judge:
+class _StudyCheck:
+    """Everything that is checked of one study."""
+
+    def __init__(
+        self, source: Source, evidence: CommittedEvidence, name: str, entries: tuple[Entry, ...], *, sound: bool
+    ) -> None:
+        self.source, self.evidence, self.name, self.sound = source, evidence, name, sound
+        self.root, self.all_entries = evidence.root, entries
+        self.entries = [entry for entry in entries if entry.study == name]
+        self.decided = [entry for entry in self.entries if entry.event == "decided"]
+        try:
+            self.registration: Registration | None = load_registration(self.root, name)
+        except StudyError:
+            self.registration = None  # what is wrong with the lock is an item of its own
+        self.judged: Decision | None = None
+
+    def items(self, reports_of: ReportsOf | None) -> list[Item]:
+        """Every item, in the order in which one rests on another."""
+        root, name = self.root, self.name
+        against = history_faults(root, name, self.all_entries) if self.sound else ()
+        history = [item(name, HISTORY, *against)] if against else []
+        if not any(entry.event in PROMISES for entry in self.entries) and not root.lock(name).exists():
+            return history or [not_checked(name, "registration", "nothing is frozen yet", self._type("register"))]
+        items = [check_registration(root, name, sound=self.sound), *history, *self._page()]
+        if self.sound:
+            items += self._committed()
+            items += check_records(root, name, self.entries)
+            items += check_verdict(root, name, self.entries)
             # The verdict rests on the runs that are read, and not on evidence that is only out of date.
-            changed = any(fault != evidence.stale for item in items for fault in item.faults)
-            items += _judged(root, name, mine, changed=changed)
-        items.append(check_reports(root, name, mine))
-    return [*items, *check_pins(root, name)]
+            changed = any(fault != self.evidence.stale for one in items for fault in one.faults)
+            items += self._guide() if not changed else []
+            items += self._judged_again(reports_of, changed=changed)
+            items += check_reports(root, name, self.entries)
+        if self.registration is not None:
+            items += check_pins(root, self.registration)
+        return items
 
+    def _type(self, verb: str) -> str:
+        return self.source.command(verb, self.name)
 
-def _committed(evidence: CommittedEvidence, name: str, mine: list[Entry]) -> list[Item]:
-    """The committed evidence, whether or not its runs are read; where they are, `check_records` says what is wrong."""
-    if evidence.item is None:
-        return []
-    stale = (evidence.stale,) if evidence.stale else ()
-    if evidence.in_use or evidence.bundled is None:
-        return [evidence.item.model_copy(update={"faults": evidence.item.faults + stale})]
-    place = evidence.root.relative(evidence.root.evidence(name))
-    records = tuple(f"{place}: {fault}" for fault in check_records(evidence.bundled, name, mine).faults)
-    return [evidence.item.model_copy(update={"faults": records + stale})]
+    def _page(self) -> Iterator[Item]:
+        """The registration in words. It promises nothing by itself, and a reader without the tool believes it."""
+        what, path = "registration in words", self.root.relative(self.root.page(self.name))
+        if self.registration is None:
+            return
+        try:
+            standing = compare_page(self.root, self.name)
+        except StudyError:
+            return  # what is wrong with the study is an item of its own
+        if standing == "other":
+            yield item(
+                self.name, what, f"{path} does not say what the lock and the ledger say", fix=self._type("register")
+            )
+        elif standing == "as the lock says":
+            yield item(self.name, what, note=standing)
+        else:
+            why = "not written yet" if standing == "missing" else "written by another version"
+            yield not_checked(self.name, what, why, self._type("register"))
 
-
-def _page(root: Root, name: str) -> list[Item]:
-    """The registration in words. It promises nothing by itself, and a reader without the tool believes it."""
-    what, path = "registration in words", root.relative(root.page(name))
-    try:
-        if load_registration(root, name) is None:
+    def _committed(self) -> list[Item]:
+        """The committed evidence, whether or not its runs are read; of those that are, `check_records` speaks."""
+        evidence, place = self.evidence, self.root.relative(self.root.evidence(self.name))
+        if evidence.item is None:
             return []
-        standing = compare_page(root, name)
-    except StudyError:
-        return []  # what is wrong with the lock is said on its own
-    if standing == "other":
-        return [item(name, what, f"{path} does not say what the lock and the ledger say")]
-    note = {
-        "missing": f"{path} is not written yet: ablate register writes it",
-        "as the lock says": "as the lock says",
-        "of another version": f"{path} was not compared, as another version registered it: ablate register renews it",
-    }[standing]
-    return [item(name, what, note=note)]
+        faults = evidence.item.faults
+        if evidence.bundled is not None and not evidence.in_use:
+            of_records = check_records(evidence.bundled, self.name, self.entries)
+            faults = tuple(f"{place}: {fault}" for one in of_records for fault in one.faults)
+        faults += (evidence.stale,) if evidence.stale else ()
+        return [evidence.item.model_copy(update={"faults": faults})]
+
+    def _guide(self) -> Iterator[Item]:
+        """What a reader without ablate reads in a bundle, against the files that it describes."""
+        bundle = self.source.bundle
+        if bundle is None or self.registration is None or README not in bundle.manifest.members:
+            return
+        other = guide_differs(bundle.folder, bundle.manifest, self.registration)
+        if other and not is_this(bundle.manifest.made_with):
+            why = f"{other} as another version writes it; {tool_versions(bundle.manifest.made_with)}"
+            yield not_checked("bundle", GUIDE, why, "check it with that version")
+        else:
+            fault = (f"{other}: not what the other files say, and the same version wrote them",) if other else ()
+            yield item("bundle", GUIDE, *fault, note="as the other files say")
+
+    def _judged_again(self, reports_of: ReportsOf | None, *, changed: bool) -> list[Item]:
+        """The last decision, judged again from the records."""
+        if not self.decided:
+            return []
+        runs = places_of(self.root, self.entries, self.decided[-1].registration)
+        if changed:
+            return [not_checked(self.name, JUDGED, "what it rests on has changed", "restore that first")]
+        # Of a bundle the records are a part, and their absence a fault.
+        if self.source.bundle is None and runs and not any(path.exists() for path in runs):
+            return [not_checked(self.name, JUDGED, f"none of the {len(runs)} sealed runs is here", _ABSENT)]
+        from ablate.verification.rejudge import judged_again  # loads the judge
+
+        maker = None if self.source.bundle is None else self.source.bundle.manifest.made_with
+        pages = reports_of if maker is not None else None
+        items, self.judged = judged_again(self.root, self.name, tuple(self.entries), maker, pages)
+        return items
+
+    def summary(self) -> StudySummary:
+        """What a reviewer asks first, from the ledger and from what was judged again."""
+        promised = [entry for entry in self.entries if entry.event in PROMISES]
+        runs = [entry for entry in self.entries if entry.event in SEALS or "variant" in entry.body]
+        sealed = {(entry.registration, *cell_of(entry)) for entry in self.entries if entry.event in SEALS}
+        return StudySummary(
+            study=self.name,
+            title="" if self.registration is None else self.registration.worded.title,
+            registered=promised[-1].registration if promised else None,
+            registered_at=promised[0].at if promised else None,
+            first_run_at=runs[0].at if runs else None,
+            decided_at=self.decided[-1].at if self.decided else None,
+            n_runs=len(sealed),
+            decision=self.judged,
+            registration=self.registration,
+        )
 
 
-def check_registration(root: Root, name: str, *, ledger_stands: bool = True) -> Item:
+_ABSENT = "copy data/runs from where they were made, or verify a bundle of the study"
+
+
+def _seal_items(source: Source, name: str, checks: tuple[SealCheck, ...], unnamed: tuple[str, ...]) -> Iterator[Item]:
+    """A broken seal is a fault. A stranger's is none: it was not checked against anybody who is believed."""
+    faults = [f"{check.file or 'a seal in the ledger'}: {check.says}" for check in checks if check.state == "broken"]
+    holding = sum(check.state == "holds" for check in checks)
+    if faults or holding:
+        yield item(name, "seals", *faults, note=f"{holding} of {len(checks)} hold")
+    remedies = {
+        "unvouched": "ablate verify TARGET --signers FILE (ssh keys), --roots FILE (certificates of authorities)",
+        "unchecked": "install ssh-keygen, openssl and git; verify in the repository",
+        "incomplete": f"git commit, then {source.command('seal', name)}",
+    }
+    for check in checks:
+        if check.state in remedies:
+            what = f"seal {check.file}" if check.file else "seal by git"
+            yield not_checked(name, what, check.says, remedies[check.state])
+    for file in unnamed:
+        why = "not in the ledger: left by a crash, or its end was cut off"
+        yield not_checked(name, f"seal {file}", why, f"git log -p {source.root.relative(source.root.ledger)}")
+
+
+def check_registration(root: Root, name: str, *, sound: bool = True) -> Item:
     """Study file and lock against the ledger, whose own faults are listed once, with the chain."""
-    promised = tuple(fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or ledger_stands)
-    if ledger_stands:
-        promised += tuple(chain_faults(entry for entry in _entries(root) if entry.study == name))
-    return item(name, "study and lock", *promised, note="as registered" if not promised else "")
+    faults = [fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or sound]
+    if sound:
+        faults += chain_faults(entry for entry in _entries(root) if entry.study == name)
+    return item(name, "study and lock", *faults, note="as registered", fix="restore it from version control")
 
 
-def check_records(root: Root, name: str, entries: list[Entry]) -> Item:
+def check_records(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]:
     """Every sealed run that the ledger names, the newest seal of each cell, and ended runs that it does not name.
 
     Of a registration all runs may be gone from this disk. Some of them may not: those that are left may be the chosen.
     """
     sealed = sealed_places(root, entries)
     newest = {path: entry for runs in sealed.values() for path, entry in runs.items()}
-    gone = {sha256: [path for path in runs if not path.exists()] for sha256, runs in sealed.items()}
     faults = [
         f"ledger entry {entry.index} seals a run and does not say which"
         for entry in entries
         if entry.event in SEALS and cell_of(entry)[1] < 0
     ]
-    for sha256, paths in gone.items():
-        if len(paths) < len(sealed[sha256]):
-            faults += [f"{root.relative(path)} is missing, and other sealed runs are here" for path in paths]
-    absent = sum(len(paths) for paths in gone.values())
-    held = unhashed = unweighed = 0
+    n_absent = 0
+    for runs in sealed.values():
+        gone = [path for path in runs if not path.exists()]
+        n_absent += len(gone)
+        if len(gone) < len(runs):
+            faults += [f"{root.relative(path)} is missing, and other sealed runs are here" for path in gone]
+    n_held = n_unhashed = n_unweighed = 0
     for path, entry in newest.items():
-        folder = RunFolder(path)
         if not path.exists():
             continue
-        files = [(folder.record_path, "run_sha256"), (folder.sealed_path, "metrics_sha256")]
-        # A run without items has no such key, and no such file.
-        if "items_sha256" in entry.body or folder.items_path.exists():
-            files.append((folder.items_path, "items_sha256"))
-        wrong = [
-            root.relative(file) for file, key in files if not file.is_file() or sha256_file(file) != entry.body.get(key)
-        ]
-        faults += [f"{file} is not what the ledger sealed at {entry.at}" for file in wrong]
-        record = None if wrong else folder.read_record()
-        if record is None:
-            continue
-        other = _outcome(root, folder, record, entry)
-        weights = _weights(folder, record)
-        unhashed += weights is None
-        unweighed += record.weights_sha256 is not None and not folder.weights_path.exists()
-        faults += other
-        if weights:
-            faults.append(f"{root.relative(folder.weights_path)} {weights}")
-        held += not other and not weights
-    note = f"{held} of {len(newest)} sealed runs hold"
-    if absent and absent == len(newest):
-        are = "run is" if absent == 1 else "runs are"
-        note = f"{absent} sealed {are} not on this disk; none could be checked"
-    elif absent:
-        note += f"; {absent} are not on this disk and could not be checked"
-    if unweighed:
-        note += f"; final weights of {unweighed} are not on this disk: only their hashes are on record"
-    if unhashed:
-        note += f"; weights.safetensors of {unhashed} are not covered: their records have no hash of them"
-    # A crash between a seal and its entry leaves one such run a worker; `run` takes it into the ledger.
-    unnamed = [path.parent for path in root.all_runs(name).glob("*/*/*/metrics.parquet")]
-    unnamed = [path for path in unnamed if path not in newest]
-    if unnamed:
-        note += (
-            f"; {len(unnamed)} sealed on disk are not in the ledger (ablate run takes them in, if nothing was cut off)"
+        wrong, weights = _check_run(root, RunFolder(path), entry)
+        faults += wrong
+        n_held += not wrong
+        n_unweighed += weights == "absent"
+        n_unhashed += weights == "without a hash"
+    what = "sealed records"
+    if faults or n_held:
+        yield item(name, what, *faults, note=f"{n_held} of {counted(len(newest), 'sealed run')} hold")
+    if n_absent and not (faults and n_absent == len(faults)):
+        of = "all" if n_absent == len(newest) else str(n_absent)
+        why = f"{of} of {counted(len(newest), 'sealed run')} not here"
+        yield not_checked(name, f"{what}, absent" if faults or n_held else what, why, _ABSENT)
+    if n_unweighed:
+        why = (
+            f"of {counted(n_unweighed, 'run')} not here; only their hashes are on record, and no verdict rests on them"
         )
-    return item(name, "sealed records", *faults, note=note)
+        yield not_checked(name, "final weights", why, "verify where the runs were made")
+    if n_unhashed:
+        why = f"the records of {counted(n_unhashed, 'run')} have no hash of weights.safetensors"
+        yield not_checked(name, "weights without a hash", why)
+    # A crash between a seal and its entry leaves one such run a worker; `run` takes it into the ledger.
+    unnamed = [path for path in root.all_runs(name).glob("*/*/*/metrics.parquet") if path.parent not in newest]
+    if unnamed:
+        why = f"{counted(len(unnamed), 'run')} sealed on disk and not in the ledger"
+        yield not_checked(name, "runs outside the ledger", why, f"ablate run {root.relative(root.study(name))}")
 
 
-def _outcome(root: Root, folder: RunFolder, record: RunRecord, entry: Entry) -> list[str]:
-    """What is wrong with the outcome of a run whose files are those sealed: it is derived again from their values."""
+def _check_run(root: Root, folder: RunFolder, entry: Entry) -> tuple[list[str], str]:
+    """What is wrong with a run, whose outcome is derived again from its values; and why its weights were not."""
+    files = [(folder.record_path, "run_sha256"), (folder.sealed_path, "metrics_sha256")]
+    # A run without items has no such key, and no such file.
+    if "items_sha256" in entry.body or folder.items_path.exists():
+        files.append((folder.items_path, "items_sha256"))
+    wrong = [file for file, key in files if not file.is_file() or sha256_file(file) != entry.body.get(key)]
+    record = None if wrong else folder.read_record()
+    if record is None:
+        return [f"{root.relative(file)} is not what the ledger sealed at {entry.at}" for file in wrong], ""
+    faults = [root.shortened(fault) for fault in folder.outcome_faults(record)]
     if entry.body.get("outcome_sha256") != record.outcome_sha256:
-        return [f"{root.relative(folder.record_path)} names another outcome than the ledger sealed at {entry.at}"]
-    return [root.shortened(fault) for fault in folder.outcome_faults(record)]
-
-
-def _weights(folder: RunFolder, record: RunRecord) -> str | None:
-    """What is wrong with the final weights of a run whose record holds; none where no hash of them was kept."""
-    if record.weights_sha256 is None:
-        # A user's own trainer keeps its weights itself: there is nothing here that a hash could cover.
-        return None if folder.weights_path.exists() else ""
+        faults = [f"{root.relative(folder.record_path)} names another outcome than the ledger sealed at {entry.at}"]
     # A study is judged without its weights, and they are large: that they were put elsewhere is no fault.
-    if not folder.weights_path.exists() or sha256_file(folder.weights_path) == record.weights_sha256:
-        return ""
-    return "is not what run.json sealed"
+    weights, sealed = folder.weights_path, record.weights_sha256
+    if sealed is None or not weights.exists():
+        return faults, "without a hash" if sealed is None and weights.exists() else "absent" if sealed else ""
+    if sha256_file(weights) != sealed:
+        faults.append(f"{root.relative(weights)} is not what run.json sealed")
+    return faults, ""
 
 
-def check_verdict(root: Root, name: str, entries: list[Entry]) -> Item:
+def check_verdict(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]:
+    """verdict.json against the ledger's hash of it, and against what the entry says."""
     decided = [entry for entry in entries if entry.event == "decided"]
     path = root.report(name) / "verdict.json"
+    place = root.relative(path)
     if not decided:
         # The one trace that a ledger cut at the end of a line leaves on the disk next to it.
-        gone = f"{root.relative(path)} is here and the ledger has no decision: its end may have been cut off"
-        return item(name, "verdict", *((gone,) if path.exists() else ()), note="not decided yet")
+        if path.exists():
+            yield item(
+                name, "verdict", f"{place} is here and the ledger has no decision: its end may have been cut off"
+            )
+        return
+    last = decided[-1]
+    if not path.exists():
+        why = "verdict.json is not here, and its numbers were not compared"
+        yield not_checked(name, "verdict", why, f"ablate decide {root.relative(root.study(name))}")
+        return
+    faults = []
     if not path.is_file():
-        there = (f"{root.relative(path)} is not a file",) if path.exists() else ()
-        return item(name, "verdict", *there, note="verdict.json is not on this disk")
-    if sha256_file(path) != decided[-1].body.get("verdict_sha256"):
-        fault = f"{root.relative(path)} is not the decision the ledger recorded at {decided[-1].at}"
-        return item(name, "verdict", fault)
-    if faults := _other_words(path, decided[-1]):
-        return item(name, "verdict", *faults)
-    note = str(decided[-1].body.get("verdict") or decided[-1].body.get("status"))
-    note += ", with deviations" * (decided[-1].body.get("status") == "decided_with_deviations")
-    if any(look.index > decided[-1].index for look in recorded_afterwards(entries)):
+        faults = [f"{place} is not a file"]
+    elif sha256_file(path) != last.body.get("verdict_sha256"):
+        faults = [f"{place} is not the decision the ledger recorded at {last.at}"]
+    else:
+        faults = _other_words(path, last)
+    note = str(last.body.get("verdict") or last.body.get("status"))
+    note += ", with deviations" * (last.body.get("status") == "decided_with_deviations")
+    if any(look.index > last.index for look in recorded_afterwards(entries)):
         note += "; an early look was recorded after it: inadmissible by the registered rules"
-    return item(name, "verdict", note=note)
+    yield item(name, "verdict", *faults, note=note, fix=f"restore {place} from version control, or ablate decide STUDY")
 
 
 def _other_words(path: Path, decided: Entry) -> list[str]:
@@ -322,56 +501,38 @@ def _other_words(path: Path, decided: Entry) -> list[str]:
     ]
 
 
-def _judged(root: Root, name: str, entries: list[Entry], *, changed: bool) -> list[Item]:
-    """The last decision, judged again from the records; where they are not on this disk, or have changed, a note."""
-    from ablate.verification.rejudge import JUDGED, judged_again
-
-    decided = [entry for entry in entries if entry.event == "decided"]
-    if not decided:
-        return []
-    if changed:
-        return [item(name, JUDGED, note="not judged again: what it rests on has changed")]
-    runs = places_of(root, entries, decided[-1].registration)
-    if runs and not any(path.exists() for path in runs):
-        note = f"not judged again: none of the {len(runs)} sealed runs is on this disk"
-        return [item(name, JUDGED, note=note)]
-    return judged_again(root, name, tuple(entries))
-
-
-def _published(root: Root, name: str, written: list[Entry]) -> tuple[str, str]:
-    """A fault and a note about the published figures that the reports show; they promise nothing, and may be gone."""
-    path, last = root.published(name), written[-1].body
-    here, place, recorded = path.is_file(), root.relative(path), last.get("published")
-    if recorded is None:
-        return "", f"{place} is not in them (ablate report adds it)" if here else ""
-    if not here:
-        return "", f"{place}, which they show, is not on this disk"
-    if sha256_file(path) != recorded:
-        return f"{place} is not the file that the reports show (ablate report updates them)", ""
-    return "", f"{place} is the file that they show"
-
-
-def check_reports(root: Root, name: str, entries: list[Entry]) -> Item:
+def check_reports(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]:
     """The pages that people read, against the hashes that the ledger took when they were last written."""
     written = [entry for entry in entries if entry.event == "reported"]
+    decided = [entry for entry in entries if entry.event == "decided"]
     pages = [path for page in ("report.md", "report.html") if (path := root.report(name) / page).exists()]
+    again = f"ablate report {root.relative(root.study(name))}"
     if not written:
-        note = "none is here" if not pages else "not covered: the ledger holds no hash of them (ablate report)"
-        if not pages or any(entry.event == "decided" for entry in entries):
-            return item(name, "reports", note=note)
-        gone = f"{root.relative(pages[0])} is here and the ledger has no decision: its end may have been cut off"
-        return item(name, "reports", gone)
+        if pages and not decided:
+            gone = f"{root.relative(pages[0])} is here and the ledger has no decision: its end may have been cut off"
+            yield item(name, "reports", gone)
+        elif pages:
+            yield not_checked(name, "reports", "the ledger holds no hash of them", again)
+        return
     last = written[-1]
     faults = [
         f"{root.relative(path)} is not what was written at {last.at} (ablate report writes it again)"
         for path in pages
         if not path.is_file() or sha256_file(path) != last.body.get(path.name)
     ]
-    decided = [entry for entry in entries if entry.event == "decided"]
     if decided and decided[-1].sha256 != last.body.get("decision"):
         faults.append("the reports show an earlier decision than the ledger's last (ablate report writes them again)")
-    note = "" if faults else f"{len(pages)} of 2 pages are as they were written"
-    fault, more = _published(root, name, written)
-    faults += [fault] if fault else []
-    note = "; ".join(part for part in (note, more) if part)
-    return item(name, "reports", *faults, note=note)
+    published, recorded = root.published(name), last.body.get("published")
+    place = root.relative(published)
+    if recorded is not None and published.is_file() and sha256_file(published) != recorded:
+        faults.append(f"{place} is not the file that the reports show (ablate report updates them)")
+    if pages or faults:
+        note = f"{len(pages)} of 2 pages are as they were written"
+        note += f"; {place} is the file that they show" if recorded is not None and published.is_file() else ""
+        yield item(name, "reports", *faults, note=note, fix=again)
+    else:
+        yield not_checked(name, "reports", "neither page is here", again)
+    if recorded is not None and not published.is_file():
+        yield not_checked(name, "published figures", f"{place}, which the reports show, is not here", again)
+    elif recorded is None and published.is_file():
+        yield not_checked(name, "published figures", f"{place} is not in the reports", again)

@@ -16,8 +16,8 @@ from ablate.records.outcome import MEANS_OF_COLUMNS
 from ablate.records.run_record import RunRecord
 from ablate.records.store import ItemScore, Row, items_bytes, parquet_bytes
 from ablate.runner.slurm import SlurmSettings
-from ablate.verification.bundle.guide import KINDS
-from ablate.verification.bundle.manifest import FORMAT, Manifest
+from ablate.verification.guide import KINDS
+from ablate.verification.manifest import FORMAT, Manifest
 from docs.generator.fields import Fields
 from docs.generator.markdown import NOTE, code, indented_block, table
 from prereg.documents.published import published_schema

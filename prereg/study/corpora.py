@@ -128,6 +128,8 @@ _WIKITEXT_VALID = TextFile(
     address=f"{_WIKITEXT}/valid.txt",
 )
 
+TOY_SHA256 = "f4e715faed464e2185f20529572cb520c7db4b64d0ea7ff0e0fa974a1be30f35"
+"""Of the text that `toy` generates; `ablate.data.toy` makes it."""
 KNOWN: Mapping[str, Manifest] = {
     "tinyshakespeare": Manifest(
         name="tinyshakespeare",

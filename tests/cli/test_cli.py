@@ -437,7 +437,7 @@ def test_runs_that_a_cluster_left_have_the_exit_code_of_runs_that_are_left(
     path = copied.path / "studies" / "tiny.yaml"
     done = api.run(path)
     summary = Summary(**{**vars(done.summary), "sealed": 1})
-    monkeypatch.setattr("ablate.clusters.run_on_ray", lambda *_, **__: type(done)(done.registration, False, summary))
+    monkeypatch.setattr("ablate.running.run", lambda *_, **__: type(done)(done.registration, False, summary))
     assert ablate(monkeypatch, "run", path, "--on", "ray") == Exit.INCOMPLETE
     assert "1 of 6 runs sealed" in capsys.readouterr().out
 

@@ -23,7 +23,8 @@ from ablate.pins import require_pinned
 from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
-from ablate.verification.result import check_pins
+from ablate.verification.pins import check_pins
+from ablate.verification.result import Item
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import ClaimError, CorpusError
 from prereg.registry.history import past_registrations
@@ -67,6 +68,12 @@ def add(house: House, name: str, text: str, held_out: str | None = None) -> None
     Library.of(house.path / "data" / "corpora", {}).add(name, files[0], held_out=files[1] if len(files) == 2 else None)
     for file in files:
         file.unlink()
+
+
+def pinned(study: Path) -> list[Item]:
+    """What `verify` finds of the things that a lock names."""
+    context = Workspace().open(study)
+    return list(check_pins(context.root, require_registered(context)))
 
 
 def records(house: House) -> dict[str, RunRecord]:
@@ -220,11 +227,11 @@ def test_variants_of_two_corpora_are_pinned_each_and_their_claim_is_marked(house
         "arms read other corpora, each validated on its own: gain (here, there)",
     )
     assert all(check.severity != "inadmissible" for check in failed.values())
-    verified = check_pins(Workspace().open(study).root, "tiny")[0]
-    assert (verified.faults, verified.note) == (
-        (),
-        "'other' is the registered text; 'tiny' is the registered text",
-    )
+    pins = pinned(study)
+    assert [(one.what, one.state, one.note) for one in pins] == [
+        ("corpus 'other'", "ok", "the registered text"),
+        ("corpus 'tiny'", "ok", "the registered text"),
+    ]
 
 
 @pytest.mark.slow
@@ -326,9 +333,9 @@ def test_a_validation_text_of_its_own_is_used_whole_and_must_be_asked_for(house:
         api.register(house.write(document({"corpus": "tiny", "validation": "own"})))
     study = house.write(document({"corpus": "pair", "validation": "own"}))
     assert api.run(study, workspace=api.Workspace(console=QUIET)).summary.complete
-    assert check_pins(Workspace().open(study).root, "tiny")[0].note == "'pair' is the registered text"
+    assert pinned(study)[0].note == "the registered text"
     (house.path / "data" / "corpora" / "pair" / "validation.txt").write_text("other\n")
-    (fault,) = check_pins(Workspace().open(study).root, "tiny")[0].faults
+    (fault,) = pinned(study)[0].faults
     assert "is not the text that was registered as 'pair'" in fault
 
 
@@ -373,13 +380,13 @@ def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
     monkeypatch.setattr(tokenizers, "train_bpe", lambda *_: other)
     monkeypatch.setattr(tokenizers, "TRAINED", {})
     require_pinned(Workspace().open(study), require_registered(Workspace().open(study)))
-    root, data = Workspace().open(study).root, kept.read_bytes()
-    assert (check_pins(root, "tiny")[1].faults, check_pins(root, "tiny")[1].note[:6]) == ((), "1 of 1")
+    data = kept.read_bytes()
+    assert (pinned(study)[1].faults, pinned(study)[1].note[:6]) == ((), "1 of 1")
     kept.write_bytes(data.replace(b'"bpe"', b'"BPE"'))
     found = f"data/tokenizers/{kept.name} is not the tokenizer that was registered"
-    assert check_pins(root, "tiny")[1].faults == (found,)
+    assert pinned(study)[1].faults == (found,)
     kept.unlink()
-    assert "1 are not on this disk" in check_pins(root, "tiny")[1].note
+    assert pinned(study)[1].unchecked == "1 tokenizer not here; trained again, and checked, when needed"
     before = house.snapshot()
     with pytest.raises(CorpusError, match="the tokenizer of 'none' is now another one"):
         api.run(study, workspace=api.Workspace(console=QUIET))

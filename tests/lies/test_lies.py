@@ -71,19 +71,18 @@ from quiet import QUIET
 
 import ablate as api
 from ablate.runner.options import RunOptions
-from ablate.verification.bundle.check import check_bundle
-from ablate.verification.bundle.manifest import manifest_bytes
+from ablate.verification.manifest import manifest_bytes
 from ablate.verification.result import Verification
-from ablate.verification.verify import verify_study
+from ablate.verification.verify import verify
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_bytes
 
 NOTHING = ""
 SEALS = "every seal matches"
 RECORDS = "sealed records"
-JUDGED = "verdict, judged again"
+JUDGED = "verdict judged again"
 CHAIN = "chain"
-LEDGER = "ledger"
+LEDGER = "chain"
 PROMISE = "study and lock"
 DIFFERENTLY = "judged differently"
 """A decision that names other code than this is no forgery that could be told from a change of the judge."""
@@ -269,7 +268,7 @@ def decided(house: Holding) -> set[str]:
 def verified(house: Holding) -> set[str]:
     """What has changed by `ablate verify`."""
     try:
-        found = verify_study(house.study)
+        found = verify(house.study)
     except StudyError as error:
         return {type(error).__name__}
     return changed(found)
@@ -295,7 +294,7 @@ def checked(bundle: Holding) -> set[str]:
         fields["ledger"] |= {"head": json.loads(lines[-1])["sha256"], "n_entries": len(lines)}
     place.write_bytes(manifest_bytes(**fields | {"members": members}))
     # Reports are not drawn again here: that takes seconds, and test_bundle.py does it.
-    return changed(check_bundle(bundle.path, reports_of=lambda *_: {}))
+    return changed(verify(bundle.path, reports_of=lambda *_: {}))
 
 
 @pytest.mark.parametrize("lie", LIES, ids=lambda lie: lie.name)

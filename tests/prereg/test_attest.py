@@ -15,7 +15,7 @@ from seal_samples import Authority, allow, git, registered, snapshot, ssh_key
 from ablate import cli
 from ablate.verification.result import Verification
 from ablate.verification.seal import Sealing, attest
-from ablate.verification.verify import verify_study
+from ablate.verification.verify import verify
 from ablate.workspace import HERE, StudyContext, Workspace
 from prereg.errors import RegistrationError, SealError
 from prereg.registry.ledger import Ledger
@@ -54,7 +54,7 @@ def sealed(case: StudyContext, registration: Registration, **asked: object) -> S
 
 
 def verified(case: StudyContext, **trust: Path) -> Verification:
-    return verify_study(case.path, case.root.path, **trust)
+    return verify(case.path, case.root.path, **trust)
 
 
 def check(case: StudyContext, kind: str, **trust: Path) -> SealCheck:
@@ -193,8 +193,9 @@ def test_a_seal_that_no_entry_names_is_told(tmp_path: Path) -> None:
     case.root.ledger.write_bytes(b"".join(lines[:-1]))
     found = verified(case)
     assert found.seals == ()
-    [note] = [item.note for item in found.items if item.what == "seals"]
-    assert f"embnorm.{registration.lock_sha256[:8]}.sig is not in the ledger" in note
+    [item] = [item for item in found.unchecked if item.what.startswith("seal ")]
+    assert item.what == f"seal studies/embnorm.{registration.lock_sha256[:8]}.sig"
+    assert item.unchecked == "not in the ledger: left by a crash, or its end was cut off"
 
 
 def test_a_timestamp_is_kept_once_and_another_beside_it(authority: Authority, tmp_path: Path) -> None:
@@ -396,11 +397,16 @@ def test_the_verbs_register_seal_and_verify(
     assert ablate(monkeypatch, "seal", study, "--timestamp", reply) == 0
     assert "RFC 3161 timestamp: openssl ts at 20" in capsys.readouterr().out
     assert ablate(monkeypatch, "verify", study, "--roots", authority.roots) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Held by others: RFC 3161 timestamp, timestamped at 20" in said and "by an authority of root.pem" in said
+    assert "not checked, seal studies/tiny." in said, "nobody vouches for the key"
+    assert "To check: ablate verify TARGET --signers FILE" in said
+    assert ablate(monkeypatch, "verify", study, "--roots", authority.roots, "--all") == 0
     said = capsys.readouterr().out
     assert "holds: tiny, RFC 3161 timestamp, studies/tiny." in said
     assert "No timestamp proves that nobody ran the experiment earlier." in said
-    assert all(len(line) <= 80 for line in said.splitlines() if "head" not in line), said
+    assert all(len(line) <= 80 for line in said.splitlines() if "/" not in line and "head" not in line), said
     [signature] = (house.path / "studies").glob("*.sig")
     signature.write_bytes(signature.read_bytes() + b"\n")
     assert ablate(monkeypatch, "verify", study) == 4
-    assert "BROKEN: tiny, ssh signature" in capsys.readouterr().out
+    assert "CHANGED seals: studies/tiny." in capsys.readouterr().out

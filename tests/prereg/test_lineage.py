@@ -12,7 +12,7 @@ from histories import AS_ALWAYS, History, in_this_process
 import ablate as api
 from ablate.notebook.results import Decided
 from ablate.records.gather import gather
-from ablate.verification.verify import verify_root
+from ablate.verification.verify import verify
 from prereg.registry.ledger_entry import SEALS
 from prereg.registry.register import amend
 from prereg.registry.registration import Pins, Registration
@@ -72,7 +72,7 @@ def test_an_amendment_that_touches_nothing_keeps_the_runs_and_the_verdict(study:
         assert [one.p_support for one in found.findings] == [one.p_support for one in first.findings]
         assert study.registration.runs_sha256 == base != study.registration.sha256
     assert seals(study) == made
-    assert verify_root(study.root, "own").intact
+    assert verify(study.root.study("own"), study.root.path).intact
 
 
 def test_a_resampling_test_is_not_drawn_again(tmp_path: Path) -> None:

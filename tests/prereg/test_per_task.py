@@ -29,7 +29,7 @@ from ablate.records.evidence import Evidence
 from ablate.reporting.context import ReportContext
 from ablate.reporting.markdown import render
 from ablate.runner.options import RunOptions
-from ablate.verification.verify import verify_study
+from ablate.verification.verify import verify
 from prereg.documents import analysis_plan
 from prereg.documents.claims import statements
 from prereg.errors import RuleError, SpecError, StudyFileError
@@ -341,6 +341,6 @@ def test_a_study_per_task_is_designed_registered_run_decided_verified_and_bundle
     assert [one.hypothesis for one in decided.decision.findings][1:] == NO_HARM
     page = decided.markdown_path.read_text()
     assert "no_harm, by task." in page and "| 0.50 |" in page  # chance among two choices
-    assert [item.faults for item in verify_study(path).items if item.faults] == []
+    assert [item.faults for item in verify(path).items if item.faults] == []
     # The bundle is checked as a stranger would, and judged again, before it is left behind.
     assert api.bundle(path, out=house.path / "tiny.ablate.zip").path.is_file()

@@ -22,7 +22,7 @@ from ablate.judge.design.error_rate import GAPS, worst_choice
 from ablate.judge.findings import judge_hypotheses
 from ablate.records.evidence import Evidence
 from ablate.runner.options import RunOptions
-from ablate.verification.verify import verify_study
+from ablate.verification.verify import verify
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
@@ -80,7 +80,7 @@ def test_an_untuned_contrast_has_the_wrong_sign_and_the_tuned_one_the_right_one(
         assert given == rate and f"lr set to {rate} (chosen by the pilot)" in methods
     tuned = [entry for entry in Ledger(Root(house.path).ledger).entries() if entry.event == "tuned"]
     assert [entry.body["chosen"] for entry in tuned] == [{"sgd": {"lr": 0.3}, "adamw": {"lr": 0.01}}]
-    assert verify_study(study_path(house)).intact
+    assert verify(study_path(house)).intact
 
 
 def test_the_pilot_is_run_first_and_each_arm_at_its_frozen_setting(house: OwnHouse) -> None:

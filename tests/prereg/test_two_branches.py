@@ -17,7 +17,7 @@ from test_cli import ablate
 import ablate as api
 from ablate import deciding
 from ablate.verification.result import Verification
-from ablate.verification.verify import verify_project, verify_study
+from ablate.verification.verify import verify
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import LedgerError, RegistrationError
 from prereg.registry.ledger import Ledger
@@ -70,7 +70,7 @@ class Repository:
         return decision.verdict or decision.status
 
     def verified(self, name: str) -> Verification:
-        return verify_study(self.path(name))
+        return verify(self.path(name))
 
     def faults(self, name: str) -> list[str]:
         return [fault for item in self.verified(name).items for fault in item.faults]
@@ -107,14 +107,14 @@ def test_both_studies_keep_their_verdicts_after_a_merge(repository: Repository) 
     repository.git("merge", "-q", "--no-edit", "other")
     names = ("first", "mine", "theirs")
     assert [repository.faults(name) for name in names] == [[], [], []]
-    judged = {item.study: item.note for item in verify_project(repository.folder).items if "judged" in item.what}
+    judged = {item.study: item.note for item in verify(given=repository.folder).items if "judged" in item.what}
     assert judged == dict.fromkeys(names, "take fast; the same bytes")
     assert [repository.decide(name) for name in names] == ["take fast"] * 3
     repository.house.register(own_document(study="later"))  # the first entry after the merge joins the branches
     (joined,) = [entry for entry in repository.ledger.entries() if entry.joins]
     assert joined.study == "later"
     assert [repository.faults(name) for name in names] == [[], [], []]
-    assert verify_study(repository.path("later"), repository.folder).intact
+    assert verify(repository.path("later"), repository.folder).intact
     chain = repository.verified("mine").items[0]
     assert chain.note.endswith("entries of branches that were merged (1 joined)")
 
@@ -214,16 +214,17 @@ def test_lines_brought_back_beside_runs_made_again_are_two_branches_of_a_study(r
 
 
 def test_what_cannot_be_compared_with_git_is_said(repository: Repository, tmp_path: Path) -> None:
-    assert repository.verified("mine").items[0].note.endswith(" entries")
+    assert "history of the ledger" not in {item.what for item in repository.verified("mine").unchecked}
     assert ledger_history(repository.root).not_compared == ""
     shallow = tmp_path / "shallow"
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{repository.folder}", str(shallow))
-    note = verify_study(shallow / "studies" / "mine.yaml").items[0].note
-    assert note.endswith("; not compared with git's history: this clone is shallow")
+    item = next(item for item in verify(shallow / "studies" / "mine.yaml").unchecked)
+    assert (item.what, item.unchecked) == ("history of the ledger", "this clone is shallow")
+    assert item.fix == "git fetch --unshallow"
     assert ledger_history(Root(shallow)).taken_back == ()
     shutil.rmtree(repository.folder / ".git")
-    note = repository.verified("mine").items[0].note
-    assert note.endswith("; not compared with git's history: the study lies in no git repository")
+    item = next(item for item in repository.verified("mine").unchecked)
+    assert (item.what, item.unchecked) == ("history of the ledger", "the study lies in no git repository")
     repository.git("init", "-q")
     assert ledger_history(repository.root).not_compared == "the git repository has no commit yet"
     repository.git("commit", "-q", "--allow-empty", "-m", "x")
@@ -307,7 +308,7 @@ def test_a_study_that_was_removed_with_every_trace_but_git_s_is_named(repository
     shutil.rmtree(repository.root.report("mine"))
     assert any(
         fault.startswith("taken back: decided of 'mine'")
-        for item in verify_project(repository.folder).items
+        for item in verify(given=repository.folder).items
         for fault in item.faults
         if item.study == "mine"
     )

@@ -36,8 +36,8 @@ try:
         read_table(Path(places[0]))
     elif kind == "verify":
         import ablate as api
-        from ablate.verification.bundle.check import check_bundle
-        found = check_bundle(Path(places[0]), reports_of=lambda *_: {})
+        from ablate.verification.verify import verify
+        found = verify(Path(places[0]), reports_of=lambda *_: {})
         print("; ".join(fault for item in found.items for fault in item.faults))
     else:
         import ablate as api

@@ -31,7 +31,7 @@ from ablate.records.tables import TableLayout
 from ablate.reporting.context import ReportContext
 from ablate.runner.options import RunOptions
 from ablate.running import Imported
-from ablate.verification.verify import verify_study
+from ablate.verification.verify import verify
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.ledger import Ledger
@@ -146,7 +146,7 @@ def test_run_folders_of_the_same_lock_keep_their_seals_and_count(here: OwnHouse,
     assert (elsewhere.passed, elsewhere.severity) == (False, "deviation")
     assert elsewhere.found.startswith("6 of 6 runs were made elsewhere and imported: slow seed 1; ")
     assert NOTE in elsewhere.found and "their maker's word" in elsewhere.found
-    assert verify_study(here.study).intact
+    assert verify(here.study).intact
 
 
 def test_scores_of_items_come_along_and_are_checked(here: OwnHouse, cluster: Path) -> None:

@@ -29,8 +29,8 @@ from ablate.runner import pinned as pinned_room
 from ablate.runner.child import Started, start_program
 from ablate.runner.pinned import Hashed
 from ablate.runner.progress import PlainWatcher
-from ablate.verification.bundle.write import gathered
-from ablate.verification.verify import verify_root
+from ablate.verification.bundle import gathered
+from ablate.verification.verify import verify
 from prereg.errors import RegistrationError, SpecError
 from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
@@ -224,7 +224,7 @@ WORDS = {"command": ["{python}", "train.py", "data/number.txt"], "data": ["data/
 
 
 def data_in_verify(root: Root) -> tuple[tuple[str, ...], str]:
-    (item,) = (item for item in verify_root(root, "own").items if item.what == "data files")
+    (item,) = (item for item in verify(root.study("own"), root.path).items if item.what == "data files")
     return item.faults, item.note
 
 

@@ -21,14 +21,12 @@ from test_cli import ablate
 import ablate as api
 from ablate.judge.verdict import Decision
 from ablate.runner.progress import PlainWatcher
-from ablate.verification import rejudge
-from ablate.verification.bundle import manifest
-from ablate.verification.bundle.archive import Source, measure, write_archive
-from ablate.verification.bundle.check import BundleCheck, check_bundle
-from ablate.verification.bundle.manifest import manifest_bytes
-from ablate.verification.bundle.write import Bundled, write_bundle
-from ablate.verification.result import Verification
-from ablate.verification.verify import verify_study
+from ablate.verification import evidence, manifest, rejudge
+from ablate.verification.archive import write_archive
+from ablate.verification.bundle import Bundled, write_bundle
+from ablate.verification.manifest import manifest_bytes
+from ablate.verification.result import BundleFacts, Verification
+from ablate.verification.verify import verify
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import EvidenceError, RegistrationError, StudyFileError, UnsupportedError
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
@@ -62,9 +60,9 @@ def registered(house: House) -> Path:
     return study
 
 
-def checked(path: Path, pages: Mapping[str, bytes] = NO_PAGES) -> BundleCheck:
+def checked(path: Path, pages: Mapping[str, bytes] = NO_PAGES) -> Verification:
     """The check without the seconds that drawing a report again takes; one test below takes them."""
-    return check_bundle(path, reports_of=lambda *_: pages)
+    return verify(path, reports_of=lambda *_: pages)
 
 
 def bundled(study: Path, *, out: Path, **options: bool) -> Bundled:
@@ -89,10 +87,9 @@ def forged(path: Path, files: Files, **changes: Any) -> Path:
     rest = {name: files[name] for name in sorted(files) if name != "MANIFEST.json"}
     fields = {key: manifest[key] for key in ("study", "registration", "ledger", "left_out", "made_with")} | changes
     members = {name: {"sha256": sha256_bytes(data), "size_bytes": len(data)} for name, data in rest.items()}
-    sources = [Source("MANIFEST.json", manifest_bytes(members=members, **fields))]
-    sources += [Source(name, data) for name, data in rest.items()]
+    rest["MANIFEST.json"] = manifest_bytes(members=members, **fields)
     with path.open("wb") as stream:
-        write_archive(stream, [(source, measure(source)) for source in sources])
+        write_archive(stream, rest)
     return path
 
 
@@ -122,17 +119,24 @@ def faults(found: Verification) -> str:
 
 
 def notes(found: Verification) -> str:
-    return "; ".join(item.note for item in found.items)
+    return "; ".join(item.note or item.unchecked for item in found.items)
+
+
+def facts(found: Verification) -> BundleFacts:
+    assert found.bundle is not None, faults(found)
+    return found.bundle
 
 
 def test_a_bundle_stands_and_its_verdict_is_judged_again_to_the_same_bytes(bundle: Path) -> None:
     found = checked(bundle)
     assert found.intact, faults(found)
     said = {item.what: item.note for item in found.items}
-    assert said["verdict, judged again"].endswith("the same bytes")
-    assert said["sealed records"].startswith("6 of 6 sealed runs hold; final weights of 6 are not in the bundle")
-    assert found.sha256 == sha256_bytes(bundle.read_bytes())
-    assert found.contents_sha256 == json.loads(files_of(bundle)["MANIFEST.json"])["sha256"]
+    assert said["verdict judged again"].endswith("the same bytes")
+    assert said["sealed records"] == "6 of 6 sealed runs hold"
+    assert {item.what for item in found.unchecked} == {"entries of other studies", "final weights", "corpus 'tiny'"}
+    assert all(item.fix for item in found.unchecked), "what to type so that it can be checked"
+    assert facts(found).sha256 == sha256_bytes(bundle.read_bytes())
+    assert facts(found).contents_sha256 == json.loads(files_of(bundle)["MANIFEST.json"])["sha256"]
 
 
 def test_it_holds_what_the_house_holds_and_says_what_it_lacks(decided: House, bundle: Path) -> None:
@@ -141,7 +145,7 @@ def test_it_holds_what_the_house_holds_and_says_what_it_lacks(decided: House, bu
     assert sum(name.endswith(("run.json", "metrics.parquet")) for name in files) == 12
     assert {"reports/tiny/verdict.json", "reports/tiny/report.md", "reports/tiny/report.html"} < set(files)
     assert not any("weights" in name or "corpora" in name for name in files)
-    said = " ".join(f"{one.what}: {one.why}" for one in checked(bundle).left_out)
+    said = " ".join(f"{one.what}: {one.why}" for one in facts(checked(bundle)).left_out)
     assert "weights of 6 runs" in said and "the corpus 'tiny'" in said and "of other studies (1 entry)" in said
     assert not any(str(decided.path).encode() in data for data in files.values()), "no path of the machine"
 
@@ -173,7 +177,8 @@ def test_a_guide_that_says_something_else_is_found_by_writing_it_again(part: str
     assert f"{part}: not what the other files say" in faults(checked(forged(tmp_path / "f.zip", changed)))
     other = json.loads(files["MANIFEST.json"])["made_with"] | {"version": "0.0.1"}
     found = checked(forged(tmp_path / "g.zip", changed, made_with=other))
-    assert found.intact and "not compared" in notes(found) and part in notes(found)
+    assert found.intact and "as another version writes it" in notes(found) and part in notes(found)
+    assert "README and figures" in {item.what for item in found.unchecked}
 
 
 def test_other_studies_are_links_unless_asked_for(decided: House, bundle: Path, tmp_path: Path) -> None:
@@ -182,7 +187,7 @@ def test_other_studies_are_links_unless_asked_for(decided: House, bundle: Path, 
     ledger = files_of(whole.path)["studies/ledger.jsonl"]
     assert ledger == (decided.path / "studies" / "ledger.jsonl").read_bytes()
     assert whole.check.intact and whole.check.head == checked(bundle).head
-    assert "cannot be checked" in notes(checked(bundle)) and "withheld" not in notes(whole.check)
+    assert "1 entry withheld but for links" in notes(checked(bundle)) and "withheld" not in notes(whole.check)
 
 
 def test_what_made_a_bundle_is_known_by_its_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -241,9 +246,14 @@ def test_it_is_checked_elsewhere_with_no_house_no_corpus_no_network_and_no_torch
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
-    assert "report.md the same bytes; report.html the same bytes" in " ".join(done.stdout.split())
-    assert "All checks of the bundle pass." in done.stdout and done.stdout.splitlines()[-1] == "False"
-    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
+    assert "reports written again" in " ".join(done.stdout.split())
+    assert (
+        "3 items not checked:" in done.stdout
+        and "as it was frozen" in done.stdout
+        and done.stdout.splitlines()[-1] == "False"
+    )
+    # A path is never broken: what is copied from there must be whole.
+    assert not [line for line in done.stdout.splitlines() if len(line.rstrip()) > 80 and len(line.split()) > 1]
     assert list((tmp_path / "tmp").iterdir()) == [], "what was unpacked is gone"
     assert list((tmp_path / "here").iterdir()) == []
 
@@ -293,7 +303,7 @@ def test_a_made_up_verdict_with_a_ledger_to_match_is_found_by_judging_again(bund
     lie = files["reports/tiny/verdict.json"].replace(b'"verdict": "keep none"', b'"verdict": "adopt layernorm"')
     files, ledger = rewritten(unguided(files), lie)
     found = checked(forged(tmp_path / "f.zip", files, ledger=ledger))
-    assert [item.what for item in found.items if item.faults] == ["verdict, judged again"]
+    assert [item.what for item in found.items if item.faults] == ["verdict judged again"]
     assert 'verdict is "adopt layernorm", and "keep none" when judged here' in faults(found)
     other = json.loads(files["MANIFEST.json"])["made_with"] | {"version": "0.0.1", "code": "f" * 64}
     found = checked(forged(tmp_path / "g.zip", files, ledger=ledger, made_with=other))
@@ -320,7 +330,7 @@ def test_whoever_writes_the_whole_anew_shows_in_the_head_alone(bundle: Path, tmp
     files = {name: held for name, held in unguided(files).items() if not name.endswith(dated)} | {SLICE: data}
     found, honest = checked(forged(tmp_path / "f.zip", files, ledger=ledger)), checked(bundle)
     assert found.intact, "the limit that the docs state: no check of a bundle alone can see this"
-    assert found.head != honest.head and found.sha256 != honest.sha256
+    assert found.head != honest.head and facts(found).sha256 != facts(honest).sha256
 
 
 def test_an_entry_of_the_study_itself_can_be_hidden_as_a_link_and_is_counted(bundle: Path, tmp_path: Path) -> None:
@@ -337,7 +347,8 @@ def test_an_entry_of_the_study_itself_can_be_hidden_as_a_link_and_is_counted(bun
     ledger = json.loads(files["MANIFEST.json"])["ledger"] | {"n_withheld": 2}
     found = checked(forged(tmp_path / "f.zip", files, ledger=ledger))
     assert found.intact, "the limit that the docs state: a link's content cannot be checked"
-    assert "links of 2 withheld; that these are of other studies cannot be checked" in notes(found)
+    assert "2 entries withheld but for links; that these are of others is not shown" in notes(found)
+    assert "entries of other studies" in {item.what for item in found.unchecked}
 
 
 def test_a_ledger_cut_short_does_not_fit_its_manifest(bundle: Path, tmp_path: Path) -> None:
@@ -362,7 +373,7 @@ def test_a_ledger_that_names_a_place_outside_is_refused_before_anything_there_is
 def test_a_table_that_would_fill_the_memory_is_not_read(
     bundle: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(rejudge, "MOST_ROWS", 100)
+    monkeypatch.setattr(evidence, "MOST_ROWS", 100)
     assert "and 100 are the most" in faults(checked(bundle))
 
 
@@ -376,11 +387,11 @@ def test_records_that_make_the_judge_stumble_are_a_fault_and_no_bug_of_ours(
     assert "cannot be judged: ZeroDivisionError" in faults(checked(bundle))
 
 
-def zipped_again(bundle: Path, path: Path, *, inside: str = "", **more: bytes) -> Path:
-    """The same files as another program packs them: deflated, the other way round, with today's date."""
+def zipped_again(files: Files, path: Path, *, inside: str = "") -> Path:
+    """Files as another program packs them: deflated, the other way round, with today's date."""
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in {**{f"{inside}{name}": data for name, data in files_of(bundle).items()}, **more}.items():
-            archive.writestr(name, data)
+        for name, data in files.items():
+            archive.writestr(f"{inside}{name}", data)
     return path
 
 
@@ -393,27 +404,31 @@ def laid_out(files: Files, folder: Path) -> Path:
     return folder
 
 
-def test_it_is_checked_alike_when_it_is_zipped_again_or_unpacked(bundle: Path, tmp_path: Path) -> None:
-    first = checked(bundle)
-    litter = {"__MACOSX/tiny/._run.json": b"x", "tiny/.DS_Store": b"x"}
-    again = checked(zipped_again(bundle, tmp_path / "mine.zip", inside="tiny/", **litter))
-    folder = checked(laid_out(files_of(bundle), tmp_path / "here" / "tiny.ablate"))
-    outer = checked(tmp_path / "here")
-    assert first.intact and again.intact and folder.intact and outer.intact, faults(again) + faults(folder)
-    assert {one.contents_sha256 for one in (again, folder, outer)} == {first.contents_sha256}
-    assert {one.head for one in (again, folder, outer)} == {first.head}
-    assert again.sha256 != first.sha256 and folder.sha256 == ""
-    assert again.size_bytes < first.size_bytes
-    assert "in an archive, below 'tiny'; 2 files of a file manager ignored (.DS_Store and ._run.json)" in notes(again)
-    assert "in a folder, below 'tiny.ablate'" in notes(outer)
-    judged = [one.items[1:] for one in (first, again, folder)]
-    assert judged[0] == judged[1] == judged[2]
+def test_it_is_checked_alike_when_it_is_unpacked(bundle: Path, tmp_path: Path) -> None:
+    litter = {".DS_Store": b"x", "data/._runs": b"x"}
+    folder = checked(laid_out(files_of(bundle) | litter, tmp_path / "here" / "tiny.ablate"))
+    laid_out({"__MACOSX/tiny.ablate/._run.json": b"x"}, tmp_path / "here")
+    outer, first = checked(tmp_path / "here"), checked(bundle)
+    assert first.intact and folder.intact and outer.intact, faults(folder) + faults(outer)
+    assert {facts(one).contents_sha256 for one in (folder, outer)} == {facts(first).contents_sha256}
+    assert {one.head for one in (folder, outer)} == {first.head}
+    assert facts(folder).sha256 == "" and first.items == folder.items == outer.items
+
+
+def test_one_that_was_zipped_again_is_refused_with_what_to_type(bundle: Path, tmp_path: Path) -> None:
+    for inside in ("", "tiny/"):
+        again = checked(zipped_again(files_of(bundle), tmp_path / "again.zip", inside=inside))
+        assert again.bundle is None
+        assert "zipped by another program: unpack it, and type: ablate verify FOLDER" in faults(again)
+    with zipfile.ZipFile(tmp_path / "again.zip") as archive:
+        archive.extractall(tmp_path / "given")
+    assert checked(tmp_path / "given").intact
 
 
 @pytest.mark.parametrize(
     "kind", ["MANIFEST.json", "run.json", "metrics.parquet", "report.html", "ledger.slice.jsonl", "lock.json"]
 )
-def test_one_changed_byte_of_any_file_is_found_in_a_folder_and_in_an_archive_zipped_again(
+def test_one_changed_byte_of_any_file_is_found_in_a_folder_and_in_an_archive(
     kind: str, bundle: Path, tmp_path: Path
 ) -> None:
     folder = laid_out(files_of(bundle), tmp_path / "given")
@@ -423,12 +438,10 @@ def test_one_changed_byte_of_any_file_is_found_in_a_folder_and_in_an_archive_zip
     path.write_bytes(data)
     said = "not the file that the manifest lists" if kind != "MANIFEST.json" else "the manifest does not have its own"
     assert said in faults(checked(folder))
-    again = zipped_again(bundle, tmp_path / "again.zip")
-    with zipfile.ZipFile(tmp_path / "spoilt.zip", "w") as archive:
-        for name, held in files_of(again).items():
-            archive.writestr(name, bytes(data) if (folder / name) == path else held)
+    with (tmp_path / "spoilt.zip").open("wb") as stream:
+        write_archive(stream, {name: folder / name for name in files_of(bundle)})
     found = checked(tmp_path / "spoilt.zip")
-    assert said in faults(found) and found.contents_sha256 == ""
+    assert said in faults(found) and found.bundle is None
 
 
 def test_a_file_that_is_added_or_removed_is_found(bundle: Path, tmp_path: Path) -> None:
@@ -442,25 +455,14 @@ def test_a_file_that_is_added_or_removed_is_found(bundle: Path, tmp_path: Path) 
     assert "it has another size" in faults(checked(folder))
 
 
-def test_what_would_expand_beyond_measure_is_refused_before_it_does(
-    bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files = files_of(bundle) | {"reports/tiny/osf.md": bytes(2**23)}
-    bomb = zipped_again(forged(tmp_path / "f.zip", files), tmp_path / "bomb.zip")
-    monkeypatch.setattr("ablate.verification.bundle.container.FREE_BYTES", 2**20)
-    monkeypatch.setattr("ablate.verification.bundle.container.MOST_EXPANSION", 20)
-    monkeypatch.setattr("ablate.verification.bundle.container.scratch", None)
-    assert "would expand to 8," in faults(checked(bomb))
-
-
 def test_a_registered_study_can_be_bundled_and_shows_no_contrast(
     registered: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rejudge, "decide", None)
     found = checked(bundled(registered, out=tmp_path / "b.ablate.zip").path)
     assert found.intact, faults(found)
-    assert "not decided yet; nothing is judged, and no contrast is shown" in notes(found)
-    assert any(one.what == "verdict and reports" for one in found.left_out)
+    assert found.studies[0].decision is None and "verdict judged again" not in {item.what for item in found.items}
+    assert any(one.what == "verdict and reports" for one in facts(found).left_out)
 
 
 def test_seals_and_documents_beside_the_lock_come_along_and_those_of_others_do_not(
@@ -500,7 +502,7 @@ def test_what_is_no_bundle_is_a_mistake_and_what_is_a_broken_one_is_not(
     assert ablate(monkeypatch, "verify", out) == 0
     capsys.readouterr()
     assert ablate(monkeypatch, "verify", out, "--json") == 0
-    assert json.loads(capsys.readouterr().out)["study"] == "tiny"
+    assert json.loads(capsys.readouterr().out)["bundle"]["study"] == "tiny"
     out.write_bytes(out.read_bytes()[:-40])
     assert ablate(monkeypatch, "verify", out) == 4
     assert "cut off" in capsys.readouterr().out
@@ -542,8 +544,8 @@ def test_a_sequential_study_is_bundled_at_a_look_and_at_its_end(house: House, tm
     api.run(study, workspace=api.Workspace(console=QUIET))
     assert api.decide(study).decision.status == "continue"
     going = bundled(study, out=tmp_path / "look.zip").check
-    assert going.intact and "not decided yet; nothing is judged" in notes(going)
-    assert "the records of 4 runs" in {one.what for one in going.left_out}
+    assert going.intact and going.studies[0].decision is None
+    assert "the records of 4 runs" in {one.what for one in facts(going).left_out}
     with zipfile.ZipFile(tmp_path / "look.zip") as archive:
         assert not any("data/runs" in name for name in archive.namelist())
     api.run(study, workspace=api.Workspace(console=QUIET))
@@ -554,10 +556,9 @@ def test_a_sequential_study_is_bundled_at_a_look_and_at_its_end(house: House, tm
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)  # half a minute on an idle machine
-def test_of_ten_thousand_single_changed_bytes_all_are_found_that_change_a_file(bundle: Path, tmp_path: Path) -> None:
+def test_of_ten_thousand_single_changed_bytes_all_are_found(bundle: Path, tmp_path: Path) -> None:
     whole, rng = bundle.read_bytes(), random.Random(20)  # noqa: S311
-    files, broken = files_of(bundle), tmp_path / "broken.ablate.zip"
-    missed, harmless = [], 0
+    broken, missed = tmp_path / "broken.ablate.zip", []
     for _ in range(10_000):
         place, change = rng.randrange(len(whole)), rng.randrange(1, 256)
         data = bytearray(whole)
@@ -567,12 +568,9 @@ def test_of_ten_thousand_single_changed_bytes_all_are_found_that_change_a_file(b
             intact = checked(broken).intact
         except StudyFileError:
             intact = False  # not even the beginning of a bundle
-        if intact:  # a date or an attribute
-            harmless += 1
-            if files_of(broken) != files:
-                missed.append((place, change))
+        if intact:
+            missed.append((place, change))
     assert missed == []
-    assert harmless < 200, "of the headers alone, and of these not all"
     broken.write_bytes(whole)
     assert checked(broken).intact, "and the bundle itself is sound"
 
@@ -599,9 +597,9 @@ def test_a_strangers_own_checks_are_never_executed_and_taken_as_told(house: Hous
     assert "not run again; taken from verdict.json: own check: complete" in notes(seen)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
-        here = verify_study(study)
+        here = verify(study)
         assert here.intact and "not run again; taken from verdict.json" in notes(here), faults(here)
         (house.path / "reports" / "tiny" / "verdict.json").unlink()
-        here = verify_study(study)
+        here = verify(study)
         assert here.intact and "found is in verdict.json, which is not here" in notes(here), faults(here)
     assert not (tmp_path / "executed").exists()

@@ -17,7 +17,7 @@ from test_forgeries import Decided
 import ablate as api
 from ablate.judge.verdict import verdict_bytes
 from ablate.verification.result import Item
-from ablate.verification.verify import verify_study
+from ablate.verification.verify import verify
 from ablate.workspace import utc_now
 from prereg.errors import EvidenceError, SpecError
 from prereg.registry.ledger import Ledger
@@ -45,7 +45,7 @@ def clone(kept: House, tmp_path: Path) -> House:
 
 
 def said(house: House) -> dict[str, Item]:
-    return {item.what: item for item in verify_study(house.study).items}
+    return {item.what: item for item in verify(house.study).items}
 
 
 def evidence_of(house: House) -> Path:
@@ -54,15 +54,14 @@ def evidence_of(house: House) -> Path:
 
 def test_a_clone_verifies_and_judges_from_the_committed_evidence_and_says_so(clone: House) -> None:
     before = clone.snapshot()
-    assert verify_study(clone.study).intact
+    assert verify(clone.study).intact
     items = said(clone)
     note = items["committed evidence"].note
     assert note.startswith("reports/tiny/evidence.ablate.zip holds 6 of 6 sealed runs, contents ")
     assert note.endswith("none of these is in data/runs, so they are read from there")
-    assert items["sealed records"].note == (
-        "6 of 6 sealed runs hold; final weights of 6 are not on this disk: only their hashes are on record"
-    )
-    assert items["verdict, judged again"].note == "keep none; the same bytes"
+    assert items["sealed records"].note == "6 of 6 sealed runs hold"
+    assert items["final weights"].unchecked.startswith("of 6 runs not here; only their hashes are on record")
+    assert items["verdict judged again"].note == "keep none; the same bytes"
     assert clone.snapshot() == before, "nothing is left of what was unpacked"
 
 
@@ -106,7 +105,7 @@ def test_committed_records_that_are_not_the_sealed_ones_are_found_though_the_bun
     name = next(name for name in files if name.endswith(f"none/2/{kind}"))
     other = files[name.replace("/2/", "/1/")]
     forged(evidence_of(clone), files | {name: other})
-    found = verify_study(clone.study)
+    found = verify(clone.study)
     assert not found.intact
     assert f"{name} is not what the ledger sealed" in found.model_dump_json()
     with pytest.raises(EvidenceError):
@@ -186,7 +185,7 @@ def test_a_real_clone_has_what_it_needs(kept: House, tmp_path: Path) -> None:
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "evidence"]):
         subprocess.run([*git, *words], check=True)
     subprocess.run(["git", "clone", "-q", str(kept.path), str(tmp_path / "clone")], check=True)
-    found = verify_study(tmp_path / "clone" / "studies" / "tiny.yaml")
+    found = verify(tmp_path / "clone" / "studies" / "tiny.yaml")
     assert found.intact and not (tmp_path / "clone" / "data").exists()
     assert any(item.note == "keep none; the same bytes" for item in found.items)
 
@@ -234,11 +233,11 @@ def test_evidence_that_is_older_than_the_last_decision_is_a_fault_here_and_in_a_
     for house in (own, cloned(own, tmp_path / "clone")):
         assert found_in(house)["committed evidence"].faults == (fault,)
         assert house.faults() == fault
-    assert found_in(own)["verdict, judged again"].note == "take fast; the same bytes"
+    assert found_in(own)["verdict judged again"].note == "take fast; the same bytes"
     assert api.bundle(own.study, evidence=True).written
     for house in (own, cloned(own, tmp_path / "again")):
         assert house.verified().intact, house.faults()
-        assert found_in(house)["verdict, judged again"].note == "take fast; the same bytes"
+        assert found_in(house)["verdict judged again"].note == "take fast; the same bytes"
 
 
 @pytest.mark.slow
@@ -250,7 +249,7 @@ def test_other_words_leave_evidence_and_verdict_as_they_are(own: Decided, tmp_pa
         assert house.decided().title == "A better title"
         assert (house.path / "reports" / "own" / "verdict.json").read_bytes() == before
         assert house.verified().intact, house.faults()
-        assert found_in(house)["verdict, judged again"].note == "take fast; the same bytes"
+        assert found_in(house)["verdict judged again"].note == "take fast; the same bytes"
 
 
 def test_a_bundle_of_another_registration_than_the_decision_s_is_no_evidence_of_it(own: Decided) -> None:
@@ -266,7 +265,7 @@ def test_the_evidence_of_every_decided_study_of_this_repository_is_committed() -
         path = Root(REPOSITORY).evidence(study)
         assert path.is_file(), f"ablate bundle {study} --evidence, then commit {path.name}"
         assert path.stat().st_size < 8 * 2**20, "git keeps every version of it"
-        items = {item.what: item for item in verify_study(REPOSITORY / "studies" / f"{study}.yaml").items}
+        items = {item.what: item for item in verify(REPOSITORY / "studies" / f"{study}.yaml").items}
         assert items["committed evidence"].faults == () and items["sealed records"].faults == ()
-        judged = items["verdict, judged again"]
+        judged = items["verdict judged again"]
         assert judged.faults == () and not judged.note.startswith("not judged again"), judged

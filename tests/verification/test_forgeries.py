@@ -18,10 +18,9 @@ from test_cli import ablate
 import ablate as api
 from ablate import deciding
 from ablate.judge.verdict import Decision
-from ablate.verification.bundle.check import check_bundle
-from ablate.verification.bundle.write import write_bundle
+from ablate.verification.bundle import write_bundle
 from ablate.verification.result import Verification
-from ablate.verification.verify import verify_study
+from ablate.verification.verify import verify
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes
@@ -52,13 +51,13 @@ class Decided(OwnHouse):
         return next(entry.registration for entry in Ledger(self.root.ledger).entries())
 
     def verified(self) -> Verification:
-        return verify_study(self.study)
+        return verify(self.study)
 
     def faults(self) -> str:
         return "; ".join(fault for item in self.verified().items for fault in item.faults)
 
     def notes(self) -> str:
-        return "; ".join(item.note for item in self.verified().items)
+        return "; ".join(item.note or item.unchecked for item in self.verified().items)
 
     def decided(self) -> Decision:
         return api.decide(self.study).decision
@@ -72,7 +71,7 @@ class Decided(OwnHouse):
 
 def checked(path: Path) -> Any:
     """The check of a bundle without drawing its reports again."""
-    return check_bundle(path, reports_of=lambda *_: {})
+    return verify(path, reports_of=lambda *_: {})
 
 
 @pytest.fixture(scope="module")
@@ -229,12 +228,14 @@ def test_a_sealed_run_that_is_gone_is_named_unless_none_is_here(house: Decided) 
     found = house.verified()
     (fault,) = (fault for item in found.items for fault in item.faults)
     assert fault == f"{place.relative_to(house.path)} is missing, and other sealed runs are here"
-    assert "not judged again: what it rests on has changed" in house.notes()
+    assert "what it rests on has changed" in house.notes()
     shutil.rmtree(house.path / "data" / "runs")
     found = house.verified()
     assert found.intact and not found.inadmissible, house.faults()
-    assert "not judged again: none of the 6 sealed runs is on this disk" in house.notes()
-    assert "6 sealed runs are not on this disk; none could be checked" in house.notes()
+    states = {item.what: item for item in found.items}
+    assert states["verdict judged again"].unchecked == "none of the 6 sealed runs is here"
+    assert states["sealed records"].unchecked == "all of 6 sealed runs not here"
+    assert all(states[what].fix for what in ("verdict judged again", "sealed records"))
 
 
 def test_a_decision_without_runs_is_found_though_nothing_is_on_the_disk(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ import os
 import random
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,19 +16,23 @@ from conftest import TINY_CORPUS, House
 import ablate as api
 from ablate import cli
 from ablate.data.corpora import Library
-from ablate.verification.result import Item, check_pins, corpus_folders
+from ablate.verification.pins import check_pins
+from ablate.verification.result import Item
 from ablate.verification.verify import (
+    Source,
     check_ledger,
     check_records,
     check_registration,
     check_reports,
     check_verdict,
-    verify_study,
+    verify,
 )
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
+from prereg.registry.registration import load_registration
+from prereg.study.corpora import search_path
 
 STUDY = Path("studies/tiny.yaml")
 
@@ -56,7 +61,7 @@ def frozen(house: Path) -> dict[str, Path]:
 
 
 def stands(house: Path) -> bool:
-    return verify_study(house / STUDY).intact
+    return verify(house / STUDY).intact
 
 
 def flip(path: Path, n: int, rng: random.Random, found: Callable[[], bool]) -> list[tuple[int, int]]:
@@ -82,26 +87,28 @@ def flip(path: Path, n: int, rng: random.Random, found: Callable[[], bool]) -> l
 
 
 def item(house: Path, what: str) -> Item:
-    return next(one for one in verify_study(house / STUDY).items if one.what == what)
+    return next(one for one in verify(house / STUDY).items if one.what == what)
 
 
 def test_a_decided_study_stands_and_everything_it_says_is_checked(copy: Path) -> None:
-    found = verify_study(copy / STUDY)
+    found = verify(copy / STUDY)
     assert found.intact
     assert [one.what for one in found.items] == [
         "chain",
+        "history of the ledger",
         "study and lock",
         "registration in words",
         "sealed records",
         "verdict",
-        "verdict, judged again",
+        "verdict judged again",
         "reports",
-        "corpus",
+        "corpus 'tiny'",
     ]
-    assert item(copy, "verdict, judged again").note == "keep none; the same bytes"
+    assert [one.what for one in found.unchecked] == ["history of the ledger"], "the study lies in no git repository"
+    assert item(copy, "verdict judged again").note == "keep none; the same bytes"
     assert item(copy, "sealed records").note == "6 of 6 sealed runs hold"
     assert item(copy, "reports").note == "2 of 2 pages are as they were written"
-    assert item(copy, "corpus").note == "'tiny' is the registered text"
+    assert item(copy, "corpus 'tiny'").note == "the registered text"
 
 
 @pytest.mark.parametrize("kind", ["ledger", "lock", "run.json"])
@@ -115,22 +122,28 @@ def test_ten_thousand_flips_of_a_byte_are_all_found(copy: Path) -> None:
     # What `ablate verify` asks of each file, without asking the other files again ten thousand times.
     rng, files, root = random.Random(20260101), frozen(copy), Root(copy)  # noqa: S311
     entries = list(Ledger(root.ledger).entries())
-    asked: dict[str, Callable[[], Item]] = {
-        "study file": lambda: check_registration(root, "tiny"),
-        "lock": lambda: check_registration(root, "tiny"),
-        "ledger": lambda: check_ledger(root),
+    registration = load_registration(root, "tiny")
+    assert registration is not None
+    asked: dict[str, Callable[[], Iterable[Item]]] = {
+        "study file": lambda: [check_registration(root, "tiny")],
+        "lock": lambda: [check_registration(root, "tiny")],
+        "ledger": lambda: check_ledger(Source(root, ("tiny",))),
         "metrics": lambda: check_records(root, "tiny", entries),
         "run.json": lambda: check_records(root, "tiny", entries),
         "weights": lambda: check_records(root, "tiny", entries),
-        "corpus": lambda: check_pins(root, "tiny")[0],
+        "corpus": lambda: check_pins(root, registration),
         "verdict": lambda: check_verdict(root, "tiny", entries),
         "report.md": lambda: check_reports(root, "tiny", entries),
         "report.html": lambda: check_reports(root, "tiny", entries),
     }
+
+    def changed(kind: str) -> bool:
+        return any(one.faults for one in asked[kind]())
+
     assert sum(N_FLIPS.values()) == 10_000
     for kind, n in N_FLIPS.items():
-        assert asked[kind]().faults == (), kind
-        missed = flip(files[kind], n, rng, lambda ask=asked[kind]: bool(ask().faults))  # type: ignore[misc]
+        assert not changed(kind), kind
+        missed = flip(files[kind], n, rng, partial(changed, kind))
         assert missed == [], (kind, missed)
     assert stands(copy)
 
@@ -198,7 +211,7 @@ def test_pages_that_are_not_here_are_no_fault_and_pages_without_a_decision_are(c
     lines = ledger.read_bytes().splitlines(keepends=True)
     ledger.write_bytes(b"".join(lines[:-1]))
     assert item(copy, "reports").faults == ()
-    assert "the ledger holds no hash of them" in item(copy, "reports").note
+    assert item(copy, "reports").unchecked == "the ledger holds no hash of them"
     ledger.write_bytes(b"".join(lines[:-2]))
     assert "its end may have been cut off" in item(copy, "reports").faults[0]
 
@@ -215,14 +228,16 @@ def test_a_corpus_or_weights_that_are_elsewhere_are_said_and_are_no_fault(copy: 
     files["weights"].unlink()
     files["corpus"].unlink()
     assert stands(copy)
-    assert item(copy, "corpus").note == "'tiny' is not on this disk and was not checked"
+    for what, fix in (("corpus 'tiny'", "ablate corpus add tiny FILE"), ("final weights", "verify where")):
+        absent = item(copy, what)
+        assert absent.state == "not checked" and "not here" in absent.unchecked and absent.fix.startswith(fix)
 
 
 def test_corpora_are_looked_for_where_the_trainer_looks(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = Root(copy)
     for listed in ("", "/a:/b", ":/a:"):
         monkeypatch.setenv("ABLATE_CORPORA", listed)
-        assert corpus_folders(root) == Library.of(root.corpora, os.environ).folders
+        assert search_path(root.corpora) == Library.of(root.corpora, os.environ).folders
 
 
 @pytest.mark.parametrize("gone", ["data/runs", "data/runs/tiny/*/none/2"])

@@ -13,23 +13,13 @@ from pathlib import Path
 
 from ablate.records.gather import repeated_elsewhere
 from ablate.records.store import RunFolder
-from ablate.verification.bundle.archive import (
-    LARGEST_BYTES,
-    MANIFEST,
-    MOST_MEMBERS,
-    Source,
-    UnsoundError,
-    is_safe,
-    measure,
-    write_archive,
-)
-from ablate.verification.bundle.check import BundleCheck
-from ablate.verification.bundle.container import contents_sha256
-from ablate.verification.bundle.guide import GUIDED, guide
-from ablate.verification.bundle.manifest import LedgerPart, LeftOut, Member, manifest_bytes, this_tool
+from ablate.verification.archive import LARGEST_BYTES, MOST_MEMBERS, is_safe, measure, write_archive
+from ablate.verification.guide import GUIDED, guide
+from ablate.verification.manifest import MANIFEST, LedgerPart, LeftOut, manifest_bytes, this_tool
+from ablate.verification.result import Verification
 from prereg.errors import EvidenceError, StudyFileError, Where
 from prereg.metrics.user_code import kind_of, own_code, read_source
-from prereg.registry.canon import sha256_bytes
+from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.disk import move
 from prereg.registry.ledger import SLICE_NAME, Ledger, sliced
 from prereg.registry.ledger_entry import PROMISES, Entry
@@ -52,7 +42,8 @@ class Gathered:
     """Files and gaps, while they are collected."""
 
     root: Root
-    sources: list[Source] = field(default_factory=list)
+    contents: dict[str, bytes | Path] = field(default_factory=dict)
+    """name -> bytes, or the place of a file that is too large to be read at once."""
     left_out: list[LeftOut] = field(default_factory=list)
 
     def take(self, path: Path, data: bytes | None = None) -> None:
@@ -65,7 +56,7 @@ class Gathered:
                 fix="rename the file or its folder, under version control, before the study is registered",
                 where=Where(file=path),
             )
-        self.sources.append(Source(name, path if data is None else data))
+        self.contents[name] = path if data is None else data
 
     def skip(self, what: str, why: str) -> None:
         """Something that stays out."""
@@ -74,8 +65,8 @@ class Gathered:
 
 def gathered(
     root: Root, registration: Registration, *, whole_ledger: bool, weights: bool
-) -> tuple[list[Source], list[LeftOut], LedgerPart]:
-    """The files of a bundle but its guide, what is not among them, and what is known of the ledger."""
+) -> tuple[dict[str, bytes | Path], list[LeftOut], LedgerPart]:
+    """The files of a bundle by name, but its guide; what is not among them; and what is known of the ledger."""
     study = registration.study.study
     found = Gathered(root)
     entries = Ledger(root.ledger).entries()  # raises when it is damaged
@@ -101,7 +92,7 @@ def gathered(
         if path.is_file():
             found.take(path, path.read_bytes())
     _explain(found, registration, promised)
-    return found.sources, found.left_out, ledger
+    return found.contents, found.left_out, ledger
 
 
 def _ledger(found: Gathered, entries: tuple[Entry, ...], study: str, also: set[str], *, whole: bool) -> LedgerPart:
@@ -115,7 +106,7 @@ def _ledger(found: Gathered, entries: tuple[Entry, ...], study: str, also: set[s
             "only its links are there (--whole-ledger takes the entries in)",
         )
     return LedgerPart(
-        file=found.sources[-1].name,
+        file=found.root.relative(path),
         head=Ledger(found.root.ledger).head(),
         n_entries=len(entries),
         n_withheld=withheld,
@@ -236,7 +227,7 @@ def _explain(found: Gathered, registration: Registration, promised: list[Entry])
             f"the lock of {counted(len(promised) - 1, 'earlier registration')}",
             "replaced by an amendment; the ledger names their hashes and what differed",
         )
-    there = {Path(source.name).name for source in found.sources}
+    there = {name.rpartition("/")[2] for name in found.contents}
     if not there & set(REPORTS):
         found.skip("verdict and reports", "the study has not been decided, or they were not on this disk")
     elif absent := [name for name in REPORTS if name not in there]:
@@ -251,7 +242,7 @@ class Bundled:
     """A bundle that was written, or that was there already."""
 
     path: Path
-    check: BundleCheck
+    check: Verification
     written: bool
     """Whether it was written now; the same contents may have been there."""
 
@@ -261,7 +252,7 @@ def write_bundle(
     registration: Registration,
     target: Path,
     *,
-    check: Callable[[Path], BundleCheck],
+    check: Callable[[Path], Verification],
     whole_ledger: bool = False,
     weights: bool = False,
     replace: bool = False,
@@ -278,12 +269,11 @@ def write_bundle(
             fix=f"--out {target / (study + SUFFIX) if target.is_dir() else study + SUFFIX}",
             where=Where(file=target),
         )
-    sources, left_out, ledger = gathered(root, registration, whole_ledger=whole_ledger, weights=weights)
-    held = {source.name: source.content for source in sources}
-    page, verdict = (held.get(f"reports/{study}/{name}") for name in GUIDED)
+    contents, left_out, ledger = gathered(root, registration, whole_ledger=whole_ledger, weights=weights)
+    page, verdict = (contents.get(f"reports/{study}/{name}") for name in GUIDED)
     assert not isinstance(page, Path) and not isinstance(verdict, Path), "small files are read at once"
-    guided = guide(
-        held,
+    contents |= guide(
+        contents,
         page,
         verdict,
         registration=registration,
@@ -291,44 +281,37 @@ def write_bundle(
         left_out=left_out,
         version=this_tool().version,
     )
-    sources += [Source(name, data) for name, data in guided.items()]
-    sources.sort(key=lambda source: source.name)
-    measured = [(source, measure(source)) for source in sources]
-    size = sum(slot.size_bytes for _, slot in measured)
-    if size > LARGEST_BYTES - (1 << 24) or len(measured) >= MOST_MEMBERS:
+    members = {name: measure(contents[name]) for name in sorted(contents)}
+    size = sum(member.size_bytes for member in members.values())
+    if size > LARGEST_BYTES - (1 << 24) or len(members) >= MOST_MEMBERS:
         raise StudyFileError(
-            f"{len(measured):,} files with {size:,} bytes are more than a bundle holds",
+            f"{len(members):,} files with {size:,} bytes are more than a bundle holds",
             required=f"fewer than {MOST_MEMBERS:,} files and {LARGEST_BYTES - (1 << 24):,} bytes",
             fix="leave out --weights" if weights else "give the records to others as they lie in data/runs/",
         )
-    manifest = manifest_bytes(
+    contents[MANIFEST] = manifest_bytes(
         study=study,
         registration=registration.sha256,
         ledger=ledger,
-        members={one.name: Member(sha256=slot.sha256, size_bytes=slot.size_bytes) for one, slot in measured},
+        members=members,
         left_out=left_out,
         made_with=this_tool(),
     )
-    first = Source(MANIFEST, manifest)
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w+b") as stream:
-            try:
-                write_archive(stream, [(first, measure(first)), *measured])
-            except UnsoundError as error:
-                raise EvidenceError(
-                    str(error), required="a study that nobody is working on", fix="wait for the run to end"
-                ) from None
+            write_archive(stream, contents)
             stream.flush()
             os.fsync(stream.fileno())
         found = check(temporary)
         if not found.intact:
+            # A file that changed while it was read is found here too: it is not the one that was measured.
             raise EvidenceError(
                 f"a bundle of '{study}' would fail its checks: " + next(f for item in found.items for f in item.faults),
                 required="a study of which nothing frozen has changed, and which this version judges as it was judged",
                 fix=f"ablate verify {study}; if that passes, ablate decide {study}",
             )
-        written = not (target.exists() and contents_sha256(target) == found.contents_sha256)
+        written = not (target.is_file() and sha256_file(target) == sha256_file(temporary))
         if written and target.exists() and not replace:
             raise StudyFileError(
                 "there is another file in the place of the bundle, and it is kept",

@@ -12,7 +12,7 @@ from pathlib import Path
 from textwrap import wrap
 
 from ablate.judge.verdict import Decision, with_deviations
-from ablate.verification.bundle.manifest import LeftOut, Manifest
+from ablate.verification.manifest import LeftOut, Manifest
 from prereg.escape import visible
 from prereg.registry.registration import Registration
 from prereg.text import counted

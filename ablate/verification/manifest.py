@@ -17,20 +17,24 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from ablate.verification.bundle.archive import UnsoundError
 from prereg.errors import UnsupportedError
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
 from prereg.study.measure import Name
 
 FORMAT: Final = 1
+MANIFEST = "MANIFEST.json"
 LARGEST_BYTES = 1 << 24
 
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 _DISTRIBUTION = "ablate-prereg"
-SOURCE = Path(__file__).resolve().parents[3]
+SOURCE = Path(__file__).resolve().parents[2]
 _JUDGING = ("prereg/**/*", "ablate/judge/**/*", "ablate/records/**/*", "ablate/reporting/**/*", "ablate/*")
+
+
+class UnsoundError(Exception):
+    """A bundle does not hold what it says it holds. Says in a sentence what was found first."""
 
 
 class Member(FrozenModel):
@@ -151,6 +155,26 @@ def _version_or_none(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "not installed"
+
+
+def is_this(maker: Tool | None) -> bool:
+    """Whether what made a bundle is what runs here."""
+    if maker is None:
+        return False
+    here = this_tool()
+    return (maker.version, maker.code, maker.libraries) == (here.version, here.code, here.libraries)
+
+
+def tool_versions(maker: Tool | None) -> str:
+    """Which version made a bundle, and which is here."""
+    here = this_tool()
+    if maker is None:
+        return f"as another version writes it, or by hand: this is {here.words}"
+    if is_this(maker):
+        return f"judged by the version that made the bundle ({here.words})"
+    others = [name for name in here.libraries if maker.libraries.get(name) != here.libraries[name]]
+    libraries = f" with other versions of {', '.join(others[:4])}{' and more' if others[4:] else ''}" if others else ""
+    return f"the bundle was made by {maker.words}; this is {here.words}{libraries}"
 
 
 def code_of_this_tool() -> str:

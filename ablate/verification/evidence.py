@@ -15,8 +15,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ablate.verification.bundle.archive import UnsoundError
-from ablate.verification.bundle.container import Unpacked, opened, unpacked
+from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS
+from ablate.records.parquet import TableError, open_bounded
+from ablate.verification.archive import Unpacked, unpacked
+from ablate.verification.manifest import UnsoundError
 from ablate.verification.result import Item
 from prereg.errors import StudyError
 from prereg.registry.ledger import Ledger
@@ -26,6 +28,9 @@ from prereg.registry.plan import sealed_places
 from prereg.text import counted, moment, short
 
 COMMITTED = "committed evidence"
+MOST_ROWS = 20_000_000
+FREE_ROWS = 1_000_000
+"""Rows that its records may hold however small they are; beyond, one a byte."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ def committed_evidence(root: Root, study: str, entries: Sequence[Entry]) -> Iter
         bundled, stale = None, ""
         note = f"{root.relative(path)} holds "
         try:
-            found = stack.enter_context(unpacked(stack.enter_context(opened(path))))
+            found = stack.enter_context(unpacked(path))
             bundled = replace(root, runs_from=found.folder)
             faults = tuple(_faults(found, study, entries))
             stale = "" if faults else _stale(root, found, mine)
@@ -102,8 +107,6 @@ def _stale(root: Root, found: Unpacked, mine: Sequence[Entry]) -> str:
 
 def _faults(found: Unpacked, study: str, entries: Sequence[Entry]) -> Iterator[str]:
     """What in a sound bundle is not of this repository, or cannot be read."""
-    from ablate.verification.rejudge import oversized
-
     manifest = found.manifest
     if manifest.study != study:
         yield f"it is of the study '{manifest.study}'"
@@ -118,3 +121,20 @@ def _faults(found: Unpacked, study: str, entries: Sequence[Entry]) -> Iterator[s
         yield "its ledger is not the beginning of the one of this repository"
     if large := oversized(found.folder / "data" / "runs"):
         yield large
+
+
+def oversized(folder: Path) -> str:
+    """A table that would fill the memory when it is read: a few bytes of Parquet can hold any number of rows."""
+    rows = size = 0
+    for path in sorted(folder.rglob("*.parquet")):
+        columns = ITEM_COLUMNS if path.name == "items.parquet" else METRIC_COLUMNS
+        try:
+            with open_bounded(path, columns) as file:
+                rows += file.metadata.num_rows
+                size += path.stat().st_size
+        except TableError as error:
+            return f"{path.relative_to(folder).as_posix()} {error}"
+        most = min(MOST_ROWS, FREE_ROWS + size)
+        if rows > most:
+            return f"its records hold {rows:,} rows in {size:,} bytes, and {most:,} are the most"
+    return ""

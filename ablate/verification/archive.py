@@ -1,0 +1,317 @@
+"""How a bundle is packed: in one way as a zip file, or unpacked in a folder.
+
+`zipfile` writes it, and every choice that the format leaves (order, dates, attributes, compression) is taken here: the
+same files give the same bytes, by any version of Python. Nothing is compressed; git and the tables inside compress.
+
+`zipfile` also reads it, and it reads past bytes that another program unpacks as other files. So an archive is accepted
+only if it is, byte for byte, the one that is written here from the files in it. That leaves no second reading of it,
+by any trick of the format. One that another program zipped again is refused with a remedy: unpack it and check the
+folder, so that what is checked is what the reader's own program unpacked.
+
+`UnsoundError` is raised for all that may not be in a bundle; nothing is written outside a folder of our own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import re
+import struct
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, BinaryIO
+
+from ablate.verification.manifest import LARGEST_BYTES as LARGEST_MANIFEST
+from ablate.verification.manifest import MANIFEST, Manifest, Member, UnsoundError, read_manifest
+from prereg.errors import StudyFileError, Where
+from prereg.registry.disk import open_regular, scratch
+from prereg.registry.paths import is_device
+
+LARGEST_BYTES = 2**31 - 1
+"""Of an archive: below the sizes at which zip needs a second form."""
+MOST_MEMBERS = 20_000
+LONGEST_NAME = 400
+LARGEST_TEXT = 2**27
+"""Bytes of a file that is read into memory whole: JSON, YAML, pages, code."""
+
+_FIRST_MARK, _END = b"PK\x03\x04", struct.Struct("<4sHHHHIIH")
+_DATE = (1980, 1, 1, 0, 0, 0)  # the first day that zip knows
+_UNIX, _PLAIN_FILE = 3, 0o100644 << 16
+_PIECE = 1 << 20
+_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 _.+,=()@-]{0,199}")
+_LITTER = re.compile(r"\.DS_Store|\._.*|__MACOSX|Thumbs\.db|desktop\.ini", re.IGNORECASE)
+_UNPACK = "unpack it, and type: ablate verify FOLDER"
+# What `zipfile` raises for bytes that are no archive; NotImplementedError and UnicodeDecodeError are among these.
+_DAMAGE = (zipfile.BadZipFile, EOFError, OverflowError, RuntimeError, ValueError, struct.error)
+
+
+@dataclass(frozen=True)
+class Unpacked:
+    """A bundle in a folder of our own, every file of it as the manifest lists it."""
+
+    folder: Path
+    manifest: Manifest
+    size_bytes: int
+    """Of the archive; of a folder, of the files in it."""
+    sha256: str
+    """Of the archive; empty of a folder."""
+
+
+@dataclass(frozen=True)
+class _Packed:
+    """A file of a bundle as it lies there, not read yet."""
+
+    size_bytes: int
+    open: Callable[[], IO[bytes]]
+
+
+def is_safe(name: str) -> bool:
+    """Whether a name is a plain relative path on every system: no `..`, root, drive, backslash, mark or device."""
+    parts = name.split("/")
+    return len(name) <= LONGEST_NAME and all(
+        _PART.fullmatch(part) and part[-1] not in ". " and not is_device(part) for part in parts
+    )
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a word on the command line means a bundle: a zip file by its name or first bytes, or a folder with a
+    manifest in it or in the one folder below it."""
+    if path.is_dir():
+        return _folder_of(path) is not None
+    if path.suffix == ".zip" or not path.is_file():
+        return path.suffix == ".zip"
+    with path.open("rb") as stream:
+        return stream.read(len(_FIRST_MARK)) == _FIRST_MARK
+
+
+def measure(content: bytes | Path) -> Member:
+    """Size and hash of what is to become a file of a bundle."""
+    return _copied(partial(_opened, content), None)
+
+
+def write_archive(stream: BinaryIO, contents: Mapping[str, bytes | Path]) -> None:
+    """Write files by name: the manifest first, the others in the order of their names."""
+    with zipfile.ZipFile(stream, "w", allowZip64=False) as archive:
+        for name in sorted(contents, key=lambda name: (name != MANIFEST, name)):
+            info = zipfile.ZipInfo(name, _DATE)
+            info.external_attr, info.create_system = _PLAIN_FILE, _UNIX
+            with archive.open(info, "w") as member:
+                _copied(partial(_opened, contents[name]), member)
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[Unpacked]:
+    """A bundle in a folder that is removed again. Raises `UnsoundError`; `StudyFileError` where there is no bundle, and
+    `UnsupportedError` for one of a later form."""
+    if not path.exists():
+        raise StudyFileError(
+            "there is no such file or folder",
+            required="a bundle, or a study file",
+            fix="ablate bundle STUDY writes one",
+            where=Where(file=path),
+        )
+    with scratch("bundle") as place:
+        unpack = _unpack_folder if path.is_dir() else _unpack_archive
+        yield unpack(path, place.resolve() / "root")
+
+
+def _unpack_folder(path: Path, target: Path) -> Unpacked:
+    inside = _folder_of(path)
+    if inside is None:
+        raise _not_a_bundle(path)
+    files = _files_in(inside)
+    return Unpacked(target, _unpack(files, target), sum(file.size_bytes for file in files.values()), "")
+
+
+def _unpack_archive(path: Path, target: Path) -> Unpacked:
+    with open_regular(path) as stream:  # its path may name another file while it is read
+        if stream.read(len(_FIRST_MARK)) != _FIRST_MARK:
+            raise _not_a_bundle(path)
+        size = stream.seek(0, os.SEEK_END)
+        _require_end(stream, size)
+        try:
+            archive = zipfile.ZipFile(stream)
+        except (*_DAMAGE, OSError) as error:
+            raise UnsoundError(f"it is damaged: {ascii(str(error))[1:-1][:120]}") from None
+        if not any(name.rpartition("/")[2] == MANIFEST for name in archive.namelist()):
+            raise _not_a_bundle(path)
+        files = _files_of(archive, size)
+        manifest = _unpack(files, target)
+        stream.seek(0)
+        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
+    with target.with_name("again.zip").open("w+b") as again:
+        write_archive(again, {name: target / name for name in files})
+        again.seek(0)
+        if hashlib.file_digest(again, "sha256").hexdigest() != sha256:
+            raise _other_packing("it has other bytes than `ablate bundle` writes for the files in it")
+    return Unpacked(target, manifest, size, sha256)
+
+
+def shown(name: str) -> str:
+    """A name from a file that nobody vouches for, fit for a terminal."""
+    return ascii(name if len(name) <= 80 else name[:77] + "...")
+
+
+def _require_end(stream: BinaryIO, size: int) -> None:
+    """Check the record at the end, before `zipfile` reads as long a directory as it announces into memory."""
+    if size > LARGEST_BYTES:
+        raise UnsoundError(f"it has {size:,} bytes, and a bundle at most {LARGEST_BYTES:,}")
+    stream.seek(max(0, size - _END.size))
+    end = stream.read()
+    if len(end) < _END.size or end[:4] != b"PK\x05\x06":
+        raise _other_packing("it does not end as `ablate bundle` ends it: it was cut off or continued")
+    _, _, _, _, n_members, listing_bytes, _, _ = _END.unpack(end)
+    if n_members > MOST_MEMBERS or listing_bytes > n_members * (46 + LONGEST_NAME):
+        raise UnsoundError(f"it has more than {MOST_MEMBERS:,} files, or a directory that is too long for its files")
+
+
+def _files_of(archive: zipfile.ZipFile, size: int) -> dict[str, _Packed]:
+    """The files of an archive. What is checked of its entries is only what unpacking needs to be safe."""
+    files: dict[str, _Packed] = {}
+    for info in archive.infolist():
+        name = info.orig_filename  # `filename` ends at a NUL
+        if name.endswith("/"):
+            raise _other_packing(f"{shown(name)} has an entry, and is a folder")
+        _require_name(name, files)
+        if info.flag_bits or info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+            raise _other_packing(f"{shown(name)} is compressed or encrypted")
+        if info.header_offset < 0:
+            raise _other_packing(f"{shown(name)} does not lie where the directory says")
+        if info.external_attr != _PLAIN_FILE:
+            raise _other_packing(f"{shown(name)} is not stored as a plain file")
+        files[name] = _Packed(info.file_size, partial(archive.open, info))
+    if sum(file.size_bytes for file in files.values()) > size:
+        raise UnsoundError("its files announce more bytes than it has: they overlap")
+    _require_apart(files)
+    return files
+
+
+def _folder_of(path: Path) -> Path | None:
+    """The folder that holds the manifest: the one named, or the only one below it that does."""
+    if (path / MANIFEST).is_file():
+        return path
+    below = [place.parent for place in path.glob(f"*/{MANIFEST}")]
+    return below[0] if len(below) == 1 else None
+
+
+def _files_in(folder: Path) -> dict[str, _Packed]:
+    """Every file below a folder but what file managers leave. Raises `UnsoundError` for a link, or no plain file."""
+    files: dict[str, _Packed] = {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not _LITTER.fullmatch(name)]
+        for name in [*folders, *names]:
+            path = Path(place, name)
+            relative = path.relative_to(folder).as_posix()
+            if path.is_symlink():
+                raise UnsoundError(f"{shown(relative)} is a symbolic link, and a bundle holds none")
+            if name in folders or _LITTER.fullmatch(name):
+                continue
+            if not path.is_file():
+                raise UnsoundError(f"{shown(relative)} is no plain file")
+            _require_name(relative, files)
+            files[relative] = _Packed(path.stat().st_size, partial(open_regular, path))
+            if len(files) > MOST_MEMBERS:
+                raise UnsoundError(f"it has more than {MOST_MEMBERS:,} files")
+    _require_apart(files)
+    return files
+
+
+def _require_name(name: str, taken: Mapping[str, object]) -> None:
+    if not is_safe(name):
+        raise UnsoundError(f"{shown(name)} is not a name that a file of a bundle may have")
+    if name in taken:
+        raise UnsoundError(f"{shown(name)} takes the place of another file")
+
+
+def _require_apart(names: Mapping[str, object]) -> None:
+    """No two names may be one on a file system without capitals, and no file may be a folder of others."""
+    folded: dict[str, str] = {}
+    for name in names:
+        if (other := folded.setdefault(name.casefold(), name)) != name:
+            raise UnsoundError(f"{shown(name)} takes the place of another file, {shown(other)}")
+    folders = {name[:at] for name in folded for at, letter in enumerate(name) if letter == "/"}
+    if both := sorted(folders & folded.keys()):
+        raise UnsoundError(f"{shown(both[0])} is a file, and a folder of others")
+
+
+def _unpack(files: Mapping[str, _Packed], folder: Path) -> Manifest:
+    """Write the files below a folder that is new and ours, each as the manifest lists it; the manifest."""
+    listing = files.get(MANIFEST)
+    if listing is None:
+        raise _other_packing("its files lie in a folder")
+    if listing.size_bytes > LARGEST_MANIFEST:
+        raise UnsoundError(f"the manifest has {listing.size_bytes:,} bytes, and at most {LARGEST_MANIFEST:,}")
+    try:
+        with listing.open() as stream:
+            data = stream.read(LARGEST_MANIFEST)
+    except _DAMAGE:
+        raise UnsoundError("the manifest does not have its own checksum: it was changed") from None
+    manifest = read_manifest(data)
+    _require_listed(files, manifest)
+    folder.mkdir()
+    (folder / MANIFEST).write_bytes(data)
+    for name, member in manifest.members.items():
+        target = folder.joinpath(*name.split("/"))
+        assert is_safe(name) and target.is_relative_to(folder), name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with target.open("xb") as file:
+                copied = _copied(files[name].open, file, most=member.size_bytes)
+        except _DAMAGE:  # its checksum or its header is wrong
+            copied = None
+        if copied != member:
+            raise UnsoundError(f"{shown(name)} is not the file that the manifest lists")
+    return manifest
+
+
+def _require_listed(files: Mapping[str, _Packed], manifest: Manifest) -> None:
+    """The files are those of the manifest by name and size, and none is larger than it may be."""
+    there = {name: file.size_bytes for name, file in files.items() if name != MANIFEST}
+    for name in sorted(manifest.members.keys() | there.keys()):
+        if name not in there:
+            raise UnsoundError(f"{shown(name)} is in the manifest and missing from the bundle")
+        if name not in manifest.members:
+            raise UnsoundError(f"{shown(name)} is in the bundle and not in the manifest")
+        if there[name] != manifest.members[name].size_bytes:
+            raise UnsoundError(f"{shown(name)} is not the file that the manifest lists: it has another size")
+        if not name.endswith((".parquet", ".safetensors")) and there[name] > LARGEST_TEXT:
+            raise UnsoundError(f"{shown(name)} has {there[name]:,} bytes, and a text at most {LARGEST_TEXT:,}")
+    if manifest.ledger.file not in there:
+        raise UnsoundError("the manifest names a ledger that is not in the bundle")
+    if (size := sum(there.values())) > LARGEST_BYTES:
+        raise UnsoundError(f"its files have {size:,} bytes, and those of a bundle at most {LARGEST_BYTES:,}")
+
+
+def _opened(content: bytes | Path) -> IO[bytes]:
+    return io.BytesIO(content) if isinstance(content, bytes) else content.open("rb")
+
+
+def _copied(source: Callable[[], IO[bytes]], target: IO[bytes] | None, *, most: int = LARGEST_BYTES) -> Member:
+    """Size and hash of what is read, never more than `most` bytes, which is written to `target` if there is one."""
+    size, digest = 0, hashlib.sha256()
+    with source() as stream:
+        while piece := stream.read(min(_PIECE, most - size)):
+            size += len(piece)
+            digest.update(piece)
+            if target is not None:
+                target.write(piece)
+    return Member(sha256=digest.hexdigest(), size_bytes=size)
+
+
+def _other_packing(found: str) -> UnsoundError:
+    """Changed, or only zipped again: nothing tells one from the other but the files in it."""
+    return UnsoundError(f"{found}. It was changed, or zipped by another program: {_UNPACK}")
+
+
+def _not_a_bundle(path: Path) -> StudyFileError:
+    return StudyFileError(
+        "this is not a bundle",
+        required=f"what `ablate bundle` wrote, as a zip file or unpacked: {MANIFEST} and the files that it lists",
+        fix="ablate verify studies/NAME.yaml, for a study in its repository",
+        where=Where(file=path),
+    )
