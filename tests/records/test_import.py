@@ -32,7 +32,7 @@ from ablate.reporting.context import ReportContext
 from ablate.runner.options import RunOptions
 from ablate.running import Imported
 from ablate.verification.verify import verify
-from prereg.errors import EvidenceError
+from prereg.errors import EvidenceError, RegistrationError
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
@@ -594,3 +594,12 @@ def test_from_the_command_line(here: OwnHouse, cluster: Path) -> None:
         sha256_bytes((cluster / "slow" / "1" / "run.json").read_bytes())
         in (here.path / "studies" / "ledger.jsonl").read_text()
     )
+
+
+def test_an_import_before_a_registration_proposes_to_register_and_not_to_train(own_house: OwnHouse) -> None:
+    path = own_house.write()
+    before = own_house.snapshot()
+    with pytest.raises(RegistrationError, match="is not registered") as refused:
+        api.import_runs(path, own_house.path / "rows.csv", note="elsewhere")
+    assert refused.value.fix == f"ablate register {path}, then import again"
+    assert own_house.snapshot() == before
