@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from ablate.running import write_manifest as write_manifest
     from ablate.training import train as train
     from ablate.trying import try_out as try_out
+    from ablate.workspace import Workspace as Workspace
     from ablate.workspace import load as load
     from prereg.study.spec import Study as Study
 
@@ -64,7 +65,7 @@ _NAMES = {
     "ablate.running": "import_runs mapping_template plan_commands run write_manifest",
     "ablate.training": "train",
     "ablate.trying": "try_out",
-    "ablate.workspace": "load",
+    "ablate.workspace": "Workspace load",
     "prereg.study.spec": "Study",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -73,6 +74,7 @@ __all__ = [
     "RunOptions",
     "Study",
     "StudyError",
+    "Workspace",
     "amend",
     "bundle",
     "check",

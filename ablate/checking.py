@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Final
 
-from ablate.workspace import StudyContext, StudySource, open_study, placed
+from ablate.workspace import HERE, StudyContext, StudySource, Workspace, placed
 from prereg.errors import (
     CorpusError,
     FieldPath,
@@ -37,15 +37,14 @@ if TYPE_CHECKING:
 Missing = tuple[tuple[str | int, ...], bool, str, str]
 
 
-def check(study: StudySource, root: str | Path | None = None) -> StudyContext:
+def check(study: StudySource, workspace: Workspace = HERE) -> StudyContext:
     """Everything that can be known without reading a corpus: the file is well formed, and
     this version can carry it out; a study that is not registered yet names known corpora."""
     from prereg.metrics.user_code import pin_checks
-    from prereg.registry.registration import load_registration
 
-    context = open_study(study, root)
+    context = workspace.open(study)
     placed(context, lambda: require_supported(context.study))
-    registered = load_registration(context.root, context.study.study)
+    registered = context.load_registration()
     if context.study.trainer == "gpt" and registered is None:
         placed(context, lambda: require_known_corpora(context.study, context.root))
     if context.study.trainer == "command" and registered is None:
@@ -141,10 +140,10 @@ def _edited(context: StudyContext) -> Iterator[DesignWarning]:
     from ablate.judge.design.warnings import DesignWarning
     from ablate.pins import pin_code
     from prereg.registry.register import changes_since
-    from prereg.registry.registration import Pins, load_registration
+    from prereg.registry.registration import Pins
 
     try:
-        registered = load_registration(context.root, context.study.study)
+        registered = context.load_registration()
         if registered is None:
             return
         pins: Pins = registered

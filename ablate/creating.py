@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ablate.workspace import HERE, Workspace
 from prereg.errors import RegistrationError, StudyError, UnsupportedError, field_error, nearest
 from prereg.registry.disk import create_whole, write_whole
 from prereg.registry.paths import Root, resolved
@@ -59,10 +60,10 @@ def new(
     template: str = DEFAULT,
     *,
     title: str | None = None,
-    root: str | Path | None = None,
     script: str | Path | None = None,
     metrics: str | Path | None = None,
     arms: Sequence[str] = (),
+    workspace: Workspace = HERE,
 ) -> Created:
     """Write `studies/NAME.yaml` from a template, with the script or table that it needs, and the schema for editors.
 
@@ -79,7 +80,7 @@ def new(
         raise UnsupportedError(
             f"no template is named '{template}'", required="one of " + ", ".join(known), fix=nearest(template, known)
         )
-    home = _home(root)
+    home = _home(workspace)
     if script is None and (metrics is not None or arms):
         raise UnsupportedError("--metrics or --set without --script", required="the script that they are of")
     if script is None:
@@ -137,9 +138,9 @@ def _needs(template: str) -> tuple[tuple[str, ...], str]:
     return GPT_PACKAGES, "'ablate-prereg[gpt]'"
 
 
-def _home(root: str | Path | None) -> Path:
-    if root is not None:
-        return resolved(Path(root))
+def _home(workspace: Workspace) -> Path:
+    if workspace.root is not None:
+        return resolved(Path(workspace.root))
     try:
         return Root.around(Path()).path
     except StudyError:

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 from ablate.exporting import PAGES, known_forms, pages, report_context, write_forms
 from ablate.notebook.results import Decided
 from ablate.workspace import (
-    Clock,
+    HERE,
     StudyContext,
     StudySource,
-    open_study,
+    Workspace,
     published_beside,
     require_registered,
-    utc_now,
     with_evidence,
 )
 from prereg.errors import EvidenceError
@@ -38,8 +37,7 @@ if TYPE_CHECKING:
 def decide(
     study: StudySource,
     *,
-    root: str | Path | None = None,
-    now: Clock = utc_now,
+    workspace: Workspace = HERE,
     announce: Callable[[Decided], None] | None = None,
 ) -> Decided:
     """Apply the registered rule, log the decision, announce it, write the reports.
@@ -47,22 +45,19 @@ def decide(
     `announce` gets the decision once it is in the ledger and before any report is drawn, so that a report that cannot
     be drawn takes no decision with it; it gets what is not logged (unfinished, a look that settled nothing) too.
     """
-    with with_evidence(open_study(study, root)) as (context, used):
+    with with_evidence(workspace.open(study)) as (context, used):
         registration = require_registered(context)
 
         def show(decided: Decided) -> None:
             if announce is not None:
                 announce(replace(decided, evidence_path=used))
 
-        return replace(_decide(context, registration, now, show), evidence_path=used)
+        return replace(_decide(context, registration, show), evidence_path=used)
 
 
-def _decide(
-    context: StudyContext, registration: Registration, now: Clock, announce: Callable[[Decided], None] | None
-) -> Decided:
+def _decide(context: StudyContext, registration: Registration, announce: Callable[[Decided], None] | None) -> Decided:
     from ablate.judge.verdict import verdict_bytes
     from ablate.verification.manifest import this_tool
-    from prereg.registry.ledger import Ledger
     from prereg.registry.looks import decisions_before
 
     def announced(decided: Decided) -> Decided:
@@ -78,7 +73,7 @@ def _decide(
         # Nothing may be written: either the study is unfinished, or the ledger cannot take an entry.
         return announced(Decided(decision, registration, evidence.ledger_head))
     if look is not None:
-        head = _log_look(context, registration, evidence, look, final=decision.status != "continue", at=now())
+        head = _log_look(context, registration, evidence, look, final=decision.status != "continue", at=context.now())
         if decision.status == "continue":
             return announced(Decided(decision, registration, head))
     verdict = verdict_bytes(decision)
@@ -96,22 +91,21 @@ def _decide(
         entry = earlier[-1]
     else:
         body |= {"code": this_tool().code}
-        entry = Ledger(context.root.ledger).append(
-            "decided", study=context.study.study, registration=registration.sha256, body=body, at=now()
+        entry = context.ledger.append(
+            "decided", study=context.study.study, registration=registration.sha256, body=body, at=context.now()
         )
     write_whole(folder / "verdict.json", verdict)
     before = decisions_before(evidence.ledger, registration.lineage, entry.sha256)
     announced(Decided(decision, registration, entry.sha256, folder / "verdict.json", earlier=before))
-    return _tell(context, registration, entry, decision, evidence, published=published, at=now())
+    return _tell(context, registration, entry, decision, evidence, published=published, at=context.now())
 
 
 def _log_look(
     context: StudyContext, registration: Registration, evidence: Evidence, look: Look, *, final: bool, at: str
 ) -> str:
     """Put a look in the ledger, once; returns the ledger's head. Only that it was taken is said, not what it showed."""
-    from prereg.registry.ledger import Ledger
 
-    ledger = Ledger(context.root.ledger)
+    ledger = context.ledger
     body: dict[str, JsonValue] = {
         "look": look.number,
         "of": look.of,
@@ -127,9 +121,7 @@ def _log_look(
     return ledger.head()
 
 
-def report(
-    study: StudySource, *, root: str | Path | None = None, now: Clock = utc_now, forms: Sequence[str] = tuple(PAGES)
-) -> Decided:
+def report(study: StudySource, *, workspace: Workspace = HERE, forms: Sequence[str] = tuple(PAGES)) -> Decided:
     """Write the reports of a decision again, from the evidence and the ledger; decides nothing new.
 
     `forms`: html, markdown, latex, figures, csv. Another version of this tool may write other pages; the ledger then
@@ -138,11 +130,11 @@ def report(
     where records are gone.
     """
     known = known_forms(forms)
-    with with_evidence(open_study(study, root)) as (context, used):
-        return replace(_report(context, known, now), evidence_path=used)
+    with with_evidence(workspace.open(study)) as (context, used):
+        return replace(_report(context, known), evidence_path=used)
 
 
-def results(study: StudySource, *, root: str | Path | None = None) -> Decided:
+def results(study: StudySource, *, workspace: Workspace = HERE) -> Decided:
     """The last decision, with its evidence: `decide` without writing or logging anything. Where the runs are here it is
     judged again, and what is shown is what was judged.
 
@@ -156,7 +148,7 @@ def results(study: StudySource, *, root: str | Path | None = None) -> Decided:
         from ablate.proving import results_of_bundle
 
         return results_of_bundle(Path(study))
-    with with_evidence(open_study(study, root)) as (context, used):
+    with with_evidence(workspace.open(study)) as (context, used):
         return replace(_as_decided(context), evidence_path=used)
 
 
@@ -164,10 +156,9 @@ def _as_decided(context: StudyContext) -> Decided:
     from ablate.judge.interim import view
     from ablate.records.gather import gather
     from ablate.verification.rejudge import judged_here
-    from prereg.registry.ledger import Ledger
     from prereg.registry.looks import decisions_before, recorded_afterwards
 
-    registration, ledger = require_registered(context), Ledger(context.root.ledger)
+    registration, ledger = require_registered(context), context.ledger
     mine = [entry for entry in ledger.entries() if entry.study == context.study.study]
     entry = _last_decision(context, registration, mine)
     path = context.root.report(context.study.study) / "verdict.json"
@@ -202,16 +193,15 @@ def _last_decision(context: StudyContext, registration: Registration, mine: Sequ
     return decided[-1]
 
 
-def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
+def _report(context: StudyContext, forms: Sequence[str]) -> Decided:
     from ablate.judge.verdict import verdict_bytes
     from ablate.reporting.document import compose
     from ablate.verification.rejudge import require_same_decision
-    from prereg.registry.ledger import Ledger
 
     exports = [form for form in forms if form not in PAGES]
     registration = require_registered(context)
     published = published_beside(context)
-    mine = [entry for entry in Ledger(context.root.ledger).entries() if entry.study == context.study.study]
+    mine = context.entries
     decided = [entry for entry in mine if entry.event == "decided"]
     if decided:
         _require_records(context, decided[-1], mine)
@@ -222,7 +212,9 @@ def _report(context: StudyContext, forms: Sequence[str], now: Clock) -> Decided:
     done = Decided(decision, registration, evidence.ledger_head)
     chosen = [page for form, page in PAGES.items() if form in forms]
     if chosen:
-        done = _tell(context, registration, entry, decision, evidence, published=published, at=now(), only=chosen)
+        done = _tell(
+            context, registration, entry, decision, evidence, published=published, at=context.now(), only=chosen
+        )
     if not exports:
         return done
     text = report_context(registration, entry, decision, evidence, published)
@@ -251,7 +243,7 @@ def _altered(context: StudyContext, registration: Registration) -> tuple[str, ..
     return (*script_faults(registration.scripts or (), context.root.path), *data)
 
 
-def _require_records(context: StudyContext, decision: Entry, mine: list[Entry]) -> None:
+def _require_records(context: StudyContext, decision: Entry, mine: Sequence[Entry]) -> None:
     """Raise `EvidenceError` where a run that the ledger sealed under the registration of a decision is not here."""
     from prereg.registry.plan import places_of
 
@@ -282,7 +274,6 @@ def _tell(
     A report holds the hash of the decision's entry, so its own hash can only stand in a later one. With it goes that of
     the published figures that the report tells, so that `verify` can say when the two have parted.
     """
-    from prereg.registry.ledger import Ledger
     from prereg.registry.looks import decisions_before
 
     folder = _report_folder(context)
@@ -292,7 +283,7 @@ def _tell(
         posix_locks()  # no page is replaced that the ledger cannot vouch for
     for page, data in written.items():
         write_whole(folder / page, data)
-    ledger, name = Ledger(context.root.ledger), context.study.study
+    ledger, name = context.ledger, context.study.study
     body: dict[str, JsonValue] = {"decision": entry.sha256, **{p: sha256_bytes(data) for p, data in written.items()}}
     if published is not None:
         body["published"] = published.sha256

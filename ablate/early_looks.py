@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.workspace import Clock, StudyContext, StudySource, open_study, require_registered, utc_now
+from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require_registered
 from prereg.errors import EvidenceError
 
 if TYPE_CHECKING:
@@ -26,15 +25,12 @@ class EarlyResults:
     entry: Entry
 
 
-def early_results(
-    study: StudySource, *, reason: str, root: str | Path | None = None, now: Clock = utc_now
-) -> EarlyResults:
+def early_results(study: StudySource, *, reason: str, workspace: Workspace = HERE) -> EarlyResults:
     """Log a look at the runs that have ended, then describe them. Refused where a registered way to look is open."""
     from ablate.judge.interim import early_look, view
     from ablate.records.gather import gather, open_tables
-    from prereg.registry.ledger import Ledger
 
-    context = open_study(study, root)
+    context = workspace.open(study)
     registration = require_registered(context)
     _require_reason(context, reason)
     evidence = gather(context.root, registration)
@@ -62,7 +58,7 @@ def early_results(
             fix=f"ablate status {context.path}",
         )
     # First the entry, then the numbers: a look that a crash kept from being logged would be a free one.
-    entry = Ledger(context.root.ledger).append(
+    entry = context.ledger.append(
         "peeked",
         study=context.study.study,
         registration=registration.sha256,
@@ -72,27 +68,24 @@ def early_results(
             "planned": len(evidence.planned),
             "evidence": evidence.sha256,
         },
-        at=now(),
+        at=context.now(),
     )
     return EarlyResults(early_look(registration, open_tables(context.root, evidence, look=entry)), entry)
 
 
-def record_look(
-    study: StudySource, *, reason: str, took_place: str, root: str | Path | None = None, now: Clock = utc_now
-) -> Entry:
+def record_look(study: StudySource, *, reason: str, took_place: str, workspace: Workspace = HERE) -> Entry:
     """Put an early look into the ledger that took place before, and show nothing. Needs no records.
 
     Returns the entry. Raises `EvidenceError` where `took_place` is no time, or not one at which a look was early.
     """
-    from prereg.registry.ledger import Ledger
     from prereg.registry.ledger_entry import SEALS
     from prereg.registry.looks import TOOK_PLACE
     from prereg.registry.plan import Cell, cell_of
 
-    context = open_study(study, root)
+    context = workspace.open(study)
     registration = require_registered(context)
     _require_reason(context, reason)
-    ledger, at = Ledger(context.root.ledger), now()
+    ledger, at = context.ledger, context.now()
     entries = [entry for entry in ledger.entries() if entry.study == context.study.study]
     when = _moment(context, took_place)
     planned = set(registration.study.cells)

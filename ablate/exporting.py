@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, get_args
 
 from ablate.proving import recorded_run
-from ablate.workspace import Clock, StudySource, open_study, require_registered, utc_now
+from ablate.workspace import HERE, StudySource, Workspace, require_registered
 from prereg.errors import CorpusError, EvidenceError, RunError, nearest
 from prereg.registry.disk import write_whole
 
@@ -28,7 +28,7 @@ FALSE_DISCOVERY_RATE = 0.05
 ABANDONED_AFTER_DAYS = 90
 
 
-def export_model(study: StudySource, run: str, folder: Path, *, root: str | Path | None = None) -> tuple[Path, ...]:
+def export_model(study: StudySource, run: str, folder: Path, *, workspace: Workspace = HERE) -> tuple[Path, ...]:
     """Write the sealed weights of a run, ARM/SEED, with config.json and its tokenizer into a new folder.
 
     Returns the files. Raises `RunError` for a user's own trainer and for a folder that exists, `EvidenceError` before
@@ -36,16 +36,14 @@ def export_model(study: StudySource, run: str, folder: Path, *, root: str | Path
     """
     from safetensors.torch import load, save_file
 
-    from ablate.data.corpora import Library
     from ablate.data.reading import read
     from ablate.data.tokenizers import StoredVocabulary, library_json
     from ablate.gpt.export import export
     from ablate.records.store import RunFolder
     from prereg.registry.canon import sha256_bytes, sha256_file
-    from prereg.registry.ledger import Ledger
     from prereg.registry.plan import RunSpec, newest_seals
 
-    context = open_study(study, root)
+    context = workspace.open(study)
     registration = require_registered(context)
     spec, record = recorded_run(context, registration, run)
     if not isinstance(spec, RunSpec):
@@ -53,7 +51,7 @@ def export_model(study: StudySource, run: str, folder: Path, *, root: str | Path
             f"'{context.study.study}' brings its own trainer, which keeps its weights itself",
             required="a run of the built-in trainer",
         )
-    entries = [entry for entry in Ledger(context.root.ledger).entries() if entry.registration in registration.lineage]
+    entries = [entry for entry in context.ledger.entries() if entry.registration in registration.lineage]
     if not any(entry.event == "decided" for entry in entries):
         raise EvidenceError(
             f"'{context.study.study}' is not decided, and weights would show how the arms do",
@@ -81,7 +79,7 @@ def export_model(study: StudySource, run: str, folder: Path, *, root: str | Path
     config, weights = export(spec.config.model, load(data))
     made = {"study": spec.study, "registration": spec.registration, "arm": spec.variant, "seed": spec.seed}
     made["weights_sha256"] = str(record.weights_sha256)
-    library = Library.of(context.root.corpora)
+    library = context.library
     tokenizer = read(library, spec.config.data, registered=spec.tokenizer).tokenizer
     trained_with = (record.must_match or {}).get("tokenizer")
     if trained_with not in (None, tokenizer.sha256):
@@ -136,7 +134,7 @@ def write_forms(folder: Path, text: ReportContext, document: Document, forms: Se
     return tuple(written)
 
 
-def report_index(*, root: str | Path | None = None, now: Clock = utc_now) -> tuple[Path, ...]:
+def report_index(*, workspace: Workspace = HERE) -> tuple[Path, ...]:
     """Write reports/index.md, index.html, index.tex and studies.tex over all studies; returns the files.
 
     Judges nothing and logs nothing: effects are those of verdict files that the ledger vouches for.
@@ -145,12 +143,11 @@ def report_index(*, root: str | Path | None = None, now: Clock = utc_now) -> tup
     from ablate.judge.programme import count_programme
     from ablate.reporting import html, markdown
     from ablate.reporting.exports.index import index_document, latex_index
-    from prereg.registry.paths import Root
 
-    project = Root.around(Path(), root)
+    project = workspace.project
     studies = studies_of(project)
     programme = count_programme(
-        project, level=FALSE_DISCOVERY_RATE, now=now(), abandoned_after_days=ABANDONED_AFTER_DAYS
+        project, level=FALSE_DISCOVERY_RATE, now=workspace.clock(), abandoned_after_days=ABANDONED_AFTER_DAYS
     )
     document = index_document(studies, programme)
     texts = {"index.md": markdown.page(document), "index.html": html.page(document)}

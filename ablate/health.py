@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ablate.runner.options import RunOptions
 from ablate.runner.slurm import Job, newest_job, queue
-from ablate.workspace import StudyContext, StudySource, open_study
+from ablate.workspace import HERE, StudyContext, StudySource, Workspace
 from prereg.frozen import FrozenModel
 from prereg.registry.disk import is_locked
 
@@ -88,22 +88,20 @@ class StudyHealth(FrozenModel):
         return not left or (set(left) == {"failed"} and not self.active)
 
 
-def status(study: StudySource, *, root: str | Path | None = None) -> StudyHealth:
+def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
     """How far a study has come, run by run: progress alone, never a result. Raises `StudyError`."""
-    return read_status(open_study(study, root))
+    return read_status(workspace.open(study))
 
 
 def read_status(context: StudyContext) -> StudyHealth:
     """The state of a study from its files."""
     from prereg.registry.history import differing_fields
-    from prereg.registry.ledger import Ledger
     from prereg.registry.looks import next_look, recorded_afterwards, taken_looks
     from prereg.registry.plan import plan
-    from prereg.registry.registration import load_registration
 
     study = context.study
-    ledger = Ledger(context.root.ledger).entries()  # a damaged ledger is an error here, not an unregistered study
-    registration = load_registration(context.root, study.study)
+    ledger = context.ledger.entries()  # a damaged ledger is an error here, not an unregistered study
+    registration = context.load_registration()
     if registration is None:
         waiting = tuple(_waiting(arm, seed, _steps(context, arm)) for arm, seed in study.cells)
         return StudyHealth(study=study.study, title=study.title, runs=waiting)
@@ -172,9 +170,8 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
     from ablate.runner.machine import choose_machine
     from ablate.running import runs_left
     from prereg.registry.plan import planned_runs
-    from prereg.registry.registration import load_registration
 
-    registration = load_registration(context.root, context.study.study)
+    registration = context.load_registration()
     study = context.study if registration is None else registration.study
     left, done = planned_runs(study, options.only), dict[str, "RunRecord"]()
     if registration is not None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from ablate.checking import check
-from ablate.workspace import StudyContext, StudySource
+from ablate.workspace import HERE, StudyContext, StudySource, Workspace
 from prereg.errors import CorpusError
 
 
@@ -45,9 +44,9 @@ class PlannedRuns:
     """What the arms are and which runs come before theirs, of a component ablation or a tuned study."""
 
 
-def plan_runs(study: StudySource, *, root: str | Path | None = None) -> PlannedRuns:
+def plan_runs(study: StudySource, *, workspace: Workspace = HERE) -> PlannedRuns:
     """Every arm with its size, its budget and what is known of its time. Raises `StudyError`."""
-    return planned(check(study, root))
+    return planned(check(study, workspace))
 
 
 def planned(context: StudyContext) -> PlannedRuns:
@@ -83,9 +82,8 @@ def _seconds(context: StudyContext) -> tuple[dict[str, float], str]:
     """Arm -> mean seconds of a run, and what says so: sealed runs of this study, else `assume.seconds_per_run`."""
     from ablate.records.store import RunFolder
     from prereg.registry.plan import plan
-    from prereg.registry.registration import load_registration
 
-    registration = load_registration(context.root, context.study.study)
+    registration = context.load_registration()
     walls: dict[str, list[float]] = {}
     for spec in () if registration is None else plan(registration):
         folder = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
@@ -105,7 +103,6 @@ def _seconds(context: StudyContext) -> tuple[dict[str, float], str]:
 
 def _vocabulary(context: StudyContext, arm: str) -> int:
     """Entries of an arm's vocabulary. Nothing is tokenised for it. Raises `CorpusError` for a corpus not here."""
-    from ablate.data.corpora import Library
     from prereg.study.tokenizer_file import read_tokenizer
     from prereg.study.training import Bpe, TokenizerFile
 
@@ -114,7 +111,7 @@ def _vocabulary(context: StudyContext, arm: str) -> int:
         return data.tokenizer.bpe
     if isinstance(data.tokenizer, TokenizerFile):
         return read_tokenizer(context.root.path, data.tokenizer.file).size
-    library = Library.of(context.root.corpora)
+    library = context.library
     if data.tokenizer == "own":
         from ablate.data.reading import read
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.pins import require_pinned
-from ablate.workspace import StudyContext, StudySource, open_study, require_registered, with_evidence
+from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require_registered, with_evidence
 from prereg.errors import EvidenceError, RunError, SpecError, StudyFileError, Where, nearest
 from prereg.registry.disk import scratch
 from prereg.registry.paths import Root, resolved
@@ -39,7 +39,7 @@ def reproduce(
     steps: int | None = None,
     within: float | None = None,
     keep: Path | None = None,
-    root: str | Path | None = None,
+    workspace: Workspace = HERE,
     onlooker: Callable[[Message], None] | None = None,
 ) -> Reproduction:
     """Train a recorded run, VARIANT/SEED, again and compare every repeatable metric at every step, and the weights.
@@ -48,7 +48,7 @@ def reproduce(
     bits are not promised: another processor, other libraries, other code. `keep` keeps the records of the new run.
     Where no sealed run is in `data/runs`, the record is the one in the committed evidence.
     """
-    with with_evidence(open_study(study, root)) as (context, _):
+    with with_evidence(workspace.open(study)) as (context, _):
         return _reproduce(context, run, steps=steps, within=within, keep=keep, onlooker=onlooker)
 
 
@@ -61,14 +61,13 @@ def _reproduce(
     keep: Path | None,
     onlooker: Callable[[Message], None] | None,
 ) -> Reproduction:
-    from prereg.registry.ledger import Ledger
     from prereg.registry.looks import is_unfinished
 
     registration = require_registered(context)
     spec, sealed = recorded_run(context, registration, run)
     _require_possible(context, spec, sealed, steps)
     require_pinned(context, registration)
-    unfinished = is_unfinished(registration, Ledger(context.root.ledger).entries())
+    unfinished = is_unfinished(registration, context.ledger.entries())
     if keep is not None:
         _require_elsewhere(context, keep)
         if unfinished:
@@ -212,7 +211,7 @@ def _require_elsewhere(context: StudyContext, keep: Path) -> None:
 def bundle(
     study: StudySource,
     *,
-    root: str | Path | None = None,
+    workspace: Workspace = HERE,
     out: Path | None = None,
     whole_ledger: bool = False,
     weights: bool = False,
@@ -224,7 +223,7 @@ def bundle(
     """
     from ablate.verification.bundle import SUFFIX, write_bundle
 
-    with with_evidence(open_study(study, root)) as (context, _):
+    with with_evidence(workspace.open(study)) as (context, _):
         registration = require_registered(context)
         target = out or Path(f"{context.study.study}{SUFFIX}")
         if evidence:
@@ -242,10 +241,9 @@ def bundle(
 
 def _place_of_evidence(context: StudyContext, registration: Registration, *, given: bool) -> Path:
     """Where the committed evidence lies, of a decided study of which every sealed run is here."""
-    from prereg.registry.ledger import Ledger
     from prereg.registry.plan import sealed_places
 
-    mine = [entry for entry in Ledger(context.root.ledger).entries() if entry.study == context.study.study]
+    mine = context.entries
     if given:
         raise SpecError(
             "--evidence with --out or --weights",
@@ -269,13 +267,17 @@ def _place_of_evidence(context: StudyContext, registration: Registration, *, giv
 
 
 def verify(
-    target: Path | None = None, root: Path | None = None, *, signers: Path | None = None, roots: Path | None = None
+    target: Path | None = None,
+    *,
+    workspace: Workspace = HERE,
+    signers: Path | None = None,
+    roots: Path | None = None,
 ) -> Verification:
     """Check a study, a bundle, or without a target every study of a repository. A bundle is checked with nothing but
     itself, and whom the reader believes; its reports are written again."""
     from ablate.verification.verify import verify as check
 
-    return check(target, root, reports_of=_reports_again, signers=signers, roots=roots)
+    return check(target, workspace.root, reports_of=_reports_again, signers=signers, roots=roots)
 
 
 def report_bundle(path: Path, out: Path | None = None) -> tuple[Verification, tuple[Path, ...]]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ablate.checking import check
 from ablate.pins import pin
-from ablate.workspace import Clock, StudyContext, StudySource, load, open_study, placed, require_registered, utc_now
+from ablate.workspace import HERE, StudyContext, StudySource, Workspace, load, placed, require_registered
 from prereg.errors import RegistrationError, StudyFileError, UndecidableDesignError, Where
 from prereg.registry.disk import write_whole
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Registered = TypeVar("Registered")
 
 
-def design(study: StudySource, *, root: str | Path | None = None, pilot: str | None = None) -> ShownDesign:
+def design(study: StudySource, *, workspace: Workspace = HERE, pilot: str | None = None) -> ShownDesign:
     """Operating characteristics of a study's registered rule, by simulation: of a file, or of a study in memory.
 
     Raises `StudyError` for a study that this version cannot carry out, and for a `pilot` of a study without a file.
@@ -34,7 +34,7 @@ def design(study: StudySource, *, root: str | Path | None = None, pilot: str | N
     from ablate.notebook.design import ShownDesign
 
     if pilot is not None or isinstance(study, (str, Path)):
-        return ShownDesign.of(characterise(check(study, root), pilot=pilot))
+        return ShownDesign.of(characterise(check(study, workspace), pilot=pilot))
     from ablate.checking import require_supported
     from ablate.judge.design.characteristics import design as simulate
 
@@ -51,7 +51,7 @@ def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
 
     if pilot is None:
         return simulate(context.study)
-    other = open_study(Path(pilot), context.root.path)
+    other = replace(context.workspace, root=context.root.path).open(Path(pilot))
     earlier = require_registered(other)
     evidence = gather(other.root, earlier)
     return placed(context, lambda: simulate(context.study, beliefs=learned(context.study, earlier, evidence)))
@@ -91,8 +91,7 @@ def preflight(context: StudyContext, *, accept_underpowered: str | None = None, 
 def register(
     study: StudySource,
     *,
-    root: str | Path | None = None,
-    now: Clock = utc_now,
+    workspace: Workspace = HERE,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
     planned: Design | None = None,
@@ -104,63 +103,56 @@ def register(
     from prereg.documents.page import keep_page
     from prereg.registry import register as promise
     from prereg.registry.history import require_unchanged
-    from prereg.registry.registration import load_registration
 
-    context = check(study, root)
-    registered = load_registration(context.root, context.study.study)
+    context = check(study, workspace)
+    registered = context.load_registration()
     if registered is not None:
         require_unchanged(registered, context.loaded)
         promise.complete(context.root, context.study.study)
         keep_page(context.root, context.study.study)
         return registered, None
-    return _freeze(
-        context, promise.register, now=now, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
-    )
+    return _freeze(context, promise.register, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned)
 
 
 def amend(
     study: StudySource,
     *,
     reason: str,
-    root: str | Path | None = None,
-    now: Clock = utc_now,
+    workspace: Workspace = HERE,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
 ) -> tuple[Registration, Entry]:
     """Register a changed study in place of its earlier registration, with a reason; or put other words on record."""
     from prereg.registry import register as promise
-    from prereg.registry.registration import load_registration
 
-    context = check(study, root)
-    registered = load_registration(context.root, context.study.study)
+    context = check(study, workspace)
+    registered = context.load_registration()
     if registered is not None and reason.strip():
         pins = pin(context).pins
         if promise.words_alone(promise.changes_since(registered, context.loaded, pins)):
-            at = now()
+            at = context.now()
             return promise.amend(
                 context.root, context.loaded, pins=pins, design=None, tool={}, at=at, reason=reason, evidence="none"
             )
     # Of evidence the ledger knows more than "none", and what it shows counts.
-    replace = partial(promise.amend, reason=reason, evidence="none")
-    return _freeze(context, replace, now=now, accept_underpowered=accept_underpowered, pilot=pilot)
+    amended = partial(promise.amend, reason=reason, evidence="none")
+    return _freeze(context, amended, accept_underpowered=accept_underpowered, pilot=pilot)
 
 
-def preview_amendment(study: StudySource, *, root: str | Path | None = None) -> Amendment:
+def preview_amendment(study: StudySource, *, workspace: Workspace = HERE) -> Amendment:
     """The amendment that `amend` would make now. Raises `RegistrationError` where nothing differs."""
     from prereg.registry.amendments import Amendment
     from prereg.registry.history import as_registered
-    from prereg.registry.ledger import Ledger
     from prereg.registry.register import changes_since, evidence_by_now
-    from prereg.registry.registration import load_registration
 
-    context = check(study, root)
+    context = check(study, workspace)
     name = context.study.study
-    registered = load_registration(context.root, name)
+    registered = context.load_registration()
     if registered is None:
         fix = f"ablate register {context.path}"
         raise RegistrationError(f"'{name}' is not registered", required="a registration to amend", fix=fix)
     changes = changes_since(registered, as_registered(registered, context.loaded), pin(context).pins)
-    evidence, failed_runs = evidence_by_now(Ledger(context.root.ledger).entries(), name)
+    evidence, failed_runs = evidence_by_now(context.ledger.entries(), name)
     return Amendment(
         index=0,
         at="",
@@ -177,7 +169,6 @@ def _freeze(
     context: StudyContext,
     write: Callable[..., Registered],
     *,
-    now: Clock,
     accept_underpowered: str | None,
     pilot: str | None,
     planned: Design | None = None,
@@ -195,7 +186,7 @@ def _freeze(
         pins=pinned.pins,
         design=design.model_dump(mode="json"),
         tool=tool_versions(),
-        at=now(),
+        at=context.now(),
         override=override,
     )
     pinned.keep(context.root)
@@ -203,12 +194,11 @@ def _freeze(
     return written
 
 
-def registrations(study: StudySource, root: str | Path | None = None) -> tuple[Entry, ...]:
+def registrations(study: StudySource, workspace: Workspace = HERE) -> tuple[Entry, ...]:
     """The ledger's entries that registered a study and amended it, oldest first."""
-    from prereg.registry.ledger import Ledger
 
-    context = open_study(study, root)
-    entries = Ledger(context.root.ledger).entries()
+    context = workspace.open(study)
+    entries = context.ledger.entries()
     return tuple(
         entry for entry in entries if entry.study == context.study.study and entry.event in ("registered", "amended")
     )
@@ -228,14 +218,14 @@ class Document:
     """Titles of the fields that are left to a person."""
 
 
-def export(study: StudySource, *, form: FormName, root: str | Path | None = None, as_json: bool = False) -> Document:
+def export(study: StudySource, *, form: FormName, workspace: Workspace = HERE, as_json: bool = False) -> Document:
     """Describe a registration, or an unregistered study as a draft. A study that changed since is refused."""
     from prereg.documents.forms import osf
     from prereg.documents.page import markdown, sections
     from prereg.documents.source import status
     from prereg.escape import json_visible
 
-    source = _source(study, root)
+    source = _source(study, workspace)
     if form == "markdown":
         summary = {"status": status(source)} | sections(source)
         text = json_visible(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n" if as_json else markdown(source)
@@ -261,12 +251,11 @@ def save(text: str, path: Path) -> None:
     write_whole(path, text.encode())
 
 
-def _source(study: StudySource, root: str | Path | None) -> Source:
+def _source(study: StudySource, workspace: Workspace) -> Source:
     from prereg.documents.source import Source, registered_source
-    from prereg.registry.registration import load_registration
 
-    context = open_study(study, root)
-    if load_registration(context.root, context.study.study) is None:
+    context = workspace.open(study)
+    if context.load_registration() is None:
         return Source(context.study)
     require_registered(context)
     source = registered_source(context.root, context.study.study)

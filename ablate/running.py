@@ -13,7 +13,7 @@ from ablate.notebook.results import Ran
 from ablate.pins import require_pinned
 from ablate.registering import preflight, register
 from ablate.runner.options import RunOptions
-from ablate.workspace import Clock, StudyContext, StudySource, open_study, require_registered, utc_now
+from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require_registered
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.canon import sha256_of
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from ablate.records.run_record import RunRecord
     from ablate.records.tables import TableLayout
     from ablate.runner.local import Summary
-    from ablate.runner.progress import Watcher
     from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
     from prereg.study.spec import Study
@@ -34,9 +33,7 @@ def run(
     study: StudySource,
     options: RunOptions = RunOptions(),  # noqa: B008
     *,
-    root: str | Path | None = None,
-    watcher: Watcher | None = None,
-    now: Clock = utc_now,
+    workspace: Workspace = HERE,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
 ) -> Ran:
@@ -44,19 +41,15 @@ def run(
 
     Returns how far the plan is. Raises `StudyError` where the study or the options cannot be carried out.
     """
-    import sys
 
     from ablate.runner.local import run_study, study_lock
     from ablate.runner.machine import choose_machine, records_of
-    from ablate.runner.progress import PlainWatcher
     from prereg.documents.source import unknown_power
     from prereg.registry.history import repeated, require_unchanged
-    from prereg.registry.ledger import Ledger
-    from prereg.registry.registration import load_registration
 
-    context = check(study, root)
+    context = check(study, workspace)
     name = context.study.study
-    registered = load_registration(context.root, name)
+    registered = context.load_registration()
     _require_options(context, options, context.study if registered is None else registered.study)
     planned: Design | None = None
     if registered is not None:
@@ -67,13 +60,13 @@ def run(
         planned = preflight(context, accept_underpowered=accept_underpowered, pilot=pilot)
     records = records_of(context.root, registered) if registered is not None else {}
     machine = choose_machine(context.study, records.values(), options)
-    onlooker: Watcher = watcher if watcher is not None else PlainWatcher(sys.stderr)
+    onlooker = workspace.watcher
     with study_lock(context.root, name):
-        left = Ledger(context.root.ledger).unfinished()
+        left = context.ledger.unfinished()
         if left:
             onlooker.note(left)
         registration, entry = register(
-            context.path, root=root, now=now, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
+            context.path, workspace=workspace, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
         )
         if entry is not None:
             onlooker.note(f"registered {name} before any run; registration {registration.sha256}")
@@ -85,12 +78,14 @@ def run(
         look = look_to_run_up_to(context, registration)
 
         def make(registration: Registration) -> Summary:
-            return run_study(context.root, registration, options, machine, now=now, watcher=onlooker, look=look)
+            return run_study(
+                context.root, registration, options, machine, now=workspace.clock, watcher=onlooker, look=look
+            )
 
-        registration = freeze_choice(context, registration, now, onlooker.note)
+        registration = freeze_choice(context, registration, onlooker.note)
         _require_choice(context, registration, options.only)
         summary = make(registration)
-        if (chosen := freeze_choice(context, registration, now, onlooker.note)) is not registration:
+        if (chosen := freeze_choice(context, registration, onlooker.note)) is not registration:
             registration, summary = chosen, summary if options.only else make(chosen)
     return Ran(registration, entry is not None, summary, look)
 
@@ -147,9 +142,7 @@ def _require_launcher(context: StudyContext, options: RunOptions) -> None:
         require_ray()
 
 
-def freeze_choice(
-    context: StudyContext, registration: Registration, now: Clock, note: Callable[[str], None]
-) -> Registration:
+def freeze_choice(context: StudyContext, registration: Registration, note: Callable[[str], None]) -> Registration:
     """The registration at the settings that its pilot chose, which the ledger then holds.
 
     Returns it as it is where nothing is left to choose, or runs of the pilot are missing. Raises `RunError` where every
@@ -159,11 +152,9 @@ def freeze_choice(
     if tune is None or tune.chosen:
         return registration
     from ablate.records.gather import gather
-    from prereg.registry.ledger import Ledger
-    from prereg.registry.registration import load_registration
     from prereg.study.designs.tune import choose
 
-    newest = load_registration(context.root, study.study)
+    newest = context.load_registration()
     assert newest is not None and newest.study.tune is not None, study.study
     if newest.study.tune.chosen:
         return newest
@@ -185,12 +176,12 @@ def freeze_choice(
         "means": {name: mean for choice in choices for name, mean in choice.means.items()},
         "pilot_runs": sum(len(choice.means) for choice in choices) * len(tune.seeds),
     }
-    ledger = Ledger(context.root.ledger)
-    ledger.append("tuned", study=study.study, registration=registration.sha256, body=body, at=now())
+    ledger = context.ledger
+    ledger.append("tuned", study=study.study, registration=registration.sha256, body=body, at=context.now())
     for arm, setting in chosen.items():
         said = ", ".join(f"{k} {json.dumps(v)}" for k, v in setting.items())
         note(f"the pilot chose for {arm}: {said}")
-    found = load_registration(context.root, study.study)
+    found = context.load_registration()
     assert found is not None and found.study.tune is not None, study.study
     assert found.study.tune.chosen == chosen, (study.study, chosen)
     return found
@@ -210,13 +201,12 @@ def _require_choice(context: StudyContext, registration: Registration, only: Seq
 
 def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look | None:
     """The first look not taken yet, or none for a fixed number of seeds. Refused once a look has ended the study."""
-    from prereg.registry.ledger import Ledger
     from prereg.registry.looks import looks_of, next_look, taken_looks
 
     study = registration.study
     if not looks_of(study):
         return None
-    taken = taken_looks(Ledger(context.root.ledger).entries(), registration.lineage)
+    taken = taken_looks(context.ledger.entries(), registration.lineage)
     look = next_look(study, taken)
     if look is None:
         raise RunError(
@@ -240,29 +230,26 @@ def runs_left(
 
 
 def plan_commands(
-    study: StudySource, *, root: str | Path | None = None, device: str = "auto", now: Clock = utc_now
+    study: StudySource, *, workspace: Workspace = HERE, device: str = "auto"
 ) -> tuple[tuple[str, ...], ...]:
     """The words of a command for each run of a registered study that is left, for a scheduler of the user's own.
 
     Takes in what such commands have made before, and puts the start of each run on record before it is handed out.
     Raises `StudyError` where the study is not registered, or no longer what was registered.
     """
-    import sys
-
     from ablate.runner.local import hand_out, study_lock
     from ablate.runner.machine import choose_machine, records_of
-    from ablate.runner.progress import PlainWatcher
 
-    context = check(study, root)
+    context = check(study, workspace)
     registration = require_registered(context)
     require_pinned(context, registration)
     records = records_of(context.root, registration)
     machine = choose_machine(context.study, records.values(), RunOptions(device=device))
     with study_lock(context.root, context.study.study):
-        watcher = PlainWatcher(sys.stderr)
-        registration = freeze_choice(context, registration, now, watcher.note)
+        watcher = workspace.watcher
+        registration = freeze_choice(context, registration, watcher.note)
         look = look_to_run_up_to(context, registration)
-        commands = hand_out(context.root, registration, machine, now=now, watcher=watcher, look=look)
+        commands = hand_out(context.root, registration, machine, now=workspace.clock, watcher=watcher, look=look)
     return tuple(("ablate", *words) for words in commands)
 
 
@@ -292,8 +279,7 @@ def import_runs(
     only: Sequence[str] = (),
     layout: TableLayout | None = None,
     run_pattern: str | None = None,
-    root: str | Path | None = None,
-    now: Clock = utc_now,
+    workspace: Workspace = HERE,
 ) -> Imported:
     """Import runs of a source; bound to the registration, or exploratory. `layout` is that of a wide table.
 
@@ -305,12 +291,11 @@ def import_runs(
     from ablate.records.tables import LONG
     from ablate.records.tracked import is_tracked, read_tracked
     from ablate.runner.local import study_lock
-    from prereg.registry.ledger import Ledger
     from prereg.registry.plan import recipes_of
 
-    context = open_study(study, root)
+    context = workspace.open(study)
     registration = require_registered(context)
-    name, ledger = context.study.study, Ledger(context.root.ledger)
+    name, ledger = context.study.study, context.ledger
     if not note.strip() or len(note) > 2000:
         raise EvidenceError(
             "an import without a note" if not note.strip() else f"a note of {len(note):,} characters",
@@ -322,7 +307,7 @@ def import_runs(
         for entry in ledger.entries()
         if entry.event in ("registered", "amended") and entry.registration in registration.lineage
     )
-    at = now()
+    at = context.now()
     unfinished: list[str] = []
     terms = Terms(registration, registered_at, at, exploratory, tuple(_cell(word) for word in only), layout or LONG)
     if is_tracked(str(source)):
@@ -364,7 +349,7 @@ def import_runs(
                 put(piece, folder)
         runs = [RunFolder(context.root.run(name, registration.runs_sha256, *cell)) for cell in registration.study.cells]
         missing = sum(not folder.record_path.is_file() for folder in runs)
-        freeze_choice(context, registration, now, lambda _: None)
+        freeze_choice(context, registration, lambda _: None)
     left = tuple(unfinished)
     return Imported(registration, tuple(taken), tuple(there), left, not exploratory, missing, ledger.head())
 
@@ -374,8 +359,7 @@ def write_manifest(
     source: Path,
     *,
     layout: TableLayout | None = None,
-    root: str | Path | None = None,
-    now: Clock = utc_now,
+    workspace: Workspace = HERE,
 ) -> Path:
     """Write a manifest.json next to a file of rows, in which the times of its runs are to be filled in.
 
@@ -385,9 +369,10 @@ def write_manifest(
     from ablate.records.tables import LONG
     from prereg.registry.disk import create_whole
 
-    registration = require_registered(open_study(study, root))
+    context = workspace.open(study)
+    registration = require_registered(context)
     place = source.parent / "manifest.json"
-    rows = planned_rows(source, Terms(registration, "", now(), False, (), layout or LONG))
+    rows = planned_rows(source, Terms(registration, "", context.now(), False, (), layout or LONG))
     made = tuple(Made(variant=arm, seed=seed, started_at="", ended_at="") for arm, seed in rows)
     manifest = Manifest(registration=registration.sha256, runs=made).model_dump_json(indent=2)
     if not create_whole(place, manifest.encode() + b"\n"):
@@ -395,11 +380,11 @@ def write_manifest(
     return place
 
 
-def mapping_template(study: StudySource, source: Path, *, root: str | Path | None = None) -> str:
+def mapping_template(study: StudySource, source: Path, *, workspace: Workspace = HERE) -> str:
     """A mapping for a wide table, as YAML to be checked and completed. Raises `EvidenceError` where it is none."""
     from ablate.records.tables import template
 
-    return template(source, open_study(study, root).study)
+    return template(source, workspace.open(study).study)
 
 
 def _cell(word: str) -> tuple[str, int]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ablate.checking import check
 from ablate.pins import require_pinned
-from ablate.workspace import StudyContext, StudySource, require_registered
+from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require_registered
 from prereg.errors import RunError
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def train(
     study: StudySource,
     run: str,
     *,
-    root: str | Path | None = None,
+    workspace: Workspace = HERE,
     device: str = "auto",
     checkpoint_every_s: float | None = None,
     on_message: Callable[[Message], None] = lambda _: None,
@@ -65,7 +64,7 @@ def train(
     from ablate.runner.process import Place, held, make_run, sign
     from prereg.registry.registration import folder_of_study
 
-    context = check(study, root)
+    context = check(study, workspace)
     registration = require_registered(context)
     spec = _planned(context, registration, run)
     require_pinned(context, registration)

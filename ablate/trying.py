@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.checking import check
 from ablate.pins import pin
-from ablate.workspace import StudyContext, StudySource
+from ablate.workspace import HERE, StudyContext, StudySource, Workspace
 
 if TYPE_CHECKING:
     from ablate.judge.stats.paired_t import Floats
@@ -26,7 +25,7 @@ FEWEST_SEEDS_FOR_SD = 3
 def try_out(
     study: StudySource,
     *,
-    root: str | Path | None = None,
+    workspace: Workspace = HERE,
     seeds: int = 1,
     limit_s: float = LIMIT_S,
     replaced: Sequence[str] = (),
@@ -39,7 +38,7 @@ def try_out(
     """
     from ablate.runner.trial import TrialMaker
 
-    context = check(study, root)
+    context = check(study, workspace)
     pinned = pin(context)
     whole = seeds >= FEWEST_SEEDS_FOR_SD or any(one.startswith("budget.steps=") for one in replaced)
     if context.study.trainer == "gpt" and not whole:

@@ -1,7 +1,8 @@
-"""A study file that has been read, the project it lies in, and what must hold before anything is done with it."""
+"""What every verb needs: where studies lie, the clock, who hears of progress; and a study file that has been read."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +21,11 @@ from prereg.registry.paths import Root
 from prereg.text import listed
 
 if TYPE_CHECKING:
+    from ablate.data.corpora import Library
+    from ablate.runner.progress import Watcher
     from prereg.documents.published import LoadedPublished
+    from prereg.registry.ledger import Ledger
+    from prereg.registry.ledger_entry import Entry
     from prereg.registry.registration import Registration
     from prereg.study.load import Loaded
     from prereg.study.spec import Study
@@ -37,9 +42,64 @@ def utc_now() -> str:
 
 
 @dataclass(frozen=True)
+class Workspace:
+    """Where studies lie, what the time is, and who hears what a verb does while it works."""
+
+    root: str | Path | None = None
+    """The folder that holds studies/; found from a study's file, or from the current folder upward, where none is
+    given."""
+    clock: Clock = utc_now
+    """Gives the dates of the ledger and of records."""
+    console: Watcher | None = None
+    """Hears progress and notes; plain lines on standard error where none is given."""
+
+    @property
+    def project(self) -> Root:
+        """The root, found from the current folder. Raises `StudyFileError` where no folder upward holds studies/."""
+        return Root.around(Path(), self.root)
+
+    @property
+    def watcher(self) -> Watcher:
+        """Who hears of progress."""
+        from ablate.runner.progress import PlainWatcher
+
+        return self.console if self.console is not None else PlainWatcher(sys.stderr)
+
+    def open(self, study: StudySource) -> StudyContext:
+        """Read a study file; a bare name is looked for under `studies/`, and so is the file of a study in memory, which
+        must say the same. What was registered from its bytes holds.
+
+        Raises `StudyFileError` where a study in memory has no file, or another one.
+        """
+        from prereg.registry.history import as_registered
+        from prereg.registry.registration import load_registration
+        from prereg.study.load import load_study
+
+        in_memory = None if isinstance(study, (str, Path)) else load(study)
+        path = Path(study) if isinstance(study, (str, Path)) else _file_of(load(study), self.root)
+        if path.suffix not in (".yaml", ".yml") and not path.exists():
+            path = Path(self.root or "") / "studies" / f"{path.name}.yaml"
+        as_written, root = load_study(path, self.root), Root.find(path, self.root)
+        try:
+            registration = load_registration(root, as_written.study.study)
+        except StudyError:
+            registration = None  # whatever needs the registration says what is wrong with it
+        loaded = as_written if registration is None else as_registered(registration, as_written)
+        context = StudyContext(self, path, root, loaded)
+        if in_memory is not None and in_memory not in (as_written.study, context.study):
+            _refuse_other(in_memory, context)
+        return context
+
+
+HERE = Workspace()
+"""The root of the study's file, today's clock, notes on standard error."""
+
+
+@dataclass(frozen=True)
 class StudyContext:
     """A study file that has been read, and the project it lies in."""
 
+    workspace: Workspace
     path: Path
     root: Root
     loaded: Loaded
@@ -48,36 +108,40 @@ class StudyContext:
     def study(self) -> Study:
         return self.loaded.study
 
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger of all studies of this root."""
+        from prereg.registry.ledger import Ledger
 
-def open_study(study: StudySource, root: str | Path | None = None) -> StudyContext:
-    """Read a study file; a bare name is looked for under `studies/`, and so is the file of a study in memory, which
-    must say the same. What was registered from its bytes holds.
+        return Ledger(self.root.ledger)
 
-    Raises `StudyFileError` where a study in memory has no file, or another one.
-    """
-    from prereg.registry.history import as_registered
-    from prereg.registry.registration import load_registration
-    from prereg.study.load import load_study
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """The ledger's entries about this study, oldest first."""
+        return tuple(entry for entry in self.ledger.entries() if entry.study == self.study.study)
 
-    given = None if isinstance(study, (str, Path)) else load(study)
-    path = Path(study) if isinstance(study, (str, Path)) else _file_of(load(study), root)
-    if path.suffix not in (".yaml", ".yml") and not path.exists():
-        path = Path(root or "") / "studies" / f"{path.name}.yaml"
-    loaded, found = load_study(path, root), Root.find(path, root)
-    try:
-        registered = load_registration(found, loaded.study.study)
-    except StudyError:
-        registered = None  # whatever needs the registration says what is wrong with it
-    context = StudyContext(path, found, loaded if registered is None else as_registered(registered, loaded))
-    if given is not None and given not in (loaded.study, context.study):
-        _refuse_other(given, context)
-    return context
+    @property
+    def library(self) -> Library:
+        """The corpora of this root."""
+        from ablate.data.corpora import Library
+
+        return Library.of(self.root.corpora)
+
+    def now(self) -> str:
+        """The time, for the ledger."""
+        return self.workspace.clock()
+
+    def load_registration(self) -> Registration | None:
+        """The registration in force, whatever the file says now; none of a study that is not registered."""
+        from prereg.registry.registration import load_registration
+
+        return load_registration(self.root, self.study.study)
 
 
 def load(study: StudySource) -> Study:
     """The study of a file, resolved and checked; a study as it is, and that of a mapping. Raises `StudyError`."""
     if isinstance(study, (str, Path)):
-        return open_study(study).study
+        return HERE.open(study).study
     from prereg.study.spec import Study
     from prereg.yaml_model import study_in_memory
 
@@ -133,10 +197,9 @@ def with_evidence(context: StudyContext) -> Iterator[tuple[StudyContext, Path | 
     Raises `EvidenceError` where they would be read and are not what was committed.
     """
     from ablate.verification.evidence import committed_evidence
-    from prereg.registry.ledger import Ledger
 
     study = context.study.study
-    with committed_evidence(context.root, study, Ledger(context.root.ledger).readable()) as evidence:
+    with committed_evidence(context.root, study, context.ledger.readable()) as evidence:
         runs = context.root.all_runs(study)
         if evidence.item is not None and evidence.item.faults and not any(runs.glob("*/*/*/run.json")):
             raise EvidenceError(
@@ -151,9 +214,8 @@ def with_evidence(context: StudyContext) -> Iterator[tuple[StudyContext, Path | 
 def require_registered(context: StudyContext) -> Registration:
     """The registration in force, of an unchanged study."""
     from prereg.registry.history import require_unchanged
-    from prereg.registry.registration import load_registration
 
-    registered = load_registration(context.root, context.study.study)
+    registered = context.load_registration()
     if registered is None:
         raise RegistrationError(
             f"'{context.study.study}' is not registered",

@@ -53,10 +53,10 @@ def fill_with_records(path: Path) -> None:
     """A plausible run.json for every planned run, to be read and not believed."""
     from ablate.records.provenance import collect
     from ablate.records.run_record import RunRecord
-    from ablate.workspace import open_study, require_registered
+    from ablate.workspace import Workspace, require_registered
     from prereg.registry.plan import RunSpec, plan
 
-    case = open_study(path)
+    case = Workspace().open(path)
     made = collect(threads=1)
     for spec in plan(require_registered(case)):
         assert isinstance(spec, RunSpec), spec.run_id

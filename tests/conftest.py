@@ -258,7 +258,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> House:
     from ablate.runner.progress import PlainWatcher
 
     made = House(tmp_path_factory.mktemp("trained") / "house")
-    api.run(made.write(), RunOptions(slots=1), watcher=PlainWatcher(StringIO()))
+    api.run(made.write(), RunOptions(slots=1), workspace=api.Workspace(console=PlainWatcher(StringIO())))
     return made
 
 

@@ -248,7 +248,7 @@ def carried_out(example: Example) -> Shown:
 def _template(kind: str) -> dict[str, str]:
     """The files that `ablate new mine` writes, less the schema for editors."""
     with tempfile.TemporaryDirectory() as name:
-        made = api.new("mine", kind, root=Path(name))
+        made = api.new("mine", kind, workspace=api.Workspace(Path(name)))
         return {str(path.relative_to(name)): path.read_text() for path in made.files if path.suffix != ".json"}
 
 

@@ -45,7 +45,7 @@ from ablate.runner.options import RunOptions
 from ablate.runner.pool import RunProcess
 from ablate.runner.process import Place, Spec, make_run
 from ablate.runner.progress import PlainWatcher, Tally
-from ablate.workspace import open_study
+from ablate.workspace import Workspace
 from prereg.errors import StudyError
 from prereg.registry import register as register_room
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file
@@ -236,7 +236,11 @@ class History:
         """One call of `ablate run`; whether it lived to its end. It dies at a chosen end of a run, or with a worker."""
         self.luck = FakeTrainer.luck = Luck(**luck)
         try:
-            api.run(self.study, RunOptions(slots=1), watcher=Watcher(dies_at, with_worker=with_worker), now=self.now)
+            api.run(
+                self.study,
+                RunOptions(slots=1),
+                workspace=api.Workspace(clock=self.now, console=Watcher(dies_at, with_worker=with_worker)),
+            )
         except Killed:
             return False
         return True
@@ -247,7 +251,7 @@ class History:
             self.run(**luck)
 
     def decide(self) -> Decided:
-        return api.decide(self.study, now=self.now)
+        return api.decide(self.study, workspace=api.Workspace(clock=self.now))
 
     def failed_checks(self, decided: Decided) -> dict[str, Check]:
         return {check.name: check for check in decided.decision.checks if not check.passed}
@@ -300,7 +304,7 @@ def train_honestly(history: History, most: int = 4) -> None:
             with history.root.ledger.open("ab") as stream:
                 stream.write(line[: rng.randrange(1, len(line) - 1)])
         else:
-            read_status(open_study(history.study))
+            read_status(Workspace().open(history.study))
     assert history.run()
 
 
@@ -309,7 +313,7 @@ def reword(history: History) -> None:
     text = history.study.read_text(encoding="utf-8")
     history.study.write_text(text.replace("A trainer of", "A trainer which is of", 1), encoding="utf-8")
     if history.study.read_text(encoding="utf-8") != text:
-        api.amend(history.study, reason="clearer words", now=history.now)
+        api.amend(history.study, reason="clearer words", workspace=api.Workspace(clock=history.now))
 
 
 def change_machine(history: History) -> None:
@@ -323,7 +327,7 @@ def assume(history: History) -> None:
     text = history.study.read_text(encoding="utf-8")
     document = yaml.safe_load(text) | {"assume": {"metrics": {"val/loss": {"sd": history.rng.uniform(0.0001, 0.001)}}}}
     history.study.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-    api.amend(history.study, reason="another belief", now=history.now)
+    api.amend(history.study, reason="another belief", workspace=api.Workspace(clock=history.now))
     history.expected |= AMENDED
 
 
@@ -343,7 +347,7 @@ def decide_honestly(history: History) -> Decided:
     if history.rng.random() < 0.3:
         decided = history.decide()
     if history.rng.random() < 0.3:
-        api.report(history.study, now=history.now)
+        api.report(history.study, workspace=api.Workspace(clock=history.now))
     if history.rng.random() < 0.3:
         moved = history.house.path.with_name("elsewhere")
         shutil.move(history.house.path, moved)

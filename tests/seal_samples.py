@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prereg_samples import AT, PIN, house_with
 
-from ablate.workspace import StudyContext
+from ablate.workspace import HERE, StudyContext
 from prereg.registry.paths import Root
 from prereg.registry.register import register
 from prereg.registry.registration import Pins, Registration
@@ -58,7 +58,7 @@ def registered(tmp_path: Path) -> tuple[StudyContext, Registration]:
     """A registered study in a root of its own."""
     root, loaded = house_with(tmp_path)
     registration, _ = register(root, loaded, pins=Pins(corpus=PIN), design=None, tool={"ablate": "test"}, at=AT)
-    return StudyContext(loaded.path, root, loaded), registration
+    return StudyContext(HERE, loaded.path, root, loaded), registration
 
 
 def snapshot(root: Root) -> dict[str, bytes]:

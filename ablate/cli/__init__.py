@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import signal
 import sys
-from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from io import TextIOWrapper
 from pathlib import Path
@@ -20,12 +19,13 @@ import typer
 from typer.core import TyperGroup
 
 from ablate.cli import corpora, proof, records, registering, reports, runs, studies
+from ablate.cli.command import Command, Interrupted
 from ablate.cli.options import Exit, Patient, put_error
 from prereg.errors import StudyError, missing_gpt, missing_posix
 from prereg.escape import visible
 from prereg.registry.disk import NO_ROOM
 
-PANELS: dict[str, tuple[Callable[..., None], ...]] = {
+PANELS: dict[str, tuple[Command, ...]] = {
     "Everyday commands": (
         studies.new,
         studies.check,
@@ -37,17 +37,11 @@ PANELS: dict[str, tuple[Callable[..., None], ...]] = {
         runs.decide,
         reports.report,
     ),
-    "Design": (
-        registering.amend,
-        studies.plan,
-        registering.export,
-        studies.schema,
-    ),
+    "Design": (registering.amend, studies.plan),
     "Proof": (proof.verify, proof.reproduce, proof.bundle, registering.seal),
     "Records": (runs.train, proof.ledger, records.import_records, records.export_model),
 }
-NAMES = {studies.try_out: "try", records.import_records: "import"}
-"""Commands whose name is a keyword of Python."""
+CORPUS = (corpora.corpus_list, corpora.corpus_show, corpora.corpus_add, corpora.corpus_fetch)
 # Reading importlib.metadata instead takes as long as everything else that the help does.
 _OTHERS = re.compile(r"(ablate|prereg)-([0-9][^-]*)\.(?:dist|egg)-info")
 
@@ -110,18 +104,14 @@ def application(wanted: str = "") -> typer.Typer:
         "5 runs failed, 6 unfinished, 8 judged differently, 130 interrupted, 1 our bug (of reproduce: not reproduced).",
     )
     app.callback()(options)
-    every = [
-        (NAMES.get(verb, verb.__name__.replace("_", "-")), verb, panel)
-        for panel, verbs in PANELS.items()
-        for verb in verbs
-    ]
-    one = [row for row in every if row[0] == wanted]
-    for name, verb, panel in one or every:
-        app.command(name, rich_help_panel=panel)(verb)
-    if not one:
+    every = [(command, panel) for panel, commands in PANELS.items() for command in commands]
+    named = [row for row in every if row[0].name == wanted]
+    for command, panel in named or every:
+        app.command(command.name, rich_help_panel=panel)(command.callback())
+    if not named:
         corpus = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Manage training corpora.")
-        for verb in (corpora.corpus_list, corpora.corpus_show, corpora.corpus_add, corpora.corpus_fetch):
-            corpus.command(verb.__name__.removeprefix("corpus_"))(verb)
+        for command in CORPUS:
+            corpus.command(command.name)(command.callback())
         app.add_typer(corpus, name="corpus", rich_help_panel="Corpora")
     return app
 
@@ -135,8 +125,8 @@ def _interrupt(_signal: int, _frame: object) -> None:
 
 
 def _first(error: BaseException) -> BaseException:
-    """What began a chain of exceptions."""
-    while error.__context__ is not None:
+    """What began a chain of exceptions, or the ending of a command that has said how it was interrupted."""
+    while error.__context__ is not None and not isinstance(error, Interrupted):
         error = error.__context__
     return error
 

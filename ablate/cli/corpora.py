@@ -1,53 +1,57 @@
-"""The verbs of `ablate corpus`: training texts and token ids."""
+"""The commands of `ablate corpus`: training texts and token ids."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ablate.cli.options import AsJson, RootFolder, put, put_json, show
+from ablate.cli.command import Result, Shown, command
+from ablate.workspace import Workspace
 from prereg.errors import CorpusError, StudyError
-from prereg.registry.paths import Root
 
 if TYPE_CHECKING:
     from ablate.data.corpora import Library
     from ablate.data.repetition import Share
-    from prereg.study.corpora import Manifest, Stored
+    from prereg.study.corpora import Manifest
 
 HELD_OUT = 0.1
 """The share that `data.validation` holds out unless a study says otherwise."""
 
 
-def corpus_list(root: RootFolder = None, as_json: AsJson = False) -> None:
+@command("list")
+def corpus_list(workspace: Workspace) -> Result:
     """List every corpus by name.
 
     Says whether it is here, and where.
 
     Example:  ablate corpus list
     """
-    from ablate.reporting.summaries.run import corpora_section
-
-    library = _library(root)
+    library = _library(workspace)
     rows = []
     for name in library.names():
         manifest = library.manifest(name)
         try:
-            found = _found(library, manifest)
+            place = _place(library, manifest)
         except StudyError as error:
-            found = "not here" if "is not here" in error.found else error.found
-        rows.append((name, manifest.size_bytes, manifest.sha256, found, manifest.licence))
-    if as_json:
-        names = ("name", "size_bytes", "sha256", "found", "licence")
-        return put_json(json.dumps([dict(zip(names, row, strict=True)) for row in rows], indent=2))
-    show(corpora_section(rows))
-    return None
+            place = "not here" if "is not here" in error.found else error.found
+        rows.append((name, manifest.size_bytes, manifest.sha256, place, manifest.licence))
+
+    def text() -> Sequence[Shown]:
+        from ablate.reporting.summaries.run import corpora_section
+
+        return [corpora_section(rows)]
+
+    names = ("name", "size_bytes", "sha256", "found", "licence")
+    return Result([dict(zip(names, row, strict=True)) for row in rows], text)
 
 
+@command("add", interrupted="the corpus was not added")
 def corpus_add(
+    workspace: Workspace,
     name: Annotated[str, typer.Argument(help="Name of the corpus.")],
     file: Annotated[Path, typer.Argument(help="A UTF-8 text file, or a folder of shards of token ids.")],
     *,
@@ -55,13 +59,13 @@ def corpus_add(
     validation: Annotated[Path | None, typer.Option(help="A validation text of its own.")] = None,
     vocabulary: Annotated[int | None, typer.Option(help="Shards: entries of the vocabulary.")] = None,
     stored: Annotated[
-        str | None, typer.Option(help="Shards: uint16 or uint32, if not as the vocabulary needs.")
+        Literal["uint16", "uint32"] | None,
+        typer.Option(help="Shards: how ids are stored, if not as the vocabulary needs."),
     ] = None,
     byte_lengths: Annotated[
         Path | None, typer.Option(help="Shards: JSON list of the UTF-8 bytes of every entry, for bits per byte.")
     ] = None,
-    root: RootFolder = None,
-) -> None:
+) -> Result:
     """Add a local text, or a folder of token ids, under a name.
 
     A pinned name takes only its own text. Shards are files *.bin of little-endian ids, read in order of name, or
@@ -69,32 +73,48 @@ def corpus_add(
 
     Example:  ablate corpus add tinyshakespeare input.txt
     """
-    library = _library(root)
-    if file.is_dir():
-        if validation is not None:
+    library = _library(workspace)
+    if not file.is_dir():
+        if not (vocabulary is None and stored is None and byte_lengths is None):
             raise CorpusError(
-                f"--validation names a text, and {file} is a folder of shards",
-                required="folders train and validation that hold the shards",
+                f"{file} is no folder, and --vocabulary, --stored and --byte-lengths are for folders of shards",
+                required="a folder of shards, or a text without these options",
             )
-        manifest = _add_shards(
-            library, name, file, licence=licence, vocabulary=vocabulary, stored=stored, byte_lengths=byte_lengths
-        )
-        assert manifest.shards is not None, name
-        count = f"{len(manifest.shards.files)} shards, {manifest.shards.tokens:,} tokens"
-        put(f"added {name}: {count}, {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
-        return
-    if not (vocabulary is None and stored is None and byte_lengths is None):
+        manifest = library.add(name, file, licence=licence, held_out=validation)
+        return _added(manifest, f"{manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
+    if validation is not None:
         raise CorpusError(
-            f"{file} is no folder, and --vocabulary, --stored and --byte-lengths are for folders of shards",
-            required="a folder of shards, or a text without these options",
+            f"--validation names a text, and {file} is a folder of shards",
+            required="folders train and validation that hold the shards",
         )
-    manifest = library.add(name, file, licence=licence, held_out=validation)
-    put(f"added {name}: {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
+    from ablate.data.corpora import require_name
+    from ablate.data.shards import take_in
+
+    require_name(name)
+    if name in library.known or name == "toy":
+        raise CorpusError(f"'{name}' is a text and takes no shards", required="another name")
+    if vocabulary is None:
+        raise CorpusError(
+            f"{file} is a folder of shards, and nothing says how many entries their vocabulary has",
+            required="the size of the vocabulary that the ids are of",
+            fix=f"ablate corpus add {name} {file} --vocabulary 50257",
+        )
+    manifest = take_in(
+        name, file, library.cache, vocabulary=vocabulary, stored=stored, byte_lengths=byte_lengths, licence=licence
+    )
+    library.require_new(manifest, file)
+    library.keep(manifest)
+    assert manifest.shards is not None, name
+    count = f"{len(manifest.shards.files)} shards, {manifest.shards.tokens:,} tokens"
+    return _added(manifest, f"{count}, {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
 
 
-def corpus_show(
-    name: Annotated[str, typer.Argument(help="Name of the corpus.")], root: RootFolder = None, as_json: AsJson = False
-) -> None:
+def _added(manifest: Manifest, size: str) -> Result:
+    return Result(manifest, lambda: [f"added {manifest.name}: {size}"])
+
+
+@command("show")
+def corpus_show(workspace: Workspace, name: Annotated[str, typer.Argument(help="Name of the corpus.")]) -> Result:
     """Show facts about a corpus.
 
     Files and hashes, size, and how much of it repeats itself: lines and paragraphs that occur earlier in it, and those
@@ -104,78 +124,47 @@ def corpus_show(
     """
     from ablate.data.repetition import repetition_in
 
-    library = _library(root)
+    library = _library(workspace)
     manifest = library.manifest(name)
-    if as_json:
-        repeated = repetition_in(library, name, "own" if manifest.own_validation else HELD_OUT)
-        facts = {
-            "found": _found(library, manifest),
-            "repetition": repeated if isinstance(repeated, str) else asdict(repeated),
-        }
-        return put_json(json.dumps({**asdict(manifest), **facts}, indent=2))
-    put(f"{name}: {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}")
-    put(f"licence: {manifest.licence or 'not stated'}")
-    put(f"found: {_found(library, manifest)}")
-    put(*(_stored_facts(manifest) if manifest.shards is not None else _text_facts(library, name)))
-    return None
+    place = _place(library, manifest)
+    held_out: float | Literal["own"] = "own" if manifest.own_validation else HELD_OUT
+    return Result(
+        lambda: {**asdict(manifest), "found": place, "repetition": repetition_in(library, name, held_out)},
+        lambda: [
+            f"{name}: {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}",
+            f"licence: {manifest.licence or 'not stated'}",
+            f"found: {place}",
+            *(_stored_facts(manifest) if manifest.shards is not None else _text_facts(library, name)),
+        ],
+    )
 
 
-def corpus_fetch(name: Annotated[str, typer.Argument(help="Name of the corpus.")], root: RootFolder = None) -> None:
+@command("fetch", interrupted="the corpus was not added")
+def corpus_fetch(workspace: Workspace, name: Annotated[str, typer.Argument(help="Name of the corpus.")]) -> Result:
     """Download a corpus and check its sha256.
 
     From its public address, into data/corpora/.
 
     Example:  ablate corpus fetch tinyshakespeare
     """
-    put(f"wrote {_library(root).fetch(name)}")
+    path = _library(workspace).fetch(name)
+    return Result({"wrote": path}, lambda: [f"wrote {path}"])
 
 
-def _library(root: Path | None) -> Library:
+def _library(workspace: Workspace) -> Library:
     from ablate.data.corpora import Library
 
-    return Library.of(Root.around(Path(), root).corpora)
+    return Library.of(workspace.project.corpora)
 
 
-def _found(library: Library, manifest: Manifest) -> str:
+def _place(library: Library, manifest: Manifest) -> str:
+    """Where a corpus lies. Raises `CorpusError` where it is not here, or not what it was."""
     from ablate.data.shards import open_shards
 
     if manifest.shards is None:
         return library.find(manifest.name, download=False).found
     open_shards(manifest, library.cache)
     return str(manifest.shards.folder)
-
-
-def _add_shards(
-    library: Library,
-    name: str,
-    folder: Path,
-    *,
-    licence: str,
-    vocabulary: int | None,
-    stored: str | None,
-    byte_lengths: Path | None,
-) -> Manifest:
-    from ablate.data.corpora import require_name
-    from ablate.data.shards import take_in
-
-    require_name(name)
-    if name in library.known or name == "toy":
-        raise CorpusError(f"'{name}' is a text and takes no shards", required="another name")
-    if vocabulary is None:
-        raise CorpusError(
-            f"{folder} is a folder of shards, and nothing says how many entries their vocabulary has",
-            required="the size of the vocabulary that the ids are of",
-            fix=f"ablate corpus add {name} {folder} --vocabulary 50257",
-        )
-    if stored not in (None, "uint16", "uint32"):
-        raise CorpusError(f"--stored {stored}", required="uint16 or uint32")
-    kind: Stored | None = "uint16" if stored == "uint16" else "uint32" if stored == "uint32" else None
-    manifest = take_in(
-        name, folder, library.cache, vocabulary=vocabulary, stored=kind, byte_lengths=byte_lengths, licence=licence
-    )
-    library.require_new(manifest, folder)
-    library.keep(manifest)
-    return manifest
 
 
 def _text_facts(library: Library, name: str) -> list[str]:

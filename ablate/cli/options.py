@@ -1,30 +1,19 @@
-"""What verbs share: exit codes, common arguments, the console."""
+"""What commands share: exit codes, common arguments, standard streams, mistakes."""
 
 from __future__ import annotations
 
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
 from enum import IntEnum
 from functools import partial
 from pathlib import Path
 from textwrap import fill
-from typing import TYPE_CHECKING, Annotated, Any, Self, TextIO, TypeVar
+from typing import Annotated, Any, Self, TextIO
 
 import typer
 
-from prereg.errors import RegistrationError, StudyError
-from prereg.escape import json_visible, visible
-
-if TYPE_CHECKING:
-    from pydantic import BaseModel
-    from rich.console import Console
-
-    from ablate.judge.design.warnings import DesignWarning
-    from ablate.reporting.blocks import Section
-
-Found = TypeVar("Found", bound="BaseModel")
+from prereg.errors import StudyError
 
 
 class Exit(IntEnum):
@@ -83,7 +72,6 @@ class Exit(IntEnum):
 
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Path of a study file, such as studies/embnorm.yaml.")]
-RootFolder = Annotated[Path | None, typer.Option("--root", help="The folder that holds studies/ (found by itself).")]
 Pilot = Annotated[
     str | None,
     typer.Option(metavar="STUDY", help="Take SDs, correlations and run time from this finished study's records."),
@@ -100,7 +88,6 @@ Sign = Annotated[
     Path | None,
     typer.Option(metavar="KEY", help="Sign with this ssh key (or an agent's key by its .pub file)."),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON instead of text.")]
 
 
 class Patient:
@@ -135,47 +122,6 @@ class Patient:
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
 
-def console() -> Console:
-    from rich.console import Console
-
-    return Console(highlight=False)
-
-
-def show(*sections: Section) -> None:
-    """Sections of blocks on standard output."""
-    from ablate.reporting import terminal
-
-    terminal.show(console(), *sections)
-
-
-def show_or_json(found: Found, section: Callable[[Found], Section], *, as_json: bool) -> None:
-    """What was found, as JSON or as its section."""
-    if as_json:
-        put_json(found.model_dump_json(indent=2))
-    else:
-        show(section(found))
-
-
-def show_warnings(warnings: Sequence[DesignWarning]) -> None:
-    """What is likely a mistake in a study, after a blank line; nothing where nothing is."""
-    from ablate.reporting.summaries.study import warnings_section
-
-    if warnings:
-        print()
-        show(warnings_section(warnings))
-
-
-def put(*lines: str) -> None:
-    """Lines of words on standard output, every character of them visible."""
-    for line in lines:
-        print(visible(line))
-
-
-def put_note(line: str) -> None:
-    """A line of words on standard error, next to what a verb answers."""
-    print(visible(line), file=sys.stderr)
-
-
 def put_error(error: StudyError) -> None:
     """A mistake on standard error. On a terminal its words are broken at the terminal's width, but no path and, but for
     a list of names, nothing to type: what is copied from there must be whole. Elsewhere each part is one line."""
@@ -196,24 +142,3 @@ def put_error(error: StudyError) -> None:
         words = line.startswith(("error:", "  required:", "  try:      use one of:"))
         shown = broken(line, subsequent_indent=" " * (7 if line[0] == "e" else 12)) if words else line
         print(shown.replace("\0", " "), file=sys.stderr)
-
-
-def put_document(text: str) -> None:
-    """A text of several lines, which ends its own last line."""
-    print(visible(text, lines=True), end="")
-
-
-def put_json(text: str) -> None:
-    """JSON that says the same and shows every character."""
-    print(json_visible(text, sys.stdout.encoding))
-
-
-def confirm_amendment(study: Path) -> None:
-    """Ask on a terminal; elsewhere refuse. Raises `RegistrationError` for anything but yes."""
-    answer = input("Amend all the same? [y/N] ") if sys.stdin.isatty() else ""
-    if answer.strip().lower() not in ("y", "yes"):
-        raise RegistrationError(
-            "this amendment after evidence was not confirmed, and nothing was written",
-            required="--yes, or the answer y on a terminal",
-            fix=f"ablate amend {study} --reason TEXT --yes",
-        )

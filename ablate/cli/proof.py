@@ -1,18 +1,18 @@
-"""Verbs that check a study, bundle it for others, make a run of it again, and read the ledger."""
+"""Commands that check a study, bundle it for others, make a run of it again, and read the ledger."""
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import ablate
-from ablate.cli.options import AsJson, Exit, RootFolder, StudyFile, put, put_json, show, show_or_json
+from ablate.cli.command import Result, Screen, Shown, command
+from ablate.cli.options import Exit, StudyFile
+from ablate.workspace import Workspace
 from prereg.errors import SpecError, StudyFileError, nearest
 from prereg.escape import visible
 from prereg.registry.paths import Root
@@ -23,15 +23,15 @@ if TYPE_CHECKING:
     from prereg.registry.ledger import Sound
 
 
+@command()
 def verify(
+    workspace: Workspace,
     study: Annotated[
         Path | None,
         typer.Argument(
             metavar="[STUDY]", help="A study file, or a bundle: zip file or folder; all studies if left out."
         ),
     ] = None,
-    root: RootFolder = None,
-    as_json: AsJson = False,
     *,
     details: Annotated[bool, typer.Option("--all", help="Every item that was checked, and every seal.")] = False,
     signers: Annotated[
@@ -41,7 +41,7 @@ def verify(
         Path | None,
         typer.Option(exists=True, dir_okay=False, help="Believe these authorities (studies/timestamp_roots.pem)."),
     ] = None,
-) -> None:
+) -> Result:
     """Check every frozen byte and name what changed.
 
     Study, lock, pinned code, ledger, seals, sealed records, verdict, reports; of one study, or of all; of a bundle, as
@@ -52,30 +52,26 @@ def verify(
 
     Example:  ablate verify studies/embnorm.yaml
     """
+    from ablate.proving import verify as check
     from ablate.reporting.summaries.verification import verification_sections
 
-    found = ablate.verify(study, root, signers=signers, roots=roots)
-    if as_json:
-        put_json(found.model_dump_json(indent=2))
-    else:
-        show(*verification_sections(found, details=details))
-    return _end(found)
+    found = check(study, workspace=workspace, signers=signers, roots=roots)
+    return Result(found, lambda: verification_sections(found, details=details), exit=_ending(found))
 
 
-def _end(found: Verification) -> None:
-    """The exit code of a verification."""
+def _ending(found: Verification) -> Exit:
     if not found.intact or found.inadmissible:
-        raise typer.Exit(Exit.INADMISSIBLE)
-    if found.judged_differently:
-        raise typer.Exit(Exit.DIFFERENTLY)
+        return Exit.INADMISSIBLE
+    return Exit.DIFFERENTLY if found.judged_differently else Exit.OK
 
 
+@command(interrupted="no bundle was written")
 def bundle(
+    workspace: Workspace,
     study: StudyFile,
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The file to write (default: STUDY.ablate.zip).")
     ] = None,
-    root: RootFolder = None,
     *,
     whole_ledger: Annotated[
         bool, typer.Option("--whole-ledger", help="Show the entries of other studies too, not only their links.")
@@ -85,8 +81,7 @@ def bundle(
         bool,
         typer.Option("--evidence", help="Write reports/STUDY/evidence.ablate.zip, to be committed with the study."),
     ] = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Write a study into one file that others can check.
 
     Lock, ledger, sealed records, verdict and reports. `ablate verify FILE` needs no repository, corpus or network, and
@@ -95,36 +90,45 @@ def bundle(
 
     Example:  ablate bundle studies/embnorm.yaml
     """
-    from ablate.reporting.summaries.verification import bundle_section
+    from ablate.proving import bundle as write
 
-    made = ablate.bundle(study, root=root, out=out, whole_ledger=whole_ledger, weights=weights, evidence=evidence)
-    if as_json:
-        facts = {"path": str(made.path), "written": made.written, "check": made.check.model_dump(mode="json")}
-        return put_json(json.dumps(facts, indent=2))
-    show(bundle_section(made.path, made.check, written=made.written))
-    put(f"next:  git add {made.path.parent} && git commit" if evidence else f"next:  ablate verify {made.path}")
-    return None
+    made = write(study, workspace=workspace, out=out, whole_ledger=whole_ledger, weights=weights, evidence=evidence)
+
+    def text() -> Sequence[Shown]:
+        from ablate.reporting.summaries.verification import bundle_section
+
+        return [bundle_section(made.path, made.check, written=made.written)]
+
+    then = f"git add {made.path.parent} && git commit" if evidence else f"ablate verify {made.path}"
+    return Result({"path": made.path, "written": made.written, "check": made.check}, text, next=then)
 
 
-def report_bundle(path: Path, out: Path | None, *, as_json: bool) -> None:
+def report_bundle(path: Path, out: Path | None) -> Result:
     """Write the reports of a bundle, and say where they are and what the bundle's verdict was found to be."""
-    found, pages = ablate.report_bundle(path, out)
+    from ablate.proving import report_bundle as write
+
+    found, pages = write(path, out)
     contents = "" if found.bundle is None else found.bundle.contents_sha256
-    if as_json:
-        facts = {"wrote": [str(page) for page in pages], "contents": contents, "head": found.head}
-        return put_json(json.dumps(facts, indent=2))
     judged = "; ".join(item.note for item in found.items if item.what == "verdict judged again")
-    put(f"judged from the bundle alone, {path} (contents {contents[:8]}): {judged}")
-    return put(*(f"wrote {page}" for page in pages), f"ledger head {found.head}")
+    return Result(
+        {"wrote": pages, "contents": contents, "head": found.head},
+        lambda: [
+            f"judged from the bundle alone, {path} (contents {contents[:8]}): {judged}",
+            *(f"wrote {page}" for page in pages),
+            f"ledger head {found.head}",
+        ],
+    )
 
 
 _PLAIN_EVERY_S = 10.0
 
 
+@command(interrupted="the sealed run is as it was")
 def reproduce(
+    workspace: Workspace,
+    screen: Screen,
     study: StudyFile,
     run: Annotated[str, typer.Option("--run", metavar="VARIANT/SEED", help="The sealed run to make again.")],
-    root: RootFolder = None,
     *,
     steps: Annotated[
         int | None, typer.Option(min=1, help="Only so many steps: a cheap check of the beginning.")
@@ -136,8 +140,7 @@ def reproduce(
     keep: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Keep the new run's records there (a new folder).")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Train one sealed run again and compare every bit.
 
     Every repeatable metric at every step and the final weights, against the sealed record. It is made in a scratch
@@ -145,16 +148,18 @@ def reproduce(
 
     Example:  ablate reproduce studies/embnorm.yaml --run layernorm/1
     """
-    from ablate.reporting.summaries.run import reproduction_section
+    from ablate.proving import reproduce as make_again
 
-    found = ablate.reproduce(study, run, steps=steps, within=within, keep=keep, root=root, onlooker=_teller(run))
-    if as_json:
-        whole = {"reproduced": found.reproduced, "exact": found.exact, **found.model_dump(mode="json")}
-        put_json(json.dumps(whole, indent=2))
-    else:
-        show(reproduction_section(found))
-    if not found.reproduced:
-        raise typer.Exit(Exit.DIFFERENT)
+    onlooker = None if screen.quiet else _teller(run)
+    found = make_again(study, run, steps=steps, within=within, keep=keep, workspace=workspace, onlooker=onlooker)
+
+    def text() -> Sequence[Shown]:
+        from ablate.reporting.summaries.run import reproduction_section
+
+        return [reproduction_section(found)]
+
+    facts = {"reproduced": found.reproduced, "exact": found.exact, **found.model_dump(mode="json")}
+    return Result(facts, text, exit=Exit.OK if found.reproduced else Exit.DIFFERENT)
 
 
 def _teller(run: str) -> Callable[[Message], None]:
@@ -176,11 +181,12 @@ def _teller(run: str) -> Callable[[Message], None]:
     return tell
 
 
+@command()
 def ledger(
+    workspace: Workspace,
     study: Annotated[
         Path | None, typer.Argument(metavar="[STUDY]", help="Only the entries of one study; all if left out.")
     ] = None,
-    root: RootFolder = None,
     *,
     hypotheses: Annotated[
         bool, typer.Option("--hypotheses", help="Count every hypothesis ever registered, and how it ended.")
@@ -191,8 +197,7 @@ def ledger(
     abandoned_after: Annotated[
         int, typer.Option(min=1, metavar="DAYS", help="With --hypotheses: silence after which a study is abandoned.")
     ] = 90,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Read the ledger, entry by entry.
 
     Ends with the state of the chain and its head hash. A damaged ledger is shown as far as it is sound, and ends
@@ -212,36 +217,34 @@ def ledger(
         )
     if hypotheses:
         from ablate.judge.programme import count_programme
-        from ablate.workspace import utc_now
 
-        found = count_programme(
-            Root.around(Path(), root), level=level, now=utc_now(), abandoned_after_days=abandoned_after
+        programme = count_programme(
+            workspace.project, level=level, now=workspace.clock(), abandoned_after_days=abandoned_after
         )
-        show_or_json(found, programme_section, as_json=as_json)
-        if found.faults:
-            raise typer.Exit(Exit.INADMISSIBLE)
-        return
-    project, name = _named(study, root)
+        ending = Exit.INADMISSIBLE if programme.faults else Exit.OK
+        return Result(programme, lambda: [programme_section(programme)], exit=ending)
+    project, name = _named(study, workspace)
     sound = Ledger(project.ledger).sound()
     if name is not None:
         _require_known(name, sound)
-    if as_json:
-        shown = [entry.model_dump(mode="json") for entry in sound.entries if name in (None, entry.study)]
-        state = {"faults": sound.faults, "lines_beyond": sound.n_beyond, "torso_bytes": sound.torso_bytes}
-        put_json(json.dumps({"entries": shown, **state, "head": sound.head}, indent=2, ensure_ascii=False))
-    else:
-        show(ledger_section(sound, study=name))
-    if sound.faults:
-        raise typer.Exit(Exit.INADMISSIBLE)
+    facts = {
+        "entries": [entry for entry in sound.entries if name in (None, entry.study)],
+        "faults": sound.faults,
+        "lines_beyond": sound.n_beyond,
+        "torso_bytes": sound.torso_bytes,
+        "head": sound.head,
+    }
+    ending = Exit.INADMISSIBLE if sound.faults else Exit.OK
+    return Result(facts, lambda: [ledger_section(sound, study=name)], exit=ending)
 
 
-def _named(study: Path | None, given: Path | None) -> tuple[Root, str | None]:
+def _named(study: Path | None, workspace: Workspace) -> tuple[Root, str | None]:
     """The root, and the study's name if one is given; its file may be gone."""
     if study is None:
-        return Root.around(Path(), given), None
+        return workspace.project, None
     if study.name == str(study) and study.suffix != ".yaml":
-        return Root.around(Path(), given), study.name
-    return Root.find(study, given), study.stem
+        return workspace.project, study.name
+    return Root.find(study, workspace.root), study.stem
 
 
 def _require_known(name: str, sound: Sound) -> None:

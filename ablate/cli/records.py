@@ -1,22 +1,25 @@
-"""The verbs that import runs made elsewhere, and export a trained model."""
+"""The commands that import runs made elsewhere, and export a trained model."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-import ablate
-from ablate.cli.options import AsJson, RootFolder, StudyFile, put, put_document, put_json
+from ablate.cli.command import Result, WholeText, command
+from ablate.cli.options import StudyFile
+from ablate.workspace import Workspace
 from prereg.errors import EvidenceError
 
 if TYPE_CHECKING:
     from ablate.records.tables import TableLayout
 
 
+@command("import", interrupted="runs that the ledger holds are imported; repeat the command for the rest")
 def import_records(
+    workspace: Workspace,
     study: StudyFile,
     source: Annotated[
         str,
@@ -25,7 +28,6 @@ def import_records(
         ),
     ],
     note: Annotated[str, typer.Option(help="Where the runs come from; kept in ledger and report.")] = "",
-    root: RootFolder = None,
     *,
     manifest: Annotated[
         bool, typer.Option("--manifest", help="Import nothing; write a manifest.json for a file of rows.")
@@ -51,8 +53,7 @@ def import_records(
     mapping: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Of a wide table: a mapping, in place of the columns' options.")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Import runs made elsewhere.
 
     Run folders that `ablate run` made from the same lock on another machine keep their seals and count. So do rows
@@ -61,21 +62,22 @@ def import_records(
 
     Example:  ablate import studies/embnorm.yaml node7/data/runs/embnorm/1a2b3c4d --note "node 7"
     """
+    from ablate import running
     from ablate.records.tables import TableLayout
 
     if template:
-        return put_document(ablate.mapping_template(study, Path(source), root=root))
+        guessed = running.mapping_template(study, Path(source), workspace=workspace)
+        return Result({"mapping": guessed}, lambda: [WholeText(guessed)])
     metrics = dict(map(_metric_column, columns or ()))
     layout = TableLayout(arm_column, seed_column, step_column, at_step, metrics)
     if mapping is not None:
         layout = _mapped(mapping, layout)
     if manifest:
-        place = ablate.write_manifest(study, Path(source), layout=layout, root=root)
-        if as_json:
-            return put_json(json.dumps({"wrote": str(place)}))
+        place = running.write_manifest(study, Path(source), layout=layout, workspace=workspace)
         again = f"ablate import {study} {place.parent} --note TEXT"
-        return put(f"wrote {place}", f"next:  fill in started_at and ended_at of every run, then {again}")
-    done = ablate.import_runs(
+        then = f"fill in started_at and ended_at of every run, then {again}"
+        return Result({"wrote": place}, lambda: [f"wrote {place}"], next=then)
+    done = running.import_runs(
         study,
         source,
         note=note,
@@ -83,21 +85,28 @@ def import_records(
         only=only or (),
         layout=layout,
         run_pattern=run_pattern,
-        root=root,
+        workspace=workspace,
     )
-    if as_json:
-        facts = {"study": done.registration.study.study, "imported": done.imported, "already_here": done.already_here}
-        facts |= {"unfinished": done.unfinished}
-        rest = {"bound": done.bound, "missing": done.missing, "head": done.head}
-        return put_json(json.dumps({**facts, **rest}, indent=2))
-    how = "bound to the registration" if done.bound else "exploratory: this study gives no verdict now"
-    put(f"{done.registration.study.study}: {len(done.imported)} runs imported, {how}")
-    if done.already_here:
-        put(f"{len(done.already_here)} were already here, byte for byte")
-    put(*(f"left there  {run}" for run in done.unfinished))
-    put(f"ledger head {done.head}")
-    put(f"next:  ablate {'run' if done.missing else 'decide'} {study}")
-    return None
+    name = done.registration.study.study
+
+    def text() -> Iterator[str]:
+        how = "bound to the registration" if done.bound else "exploratory: this study gives no verdict now"
+        yield f"{name}: {len(done.imported)} runs imported, {how}"
+        if done.already_here:
+            yield f"{len(done.already_here)} were already here, byte for byte"
+        yield from (f"left there  {run}" for run in done.unfinished)
+        yield f"ledger head {done.head}"
+
+    facts = {
+        "study": name,
+        "imported": done.imported,
+        "already_here": done.already_here,
+        "unfinished": done.unfinished,
+        "bound": done.bound,
+        "missing": done.missing,
+        "head": done.head,
+    }
+    return Result(facts, text, next=f"ablate {'run' if done.missing else 'decide'} {study}")
 
 
 def _mapped(mapping: Path, given: TableLayout) -> TableLayout:
@@ -117,13 +126,13 @@ def _metric_column(word: str) -> tuple[str, str]:
     return metric, column
 
 
+@command(interrupted="no model was exported")
 def export_model(
+    workspace: Workspace,
     study: StudyFile,
     run: Annotated[str, typer.Argument(metavar="ARM/SEED", help="A run of a decided study, such as layernorm/1.")],
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder.")],
-    root: RootFolder = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Export a trained model to Hugging Face transformers.
 
     Writes model.safetensors, config.json and the tokenizer, for AutoModelForCausalLM.from_pretrained(FOLDER): a GPT-2,
@@ -131,8 +140,7 @@ def export_model(
 
     Example:  ablate export-model studies/positions.yaml rope/1 rope-1
     """
-    files = ablate.export_model(study, run, folder, root=root)
-    if as_json:
-        return put_json(json.dumps({"files": [str(path) for path in files]}, indent=2))
-    put(*(f"wrote {path}" for path in files))
-    return None
+    from ablate.exporting import export_model as write
+
+    files = write(study, run, folder, workspace=workspace)
+    return Result({"files": files}, lambda: [f"wrote {path}" for path in files])

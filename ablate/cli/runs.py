@@ -1,43 +1,31 @@
-"""Verbs that make evidence, show its progress, judge it and report it."""
+"""Commands that make evidence, show its progress and judge it: run, status, decide."""
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-import ablate
-from ablate.cli.options import (
-    Accept,
-    AsJson,
-    Exit,
-    Pilot,
-    RootFolder,
-    StudyFile,
-    console,
-    put,
-    put_json,
-    put_note,
-    show,
-    show_or_json,
-)
+from ablate.cli.command import Result, Screen, command
+from ablate.cli.options import Accept, Exit, Pilot, StudyFile
 from ablate.cli.reports import from_evidence
-from prereg.errors import RunError
+from ablate.workspace import Workspace
+from prereg.errors import RunError, StudyError
 from prereg.text import counted, listed
 
 if TYPE_CHECKING:
     from ablate.health import StudyHealth
     from ablate.notebook.results import Decided, Ran
-    from ablate.runner.progress import Watcher
+    from ablate.runner.options import RunOptions
     from ablate.workspace import StudyContext
 
 
+@command(interrupted="nothing sealed was lost; repeat the command to go on", events=True)
 def run(
+    workspace: Workspace,
     study: StudyFile,
-    root: RootFolder = None,
     *,
     slots: Annotated[
         int | None,
@@ -45,17 +33,16 @@ def run(
     ] = None,
     only: Annotated[list[str] | None, typer.Option(metavar="ARM/SEED", help="Only this run (repeatable).")] = None,
     on: Annotated[
-        str,
+        Literal["local", "slurm", "ray"],
         typer.Option("--on", metavar="WHERE", help="local; slurm: submit a job array and exit; ray: tasks."),
     ] = "local",
     slurm: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="Of a job, over cluster.yaml: tasks=8, at_once=4, partition=gpu, ..."),
+        typer.Option(metavar="KEY=VALUE", help="Of a job, over cluster.yaml, such as tasks=8 or partition=gpu."),
     ] = None,
     tasks: Annotated[int | None, typer.Option(min=1, help="Of --on slurm or ray: so many tasks.")] = None,
     address: Annotated[str | None, typer.Option(help="Of --on ray: a cluster (default: one on this machine).")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be made, and what it costs.")] = False,
-    as_json: AsJson = False,
     next_look: Annotated[
         bool, typer.Option("--next-look", help="Stop at the next look of a sequential study (always so).")
     ] = False,
@@ -68,7 +55,7 @@ def run(
     device: Annotated[
         str, typer.Option(metavar="DEVICE", help="auto (a GPU where there is one), cpu, cuda, or cuda:N.")
     ] = "auto",
-) -> None:
+) -> Result:
     """Train every run that is not sealed yet.
 
     Registers the study first if need be, and says so. Ctrl-C stops cleanly; run again to resume.
@@ -76,41 +63,41 @@ def run(
 
     Example:  ablate run studies/quickstart.yaml
     """
-    options = ablate.RunOptions(
+    from ablate.runner.options import RunOptions
+
+    options = RunOptions(
         slots=slots,
         only=tuple(only or ()),
         next_look=next_look,
         checkpoint_every_s=checkpoint_every,
         devices_per_run=devices_per_run,
         device=device,
-        on=on,  # type: ignore[arg-type]  # checked with the others
+        on=on,
         tasks=tasks,
         slurm=tuple(slurm or ()),
         address=address,
     )
     if dry_run:
-        from ablate.health import read_costs
-        from ablate.reporting.summaries.run import costs_section
+        return _costs(workspace, study, options)
+    from ablate.running import run as make
 
-        return show_or_json(read_costs(ablate.check(study, root), options), costs_section, as_json=as_json)
-    done = ablate.run(
-        study,
-        options,
-        root=root,
-        watcher=_watcher(as_json),
-        pilot=pilot,
-        accept_underpowered=accept,
-    )
-    _report_run(study, done, as_json=as_json)
-    if not done.summary.complete and done.summary.job is None:
-        raise typer.Exit(Exit.INTERRUPTED if done.summary.interrupted else Exit.INCOMPLETE)
-    return None
+    return _ran(study, make(study, options, workspace=workspace, pilot=pilot, accept_underpowered=accept))
 
 
+def _costs(workspace: Workspace, study: Path, options: RunOptions) -> Result:
+    from ablate.checking import check
+    from ablate.health import read_costs
+    from ablate.reporting.summaries.run import costs_section
+
+    costs = read_costs(check(study, workspace), options)
+    return Result(costs, lambda: [costs_section(costs)])
+
+
+@command(interrupted="the run goes on where it was with the same command, where its trainer can")
 def train(
+    workspace: Workspace,
     study: StudyFile,
     run: Annotated[str, typer.Argument(metavar="ARM/SEED", help="A planned run, such as layernorm/3.")],
-    root: RootFolder = None,
     *,
     device: Annotated[
         str, typer.Option(metavar="DEVICE", help="auto (a GPU where there is one), cpu, cuda, or cuda:N.")
@@ -118,8 +105,7 @@ def train(
     checkpoint_every: Annotated[
         float | None, typer.Option(min=0.1, metavar="SECONDS", help="Save a checkpoint of the run this often (20).")
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Make one planned run, for a scheduler of your own.
 
     Resumes the run where its trainer can. SIGTERM stops it; the same command goes on. Writes the run's folder and
@@ -127,23 +113,28 @@ def train(
 
     Example:  ablate train studies/embnorm.yaml layernorm/3
     """
-    from dataclasses import asdict
+    from ablate import training
 
-    done = ablate.train(study, run, root=root, device=device, checkpoint_every_s=checkpoint_every)
-    if as_json:
-        put_json(json.dumps(asdict(done)))
-    else:
-        after = ", made before" if done.made_before else ""
-        put(f"{run}: {done.status} at step {done.step:,}, attempt {done.attempts}{after}")
-        put(*([f"failed  {done.error}"] if done.error else []))
-        put(f"next:  ablate {f'run {study}' if done.status != 'stopped' else f'train {study} {run}'}")
-    if done.status in ("failed", "stopped"):
-        raise typer.Exit(Exit.INCOMPLETE if done.status == "failed" else Exit.INTERRUPTED)
+    done = training.train(study, run, workspace=workspace, device=device, checkpoint_every_s=checkpoint_every)
+
+    def text() -> Iterator[str]:
+        before = ", made before" if done.made_before else ""
+        yield f"{run}: {done.status} at step {done.step:,}, attempt {done.attempts}{before}"
+        if done.error:
+            yield f"failed  {done.error}"
+
+    then = f"ablate train {study} {run}" if done.status == "stopped" else f"ablate run {study}"
+    endings = {"failed": Exit.INCOMPLETE, "stopped": Exit.INTERRUPTED}
+    return Result(done, text, next=then, exit=endings.get(done.status, Exit.OK))
 
 
+@command(interrupted="the study is as it was")
 def status(
-    study: StudyFile,
-    root: RootFolder = None,
+    workspace: Workspace,
+    screen: Screen,
+    study: Annotated[
+        Path | None, typer.Argument(metavar="[STUDY]", help="A study file; every study of the workspace if left out.")
+    ] = None,
     *,
     watch: Annotated[bool, typer.Option("--watch", help="Again and again, until all runs are sealed.")] = False,
     every: Annotated[float, typer.Option(min=0.2, metavar="SECONDS", help="With --watch: this often.")] = 2.0,
@@ -155,12 +146,11 @@ def status(
         str | None,
         typer.Option(metavar="TIME", help="Record a look that somebody took at TIME, by whatever means; show nothing."),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Show how far a study has come.
 
-    Progress only; results stay hidden. With --watch and --json a line each time; Ctrl-C ends the watching and leaves
-    the study at work.
+    Progress only; results stay hidden. Without a study, a line for each study of the workspace. With --watch and
+    --json a line each time; Ctrl-C ends the watching and leaves the study at work.
     A look by --results goes into the ledger before anything is shown, and counts: every report names it, and a study
     that was looked at before its last run ended gives no confirmatory verdict. A look at the files of a run with other
     tools leaves no entry: record it with --past, at any time.
@@ -171,25 +161,47 @@ def status(
         raise RunError(
             "--reason without a look" if not (results or past) else "several of --watch, --results and --past",
             required="progress, or one look with its reason",
-            fix=f'ablate status {study} --results --reason "..."',
+            fix=f'ablate status {study or "STUDY"} --results --reason "..."',
         )
+    if study is None:
+        if watch or results or past is not None:
+            raise RunError(
+                "--watch, --results or --past without a study", required="one study", fix="ablate status STUDY"
+            )
+        return _every_status(workspace)
     if past is not None:
-        return _record_look(study, root, reason or "", past, as_json=as_json)
+        return _record_look(workspace, study, reason or "", past)
     if results:
-        return _show_results(study, root, reason or "", as_json=as_json)
+        return _show_results(workspace, study, reason or "")
     from ablate.health import read_status
     from ablate.reporting.summaries.run import status_section
-    from ablate.workspace import open_study
 
-    context = open_study(study, root)
-    if not watch:
-        return show_or_json(read_status(context), status_section, as_json=as_json)
-    last = _watch(context, every, as_json=as_json)
-    return put_json(last.model_dump_json()) if as_json else show(status_section(last))
+    context = workspace.open(study)
+    health = _watch(context, every, screen) if watch else read_status(context)
+    return Result(health, lambda: [status_section(health)], in_one_line=watch)
 
 
-def _watch(context: StudyContext, every: float, *, as_json: bool) -> StudyHealth:
+def _every_status(workspace: Workspace) -> Result:
+    """A line for each study of the workspace; files that are no study are named as mistakes."""
+    from ablate.health import read_status
+    from ablate.reporting.summaries.run import studies_section
+    from prereg.registry.paths import PUBLISHED_SUFFIX
+
+    studies: list[StudyHealth] = []
+    mistakes: list[StudyError] = []
+    for path in sorted(workspace.project.studies.glob("*.yaml")):
+        if path.name.endswith(PUBLISHED_SUFFIX):
+            continue
+        try:
+            studies.append(read_status(workspace.open(path)))
+        except StudyError as error:
+            mistakes.append(error)
+    return Result(studies, lambda: [studies_section(studies)], mistakes=mistakes)
+
+
+def _watch(context: StudyContext, every: float, screen: Screen) -> StudyHealth:
     """Redraw a study's progress until its runs have ended, or Ctrl-C; the last state, which is still to be shown."""
+    import sys
     import time
     from contextlib import nullcontext, suppress
 
@@ -199,47 +211,59 @@ def _watch(context: StudyContext, every: float, *, as_json: bool) -> StudyHealth
     from ablate.reporting import terminal
     from ablate.reporting.summaries.run import status_section
 
-    screen, found = console(), read_status(context)
-    shown = screen.is_terminal and not as_json
-    live = Live(console=screen, auto_refresh=False, transient=True) if shown else nullcontext()
+    console, health = screen.console, read_status(context)
+    drawn = console.is_terminal and not screen.as_json
+    live = Live(console=console, auto_refresh=False, transient=True) if drawn else nullcontext()
     with live, suppress(KeyboardInterrupt):
-        while not found.ended and not getattr(sys.stdout, "left", False):
-            if as_json:
-                put_json(found.model_dump_json())
+        while not health.ended and not getattr(sys.stdout, "left", False):
+            if screen.as_json:
+                screen.give(Result(health, in_one_line=True))
             if isinstance(live, Live):
-                live.update(terminal.drawn(screen, status_section(found)), refresh=True)
+                live.update(terminal.drawn(console, status_section(health)), refresh=True)
             time.sleep(every)
-            found = read_status(context)
-    return found
+            health = read_status(context)
+    return health
 
 
-def _show_results(study: Path, root: Path | None, reason: str, *, as_json: bool) -> None:
+def _show_results(workspace: Workspace, study: Path, reason: str) -> Result:
     """Log an early look, then show it."""
+    from ablate.early_looks import early_results
     from ablate.reporting.summaries.run import early_look_section
 
-    seen = ablate.early_results(study, reason=reason, root=root)
-    if as_json:
-        facts = seen.early_look.model_dump(mode="json")
-        return put_json(json.dumps({**facts, "entry": seen.entry.index, "head": seen.entry.sha256}))
-    show(early_look_section(seen.early_look))
-    return put(f"this look is entry {seen.entry.index} of the ledger", f"ledger head {seen.entry.sha256}")
+    seen = early_results(study, reason=reason, workspace=workspace)
+    logged = (f"this look is entry {seen.entry.index} of the ledger", f"ledger head {seen.entry.sha256}")
+    facts = {**seen.early_look.model_dump(mode="json"), "entry": seen.entry.index, "head": seen.entry.sha256}
+    return Result(facts, lambda: [early_look_section(seen.early_look), *logged])
 
 
-def _record_look(study: Path, root: Path | None, reason: str, past: str, *, as_json: bool) -> None:
+def _record_look(workspace: Workspace, study: Path, reason: str, past: str) -> Result:
     """Log an early look that took place before, and show nothing of it."""
-    entry = ablate.record_look(study, reason=reason, took_place=past, root=root)
-    if as_json:
-        return put_json(json.dumps({**entry.body, "entry": entry.index, "head": entry.sha256}))
-    return put(
-        f"recorded: an early look, when {entry.body['ended']} of {entry.body['planned']} planned runs had ended",
-        "by the registered rules this study gives no verdict",
-        f"this look is entry {entry.index} of the ledger",
-        f"ledger head {entry.sha256}",
-        f"next:  ablate decide {study}   (ablate report {study} where its sealed records are gone)",
+    from ablate.early_looks import record_look
+
+    entry = record_look(study, reason=reason, took_place=past, workspace=workspace)
+    return Result(
+        {**entry.body, "entry": entry.index, "head": entry.sha256},
+        lambda: [
+            f"recorded: an early look, when {entry.body['ended']} of {entry.body['planned']} planned runs had ended",
+            "by the registered rules this study gives no verdict",
+            f"this look is entry {entry.index} of the ledger",
+            f"ledger head {entry.sha256}",
+        ],
     )
 
 
-def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -> None:
+_ENDINGS = {
+    "decided": Exit.OK,
+    "decided_with_deviations": Exit.DEVIATIONS,
+    "inconclusive": Exit.INCONCLUSIVE,
+    "inadmissible": Exit.INADMISSIBLE,
+    "continue": Exit.INCONCLUSIVE,
+    "unfinished": Exit.UNFINISHED,
+}
+
+
+@command(interrupted="what the ledger holds was decided; repeat the command to go on")
+def decide(workspace: Workspace, screen: Screen, study: StudyFile) -> Result:
     """Apply the registered rule and write the report.
 
     Logs the decision, shows it, then writes verdict.json, report.md and report.html under reports/STUDY/.
@@ -249,107 +273,92 @@ def decide(study: StudyFile, root: RootFolder = None, as_json: AsJson = False) -
 
     Example:  ablate decide studies/embnorm.yaml
     """
+    from ablate.deciding import decide as judge
     from ablate.reporting.document import decision_document
-    from ablate.reporting.terminal import show_document
 
     logged: list[Decided] = []
 
     def announce(done: Decided) -> None:
+        """Show the decision once it is in the ledger: a report that cannot be drawn takes no decision with it."""
         if done.evidence_path is not None:
-            put_note(from_evidence(done.evidence_path))
-        if as_json:
-            put_json(done.decision.model_dump_json(indent=2))
-        else:
-            show_document(console(), decision_document(done.decision, done.registration, earlier=done.earlier))
-        sys.stdout.flush()
+            screen.note(from_evidence(done.evidence_path))
+        document = decision_document(done.decision, done.registration, earlier=done.earlier)
+        screen.give(Result(done.decision, lambda: [document]))
         logged.extend([done] if done.verdict_path is not None else [])
 
     try:
-        decided = ablate.decide(study, root=root, announce=announce)
+        decided = judge(study, workspace=workspace, announce=announce)
     except Exception:
         if logged:
-            put_note(
+            screen.note(
                 f"the decision above is in the ledger; its report was not written. To retry:  ablate report {study}"
             )
         raise
-    if not as_json:
-        put("", f"Report: {decided.html_path}" if decided.html_path is not None else "No report was written.")
-        put(f"Ledger head: {decided.head}")
-        if decided.decision.status in ("continue", "unfinished"):
-            put(f"next:  ablate run {study}{' --next-look' * (decided.decision.status == 'continue')}")
-    raise typer.Exit(
-        {
-            "decided": Exit.OK,
-            "decided_with_deviations": Exit.DEVIATIONS,
-            "inconclusive": Exit.INCONCLUSIVE,
-            "inadmissible": Exit.INADMISSIBLE,
-            "continue": Exit.INCONCLUSIVE,
-            "unfinished": Exit.UNFINISHED,
-        }[decided.decision.status]
+    status = decided.decision.status
+    report = f"Report: {decided.html_path}" if decided.html_path is not None else "No report was written."
+    then = f"ablate run {study}{' --next-look' * (status == 'continue')}"
+    return Result(
+        None,
+        lambda: ["", report, f"Ledger head: {decided.head}"],
+        next=then if status in ("continue", "unfinished") else "",
+        exit=_ENDINGS[status],
     )
 
 
-def _report_run(study: Path, done: Ran, *, as_json: bool) -> None:
+def _ran(study: Path, done: Ran) -> Result:
     """How a call of `run` ended, and what to type next."""
     summary, name = done.summary, done.registration.study.study
     if summary.job is not None:
-        return _report_submitted(study, done, as_json=as_json)
-    if as_json:
-        facts = {
-            "event": "summary",
-            "study": name,
-            "registration": done.registration.sha256,
-            "registered_now": done.registered_now,
-            "planned": summary.planned,
-            "done": summary.sealed,
-            "failed": list(summary.failed),
-            "interrupted": summary.interrupted,
-            **({"gave_up": summary.gave_up} if summary.gave_up else {}),
-            **({"disk_full": True} if summary.disk_full else {}),
-            **({"elsewhere": list(summary.elsewhere)} if summary.elsewhere else {}),
-            "head": summary.head,
-            **({"look": done.look.model_dump()} if done.look is not None else {}),
-        }
-        return put_json(json.dumps(facts))
-    put(f"{name}: {summary.sealed} of {summary.planned} runs sealed")
-    put(*([f"at work in other processes: {listed(summary.elsewhere)}"] if summary.elsewhere else []))
-    if done.look is not None:
-        left = len(done.registration.study.seeds) - done.look.n_seeds
-        put(f"these are the runs of {done.look.words}; planned seeds that wait for its result: {left}")
-    put(*(f"failed  {failure}" for failure in summary.failed[: 1 if summary.gave_up or summary.disk_full else None]))
-    if summary.gave_up:
-        left = summary.planned - summary.sealed - len(summary.failed)
-        put(f"{len(summary.failed)} runs failed in the same way, and {left} were not started")
-        put(*(f"stderr  {path}" for path in summary.stderr[:1]))
-    put(f"ledger head {summary.head}")
+        return _submitted(study, done)
+    facts = {
+        "event": "summary",
+        "study": name,
+        "registration": done.registration.sha256,
+        "registered_now": done.registered_now,
+        "planned": summary.planned,
+        "done": summary.sealed,
+        "failed": summary.failed,
+        "interrupted": summary.interrupted,
+        **({"gave_up": summary.gave_up} if summary.gave_up else {}),
+        **({"disk_full": True} if summary.disk_full else {}),
+        **({"elsewhere": summary.elsewhere} if summary.elsewhere else {}),
+        "head": summary.head,
+        **({"look": done.look} if done.look is not None else {}),
+    }
+
+    def text() -> Iterator[str]:
+        yield f"{name}: {summary.sealed} of {summary.planned} runs sealed"
+        if summary.elsewhere:
+            yield f"at work in other processes: {listed(summary.elsewhere)}"
+        if done.look is not None:
+            left = len(done.registration.study.seeds) - done.look.n_seeds
+            yield f"these are the runs of {done.look.words}; planned seeds that wait for its result: {left}"
+        shown = summary.failed[:1] if summary.gave_up or summary.disk_full else summary.failed
+        yield from (f"failed  {failure}" for failure in shown)
+        if summary.gave_up:
+            left = summary.planned - summary.sealed - len(summary.failed)
+            yield f"{len(summary.failed)} runs failed in the same way, and {left} were not started"
+            yield from (f"stderr  {path}" for path in summary.stderr[:1])
+        yield f"ledger head {summary.head}"
+
+    then = f"ablate {'decide' if summary.complete and summary.whole else 'run'} {study}"
     if summary.disk_full:
-        put(f"next:  free space, then ablate run {study}")
+        then = f"free space, then ablate run {study}"
     elif summary.gave_up:
-        put(f"next:  ablate try {study}, then ablate amend {study} --reason TEXT")
-    else:
-        put(f"next:  ablate {'decide' if summary.complete and summary.whole else 'run'} {study}")
-    return None
+        then = f"ablate try {study}, then ablate amend {study} --reason TEXT"
+    ending = Exit.INTERRUPTED if summary.interrupted else Exit.INCOMPLETE
+    return Result(facts, text, next=then, exit=Exit.OK if summary.complete else ending, in_one_line=True)
 
 
-def _report_submitted(study: Path, done: Ran, *, as_json: bool) -> None:
-    summary = done.summary
-    assert summary.job is not None
-    n_left = summary.planned - summary.sealed
-    if as_json:
-        facts = {"event": "submitted", "registration": done.registration.sha256, "runs_left": n_left}
-        return put_json(json.dumps({**facts, **summary.job.model_dump()}))
+def _submitted(study: Path, done: Ran) -> Result:
+    job, n_left = done.summary.job, done.summary.planned - done.summary.sealed
+    assert job is not None
     name, runs = done.registration.study.study, counted(n_left, "run")
-    put(f"{name}: {runs} left, submitted as Slurm job {summary.job.id} ({counted(summary.job.tasks, 'task')})")
-    put(f"script {summary.job.script}", f"next:  ablate status {study}, later again: ablate run {study} --on slurm")
-    return None
 
+    def text() -> Iterator[str]:
+        yield f"{name}: {runs} left, submitted as Slurm job {job.id} ({counted(job.tasks, 'task')})"
+        yield f"script {job.script}"
 
-def _watcher(as_json: bool) -> Watcher:
-    from ablate.runner.progress import JsonWatcher, LiveWatcher, PlainWatcher
-
-    if as_json:
-        return JsonWatcher(sys.stdout)
-    screen = console()
-    if screen.is_terminal:
-        return LiveWatcher(screen)
-    return PlainWatcher(sys.stdout)
+    facts = {"event": "submitted", "registration": done.registration.sha256, "runs_left": n_left}
+    then = f"ablate status {study}, later again: ablate run {study} --on slurm"
+    return Result({**facts, **job.model_dump()}, text, next=then, in_one_line=True)

@@ -1,48 +1,37 @@
-"""Commands for a study that is being written: new, check, design, try, plan; its schema."""
+"""Commands for a study that is being written: new, check, design, try, plan."""
 
 from __future__ import annotations
 
-import json
-import sys
-from dataclasses import asdict
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-import ablate
-from ablate.cli.options import (
-    AsJson,
-    Exit,
-    Pilot,
-    RootFolder,
-    StudyFile,
-    put,
-    put_error,
-    put_json,
-    show,
-    show_or_json,
-    show_warnings,
-)
-from ablate.cli.registering import repeated_runs
-from prereg.errors import StudyError, UnsupportedError
+from ablate.cli.command import Result, Screen, Shown, WholeText, command
+from ablate.cli.options import Exit, Pilot, StudyFile
+from ablate.workspace import Workspace
+from prereg.errors import SpecError, StudyError, UnsupportedError
 from prereg.registry.paths import PUBLISHED_SUFFIX
 
 if TYPE_CHECKING:
     from ablate.judge.design.warnings import DesignWarning
     from ablate.workspace import StudyContext
-    from prereg.documents.published import LoadedPublished
-    from prereg.study.command import ScriptPin
-
-    Pins = tuple[tuple[ScriptPin, ...], tuple[ScriptPin, ...]]
 
 
+@command()
 def check(
-    studies: Annotated[list[Path], typer.Argument(metavar="STUDY", help="Study files; of several, one line for each.")],
-    root: RootFolder = None,
-    as_json: AsJson = False,
-) -> None:
-    """Validate a study and show its decision table and what it costs.
+    workspace: Workspace,
+    studies: Annotated[
+        list[Path] | None, typer.Argument(metavar="STUDY", help="Study files; of several, one line for each.")
+    ] = None,
+    *,
+    schema: Annotated[
+        Literal["study", "published"] | None,
+        typer.Option(help="Instead: print the JSON schema of study files, or of published figures."),
+    ] = None,
+) -> Result:
+    """Validate a study and show its decision table and cost.
 
     Reads the file, checks every field, claim and rule, and writes nothing. Nothing that a study brings is executed.
     Its published figures (docs/published.md) are checked with it. Of several files, all are checked, one line each, and
@@ -50,31 +39,41 @@ def check(
 
     Example:  ablate check studies/embnorm.yaml
     """
-    from ablate.planning import planned
-    from ablate.reporting.summaries import study as study_summary
-
-    paths = dict.fromkeys(_study_of(path) for path in studies)
+    if schema is not None or not studies:
+        return _schema(schema, studies or ())
+    paths = list(dict.fromkeys(_study_of(path) for path in studies))
     if len(paths) == 1:
-        return _check_one(next(iter(paths)), root, as_json=as_json)
-    found, n_wrong = [], 0
+        return _check_one(paths[0], workspace)
+    checked: list[tuple[Path, _Checked]] = []
+    mistakes: list[StudyError] = []
     for path in paths:
         try:
-            context, _, _, notes, warnings = _checked(path, root)
+            checked.append((path, _Checked(path, workspace)))
         except StudyError as error:
-            n_wrong += 1
-            put_error(error)
-            continue
-        found.append(study_summary.study_json(context.study, planned(context), notes, warnings))
-        if not as_json:
-            put(f"ok  {path}", *(f"    {note}" for note in notes))
-            show_warnings(warnings)
-    if as_json:
-        put_json(f"[{', '.join(found)}]")
-    elif n_wrong:
-        put(f"{n_wrong} of {len(paths)} studies have mistakes")
-    if n_wrong:
-        raise typer.Exit(Exit.MISTAKE)
-    return None
+            mistakes.append(error)
+
+    def text() -> Iterator[Shown]:
+        for path, one in checked:
+            yield from (f"ok  {path}", *(f"    {note}" for note in one.notes), *warned(one.warnings))
+        if mistakes:
+            yield f"{len(mistakes)} of {len(paths)} studies have mistakes"
+
+    return Result([one.facts for _, one in checked], text, mistakes=mistakes)
+
+
+def _schema(schema: str | None, studies: Sequence[Path]) -> Result:
+    import json
+
+    from prereg.documents.published import json_schema, published_schema
+
+    if schema is None or studies:
+        raise SpecError(
+            "--schema with a study" if studies else "no study to check",
+            required="a study, or --schema alone",
+            fix="ablate check --schema study" if studies else "ablate check STUDY",
+        )
+    facts = published_schema() if schema == "published" else json_schema()
+    return Result(facts, lambda: [WholeText(json.dumps(facts, indent=2, ensure_ascii=False) + "\n")])
 
 
 def _study_of(path: Path) -> Path:
@@ -83,38 +82,69 @@ def _study_of(path: Path) -> Path:
     return path.with_name(name.removesuffix(PUBLISHED_SUFFIX) + ".yaml") if name.endswith(PUBLISHED_SUFFIX) else path
 
 
-def _checked(
-    study: Path, root: Path | None
-) -> tuple[StudyContext, LoadedPublished | None, Pins, list[str], tuple[DesignWarning, ...]]:
+class _Checked:
     """A valid study with published figures, the files it would pin, notes and warnings. Raises `StudyError`."""
-    from ablate.checking import warnings_of
-    from ablate.pins import pin_code
-    from ablate.workspace import published_beside
 
-    context = ablate.check(study, root)
-    published = published_beside(context)
-    pins = pin_code(context) if context.study.trainer == "command" else ((), ())
-    return context, published, pins, repeated_runs(context), warnings_of(context)
+    def __init__(self, path: Path, workspace: Workspace) -> None:
+        from ablate.checking import check, warnings_of
+        from ablate.pins import pin_code
+        from ablate.workspace import published_beside
 
+        self.context = check(path, workspace)
+        self.published = published_beside(self.context)
+        self.scripts, self.data = pin_code(self.context) if self.context.study.trainer == "command" else ((), ())
+        self.notes = repeated_runs(self.context)
+        self.warnings = warnings_of(self.context)
 
-def _check_one(study: Path, root: Path | None, *, as_json: bool) -> None:
-    from ablate.checking import unnamed_metrics_file
-    from ablate.planning import planned
-    from ablate.reporting.summaries import study as study_summary
+    @property
+    def facts(self) -> dict[str, object]:
+        from ablate.planning import planned
+        from ablate.reporting.summaries.study import study_facts
 
-    context, published, (scripts, data), notes, warnings = _checked(study, root)
-    if as_json:
-        return put_json(study_summary.study_json(context.study, planned(context), notes, warnings))
-    costs = study_summary.costs_section(planned(context))
-    show(study_summary.study_section(context.study, scripts, data), costs)
-    put(*notes, *([] if published is None else [published.words]))
-    put(*filter(None, [unnamed_metrics_file(context.study, context.root, scripts)]))
-    show_warnings(warnings)
-    put(f"next:  ablate try {study}   (one short run per arm; --seeds 3: whole runs, and how noisy they are)")
-    return None
+        return study_facts(self.context.study, planned(self.context), self.notes, self.warnings)
 
 
+def _check_one(path: Path, workspace: Workspace) -> Result:
+    found = _Checked(path, workspace)
+    context = found.context
+
+    def text() -> Iterator[Shown]:
+        from ablate.checking import unnamed_metrics_file
+        from ablate.planning import planned
+        from ablate.reporting.summaries import study as summary
+
+        yield summary.study_section(context.study, found.scripts, found.data)
+        yield summary.costs_section(planned(context))
+        yield from found.notes
+        if found.published is not None:
+            yield found.published.words
+        if note := unnamed_metrics_file(context.study, context.root, found.scripts):
+            yield note
+        yield from warned(found.warnings)
+
+    then = f"ablate try {path}   (one short run per arm; --seeds 3: whole runs, and how noisy they are)"
+    return Result(lambda: found.facts, text, next=then)
+
+
+def warned(warnings: Sequence[DesignWarning]) -> Iterator[Shown]:
+    """What is likely a mistake in a study, after a blank line; nothing where nothing is."""
+    from ablate.reporting.summaries.study import warnings_section
+
+    if warnings:
+        yield from ("", warnings_section(warnings))
+
+
+def repeated_runs(context: StudyContext) -> list[str]:
+    """Notes on other registered studies whose runs this one would train again."""
+    from prereg.registry.history import repeated
+
+    return [f"Note: {other.words}." for other in repeated(context.root, context.study)]
+
+
+@command()
 def new(
+    workspace: Workspace,
+    screen: Screen,
     name: Annotated[str, typer.Argument(metavar="NAME", help="The study's name, and its file's.")],
     *,
     template: Annotated[
@@ -130,12 +160,8 @@ def new(
     arms: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="With --script: an arm (repeatable).")
     ] = None,
-    root: Annotated[
-        Path | None, typer.Option("--root", help="The folder for studies/ (found, else the current one).")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Write a new study from a template, or from your own training script.
+) -> Result:
+    """Write a new study from a template, or from your script.
 
     Writes studies/NAME.yaml, which passes check and design and runs as it is, a script or a table where the template
     needs one, and data/.gitignore unless one is there. Replaces nothing. Templates: gpt, command, components,
@@ -146,63 +172,39 @@ def new(
 
     Example:  ablate new my_study --script train.py --set dropout=0.1
     """
-    known = ablate.templates()
+    from ablate import creating
+
+    known = creating.templates()
     if template is not None and script is not None:
         fix = f"ablate new {name} --script {script}"
         raise UnsupportedError("--template and --script", required="one of the two", fix=fix)
-    if template is None and script is None and sys.stdin.isatty() and not as_json:
+    if template is None and script is None and screen.asks:
         width = max(map(len, known))
-        put(*(f"  {one.ljust(width)}  {what}" for one, what in known.items()))
-        answers = _answers("Template [gpt]: ", *([] if title else ["Title [the template's]: "]))
-        if answers is None:
-            put("", "stopped: nothing was written")
-            raise typer.Exit(Exit.INTERRUPTED)
-        template, title = answers[0], title or answers[-1]
-    made = ablate.new(
+        screen.show(*(f"  {kind.ljust(width)}  {what}" for kind, what in known.items()))
+        template = screen.ask("Template [gpt]: ") or None
+        title = title or screen.ask("Title [the template's]: ") or None
+    made = creating.new(
         name,
         template or next(iter(known)),
         title=title,
-        root=root,
         script=script,
         metrics=metrics,
         arms=arms or (),
+        workspace=workspace,
     )
-    if as_json:
-        files = [str(path) for path in made.files]
-        return put_json(json.dumps({"files": files, "notes": made.notes, "next": made.next}, indent=2))
-    ignored = "   (keeps runs and corpora out of git)"
-    put(*(f"wrote {path}{ignored if path.name == '.gitignore' else ''}" for path in made.files))
-    put(*made.notes)
-    put(*(f"{'next:' if not number else '     '}  {command}" for number, command in enumerate(made.next)))
-    return None
+
+    def text() -> Iterator[Shown]:
+        for path in made.files:
+            yield f"wrote {path}" + "   (keeps runs and corpora out of git)" * (path.name == ".gitignore")
+        yield from made.notes
+        for number, line in enumerate(made.next):
+            yield f"{'     ' if number else 'next:'}  {line}"
+
+    return Result({"files": made.files, "notes": made.notes, "next": made.next}, text)
 
 
-def _answers(*questions: str) -> list[str | None] | None:
-    """What is typed at each question, none for an empty line; nothing at all after Ctrl-C or Ctrl-D."""
-    try:
-        return [input(question).strip() or None for question in questions]
-    except (EOFError, KeyboardInterrupt):
-        return None
-
-
-def schema(
-    *,
-    published: Annotated[
-        bool, typer.Option("--published", help="Instead: of the published figures of a study (docs/published.md).")
-    ] = False,
-) -> None:
-    """Print the JSON schema of a study file.
-
-    Give it to an editor for completion and hover text.
-
-    Example:  ablate schema > study.schema.json
-    """
-    from prereg.documents.published import json_schema, published_schema
-
-    put_json(json.dumps(published_schema() if published else json_schema(), indent=2, ensure_ascii=False))
-
-
-def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_json: AsJson = False) -> None:
+@command()
+def design(workspace: Workspace, study: StudyFile, pilot: Pilot = None) -> Result:
     """Simulate the registered rule before any data.
 
     Says what can be found with these seeds, how often by chance, and how many seeds it would take.
@@ -211,25 +213,26 @@ def design(study: StudyFile, root: RootFolder = None, pilot: Pilot = None, as_js
     """
     from ablate.checking import warnings_of
     from ablate.judge.design.reach import obstacle
-    from ablate.judge.design.warnings import as_json as plain
-    from ablate.reporting.summaries.study import design_section
-    from ablate.workspace import open_study
+    from ablate.judge.design.warnings import as_json
+    from ablate.registering import design as simulate
 
-    found = ablate.design(study, root=root, pilot=pilot)
-    warnings = warnings_of(open_study(study, root), found)
-    if as_json:
-        whole = found.model_dump(mode="json") | {"warnings": plain(warnings)}
-        put_json(json.dumps(whole, indent=2, ensure_ascii=False))
-    else:
-        show(design_section(found))
-        show_warnings(warnings)
-        if obstacle(found) is None:
-            put(f"next:  ablate register {study}")
+    found = simulate(study, workspace=workspace, pilot=pilot)
+    warnings = warnings_of(workspace.open(study), found)
+
+    def text() -> Iterator[Shown]:
+        from ablate.reporting.summaries.study import design_section
+
+        yield from (design_section(found), *warned(warnings))
+
+    facts: dict[str, Any] = found.model_dump(mode="json") | {"warnings": as_json(warnings)}
+    return Result(facts, text, next=f"ablate register {study}" if obstacle(found) is None else "")
 
 
+@command("try", interrupted="the trial is not part of the study, and nothing of it was kept")
 def try_out(
+    workspace: Workspace,
+    screen: Screen,
     study: StudyFile,
-    root: RootFolder = None,
     *,
     seeds: Annotated[int, typer.Option(min=1, help="Seeds per arm; from 3 on whole runs, and values to assume.")] = 1,
     limit: Annotated[float, typer.Option(min=1.0, metavar="SECONDS", help="Stop each run after so long.")] = 60.0,
@@ -237,8 +240,7 @@ def try_out(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Replace a value of the configuration (repeatable)."),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Result:
     """Make one short run per arm before registering.
 
     Finds what would fail later: a wrong flag or path, a missing package, a metric under another name, a setting that
@@ -246,49 +248,95 @@ def try_out(
 
     Example:  ablate try studies/own-trainer.yaml
     """
-    from ablate.reporting.summaries.run import trial_section
+    from ablate import trying
 
-    say = (lambda _: None) if as_json else lambda run: put(f"trying {run}")
-    trial = ablate.try_out(study, root=root, seeds=seeds, limit_s=limit, replaced=replaced or (), on_run=say)
-    show_or_json(trial, trial_section, as_json=as_json)
-    if not as_json:
-        then = f"ablate design {study}"
-        if trial.problems:
-            then = f"what each problem says to try, then ablate try {study} again"
-        elif trial.assume:
-            then = f"write that assume: line into {study}, then {then}"
-        put(f"next:  {then}")
+    trial = trying.try_out(
+        study,
+        workspace=workspace,
+        seeds=seeds,
+        limit_s=limit,
+        replaced=replaced or (),
+        on_run=lambda run: screen.show(f"trying {run}"),
+    )
+
+    def text() -> Sequence[Shown]:
+        from ablate.reporting.summaries.run import trial_section
+
+        return [trial_section(trial)]
+
+    then = f"ablate design {study}"
     if trial.problems:
-        raise typer.Exit(Exit.MISTAKE)
+        then = f"what each problem says to try, then ablate try {study} again"
+    elif trial.assume:
+        then = f"write that assume: line into {study}, then {then}"
+    return Result(trial, text, next=then, exit=Exit.MISTAKE if trial.problems else Exit.OK)
 
 
+@command()
 def plan(
+    workspace: Workspace,
+    screen: Screen,
     study: StudyFile,
-    root: RootFolder = None,
     *,
     commands: Annotated[
-        bool, typer.Option("--commands", help="Print a command for each run that is left, and log the starts.")
+        bool, typer.Option("--commands", help="Instead: a command for each run that is left; logs their starts.")
     ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Show a study's runs, and what they cost.
+    form: Annotated[
+        Literal["osf", "markdown"] | None,
+        typer.Option("--as", help="Instead: what is registered, as a form for OSF or a page to read."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="With --as: a file to write; printed if left out.")
+    ] = None,
+) -> Result:
+    """Show a study's runs and what they cost, or its registration.
 
-    Of each arm its runs, parameters, tokens, FLOPs (6 N D) and device-hours, where they are known. Nothing is written.
+    Of each arm its runs, parameters, tokens, FLOPs (6 N D) and device-hours, where they are known. With --as, full
+    sentences from the lock: a study that is not registered is marked as a draft, and fields that only you can answer
+    stay blank. Nothing is written but the file of --out.
     With --commands it prints a line for each run of a registered study that is left, for a scheduler of your own
     (Kubernetes, SkyPilot, a shell loop) on machines that share the folder; `ablate run STUDY --jobs 0` then collects.
 
-    Example:  ablate plan studies/embnorm.yaml
+    Example:  ablate plan studies/embnorm.yaml --as osf --out osf.md
     """
     if commands:
         import shlex
 
-        lines = [list(words) for words in ablate.plan_commands(study, root=root)]
-        return put_json(json.dumps(lines)) if as_json else put(*(shlex.join(words) for words in lines))
-    from ablate.reporting.summaries.study import runs_section
+        from ablate.running import plan_commands
 
-    runs = ablate.plan_runs(study, root=root)
-    if as_json:
-        put_json(json.dumps(asdict(runs), indent=2))
-    else:
-        show(runs_section(runs))
-    return None
+        lines = plan_commands(study, workspace=workspace)
+        return Result(lines, lambda: [shlex.join(words) for words in lines], in_one_line=True)
+    if form is not None:
+        return _document(workspace, screen, study, form, out)
+    if out is not None:
+        raise SpecError("--out without --as", required="a document to write", fix=f"ablate plan {study} --as osf")
+    from ablate.planning import plan_runs
+
+    runs = plan_runs(study, workspace=workspace)
+
+    def text() -> Sequence[Shown]:
+        from ablate.reporting.summaries.study import runs_section
+
+        return [runs_section(runs)]
+
+    return Result(runs, text)
+
+
+def _document(
+    workspace: Workspace, screen: Screen, study: Path, form: Literal["osf", "markdown"], out: Path | None
+) -> Result:
+    """What is registered, in sentences: printed, or written to a file with the fields that are left blank."""
+    import json
+
+    from ablate import registering
+
+    document = registering.export(study, form=form, workspace=workspace, as_json=screen.as_json)
+    if out is None:
+        return Result(lambda: json.loads(document.text), lambda: [WholeText(document.text)])
+    registering.save(document.text, out)
+
+    def text() -> Iterator[Shown]:
+        yield f"wrote {out}" + ", a DRAFT: the study is not registered" * document.draft
+        yield from (f"left to you: {title}" for title in document.blanks)
+
+    return Result({"wrote": out, "draft": document.draft, "blanks": document.blanks}, text)

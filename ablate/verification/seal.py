@@ -8,15 +8,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ablate.workspace import Clock, StudyContext, open_study, require_registered, utc_now
+from ablate.workspace import HERE, StudyContext, Workspace, require_registered
 from prereg.errors import RegistrationError, SealError, Where
 from prereg.frozen import FrozenModel
 from prereg.registry import register as promise
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.disk import read_regular, write_whole
-from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
-from prereg.registry.registration import Registration, load_registration
+from prereg.registry.registration import Registration
 from prereg.seals import git, ssh
 from prereg.seals import timestamp as timestamps
 from prereg.seals.state import SUFFIXES, Attestation, Kind, newest_attestations
@@ -44,14 +43,13 @@ def require_able(sign: Path | None) -> None:
 def seal(
     path: Path,
     *,
-    root: Path | None = None,
+    workspace: Workspace = HERE,
     sign: Path | None = None,
     timestamp: Path | None = None,
-    now: Clock = utc_now,
 ) -> Sealing:
     """Seal the registration in force; with nothing requested, by its git commit alone."""
-    context = open_study(path, root)
-    return attest(context, require_registered(context), sign=sign, timestamp=timestamp, now=now)
+    context = workspace.open(path)
+    return attest(context, require_registered(context), sign=sign, timestamp=timestamp)
 
 
 def attest(
@@ -60,13 +58,12 @@ def attest(
     *,
     sign: Path | None = None,
     timestamp: Path | None = None,
-    now: Clock = utc_now,
 ) -> Sealing:
     """Seal a registration and put on record what was made. Raises `SealError` before anything is written.
 
     `timestamp` is the reply of a time-stamping authority to a request for the lock's sha256.
     """
-    name, ledger = context.study.study, Ledger(context.root.ledger)
+    name, ledger = context.study.study, context.ledger
     promise.complete(context.root, name)
     known = _Known(context, ledger.entries(), registration.lock_sha256)
     lock = _lock_bytes(context, registration)
@@ -94,7 +91,7 @@ def attest(
         else:
             seals.append((anchored, None))
     with ledger.hold():
-        current = load_registration(context.root, name)
+        current = context.load_registration()
         if current is None or current.lock_sha256 != registration.lock_sha256:
             raise RegistrationError(
                 f"'{name}' was amended while it was being sealed",
@@ -105,7 +102,7 @@ def attest(
         for text, attested in seals:
             whole = text if attested is None else text.model_copy(update=_written(context, text, attested))
             body = whole.model_dump(mode="json", exclude_none=True)
-            ledger.append("attested", study=name, registration=registration.sha256, body=body, at=now())
+            ledger.append("attested", study=name, registration=registration.sha256, body=body, at=context.now())
             made.append(whole)
         return Sealing(made=tuple(made), notes=tuple(notes), head=ledger.head())
 

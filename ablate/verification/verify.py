@@ -66,7 +66,7 @@ class Source:
 
 def verify(
     target: Path | None = None,
-    given: Path | None = None,
+    given: str | Path | None = None,
     *,
     signers: Path | None = None,
     roots: Path | None = None,
@@ -88,7 +88,7 @@ def verify(
 
 
 @contextmanager
-def opened(target: Path | None, given: Path | None = None) -> Iterator[Source]:
+def opened(target: Path | None, given: str | Path | None = None) -> Iterator[Source]:
     """A study whose file may be gone, a bundle, or all studies. Raises `StudyFileError`, or `UnsoundError` of a bundle
     whose files are not those of its manifest."""
     if target is not None and is_bundle(target):
@@ -100,7 +100,7 @@ def opened(target: Path | None, given: Path | None = None) -> Iterator[Source]:
             yield Source(root, (bundle.manifest.study,), bundle)
         return
     if target is not None and target.suffix != ".yaml" and target.name == str(target):
-        target = (given or Path()) / "studies" / f"{target.name}.yaml"
+        target = Path(given or "") / "studies" / f"{target.name}.yaml"
     root = Root.around(Path(), given) if target is None else Root.find(target, given)
     known = {lock.name.removesuffix(".lock.json") for lock in root.studies.glob("*.lock.json")}
     known |= {entry.study for entry in _entries(root) if entry.event != "continued"}

@@ -12,9 +12,9 @@ _HEAD = """# The study file
 {note}
 
 Every field of `studies/NAME.yaml`, with the values it takes, its default and its meaning. What the file leaves out
-takes its default, and the registration stores it. A field that is not listed here is refused. `ablate schema` prints
-the same as a JSON schema, for an editor. In headings `NAME` stands for a name that you choose, and `[]` for each
-entry of a list.
+takes its default, and the registration stores it. A field that is not listed here is refused.
+`ablate check --schema study` prints the same as a JSON schema, for an editor. In headings `NAME` stands for a
+name that you choose, and `[]` for each entry of a list.
 
 [Which design fits which question](../designs.md) shows whole studies, and [claims and the decision rule](rule.md) the
 language of `claim` and `when`.

@@ -15,7 +15,7 @@ from ablate.cli import app
 from ablate.records.gather import gather
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.errors import RegistrationError
 from prereg.registry.canon import canonical_bytes, from_canonical, sha256_of
 from prereg.registry.ledger import Ledger
@@ -51,7 +51,7 @@ def test_the_verb_says_what_changed_what_was_known_and_what_it_made_exploratory(
     after = amend(path, "--yes")
     assert "evidence by then: outcomes read" in after
     assert "exploratory from now on: gain; no verdict rests on them" in after.replace("\n", " ")
-    now = require_registered(open_study(path))
+    now = require_registered(Workspace().open(path))
     assert f"registrations: {first.sha256[:8]} -> " in after and f"-> {now.sha256[:8]}" in after
     house.write(hypotheses={"gain": GAIN["gain"] | {"smallest": 0.01}}, title="Another", seeds=[1, 2, 3, 4])
     assert "stable(none) and stable(layernorm)" in amend(path, "--yes").replace("\n", " ")
@@ -62,17 +62,17 @@ def test_runs_are_kept_unless_what_they_depend_on_is_changed(house: House) -> No
     base = {"model": {"layers": 1, "width": 16, "heads": 2, "context": 16}, "data": {"corpus": "tiny"}}
     small = {"base": base | {"budget": {"steps": 3, "batch": 2}}, "seeds": [1, 2, 3], "measure": {"every": 3}}
     path = house.write(**small)
-    assert api.run(path, watcher=PlainWatcher(StringIO())).summary.complete
+    assert api.run(path, workspace=api.Workspace(console=PlainWatcher(StringIO()))).summary.complete
     house.write(**small, title="The same study, said better", assume={"seconds_per_run": 1})
     registration, entry = api.amend(path, reason="a typo")
     assert entry.body["evidence"] == "runs started"
-    assert not gather(open_study(path).root, registration).missing
+    assert not gather(Workspace().open(path).root, registration).missing
     decided = api.decide(path).decision
     assert decided.status in ("decided", "inconclusive") and decided.findings
     house.write(**small | {"measure": {"every": 1}}, title="The same study, said better")
     registration, entry = api.amend(path, reason="more evaluations")
     assert "runs_of" not in entry.body
-    evidence = gather(open_study(path).root, registration)
+    evidence = gather(Workspace().open(path).root, registration)
     assert evidence.runs == () and len(evidence.missing) == 6 and evidence.metrics.empty
     decided = api.decide(path).decision
     assert decided.status == "unfinished" and decided.findings == ()

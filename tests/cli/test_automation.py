@@ -27,7 +27,7 @@ CI = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text(encodi
 
 def two_studies(folder: Path) -> tuple[Path, Path]:
     """A valid study, and one with a mistake."""
-    good, bad = (api.new(name, "target", root=folder).study for name in ("good", "bad"))
+    good, bad = (api.new(name, "target", workspace=api.Workspace(folder)).study for name in ("good", "bad"))
     bad.write_text(bad.read_text().replace("title:", "titel:"))
     return good, bad
 
@@ -47,7 +47,7 @@ def test_check_of_several_valid_studies_answers_each_in_json(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ("one", "two")
-    paths = [api.new(name, "target", root=tmp_path).study for name in names]
+    paths = [api.new(name, "target", workspace=api.Workspace(tmp_path)).study for name in names]
     assert ablate(monkeypatch, "check", *paths) == 0
     shown = capsys.readouterr().out
     assert [line for line in shown.splitlines() if line.startswith("ok")] == [f"ok  {path}" for path in paths]
@@ -74,7 +74,7 @@ def repository(decided: House, tmp_path: Path) -> Path:
     """A git repository with a decided study, its committed evidence aside, and two that are not registered."""
     folder = decided.copy(tmp_path / "repository").path
     for name in ("first", "second"):
-        api.new(name, "target", root=folder)
+        api.new(name, "target", workspace=api.Workspace(folder))
     git(folder, "init", "--quiet")
     git(folder, "add", ".")
     return folder

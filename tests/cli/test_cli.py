@@ -26,7 +26,7 @@ from ablate import cli
 from ablate.cli.options import Exit, put_error
 from ablate.creating import STEPS
 from ablate.runner.local import Summary, study_lock
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.errors import StudyError, Where
 from prereg.registry.paths import Root
 
@@ -328,7 +328,7 @@ def test_our_own_bugs_are_admitted_with_exit_code_one(
     def broken(*_: object, **__: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(api, "check", broken)
+    monkeypatch.setattr("ablate.checking.check", broken)
     assert ablate(monkeypatch, "check", house.write()) == 1
     assert "this is a bug in ablate" in capsys.readouterr().err
 
@@ -355,7 +355,7 @@ def test_check_warns_of_a_study_that_was_edited_after_its_registration(
     copied: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = copied.path / "studies" / "tiny.yaml"
-    registered = require_registered(open_study(path))
+    registered = require_registered(Workspace().open(path))
 
     def warned() -> list[dict[str, str]]:
         assert ablate(monkeypatch, "check", "--json", path) == 0
@@ -397,13 +397,13 @@ def test_a_reader_who_leaves_early_stops_nothing_and_changes_no_exit_code(
 
 
 def test_json_is_json_on_a_stream_that_writes_ascii_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    path = api.new("first", "target", title="Größe δ 🎲", root=tmp_path).study
-    for words in (("check", path), ("export", path, "--as", "osf")):
+    path = api.new("first", "target", title="Größe δ 🎲", workspace=api.Workspace(tmp_path)).study
+    for words in (("check", path), ("plan", path, "--as", "osf")):
         out = io.BytesIO()
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="ascii"))
         assert ablate(monkeypatch, *words, "--json") == 0
         found = json.loads(out.getvalue())
-        assert words[0] == "export" or found["study"]["title"] == "Größe δ 🎲"
+        assert words[0] == "plan" or found["study"]["title"] == "Größe δ 🎲"
     assert ablate(monkeypatch, *words) == 0
 
 
@@ -437,7 +437,7 @@ def test_runs_that_a_cluster_left_have_the_exit_code_of_runs_that_are_left(
     path = copied.path / "studies" / "tiny.yaml"
     done = api.run(path)
     summary = Summary(**{**vars(done.summary), "sealed": 1})
-    monkeypatch.setattr(api, "run_on_ray", lambda *_, **__: type(done)(done.registration, False, summary))
+    monkeypatch.setattr("ablate.running.run", lambda *_, **__: type(done)(done.registration, False, summary))
     assert ablate(monkeypatch, "run", path, "--on", "ray") == Exit.INCOMPLETE
     assert "1 of 6 runs sealed" in capsys.readouterr().out
 
@@ -452,8 +452,8 @@ def test_a_pipe_or_a_folder_in_the_place_of_a_file_is_a_mistake(
         (("corpus", "add", "mine", tmp_path / "pipe.zip", "--root", copied.path), "it is a FIFO"),
         (("bundle", path, "--out", "."), "error: .: a folder"),
         (("bundle", path, "--out", tmp_path / "absent" / "x.zip"), "its folder is not there"),
-        (("export", path, "--as", "osf", "--out", ""), "error: .: a folder"),
-        (("export", path, "--as", "osf", "--out", tmp_path / "absent" / "x.md"), f"{tmp_path / 'absent' / 'x.md'}: No"),
+        (("plan", path, "--as", "osf", "--out", ""), "error: .: a folder"),
+        (("plan", path, "--as", "osf", "--out", tmp_path / "absent" / "x.md"), f"{tmp_path / 'absent' / 'x.md'}: No"),
     ):
         assert ablate(monkeypatch, *words) == Exit.MISTAKE
         assert message in capsys.readouterr().err

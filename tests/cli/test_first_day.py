@@ -95,7 +95,6 @@ FAILING: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("check", "design", "try", "register", "run", "status", "decide", "report", "bundle"), ()),
     **dict.fromkeys(("plan", "seal"), ()),
     "amend": ("--reason", "x"),
-    "export": ("--as", "osf"),
     "reproduce": ("--run", "fast/1"),
     "export-model": ("fast/1", "out"),
     "import": ("table.csv", "--note", "x"),

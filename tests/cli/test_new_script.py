@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from ablate import new
 from ablate.cli import app
+from ablate.workspace import Workspace
 from prereg.errors import StudyError
 from prereg.study.load import load_study
 
@@ -82,7 +83,7 @@ def test_what_a_script_shows_decides_command_arms_and_claim(
     (here / "earlier.jsonl").write_text('{"step": 1, "test_f1": 0.2, "lr": 0.1}\n')
     (here / "train.py").write_text(script)
     options = {"metrics": words[1]} if "--metrics" in words else {"arms": words[1:]}
-    new("mine", script="train.py", root=here, **options)  # type: ignore[arg-type]
+    new("mine", script="train.py", workspace=Workspace(here), **options)  # type: ignore[arg-type]
     study = load_study(here / "studies" / "mine.yaml").study
     assert command in study.command and list(study.arms) == arms
     assert claim in study.hypotheses["better"].claim
@@ -109,7 +110,7 @@ def test_what_makes_no_study_is_refused_and_nothing_is_written(
 ) -> None:
     (here / "train.py").write_text(script)
     with pytest.raises(StudyError) as refused:
-        new("mine", root=here, **({"script": "train.py"} | options))  # type: ignore[arg-type]
+        new("mine", workspace=Workspace(here), **({"script": "train.py"} | options))  # type: ignore[arg-type]
     assert message in str(refused.value)
     assert [path.name for path in here.iterdir()] == ["train.py"]
 
@@ -132,7 +133,7 @@ def test_the_end_of_input_says_that_nothing_was_written(
     monkeypatch.setattr("builtins.input", asked)
     assert ablate(monkeypatch, "new", "mine") == 130
     printed = capsys.readouterr()
-    assert "nothing was written" in printed.out and "sealed" not in printed.out + printed.err
+    assert printed.err == "Template [gpt]: interrupted: nothing was written\n" and "sealed" not in printed.out
     assert not [*here.iterdir()]
 
 

@@ -25,7 +25,7 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.verification.pins import check_pins
 from ablate.verification.result import Item
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.errors import ClaimError, CorpusError
 from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
@@ -72,7 +72,7 @@ def add(house: House, name: str, text: str, held_out: str | None = None) -> None
 
 def pinned(study: Path) -> list[Item]:
     """What `verify` finds of the things that a lock names."""
-    context = open_study(study)
+    context = Workspace().open(study)
     return list(check_pins(context.root, require_registered(context)))
 
 
@@ -82,7 +82,7 @@ def records(house: House) -> dict[str, RunRecord]:
 
 
 def specs(study: Path) -> list[RunSpec]:
-    case = open_study(study)
+    case = Workspace().open(study)
     return [spec for spec in plan(require_registered(case)) if isinstance(spec, RunSpec)]
 
 
@@ -112,7 +112,7 @@ def carried_out(
 @pytest.mark.slow
 def test_a_study_of_byte_pairs_registers_runs_and_decides(house: House) -> None:
     study = house.write(document(PAIRS))
-    ran = api.run(study, watcher=QUIET)
+    ran = api.run(study, workspace=api.Workspace(console=QUIET))
     assert ran.summary.complete
     registration = ran.registration
     assert registration.data is not None
@@ -123,7 +123,7 @@ def test_a_study_of_byte_pairs_registers_runs_and_decides(house: House) -> None:
     decided = api.decide(study)
     assert decided.decision.status == "decided"
     assert {check.name: check.passed for check in decided.decision.checks}["every run used the registered tokenizer"]
-    case = open_study(study)
+    case = Workspace().open(study)
     assert verify_registration(case.root, "tiny") == []
     assert load_registration(case.root, "tiny") == registration
 
@@ -182,9 +182,9 @@ def test_a_mixture_records_its_loss_over_all_sources_and_of_each(house: House) -
             hypotheses={"gain": {"claim": "none lowers val/loss/other", "smallest": 0.05}},
         )
     )
-    ran = api.run(study, watcher=QUIET)
+    ran = api.run(study, workspace=api.Workspace(console=QUIET))
     assert ran.summary.complete, ran.summary.failed
-    case = open_study(study)
+    case = Workspace().open(study)
     curve = gather(case.root, require_registered(case)).metrics
     border = int(len(tiny_text()) * 0.9)
     sizes = {"tiny": len(tiny_text()) - border - 1, "other": 240 - 1}
@@ -211,7 +211,7 @@ def test_a_mixture_records_its_loss_over_all_sources_and_of_each(house: House) -
 def test_variants_of_two_corpora_are_pinned_each_and_their_claim_is_marked(house: House) -> None:
     add(house, "other", tiny_text()[::-1])
     study = house.write(document({"corpus": "tiny"}, {"here": {}, "there": {"data.corpus": "other"}}))
-    ran = api.run(study, watcher=QUIET)
+    ran = api.run(study, workspace=api.Workspace(console=QUIET))
     assert ran.summary.complete, ran.summary.failed
     data = ran.registration.data
     assert data is not None
@@ -238,7 +238,7 @@ def test_variants_of_two_corpora_are_pinned_each_and_their_claim_is_marked(house
 def test_a_run_that_read_the_corpus_of_another_arm_gives_no_verdict(house: House) -> None:
     add(house, "other", tiny_text()[::-1])
     study = house.write(document({"corpus": "tiny"}, {"here": {}, "there": {"data.corpus": "other"}}))
-    registration = api.run(study, watcher=QUIET).registration
+    registration = api.run(study, workspace=api.Workspace(console=QUIET)).registration
     runs = [r.model_copy(update={"variant": "here"}) if r.variant == "there" else r for r in records(house).values()]
     evidence = replace(gather(Root(house.path), registration), runs=tuple(runs))
     checks = {check.name: check for check in audit(AuditContext(registration, evidence))}
@@ -259,7 +259,7 @@ def test_a_second_corpus_that_changed_after_registration_is_refused(house: House
     add(house, "other", "quite another text, long enough for a window or two\n" * 40)
     before = house.snapshot()
     with pytest.raises(CorpusError, match="'other' is now another text"):
-        api.run(study, watcher=QUIET)
+        api.run(study, workspace=api.Workspace(console=QUIET))
     assert house.snapshot() == before
 
 
@@ -279,7 +279,7 @@ def test_the_lock_of_several_corpora_is_bound_by_its_hash(house: House) -> None:
     lock = json.loads(path.read_text())
     lock["data"]["tokenizers"]["none"] = "0" * 64
     path.write_text(json.dumps(lock, indent=2) + "\n")
-    assert any("tiny.lock.json" in fault for fault in verify_registration(open_study(study).root, "tiny"))
+    assert any("tiny.lock.json" in fault for fault in verify_registration(Workspace().open(study).root, "tiny"))
 
 
 TWO_SIZES = {"small": {}, "large": {"data.tokenizer": {"bpe": 275}}}
@@ -297,7 +297,7 @@ def test_a_claim_across_tokenizers_about_nats_a_token_is_refused_and_told_what_t
 @pytest.mark.slow
 def test_a_claim_across_tokenizers_about_bits_a_byte_is_run_and_decided(house: House) -> None:
     study = house.write(document(PAIRS, TWO_SIZES))
-    assert api.run(study, watcher=QUIET).summary.complete
+    assert api.run(study, workspace=api.Workspace(console=QUIET)).summary.complete
     decision = api.decide(study).decision
     assert decision.status == "decided"
     notes = [
@@ -332,7 +332,7 @@ def test_a_validation_text_of_its_own_is_used_whole_and_must_be_asked_for(house:
     with pytest.raises(CorpusError, match="comes with no validation part of its own"):
         api.register(house.write(document({"corpus": "tiny", "validation": "own"})))
     study = house.write(document({"corpus": "pair", "validation": "own"}))
-    assert api.run(study, watcher=QUIET).summary.complete
+    assert api.run(study, workspace=api.Workspace(console=QUIET)).summary.complete
     assert pinned(study)[0].note == "the registered text"
     (house.path / "data" / "corpora" / "pair" / "validation.txt").write_text("other\n")
     (fault,) = pinned(study)[0].faults
@@ -353,7 +353,7 @@ def test_the_page_beside_the_lock_names_every_corpus_and_every_tokenizer(house: 
     assert 'mixture of "other" (25%) and "tiny" (75%), each window drawn in that proportion' in page
     assert 'corpus "toy"' not in page
     assert data.tokenizers["three"] == data.tokenizers["one"] != data.tokenizers["large"]
-    told = open_study(study)
+    told = Workspace().open(study)
     assert verify_registration(told.root, "tiny") == []
 
 
@@ -364,7 +364,7 @@ def test_an_amendment_that_changes_the_data_can_be_undone_to_the_earlier_promise
     second, _ = api.amend(study, reason="byte pairs")
     house.write(document({"corpus": "tiny", "tokenizer": {"bpe": 270}}))
     third, _ = api.amend(study, reason="more of them")
-    case = open_study(study)
+    case = Workspace().open(study)
     made = past_registrations(case.root, "tiny", Ledger(case.root.ledger).entries())
     assert [(one.sha256, one.proven) for one in made] == [(one.sha256, True) for one in (first, second, third)]
 
@@ -379,7 +379,7 @@ def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
     # As a version of the library would that breaks ties in another way; what is kept is used without it.
     monkeypatch.setattr(tokenizers, "train_bpe", lambda *_: other)
     monkeypatch.setattr(tokenizers, "TRAINED", {})
-    require_pinned(open_study(study), require_registered(open_study(study)))
+    require_pinned(Workspace().open(study), require_registered(Workspace().open(study)))
     data = kept.read_bytes()
     assert (pinned(study)[1].faults, pinned(study)[1].note[:6]) == ((), "1 of 1")
     kept.write_bytes(data.replace(b'"bpe"', b'"BPE"'))
@@ -389,7 +389,7 @@ def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
     assert pinned(study)[1].unchecked == "1 tokenizer not here; trained again, and checked, when needed"
     before = house.snapshot()
     with pytest.raises(CorpusError, match="the tokenizer of 'none' is now another one"):
-        api.run(study, watcher=QUIET)
+        api.run(study, workspace=api.Workspace(console=QUIET))
     assert house.snapshot() == before
     folder = RunFolder(tmp_path / "run")
     ended = carry_out(house.path, folder.path, specs(study)[0])

@@ -25,7 +25,7 @@ from ablate.data.shards import StoredTokens, open_shards, take_in
 from ablate.evaluation.loss import windows
 from ablate.records.gather import gather
 from ablate.verification.pins import check_pins
-from ablate.workspace import open_study
+from ablate.workspace import Workspace
 from prereg.errors import CorpusError, StudyError
 from prereg.study.corpora import Stored, read_manifest
 from prereg.study.training import Data
@@ -237,7 +237,7 @@ def test_a_study_of_shards_runs_and_decides_and_verify_reads_every_byte(
     assert "bytes of each entry: not given" in capsys.readouterr().out
     assert take(house, monkeypatch, "list") == 0
     study = study_of(house, "val/loss")
-    ran = api.run(study, watcher=QUIET)
+    ran = api.run(study, workspace=api.Workspace(console=QUIET))
     assert ran.summary.complete, ran.summary.failed
     for path in house.path.glob("data/runs/*/*/*/*/run.json"):
         said = json.loads(path.read_text())["repetition"]["ids"]
@@ -245,7 +245,7 @@ def test_a_study_of_shards_runs_and_decides_and_verify_reads_every_byte(
     pin = ran.registration.corpus
     assert pin is not None
     assert (pin.tokens, pin.characters) == (2000, 0)
-    case = open_study(study)
+    case = Workspace().open(study)
     assert "val/bits_per_byte" not in set(gather(case.root, ran.registration).metrics["metric"])
     assert api.decide(study).decision.status in ("decided", "inconclusive")
     assert next(check_pins(case.root, ran.registration)).note == "the registered shards"
@@ -254,7 +254,7 @@ def test_a_study_of_shards_runs_and_decides_and_verify_reads_every_byte(
     (fault,) = next(check_pins(case.root, ran.registration)).faults
     assert "are not the shards that were registered as 'ids'" in fault
     with pytest.raises(CorpusError, match="another content"):
-        api.run(study, watcher=QUIET)
+        api.run(study, workspace=api.Workspace(console=QUIET))
 
 
 @pytest.mark.slow
@@ -272,9 +272,9 @@ def test_bits_a_byte_are_claimed_only_where_the_bytes_of_an_id_are_known(
     assert house.snapshot() == before
     words = ("add", "known", folder, "--vocabulary", str(VOCABULARY), "--byte-lengths", lengths)
     assert take(house, monkeypatch, *words) == 0
-    ran = api.run(study_of(house, "val/bits_per_byte", corpus="known"), watcher=QUIET)
+    ran = api.run(study_of(house, "val/bits_per_byte", corpus="known"), workspace=api.Workspace(console=QUIET))
     assert ran.summary.complete, ran.summary.failed
-    rows = gather(open_study(house.path / "studies" / "tiny.yaml").root, ran.registration).metrics
+    rows = gather(Workspace().open(house.path / "studies" / "tiny.yaml").root, ran.registration).metrics
     final = rows[rows["step"] == rows["step"].max()].pivot_table(
         index=["variant", "seed"], columns="metric", values="value"
     )

@@ -17,7 +17,7 @@ import ablate as api
 from ablate import cli
 from ablate.creating import STEPS
 from ablate.judge.stats import t_power
-from ablate.workspace import open_study, published_beside
+from ablate.workspace import Workspace, published_beside
 from prereg.documents.published import (
     Published,
     PublishedFigure,
@@ -60,9 +60,10 @@ def test_every_command_is_in_the_table_of_commands(verb: str) -> None:
     assert f"`{verb.rsplit(maxsplit=1)[-1]}`" in COMMANDS or f"`ablate {verb.split(maxsplit=1)[0]}" in COMMANDS
 
 
-@pytest.mark.parametrize("verb", sorted(set(verbs()) - {"schema", "seal", "corpus add", "corpus fetch"}))
-def test_every_command_that_prints_data_prints_json(verb: str) -> None:
-    assert any("--json" in option.opts for option in verbs()[verb].params)
+@pytest.mark.parametrize("verb", sorted(verbs()))
+def test_every_command_has_the_common_options(verb: str) -> None:
+    named = {name for option in verbs()[verb].params for name in option.opts}
+    assert {"--root", "--json", "--quiet", "-q"} <= named
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda p: p.stem)
@@ -73,7 +74,7 @@ def test_every_study_loads_and_this_version_can_carry_it_out(path: Path) -> None
 
 def test_every_file_of_published_figures_has_its_study_and_can_be_read() -> None:
     for path in PUBLISHED:
-        case = open_study(path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX) + ".yaml"))
+        case = Workspace().open(path.with_name(path.name.removesuffix(PUBLISHED_SUFFIX) + ".yaml"))
         assert published_beside(case) is not None, path
 
 
@@ -135,7 +136,7 @@ def test_the_public_names_are_the_ones_a_notebook_needs() -> None:
     code = "import ablate, sys; assert 'torch' not in sys.modules; print(*ablate.__all__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == [
-        *("RunOptions", "Study", "StudyError", "amend", "bundle", "check", "config", "decide", "design"),
+        *("RunOptions", "Study", "StudyError", "Workspace", "amend", "bundle", "check", "config", "decide", "design"),
         *("early_results", "export_model", "import_runs", "judge_frame", "load", "log", "must_match", "new"),
         *("plan_runs", "register", "report", "reproduce", "results", "run", "seed", "status"),
         *("train", "try_out"),

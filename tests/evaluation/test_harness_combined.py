@@ -21,7 +21,7 @@ from ablate.gpt.trainer import Trainer
 from ablate.pins import pin
 from ablate.records.store import RunFolder
 from ablate.runner.options import RunOptions
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.errors import SpecError
 from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
@@ -41,7 +41,7 @@ def with_data(**data: Any) -> dict[str, Any]:
 
 def first_run(house: House, study: Path) -> tuple[RunSpec, Inputs, RunFolder]:
     """The first run of a registered study, as it is recorded."""
-    registration = require_registered(open_study(study))
+    registration = require_registered(Workspace().open(study))
     spec = plan(registration)[0]
     assert isinstance(spec, RunSpec)
     return (
@@ -65,7 +65,7 @@ def asked_of_sealed_weights(spec: RunSpec, inputs: Inputs, folder: RunFolder) ->
 def test_a_study_of_byte_pairs_pins_data_and_tasks_and_leaves_no_item_out(house: House) -> None:
     study = items_house(house, base=with_data(corpus="tiny", tokenizer={"bpe": 262}))
     write_pack(house.path, strange=True)
-    ran = api.run(study, RunOptions(slots=1), watcher=QUIET)
+    ran = api.run(study, RunOptions(slots=1), workspace=api.Workspace(console=QUIET))
     assert ran.summary.complete
     registration = load_registration(Root(house.path), "tiny")
     assert registration is not None and registration.data is not None and registration.tasks is not None
@@ -84,13 +84,13 @@ def test_a_study_of_byte_pairs_pins_data_and_tasks_and_leaves_no_item_out(house:
 def test_the_letters_of_every_source_of_a_mixture_can_be_written(house: House) -> None:
     study = items_house(house)
     write_pack(house.path, strange=True)
-    alone = pin(open_study(study)).pins.tasks
+    alone = pin(Workspace().open(study)).pins.tasks
     source = house.path / "other.txt"
     source.write_text("the dog barked at the bakery.\n" * 60)
     Library.of(house.path / "data" / "corpora", {}).add("other", source)
     study = items_house(house, base=with_data(mixture={"tiny": 1.0, "other": 0.0}))
     write_pack(house.path, strange=True)
-    mixed = pin(open_study(study)).pins
+    mixed = pin(Workspace().open(study)).pins
     assert alone is not None and mixed.tasks is not None and mixed.data is not None
     assert (alone.n_unencodable, mixed.tasks.n_unencodable) == (1, 0)
 
@@ -130,7 +130,7 @@ def test_stored_token_ids_cannot_be_asked_and_it_is_said_when_the_study_is_read(
 @pytest.mark.slow
 def test_a_run_that_was_asked_is_made_again_with_the_same_answers(house: House) -> None:
     study = items_house(house)
-    assert api.run(study, RunOptions(slots=1), watcher=QUIET).summary.complete
+    assert api.run(study, RunOptions(slots=1), workspace=api.Workspace(console=QUIET)).summary.complete
     found = api.reproduce(study, "layernorm/2")
     assert found.exact and found.items == "equal" and found.unpromised == ()
     assert "harness/accuracy" in {metric.metric for metric in found.metrics}

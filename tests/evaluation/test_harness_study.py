@@ -32,7 +32,7 @@ from ablate.runner import progress
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from ablate.verification.verify import verify
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.errors import CorpusError, RegistrationError, StudyError, UnsupportedError
 from prereg.registry.canon import sha256_file
 from prereg.registry.paths import Root
@@ -50,7 +50,7 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("ABLATE_CORPORA", raising=False)
         patch.setattr(progress, "PLAIN_EVERY_S", -1.0)
-        ran = api.run(items_house(house), RunOptions(slots=1), watcher=PlainWatcher(stream))
+        ran = api.run(items_house(house), RunOptions(slots=1), workspace=api.Workspace(console=PlainWatcher(stream)))
     assert ran.summary.complete, ran.summary
     (house.path / "said.txt").write_text(stream.getvalue())
     return house.path
@@ -67,7 +67,7 @@ def study_of(path: Path) -> Path:
 
 
 def records(path: Path) -> list[RunRecord]:
-    case = open_study(study_of(path))
+    case = Workspace().open(study_of(path))
     return list(gather(case.root, require_registered(case)).runs)
 
 
@@ -91,7 +91,7 @@ def test_a_study_over_items_is_run_decided_and_told(copy: Path) -> None:
 
 
 def test_the_judge_reads_the_very_items_that_were_scored(ended: Path) -> None:
-    case = open_study(study_of(ended))
+    case = Workspace().open(study_of(ended))
     evidence = gather(case.root, require_registered(case))
     assert evidence.items is not None
     accuracy = evidence.items[evidence.items["metric"] == "harness/accuracy"]
@@ -271,7 +271,7 @@ def test_runs_that_were_asked_differently_are_told(
 ) -> None:
     from dataclasses import replace
 
-    case = open_study(study_of(ended))
+    case = Workspace().open(study_of(ended))
     registration = require_registered(case)
     evidence = gather(case.root, registration)
     assert all(check.passed for check in audit(AuditContext(registration, evidence)) if check.name == name)
@@ -326,7 +326,7 @@ def test_check_shows_what_will_be_asked_and_what_that_may_execute(
 def test_variants_whose_tokenizers_leave_out_different_items_are_refused(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = open_study(items_house(house, variants={"none": {}, "layernorm": {"data.corpus": "toy"}}))
+    case = Workspace().open(items_house(house, variants={"none": {}, "layernorm": {"data.corpus": "toy"}}))
     write_pack(house.path, strange=True)
     with pytest.raises(
         UnsupportedError, match=r"cannot write the same items of 'tasks/made-up': they leave out \[0, 1\]"

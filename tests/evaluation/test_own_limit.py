@@ -144,7 +144,7 @@ def test_a_metric_that_does_not_end_fails_its_run_alone_and_says_why(house: Hous
     ]
     (house.path / "studies" / "mine.py").write_text("\n".join(code) + "\n")
     study, stream = house.write(limited()), StringIO()
-    summary = api.run(study, RunOptions(slots=1), watcher=PlainWatcher(stream)).summary
+    summary = api.run(study, RunOptions(slots=1), workspace=api.Workspace(console=PlainWatcher(stream))).summary
     assert (summary.sealed, len(summary.failed)) == (2, 2)
     assert all("own/worst took longer than its limit of 2 s" in one for one in summary.failed)
     assert "died" not in stream.getvalue(), "it is not tried again"

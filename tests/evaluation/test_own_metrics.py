@@ -20,7 +20,7 @@ from ablate.evaluation.user_metrics import Source, measure_own, registered_sourc
 from ablate.gpt.model import GPT, initialise
 from ablate.records.gather import gather
 from ablate.runner.alone import rerun
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.documents.measures import measured, recorded
 from prereg.errors import EvidenceError, RegistrationError
 from prereg.metrics.user_code import pin_checks
@@ -160,7 +160,7 @@ def test_a_run_made_again_finds_the_code_of_its_own_metrics(house: House) -> Non
     path = house.write(own_document())
     (house.path / "studies" / "mine.py").write_text(CODE)
     registration, _ = api.register(path)
-    case = open_study(path)
+    case = Workspace().open(path)
     made = rerun(plan(registration)[0], house.path / "again", case.root)
     record = made.read_record()
     assert record is not None and record.status == "done"
@@ -179,8 +179,8 @@ def test_a_run_records_it_and_a_claim_gets_its_verdict(house: House) -> None:
     (house.path / "studies" / "mine.py").write_text(CODE + OFTEN)
     path = house.write(document)
     require_supported(study_from_document(document))
-    api.run(path, watcher=QUIET)
-    case = open_study(path)
+    api.run(path, workspace=api.Workspace(console=QUIET))
+    case = Workspace().open(path)
     frame = gather(case.root, require_registered(case)).metrics
     rows = frame[(frame["variant"] == "none") & (frame["seed"] == 1)].set_index("metric")
     assert rows.loc[["own/often"]]["value"].tolist() == [0.0, 10.0, 20.0, 30.0]
@@ -195,7 +195,7 @@ def test_a_run_records_it_and_a_claim_gets_its_verdict(house: House) -> None:
     # Code that changes after the registration: the study is refused as a whole, and a worker would not execute it.
     (house.path / "studies" / "mine.py").write_text(CODE.replace("max", "min") + OFTEN)
     with pytest.raises(RegistrationError, match="own/worst"):
-        api.run(path, watcher=QUIET)
+        api.run(path, workspace=api.Workspace(console=QUIET))
 
 
 def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ class Golden:
         return f"2026-01-{2 + hour // 24:02d}T{hour % 24:02d}:00:00+00:00"
 
     def register(self) -> Registration:
-        found, _ = api.register(self.study, root=self.path, now=self.now)
+        found, _ = api.register(self.study, workspace=api.Workspace(self.path, clock=self.now))
         # The clock goes on after the times of the runs.
         self._hours = count(8)
         return found
@@ -88,19 +88,25 @@ class Golden:
         if not exploratory:
             (source / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
         file = source / "metrics.csv" if exploratory else source
-        api.import_runs(self.study, file, note="replayed", root=self.path, now=self.now, exploratory=exploratory)
+        api.import_runs(
+            self.study,
+            file,
+            note="replayed",
+            workspace=api.Workspace(self.path, clock=self.now),
+            exploratory=exploratory,
+        )
 
     def run(self) -> bool:
         """Whether all runs have ended well by now."""
         options, watcher = RunOptions(slots=1), QUIET
-        return api.run(self.study, options, root=self.path, watcher=watcher).summary.complete
+        return api.run(self.study, options, workspace=api.Workspace(self.path, console=watcher)).summary.complete
 
     def claims(self) -> tuple[str, ...]:
         """The names of its hypotheses."""
         return tuple(load_study(self.study).study.hypotheses)
 
     def decide(self) -> Decision:
-        return api.decide(self.study, root=self.path, now=self.now).decision
+        return api.decide(self.study, workspace=api.Workspace(self.path, clock=self.now)).decision
 
 
 def imported(golden: Golden) -> Iterator[Decision]:
@@ -149,7 +155,9 @@ def amended(golden: Golden) -> Iterator[Decision]:
     study = yaml.safe_load(golden.study.read_text(encoding="utf-8"))
     study["hypotheses"]["gain"]["smallest"] = 0.01
     golden.study.write_text(yaml.safe_dump(study, sort_keys=False), encoding="utf-8")
-    registration, _ = api.amend(golden.study, reason="a smaller margin", root=golden.path, now=golden.now)
+    registration, _ = api.amend(
+        golden.study, reason="a smaller margin", workspace=api.Workspace(golden.path, clock=golden.now)
+    )
     golden.bring(registration)
     yield golden.decide()
 

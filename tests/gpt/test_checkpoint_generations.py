@@ -20,7 +20,7 @@ from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.messages import Message
 from ablate.runner.options import RunOptions
-from ablate.workspace import open_study
+from ablate.workspace import Workspace
 from prereg.registry.plan import RunSpec, plan
 
 OPERATIONS = 10
@@ -339,7 +339,7 @@ def test_what_went_wrong_stands_in_the_verdict_and_costs_none(house: House) -> N
     study = house.write(seeds=[1, 2])
     registration, _ = api.register(study)
     spec = plan(registration)[0]
-    folder = RunFolder(open_study(study).root.run(spec.study, spec.registration, spec.variant, spec.seed))
+    folder = RunFolder(Workspace().open(study).root.run(spec.study, spec.registration, spec.variant, spec.seed))
     with pytest.raises(KilledError):
         carry_out(house.path, folder.path, spec, kill_at=21, checkpoint_every_s=0.0)
     flipped(kept(folder).newest)

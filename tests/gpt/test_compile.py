@@ -53,10 +53,10 @@ def test_several_devices_are_refused_and_so_is_a_machine_without_a_compiler(
     study = house.write(document())
     before = house.snapshot()
     with pytest.raises(RunError, match="--devices-per-run 2, and the built-in trainer makes each run on one device"):
-        api.run(study, RunOptions(devices_per_run=2), watcher=QUIET)
+        api.run(study, RunOptions(devices_per_run=2), workspace=api.Workspace(console=QUIET))
     monkeypatch.setattr("ablate.runner.machine.cannot_compile", lambda _device: "no C++ compiler (g++, clang++)")
     with pytest.raises(RunError, match=r"numerics.compile, and here is no C\+\+ compiler"):
-        api.run(study, watcher=QUIET)
+        api.run(study, workspace=api.Workspace(console=QUIET))
     assert house.snapshot() == before
 
 

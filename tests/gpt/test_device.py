@@ -36,7 +36,7 @@ from ablate.runner import local, pool
 from ablate.runner.machine import Machine, choose_machine
 from ablate.runner.options import RunOptions
 from ablate.runner.process import Place
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.errors import RunError, StudyError
 from prereg.registry.plan import plan
 from prereg.study.spec import study_from_document
@@ -152,7 +152,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> House:
         "data": {"corpus": "tiny"},
         "budget": {"steps": 2, "batch": 2},
     }
-    api.run(made.write(base=base, measure={"every": 2}, seeds=[1, 2, 3]), watcher=QUIET)
+    api.run(made.write(base=base, measure={"every": 2}, seeds=[1, 2, 3]), workspace=api.Workspace(console=QUIET))
     return made
 
 
@@ -167,7 +167,7 @@ def records(house: House, device: str) -> list[RunRecord]:
 
 @pytest.mark.slow
 def test_runs_begun_on_one_device_are_not_completed_on_another(sealed: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    study = open_study(sealed.path / "studies" / "tiny.yaml").study
+    study = Workspace().open(sealed.path / "studies" / "tiny.yaml").study
     with_gpus(monkeypatch, 1)
     on_cpu, on_gpu, elsewhere = (records(sealed, name) for name in ("cpu", "An Accelerator", "Another"))
     assert choose_machine(study, on_cpu, RunOptions()) == Machine("cpu")
@@ -191,7 +191,9 @@ def test_a_refusal_to_mix_devices_changes_nothing(sealed: House, monkeypatch: py
     with_gpus(monkeypatch, 1)
     before = sealed.snapshot()
     with pytest.raises(RunError, match="--device cpu"):
-        api.run(sealed.path / "studies" / "tiny.yaml", RunOptions(device="cuda"), watcher=QUIET)
+        api.run(
+            sealed.path / "studies" / "tiny.yaml", RunOptions(device="cuda"), workspace=api.Workspace(console=QUIET)
+        )
     done = CliRunner().invoke(app, ["run", str(sealed.path / "studies" / "tiny.yaml"), "--device", "cuda"])
     assert isinstance(done.exception, StudyError)
     assert sealed.snapshot() == before
@@ -200,7 +202,7 @@ def test_a_refusal_to_mix_devices_changes_nothing(sealed: House, monkeypatch: py
 def test_runs_of_a_gpu_start_with_what_deterministic_products_need_and_one_at_a_time(
     sealed: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    case = open_study(sealed.path / "studies" / "tiny.yaml")
+    case = Workspace().open(sealed.path / "studies" / "tiny.yaml")
     assert local.slots_of(case.study, Machine("cuda:0")) == 1
     assert local.slots_of(case.study, Machine("cpu")) == local.default_slots()
     started: list[dict[str, str]] = []

@@ -275,7 +275,7 @@ def test_a_study_reads_a_tokenizer_file_and_exports_what_it_trained(house: House
     study, out = study_with_file(house, "byte pairs"), tmp_path / "out"
     file = house.path / "tokenizers" / "tiny.json"
     quiet = PlainWatcher(StringIO())
-    assert api.run(study, RunOptions(slots=1), watcher=quiet).summary.complete
+    assert api.run(study, RunOptions(slots=1), workspace=api.Workspace(console=quiet)).summary.complete
     run = CliRunner()
     with pytest.raises(EvidenceError, match="is not decided"):
         api.export_model(study, "layernorm/1", out)
@@ -295,7 +295,10 @@ def test_a_study_reads_a_tokenizer_file_and_exports_what_it_trained(house: House
     changed = run.invoke(app, ["verify", str(study)])
     assert changed.exit_code == 4 and "tokenizers/tiny.json" in changed.output
     before = house.snapshot()
-    for act in (lambda: api.run(study, watcher=quiet), lambda: api.export_model(study, "none/1", tmp_path / "other")):
+    for act in (
+        lambda: api.run(study, workspace=api.Workspace(console=quiet)),
+        lambda: api.export_model(study, "none/1", tmp_path / "other"),
+    ):
         with pytest.raises(CorpusError, match="now another one"):
             act()
     assert house.snapshot() == before and not (tmp_path / "other").exists()
@@ -345,7 +348,7 @@ def test_a_wrong_size_of_a_trained_tokenizer_is_named_alone(house: House) -> Non
 @pytest.mark.slow
 def test_weights_that_are_not_the_sealed_ones_are_not_exported(house: House, tmp_path: Path) -> None:
     study = house.write(base=tiny_document()["base"] | {"budget": {"steps": 4, "batch": 8}}, seeds=[1, 2])
-    api.run(study, RunOptions(slots=1), watcher=PlainWatcher(StringIO()))
+    api.run(study, RunOptions(slots=1), workspace=api.Workspace(console=PlainWatcher(StringIO())))
     api.decide(study)
     (weights,) = house.path.glob("data/runs/tiny/*/none/1/weights.safetensors")
     weights.write_bytes(weights.read_bytes()[:-1] + b"!")

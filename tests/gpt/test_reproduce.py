@@ -27,7 +27,7 @@ from ablate.reporting.summaries.run import reproduction_section
 from ablate.reporting.terminal import show
 from ablate.runner.messages import Message
 from ablate.runner.progress import PlainWatcher
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.errors import CorpusError, EvidenceError, RegistrationError, RunError, StudyError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
@@ -46,7 +46,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
         decision=[{"verdict": "adopt", "when": "supported(gain) and stable(wild)"}, {"verdict": "inconclusive"}],
         measure={"every": 5},
     )
-    assert api.run(made.write(document), watcher=QUIET).summary.complete
+    assert api.run(made.write(document), workspace=api.Workspace(console=QUIET)).summary.complete
     return made.path
 
 
@@ -63,7 +63,7 @@ def study_of(house: House) -> Path:
 
 
 def folder_of(house: House, run: str = "none/1") -> RunFolder:
-    case = open_study(study_of(house))
+    case = Workspace().open(study_of(house))
     variant, seed = run.split("/")
     return RunFolder(case.root.run("tiny", require_registered(case).sha256, variant, int(seed)))
 

@@ -20,7 +20,7 @@ from ablate.records.gather import gather
 from ablate.runner.local import study_lock
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.ledger import Ledger
 
@@ -82,7 +82,7 @@ def kill_tree(process: subprocess.Popen[str]) -> None:
 
 def test_every_run_is_sealed_in_the_ledger_and_the_study_finished(trained: House) -> None:
     assert events(trained) == ["registered", "started", *["sealed"] * 6, "finished"]
-    case = open_study(trained.study)
+    case = Workspace().open(trained.study)
     evidence = gather(case.root, require_registered(case))
     assert evidence.missing == ()
     assert evidence.broken == ()
@@ -92,7 +92,7 @@ def test_every_run_is_sealed_in_the_ledger_and_the_study_finished(trained: House
 
 
 def test_pairs_match_by_construction(trained: House) -> None:
-    case = open_study(trained.study)
+    case = Workspace().open(trained.study)
     runs = {(r.variant, r.seed): r for r in gather(case.root, require_registered(case)).runs}
     for seed in (1, 2, 3):
         none, layer = runs["none", seed].must_match, runs["layernorm", seed].must_match
@@ -109,13 +109,13 @@ def test_pairs_match_by_construction(trained: House) -> None:
 
 def test_running_a_finished_study_again_does_nothing(trained: House) -> None:
     before = trained.snapshot()
-    ran = api.run(trained.study, watcher=QUIET)
+    ran = api.run(trained.study, workspace=api.Workspace(console=QUIET))
     assert ran.summary.complete
     assert trained.snapshot() == before
 
 
 def test_a_run_from_scratch_gives_the_same_bits(trained: House, house: House) -> None:
-    api.run(house.write(), RunOptions(slots=2), watcher=QUIET)
+    api.run(house.write(), RunOptions(slots=2), workspace=api.Workspace(console=QUIET))
     assert outcomes(house) == outcomes(trained)
 
 
@@ -128,7 +128,7 @@ def test_kill_nine_of_the_whole_tree_then_again_gives_the_same_bits_and_one_entr
     wait_until_training(house, 8)
     kill_tree(process)
     assert "finished" not in events(house)
-    assert api.run(study, watcher=QUIET).summary.complete
+    assert api.run(study, workspace=api.Workspace(console=QUIET)).summary.complete
     assert outcomes(house) == outcomes(trained)
     assert len(events(house)) == len(events(trained)) + 1
     assert events(house).count("started") == 2
@@ -162,11 +162,11 @@ def test_ctrl_c_saves_where_each_run_stands_and_the_next_call_resumes_to_the_sam
     assert process.returncode == 130, output
     assert "stopping" in output
     assert list(house.path.glob("data/runs/*/*/*/*/work/checkpoint.safetensors"))
-    assert api.run(study, watcher=QUIET).summary.complete
+    assert api.run(study, workspace=api.Workspace(console=QUIET)).summary.complete
     resumed = [json.loads(p.read_text())["resumed_from"] for p in house.path.glob("data/runs/*/*/*/*/run.json")]
     assert any(0 < step < 900 for steps in resumed for step in steps)
     other = House(house.path.parent / "other")
-    api.run(other.write(base=longer(900), seeds=[1, 2], measure={"every": 300}), watcher=QUIET)
+    api.run(other.write(base=longer(900), seeds=[1, 2], measure={"every": 300}), workspace=api.Workspace(console=QUIET))
     assert outcomes(house) == outcomes(other)
 
 
@@ -185,13 +185,13 @@ def test_a_killed_process_of_a_run_is_replaced_and_the_study_ends_as_if_nothing_
 
 def test_a_second_run_of_the_same_study_is_refused_and_changes_nothing(copied: House) -> None:
     study = copied.study
-    root = open_study(study).root
+    root = Workspace().open(study).root
     with study_lock(root, "tiny"):
         before = copied.snapshot()
         with pytest.raises(RunError, match=rf"being run by another process \(pid {os.getpid()} on "):
-            api.run(study, watcher=QUIET)
+            api.run(study, workspace=api.Workspace(console=QUIET))
         assert copied.snapshot() == before
-    assert api.run(study, watcher=QUIET).summary.complete
+    assert api.run(study, workspace=api.Workspace(console=QUIET)).summary.complete
 
 
 @pytest.mark.slow
@@ -202,9 +202,9 @@ def test_a_diverging_run_is_an_outcome_with_its_curve_kept(house: House) -> None
         hypotheses={"gain": {"claim": "wild lowers val/loss", "smallest": 0.05}},
         decision=[{"verdict": "adopt wild", "when": "supported(gain) and stable(wild)"}, {"verdict": "inconclusive"}],
     )
-    ran = api.run(study, watcher=QUIET)
+    ran = api.run(study, workspace=api.Workspace(console=QUIET))
     assert ran.summary.complete
-    case = open_study(study)
+    case = Workspace().open(study)
     evidence = gather(case.root, ran.registration)
     wild = [run for run in evidence.runs if run.variant == "wild"]
     assert {run.status for run in wild} == {"diverged"}
@@ -218,18 +218,18 @@ def test_a_diverging_run_is_an_outcome_with_its_curve_kept(house: House) -> None
 def test_an_error_inside_a_run_is_recorded_logged_and_ends_the_others_normally(house: House) -> None:
     study = house.write(**SHORT)
     api.register(study)
-    case = open_study(study)
+    case = Workspace().open(study)
     spoiled = case.root.run("tiny", require_registered(case).sha256, "none", 1)
     spoiled.mkdir(parents=True)
     (spoiled / "work").touch()  # a file where the trainer's directory should be
-    ran = api.run(study, watcher=QUIET)
+    ran = api.run(study, workspace=api.Workspace(console=QUIET))
     assert not ran.summary.complete
     assert len(ran.summary.failed) == 1
     assert ran.summary.failed[0].startswith(f"tiny/{ran.registration.sha256[:8]}/none/1: ")
     assert events(house).count("failed") == 1
     assert events(house).count("sealed") == 3
     (spoiled / "work").unlink()
-    assert api.run(study, watcher=QUIET).summary.complete
+    assert api.run(study, workspace=api.Workspace(console=QUIET)).summary.complete
 
 
 def test_a_sealed_record_that_has_changed_is_never_trained_over(copied: House) -> None:
@@ -237,17 +237,17 @@ def test_a_sealed_record_that_has_changed_is_never_trained_over(copied: House) -
     path.write_bytes(path.read_bytes() + b"x")
     before = copied.snapshot()
     with pytest.raises(EvidenceError, match="is not what run"):
-        api.run(copied.study, watcher=QUIET)
+        api.run(copied.study, workspace=api.Workspace(console=QUIET))
     assert copied.snapshot() == before
 
 
 def test_a_run_sealed_in_the_moment_of_a_crash_is_taken_into_the_ledger_later(copied: House) -> None:
     study = copied.study
-    registration = require_registered(open_study(study))
+    registration = require_registered(Workspace().open(study))
     ledger = copied.path / "studies" / "ledger.jsonl"
     lines = ledger.read_bytes().splitlines(keepends=True)
     ledger.write_bytes(b"".join(lines[:-2]))  # as if killed after the last seal and before its entry
-    again = api.run(study, watcher=QUIET)
+    again = api.run(study, workspace=api.Workspace(console=QUIET))
     assert again.summary.complete
     last = Ledger(ledger).entries()[-2]
     assert last.event == "sealed"
@@ -261,7 +261,7 @@ def test_a_run_sealed_in_the_moment_of_a_crash_is_taken_into_the_ledger_later(co
 def test_sealed_runs_of_a_ledger_that_started_none_are_taken_in_as_a_deviation(copied: House) -> None:
     ledger = copied.path / "studies" / "ledger.jsonl"
     ledger.write_bytes(ledger.read_bytes().splitlines(keepends=True)[0])  # registered here, trained who knows where
-    assert api.run(copied.study, watcher=QUIET).summary.complete
+    assert api.run(copied.study, workspace=api.Workspace(console=QUIET)).summary.complete
     events = [entry.event for entry in Ledger(ledger).entries()]
     assert events == ["registered", *["sealed"] * 6, "finished"]
     decision = api.decide(copied.study).decision

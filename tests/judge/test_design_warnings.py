@@ -269,7 +269,7 @@ def test_a_hopeless_study_is_refused_and_nothing_is_written(house: House) -> Non
     path = hopeless(house)
     before = house.snapshot()
     with pytest.raises(UndecidableDesignError) as raised:
-        api.register(path, root=house.path)
+        api.register(path, workspace=api.Workspace(house.path))
     text = raised.value.text()
     assert "the smallest p that sign-flip gives with 5 seeds is 0.0625" in text  # the witness
     assert "'adopt layernorm' can never be the verdict" in text
@@ -280,7 +280,7 @@ def test_a_hopeless_study_is_refused_and_nothing_is_written(house: House) -> Non
 
 def test_an_override_stands_in_the_lock_and_in_the_ledger(house: House) -> None:
     path = hopeless(house)
-    registration, entry = api.register(path, root=house.path, accept_underpowered=f" {REASON} ")
+    registration, entry = api.register(path, workspace=api.Workspace(house.path), accept_underpowered=f" {REASON} ")
     assert entry is not None and registration.override is not None
     assert registration.override.reason == REASON and "0.0625" in registration.override.obstacle
     assert entry.body["override"] == {"obstacle": registration.override.obstacle, "reason": REASON}
@@ -292,26 +292,28 @@ def test_an_override_stands_in_the_lock_and_in_the_ledger(house: House) -> None:
 
 def test_an_override_without_a_reason_is_none(house: House) -> None:
     with pytest.raises(UndecidableDesignError):
-        api.register(hopeless(house), root=house.path, accept_underpowered="  ")
+        api.register(hopeless(house), workspace=api.Workspace(house.path), accept_underpowered="  ")
 
 
 def test_there_must_be_something_to_accept(house: House) -> None:
     with pytest.raises(RegistrationError, match="nothing to accept"):
-        api.register(house.write(), root=house.path, accept_underpowered=REASON)
+        api.register(house.write(), workspace=api.Workspace(house.path), accept_underpowered=REASON)
 
 
 def test_a_study_that_needs_no_override_has_none_in_its_lock(house: House) -> None:
-    registration, _ = api.register(house.write(), root=house.path)
+    registration, _ = api.register(house.write(), workspace=api.Workspace(house.path))
     assert registration.override is None
     assert json.loads((house.path / "studies" / "tiny.lock.json").read_text())["override"] is None
     assert all("override" not in entry.body for entry in Ledger(Root.find(Path(), house.path).ledger).entries())
 
 
 def test_an_amendment_can_be_accepted_too(house: House) -> None:
-    api.register(house.write(), root=house.path)
+    api.register(house.write(), workspace=api.Workspace(house.path))
     with pytest.raises(UndecidableDesignError):
-        api.amend(hopeless(house), reason="an exact test", root=house.path)
-    _, entry = api.amend(hopeless(house), reason="an exact test", root=house.path, accept_underpowered=REASON)
+        api.amend(hopeless(house), reason="an exact test", workspace=api.Workspace(house.path))
+    _, entry = api.amend(
+        hopeless(house), reason="an exact test", workspace=api.Workspace(house.path), accept_underpowered=REASON
+    )
     assert entry.body["override"]["reason"] == REASON  # type: ignore[index, call-overload]
 
 

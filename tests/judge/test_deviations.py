@@ -57,7 +57,9 @@ def test_every_door_says_that_a_verdict_has_deviations(
     assert checked(house.bundled(tmp_path / "b.zip")).intact
     (one,) = studies_of(house.root)
     assert one.gives_verdict and one.state_in_words == "decided with 1 deviation"
-    page = next(path for path in api.report_index(root=house.path) if path.name == "index.md").read_text()
+    page = next(
+        path for path in api.report_index(workspace=api.Workspace(house.path)) if path.name == "index.md"
+    ).read_text()
     assert "| decided with 1 deviation | take fast |" in page and re.search(r"\| own \| gain .* supported \| −", page)
 
     report = (house.path / "reports" / "own" / "report.md").read_text()

@@ -16,7 +16,7 @@ from test_cli import ablate as run_verb
 import ablate as api
 from ablate.judge.interim import early_look
 from ablate.records.gather import gather, open_tables
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.errors import EvidenceError
 from prereg.registry.ledger import Ledger
 
@@ -77,7 +77,7 @@ def test_a_look_is_logged_before_it_is_shown_and_spoils_the_verdict(ablate: Verb
     assert "5 of 6 planned runs ended" in said and "Description only" in said
     assert "p =" not in said and "interval" not in said
     assert "holds 1 early look at its numbers" in ablate("status", unfinished)[1]
-    api.run(unfinished, watcher=QUIET)
+    api.run(unfinished, workspace=api.Workspace(console=QUIET))
     decided = api.decide(unfinished).decision
     assert decided.status == "inadmissible" and decided.verdict is None
     assert "no look before the last run ended" in decided.because
@@ -95,7 +95,7 @@ def test_what_cannot_be_logged_is_not_shown(unfinished: Path, monkeypatch: pytes
 
 def test_the_numbers_are_the_paired_differences_of_the_runs_that_ended(unfinished: Path) -> None:
     peeked = api.early_results(unfinished, reason=REASON)
-    case = open_study(unfinished)
+    case = Workspace().open(unfinished)
     found = gather(case.root, require_registered(case))
     final = open_tables(case.root, found, look=peeked.entry).final("val/loss")
     (claim,) = peeked.early_look.claims
@@ -139,7 +139,7 @@ def test_nothing_is_logged_where_there_is_nothing_to_look_at(ablate: Verb, train
         (house.write(), "none of the 6 planned runs", "ablate status"),
     ):
         if path != study:
-            api.register(path, root=house.path)
+            api.register(path, workspace=api.Workspace(house.path))
         before = ledger(path).head()
         code, said, error = ablate("status", path, "--results", "--reason", REASON)
         assert (code, said) == (2, ""), said
@@ -151,7 +151,7 @@ def test_nothing_is_logged_where_there_is_nothing_to_look_at(ablate: Verb, train
 def test_a_due_look_of_a_sequential_study_is_not_looked_at_early(trained: House, tmp_path: Path) -> None:
     made = House(tmp_path / "house")
     study = made.write(tiny_document(seeds=[1, 2, 3, 4], stopping={"looks": [3, 4]}))
-    api.run(study, watcher=QUIET, root=made.path)
+    api.run(study, workspace=api.Workspace(made.path, console=QUIET))
     with pytest.raises(EvidenceError, match=r"look 1 of 2.* is due"):
         api.early_results(study, reason=REASON)
 
@@ -176,7 +176,7 @@ def test_as_json_it_holds_the_same_and_the_entry(ablate: Verb, unfinished: Path)
 
 
 def test_values_of_an_unfinished_study_are_not_read_without_an_entry(unfinished: Path) -> None:
-    case = open_study(unfinished)
+    case = Workspace().open(unfinished)
     found = gather(case.root, require_registered(case))
     assert found.withheld and found.metrics.empty and found.items is None
     for read in (found.curve, found.final):
@@ -195,8 +195,8 @@ def test_values_of_an_unfinished_study_are_not_read_without_an_entry(unfinished:
 def test_at_a_look_of_a_sequence_the_values_of_later_seeds_are_not_read(tmp_path: Path) -> None:
     made = House(tmp_path / "house")
     study = made.write(tiny_document(seeds=[1, 2, 3, 4], stopping={"looks": [3, 4]}))
-    api.run(study, watcher=QUIET, root=made.path)
-    case = open_study(study)
+    api.run(study, workspace=api.Workspace(made.path, console=QUIET))
+    case = Workspace().open(study)
     registration = require_registered(case)
     found = gather(case.root, registration)
     assert not found.withheld and set(found.metrics["seed"]) == {1, 2, 3}
@@ -244,7 +244,9 @@ def test_only_an_early_look_can_be_recorded_afterwards(trained: House, tmp_path:
         (ended + minute, ended + 2 * minute, "the last run ended"),
     ):
         with pytest.raises(EvidenceError, match=found):
-            api.record_look(study, reason=REASON, took_place=when.isoformat(), now=now.isoformat)
+            api.record_look(
+                study, reason=REASON, took_place=when.isoformat(), workspace=api.Workspace(clock=now.isoformat)
+            )
     assert api.record_look(study, reason=REASON, took_place=ended.isoformat()).body["ended"] == 6
 
 
@@ -260,6 +262,6 @@ def test_a_look_recorded_afterwards_needs_a_reason_a_time_with_its_offset_and_a_
     assert (code, said) == (2, "") and "a look without a reason" in error
     assert ledger(study).head() == before
     unbegun = house.write()
-    api.register(unbegun, root=house.path)
+    api.register(unbegun, workspace=api.Workspace(house.path))
     with pytest.raises(EvidenceError, match="no run has been started"):
         api.record_look(unbegun, reason=REASON, took_place="2026-01-01T00:00:00Z")

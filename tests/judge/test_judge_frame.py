@@ -187,9 +187,11 @@ def test_design_takes_a_file_a_study_or_a_mapping(tmp_path: Path, monkeypatch: p
 
 
 def test_what_is_no_study_is_refused_in_words_and_a_root_may_be_text(tmp_path: Path) -> None:
-    path = ablate.new("mine", "target", root=tmp_path).study
+    path = ablate.new("mine", "target", workspace=ablate.Workspace(tmp_path)).study
     for wrong in (None, 3, b"mine", [path]):
         with pytest.raises(StudyError, match="in place of a study"):
             ablate.load(wrong)  # type: ignore[arg-type]
-    assert ablate.status("mine", root=str(tmp_path)) == ablate.status(ablate.load(path), root=tmp_path)
+    assert ablate.status("mine", workspace=ablate.Workspace(str(tmp_path))) == ablate.status(
+        ablate.load(path), workspace=ablate.Workspace(tmp_path)
+    )
     assert ablate.load(path).model_copy(deep=True) == ablate.load(path)

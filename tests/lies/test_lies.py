@@ -246,7 +246,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Path:
     house = OwnHouse(base / "house")
     (house.path / "words.txt").write_text("some words", encoding="utf-8")
     study = house.write(own_document(data=["words.txt"]))
-    api.run(study, RunOptions(slots=1), watcher=QUIET)
+    api.run(study, RunOptions(slots=1), workspace=api.Workspace(console=QUIET))
     assert api.decide(study).decision.verdict == "take fast"
     bundle = api.bundle(study, out=base / "own.ablate.zip").path
     with zipfile.ZipFile(bundle) as archive:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from ablate import cli
 from ablate.verification.result import Verification
 from ablate.verification.seal import Sealing, attest
 from ablate.verification.verify import verify
-from ablate.workspace import StudyContext
+from ablate.workspace import HERE, StudyContext, Workspace
 from prereg.errors import RegistrationError, SealError
 from prereg.registry.ledger import Ledger
 from prereg.registry.register import amend
@@ -48,7 +49,8 @@ def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def sealed(case: StudyContext, registration: Registration, **asked: object) -> Sealing:
-    return attest(case, registration, now=lambda: AT, **asked)  # type: ignore[arg-type]
+    timed = replace(case, workspace=Workspace(clock=lambda: AT))
+    return attest(timed, registration, **asked)  # type: ignore[arg-type]
 
 
 def verified(case: StudyContext, **trust: Path) -> Verification:
@@ -157,7 +159,7 @@ def test_a_sound_seal_of_another_lock_is_a_fault_even_if_the_ledger_names_it(
             Ledger(other.root.ledger).append(
                 "attested", study="embnorm", registration=changed_to.sha256, body=body, at=AT
             )
-    found = verified(StudyContext(loaded.path, other.root, loaded)).seals
+    found = verified(StudyContext(HERE, loaded.path, other.root, loaded)).seals
     assert {check.kind: check.state for check in found} == {"ssh": "broken", "rfc3161": "broken"}
 
 
@@ -268,7 +270,7 @@ def test_an_amendment_keeps_the_seals_of_what_it_replaces(authority: Authority, 
         case.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none"
     )
     assert entry.body["evidence"] == "none"  # a seal is no evidence
-    case = StudyContext(loaded.path, case.root, loaded)
+    case = StudyContext(HERE, loaded.path, case.root, loaded)
     sealed(case, second, sign=key)
     found = verified(case)
     assert found.intact, found
@@ -284,7 +286,7 @@ def test_an_earlier_lock_that_is_nowhere_leaves_its_signature_unchecked(tmp_path
     sealed(case, registration, sign=ssh_key(tmp_path / "keys"))
     loaded = load_text(case.root.studies, changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]"))
     amend(case.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none")
-    [found] = verified(StudyContext(loaded.path, case.root, loaded)).seals
+    [found] = verified(StudyContext(HERE, loaded.path, case.root, loaded)).seals
     assert (found.state, found.superseded) == ("unchecked", True)
     with pytest.raises(RegistrationError, match="not the one that was registered"):
         sealed(case, registration)

@@ -37,11 +37,11 @@ def item(found: Verification) -> Any:
 
 def amended(house: House, path: Path) -> None:
     house.write(tiny_document(title="Another title", assume={"seconds_per_run": 1}))
-    api.amend(path, reason="a better title", now=at)
+    api.amend(path, reason="a better title", workspace=api.Workspace(clock=at))
 
 
 def test_registering_writes_the_page_from_the_lock_and_the_ledger_alone(house: House) -> None:
-    registration, entry = api.register(house.write(), now=at)
+    registration, entry = api.register(house.write(), workspace=api.Workspace(clock=at))
     page = page_of(house).read_bytes()
     assert entry is not None
     for proof in (registration.sha256, registration.lock_sha256, registration.source_sha256, entry.sha256):
@@ -61,7 +61,7 @@ def test_a_study_that_is_not_registered_has_no_page(house: House) -> None:
 
 def test_what_happens_after_registration_leaves_the_page_as_it_is(house: House) -> None:
     study = house.write()
-    registration, _ = api.register(study, now=at)
+    registration, _ = api.register(study, workspace=api.Workspace(clock=at))
     before = page_of(house).read_bytes()
     for event in ("started", "finished", "decided"):
         Ledger(Root(house.path).ledger).append(event, study="tiny", registration=registration.sha256, body={}, at=AT)  # type: ignore[arg-type]
@@ -72,7 +72,7 @@ def test_what_happens_after_registration_leaves_the_page_as_it_is(house: House) 
 
 def test_an_amendment_rewrites_the_page_with_what_differs_and_what_was_known(house: House) -> None:
     study = house.write()
-    first, _ = api.register(study, now=at)
+    first, _ = api.register(study, workspace=api.Workspace(clock=at))
     amended(house, study)
     text = page_of(house).read_text()
     assert "| title | A tiny study | Another title |" in text
@@ -86,7 +86,7 @@ def test_a_crash_before_the_page_is_mended_by_the_next_verb(
     house: House, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = house.write()
-    api.register(study, now=at)
+    api.register(study, workspace=api.Workspace(clock=at))
     earlier = page_of(house).read_bytes()
     with monkeypatch.context() as crashing:
         crashing.setattr("prereg.documents.page.write_whole", _crash)
@@ -107,7 +107,7 @@ def test_a_page_that_cannot_be_written_is_a_message_and_the_registration_stands(
     study = house.write()
     page_of(house).mkdir()
     with pytest.raises(RegistrationError, match="is registered, and its page cannot be written"):
-        api.register(study, now=at)
+        api.register(study, workspace=api.Workspace(clock=at))
     page_of(house).rmdir()
     _, entry = api.register(study)
     assert entry is None and page_of(house).is_file()
@@ -117,7 +117,7 @@ def test_an_edited_page_is_a_fault_a_missing_one_a_note_and_one_of_another_versi
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = house.write()
-    api.register(study, now=at)
+    api.register(study, workspace=api.Workspace(clock=at))
     page = page_of(house).read_bytes()
     assert item(verify(study)).note == "as the lock says"
     page_of(house).write_bytes(page.replace(b"0.05 nats", b"0.04 nats"))
@@ -134,7 +134,7 @@ def test_an_edited_page_is_a_fault_a_missing_one_a_note_and_one_of_another_versi
 def test_an_accepted_obstacle_stands_on_the_page(house: House) -> None:
     document = tiny_document(analysis={"test": "sign_flip"}, assume={"metrics": {"val/loss": {"sd": 0.01}}})
     study = house.write(document)
-    api.register(study, now=at, accept_underpowered="only a rehearsal")
+    api.register(study, workspace=api.Workspace(clock=at), accept_underpowered="only a rehearsal")
     text = page_of(house).read_text()
     assert "It was registered although the design says:" in text
     assert "The reason given is: only a rehearsal." in text
@@ -150,10 +150,10 @@ def say(*words: object) -> tuple[int, str]:
 
 def test_the_verb_prints_writes_and_names_what_is_left(house: House, tmp_path: Path) -> None:
     study, out = house.write(), tmp_path / "osf.md"
-    code, said = say("export", study, "--as", "osf")
+    code, said = say("plan", study, "--as", "osf")
     assert code == 0 and said.startswith("DRAFT")
     before = house.snapshot()
-    code, said = say("export", study, "--as", "osf", "--out", out)
+    code, said = say("plan", study, "--as", "osf", "--out", out)
     assert code == 0 and said.splitlines() == [
         f"wrote {out}, a DRAFT: the study is not registered",
         "left to you: Foreknowledge of the data",
@@ -161,25 +161,25 @@ def test_the_verb_prints_writes_and_names_what_is_left(house: House, tmp_path: P
         "left to you: Sample size rationale",
     ]
     assert house.snapshot() == before, "export changes nothing in the house"
-    code, said = say("export", study, "--as", "osf", "--json")
+    code, said = say("plan", study, "--as", "osf", "--json")
     assert code == 0 and json.loads(said)["status"].startswith("DRAFT")
-    code, said = say("export", study, "--as", "markdown", "--json")
+    code, said = say("plan", study, "--as", "markdown", "--json")
     assert {"status", "Arms", "Hypotheses", "Decision"} <= set(json.loads(said))
 
 
 def test_answers_that_somebody_filled_in_are_not_written_over(house: House, tmp_path: Path) -> None:
     study, out = house.write(), tmp_path / "osf.md"
-    say("export", study, "--as", "osf", "--out", out)
-    say("export", study, "--as", "osf", "--out", out)  # the same bytes are no loss
+    say("plan", study, "--as", "osf", "--out", out)
+    say("plan", study, "--as", "osf", "--out", out)  # the same bytes are no loss
     out.write_text(out.read_text() + "mine")
     with pytest.raises(StudyFileError, match="already"):
-        say("export", study, "--as", "osf", "--out", out)
+        say("plan", study, "--as", "osf", "--out", out)
     assert out.read_text().endswith("mine")
 
 
 def test_a_study_that_changed_since_its_registration_is_not_exported(house: House) -> None:
     study = house.write()
-    api.register(study, now=at)
+    api.register(study, workspace=api.Workspace(clock=at))
     house.write(tiny_document(title="Another title"))
     with pytest.raises(RegistrationError, match="title"):
         api.export(study, form="osf")

@@ -122,7 +122,7 @@ def costly(tmp_path_factory: pytest.TempPathFactory) -> House:
     """A study whose promises about cost no process that loads torch can keep."""
     made = House(tmp_path_factory.mktemp("costly") / "house")
     budget = {"steps": 10, "batch": 8, "max_memory_gib": 0.01, "max_wall_s": 0.001}
-    api.run(made.write(based(budget, seeds=[1, 2])), watcher=QUIET)
+    api.run(made.write(based(budget, seeds=[1, 2])), workspace=api.Workspace(console=QUIET))
     return made
 
 
@@ -156,7 +156,7 @@ def test_a_crash_between_breach_and_seal_repeats_no_breach(costly: House, tmp_pa
     copy = Path(shutil.copytree(costly.path, tmp_path / "copy"))
     ledger = copy / "studies" / "ledger.jsonl"
     ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-2]))  # the last seal, and `finished`
-    assert api.run(copy / "studies" / "tiny.yaml", watcher=QUIET).summary.complete
+    assert api.run(copy / "studies" / "tiny.yaml", workspace=api.Workspace(console=QUIET)).summary.complete
     kinds = [entry.event for entry in Ledger(ledger).entries()]
     assert kinds.count("breached") == 8
     assert kinds.count("sealed") == 4
@@ -175,7 +175,7 @@ def test_the_verdict_stands_and_the_breaches_are_listed_beside_it(costly: House)
 def test_limits_that_are_kept_are_a_check_that_holds(house: House) -> None:
     budget = {"steps": 4, "batch": 8, "max_memory_gib": 64, "max_wall_s": 3600}
     path = house.write(based(budget, seeds=[1, 2], measure={"every": 4}))
-    api.run(path, watcher=QUIET)
+    api.run(path, workspace=api.Workspace(console=QUIET))
     assert breached(house) == []
     check = {check.name: check for check in api.decide(path).decision.checks}[LIMITS]
     assert check.passed
@@ -208,5 +208,5 @@ def test_a_users_own_trainer_saves_where_it_stands_itself(own_house: OwnHouse) -
     before = own_house.snapshot()
     path = own_house.write()
     with pytest.raises(RunError, match="checkpoint-every is for the built-in trainer"):
-        api.run(path, RunOptions(checkpoint_every_s=5.0), watcher=QUIET)
+        api.run(path, RunOptions(checkpoint_every_s=5.0), workspace=api.Workspace(console=QUIET))
     assert own_house.snapshot().keys() - before.keys() == {"studies/own.yaml"}

@@ -89,7 +89,7 @@ def test_a_resampling_test_is_not_drawn_again(tmp_path: Path) -> None:
 
 def test_looks_lost_starts_and_decisions_of_the_earlier_registration_count(study: Amended) -> None:
     study.run(dies_at=4, noise=1)
-    api.early_results(study.study, reason="curious", now=study.now)
+    api.early_results(study.study, reason="curious", workspace=api.Workspace(clock=study.now))
     study.amend(assume={"seconds_per_run": 2})
     study.run(noise=1)
     decided = study.decide()

@@ -20,7 +20,7 @@ from ablate.evaluation.loss import classes_of, measure_loss, windows
 from ablate.evaluation.suites import evaluate
 from ablate.gpt.model import GPT, initialise
 from ablate.records.gather import gather
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.documents.measures import recorded
 from prereg.metrics.catalogue import METRICS, SUITES, TOKEN_CLASSES
 from prereg.study.measure import Measure
@@ -273,8 +273,8 @@ def test_every_suite_is_recorded_when_it_was_promised(house: House) -> None:
     document["base"]["model"] = rope
     path = house.write(document)
     require_supported(study_from_document(document))
-    api.run(path, watcher=QUIET)
-    case = open_study(path)
+    api.run(path, workspace=api.Workspace(console=QUIET))
+    case = Workspace().open(path)
     frame = gather(case.root, require_registered(case)).metrics
     steps = {str(name): sorted(rows["step"].unique()) for name, rows in frame.groupby("metric")}
     absent = {name for name in METRICS if name not in steps}

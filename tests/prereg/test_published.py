@@ -17,7 +17,7 @@ import ablate as api
 from ablate.data.batches import Split
 from ablate.gpt.trainer import Trainer
 from ablate.verification.verify import verify
-from ablate.workspace import open_study, published_beside, require_registered
+from ablate.workspace import Workspace, published_beside, require_registered
 from prereg.documents.published import load_published, published_schema
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.canon import sha256_file
@@ -129,7 +129,7 @@ def test_labels_are_told_apart(house: House) -> None:
     figure = TEXT[TEXT.index("  - label") :]
     write(house, TEXT + figure)
     with pytest.raises(StudyError, match="two figures are labelled 'loss'"):
-        published_beside(open_study(house.write()))
+        published_beside(Workspace().open(house.write()))
 
 
 def test_check_says_what_stands_beside_a_study(
@@ -152,7 +152,7 @@ def test_the_file_itself_is_no_study_and_the_message_names_the_one_it_belongs_to
 def test_a_study_of_such_a_name_stays_a_study(house: House) -> None:
     study = house.write()
     house.write(tiny_document(study="tiny.published"))
-    assert published_beside(open_study(study)) is None
+    assert published_beside(Workspace().open(study)) is None
 
 
 def test_a_user_s_own_trainer_may_write_any_metric_at_any_step(house: House) -> None:
@@ -161,7 +161,7 @@ def test_a_user_s_own_trainer_may_write_any_metric_at_any_step(house: House) -> 
     )
     study = house.write({key: value for key, value in command.items() if key != "measure"})
     write(house, TEXT.replace("val/loss", "theirs/score").replace("step: 20", "step: 17"))
-    assert published_beside(open_study(study)) is not None
+    assert published_beside(Workspace().open(study)) is not None
 
 
 def test_the_schema_knows_what_the_reader_takes() -> None:
@@ -180,7 +180,7 @@ def test_it_changes_no_registration(house: House, tmp_path: Path) -> None:
     assert promises[0].sha256 == promises[1].sha256
     write(house)  # and a registered study stays as registered
     api.register(study)
-    assert require_registered(open_study(study)).sha256 == promises[0].sha256
+    assert require_registered(Workspace().open(study)).sha256 == promises[0].sha256
 
 
 def test_decide_tells_it_and_the_ledger_holds_its_hash(decided: House) -> None:

@@ -19,7 +19,7 @@ from quiet import QUIET
 import ablate as api
 from ablate.runner.options import RunOptions
 from ablate.verification.verify import verify
-from ablate.workspace import open_study
+from ablate.workspace import Workspace
 from prereg.errors import LedgerError, RegistrationError, StudyError
 from prereg.registry import register as registering
 from prereg.registry.canon import sha256_bytes, sha256_file
@@ -90,7 +90,7 @@ def test_a_default_that_has_changed_since_changes_no_registered_study(tmp_path: 
     assert registration.study.stable.loss_spike.above == 6.0
     require_unchanged(registration, loaded)
     assert do(root, loaded)[0] == registration
-    assert open_study(loaded.path).study == registration.study
+    assert Workspace().open(loaded.path).study == registration.study
     with pytest.raises(RegistrationError, match="nothing differs"):
         redo(root, loaded)
     # Other bytes are read as they are now, and the difference is named.
@@ -517,7 +517,7 @@ def test_studies_that_mean_different_things_never_share_a_hash(one: list[Any], o
 @pytest.mark.slow
 def test_a_study_registered_with_the_runs_of_another_says_so_in_ledger_and_report(own_house: OwnHouse) -> None:
     own_house.register()
-    api.run(own_house.path / "studies" / "own.yaml", RunOptions(), watcher=QUIET)
+    api.run(own_house.path / "studies" / "own.yaml", RunOptions(), workspace=api.Workspace(console=QUIET))
     own_house.register(study="follow", seeds=[3, 4, 5], reuses=["own"])
     follow = own_house.path / "studies" / "follow.yaml"
     entries = Ledger(Root(own_house.path).ledger).entries()
@@ -525,7 +525,7 @@ def test_a_study_registered_with_the_runs_of_another_says_so_in_ledger_and_repor
     # The newest of what is most: a sealed run tells more than that others were started.
     assert registered.body["same_runs_as"] == {"own": {"arms": ["slow", "fast"], "seeds": [3], "known": "sealed"}}
     assert "same_runs_as" not in next(entry for entry in entries if entry.study == "own").body
-    api.run(follow, RunOptions(), watcher=QUIET)
+    api.run(follow, RunOptions(), workspace=api.Workspace(console=QUIET))
     api.decide(follow)
     page = (own_house.path / "reports" / "follow" / "report.md").read_text(encoding="utf-8")
     assert "the same seeds as own (slow and fast, seeds 3), which was sealed by then" in page

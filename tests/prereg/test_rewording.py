@@ -14,7 +14,7 @@ import ablate as api
 from ablate.cli import app
 from ablate.health import read_status
 from ablate.judge.verdict import verdict_bytes
-from ablate.workspace import open_study
+from ablate.workspace import Workspace
 from prereg.errors import RegistrationError
 from prereg.registry.ledger import Ledger
 
@@ -53,14 +53,14 @@ def test_a_decided_study_keeps_runs_and_verdict_under_another_title(own_house: O
     assert entry.event == "reworded" and entry.body["words"] == {"title": "A better title", "question": "Does it?"}
     assert (own_house.path / "studies/own.lock.json").read_bytes() == lock
     assert verified(path) == 0
-    assert api.run(path, watcher=QUIET).summary.complete
+    assert api.run(path, workspace=api.Workspace(console=QUIET)).summary.complete
     after = api.decide(path).decision
     assert after.title == "A better title"
     assert verdict_bytes(after) == before
     report = (own_house.path / "reports/own/report.md").read_text()
     assert "A better title" in report and "a typing error" in report and "A trainer of one" in report
     assert verified(path) == 0
-    assert read_status(open_study(path)).title == "A better title"
+    assert read_status(Workspace().open(path)).title == "A better title"
 
 
 def before_entries(house: OwnHouse) -> int:

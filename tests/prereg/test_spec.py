@@ -159,7 +159,7 @@ def test_every_committed_study_reads_back_as_it_is() -> None:
 
 def test_every_template_and_option_reads_back_as_it_is(tmp_path: Path) -> None:
     for name in api.templates():
-        same(Study.from_yaml(api.new(f"mine_{name}", name, root=tmp_path).study))
+        same(Study.from_yaml(api.new(f"mine_{name}", name, workspace=api.Workspace(tmp_path)).study))
     for option in export_samples.OPTIONS:
         same(export_samples.study(option))
 

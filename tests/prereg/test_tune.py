@@ -59,7 +59,7 @@ def study_path(house: OwnHouse) -> Path:
 @pytest.mark.slow
 def test_an_untuned_contrast_has_the_wrong_sign_and_the_tuned_one_the_right_one(house: OwnHouse) -> None:
     house.register(**tuned_document())
-    done = api.run(study_path(house), RunOptions(), watcher=QUIET)
+    done = api.run(study_path(house), RunOptions(), workspace=api.Workspace(console=QUIET))
     assert done.summary.complete and done.summary.planned == 2 * 2 * len(RATES) + 4 * 4
     decided = api.decide(study_path(house))
     found = {finding.hypothesis: finding for finding in decided.decision.findings}
@@ -87,7 +87,7 @@ def test_the_pilot_is_run_first_and_each_arm_at_its_frozen_setting(house: OwnHou
     registration = house.register(**tuned_document())
     pilot = [(spec.variant, spec.seed) for spec in plan(registration)]
     assert len(pilot) == 16 and {seed for _, seed in pilot} == {101, 102}
-    api.run(study_path(house), RunOptions(), watcher=QUIET)
+    api.run(study_path(house), RunOptions(), workspace=api.Workspace(console=QUIET))
     frozen = load_registration(Root(house.path), "own")
     assert frozen is not None and frozen.sha256 == registration.sha256
     rates = {name: arm.config["lr"] for name, arm in frozen.study.arms.items()}  # type: ignore[index]
@@ -103,17 +103,17 @@ def test_a_single_run_that_is_judged_waits_for_the_choice(house: OwnHouse) -> No
     house.register(**tuned_document())
     before = Root(house.path).ledger.read_bytes()
     with pytest.raises(RunError, match="has not chosen its setting yet"):
-        api.run(study_path(house), RunOptions(only=("sgd/1",)), watcher=QUIET)
+        api.run(study_path(house), RunOptions(only=("sgd/1",)), workspace=api.Workspace(console=QUIET))
     assert Root(house.path).ledger.read_bytes() == before
-    done = api.run(study_path(house), RunOptions(only=("sgd.lr-0.1/101",)), watcher=QUIET)
+    done = api.run(study_path(house), RunOptions(only=("sgd.lr-0.1/101",)), workspace=api.Workspace(console=QUIET))
     assert (done.summary.sealed, done.summary.planned) == (1, 1)
-    assert api.run(study_path(house), RunOptions(), watcher=QUIET).summary.complete
+    assert api.run(study_path(house), RunOptions(), workspace=api.Workspace(console=QUIET)).summary.complete
 
 
 @pytest.mark.slow
 def test_runs_of_another_house_are_imported_after_their_pilot(house: OwnHouse, tmp_path: Path) -> None:
     house.register(**tuned_document())
-    api.run(study_path(house), RunOptions(), watcher=QUIET)
+    api.run(study_path(house), RunOptions(), workspace=api.Workspace(console=QUIET))
     other = OwnHouse(tmp_path / "other")
     other.script(TRAINER)
     other.register(**tuned_document())
@@ -132,15 +132,15 @@ def test_a_choice_survives_a_crash_right_after_it(house: OwnHouse, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.setattr("prereg.registry.registration.with_choice", lambda *given: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            api.run(study_path(house), RunOptions(), watcher=QUIET)
-    assert api.run(study_path(house), RunOptions(), watcher=QUIET).summary.complete
+            api.run(study_path(house), RunOptions(), workspace=api.Workspace(console=QUIET))
+    assert api.run(study_path(house), RunOptions(), workspace=api.Workspace(console=QUIET)).summary.complete
     assert api.decide(study_path(house)).decision.verdict == "use AdamW"
 
 
 @pytest.mark.slow
 def test_a_setting_that_fails_is_never_chosen_and_none_left_is_said(house: OwnHouse) -> None:
     house.register(**tuned_document(base=tuned_document()["base"] | {"fails": [0.3, 0.01]}))
-    api.run(study_path(house), RunOptions(), watcher=QUIET)
+    api.run(study_path(house), RunOptions(), workspace=api.Workspace(console=QUIET))
     frozen = load_registration(Root(house.path), "own")
     assert frozen is not None and frozen.study.tune is not None
     assert frozen.study.tune.chosen == {"sgd": {"lr": 0.1}, "adamw": {"lr": 0.003}}

@@ -18,7 +18,7 @@ import ablate as api
 from ablate import deciding
 from ablate.verification.result import Verification
 from ablate.verification.verify import verify
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.errors import LedgerError, RegistrationError
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
@@ -178,7 +178,7 @@ def take_back(repository: Repository, name: str) -> None:
     repository.ledger.path.write_bytes(b"".join(rows[: last + 1]))
     shutil.rmtree(repository.root.all_runs(name))
     shutil.rmtree(repository.root.report(name))
-    registration = require_registered(open_study(repository.path(name)))
+    registration = require_registered(Workspace().open(repository.path(name)))
     repository.house.make_runs(registration)
 
 

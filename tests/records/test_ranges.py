@@ -56,13 +56,15 @@ def trainer(name: str, value: float) -> str:
 
 def run(house: OwnHouse) -> None:
     """Every run, in this process, and in the ledger."""
-    api.run(house.path / "studies" / "own.yaml", RunOptions(), watcher=PlainWatcher(StringIO()))
+    api.run(
+        house.path / "studies" / "own.yaml", RunOptions(), workspace=api.Workspace(console=PlainWatcher(StringIO()))
+    )
 
 
 def test_a_trial_finds_an_accuracy_in_percent_under_the_name_of_a_share(own_house: OwnHouse) -> None:
     own_house.script(trainer("val/accuracy", 90.2))
     path = own_house.write(**classifier())
-    problem = api.try_out(path, root=own_house.path).problems[0]
+    problem = api.try_out(path, workspace=api.Workspace(own_house.path)).problems[0]
     assert re.search(SHARE_ABOVE, problem.found) and "90" not in problem.found
     assert "divide by 100" in problem.fix and "unit: percent" in problem.fix
 
@@ -70,7 +72,7 @@ def test_a_trial_finds_an_accuracy_in_percent_under_the_name_of_a_share(own_hous
 def test_a_run_that_records_it_fails_and_shows_no_value(own_house: OwnHouse) -> None:
     own_house.script(trainer("val/accuracy", 90.2))
     own_house.register(**classifier())
-    done = api.run(own_house.study, RunOptions(), watcher=PlainWatcher(StringIO()))
+    done = api.run(own_house.study, RunOptions(), workspace=api.Workspace(console=PlainWatcher(StringIO())))
     assert done.summary.failed and not done.summary.complete
 
 

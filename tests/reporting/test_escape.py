@@ -89,6 +89,7 @@ def test_nothing_prints_past_the_functions_that_escape() -> None:
     """`print`, rich's `Text` and a console's `print` of words stand where texts are escaped, and nowhere else."""
     free = {
         "ablate/client.py",  # in the user's own script, outside a study
+        "ablate/cli/command.py",
         "ablate/cli/options.py",
         "ablate/reporting/terminal.py",
         "ablate/runner/progress.py",
@@ -178,10 +179,10 @@ def test_no_verb_hands_a_control_on(hostile: OwnHouse, say: Callable[..., str], 
         said = say(verb, hostile.study, "--json", colours=colours)
         assert is_clean(said) and json.loads(said), (verb, said)
     for form in ("osf", "markdown"):
-        said = say("export", hostile.study, "--as", form, colours=colours)
+        said = say("plan", hostile.study, "--as", form, colours=colours)
         assert is_clean(said), [line for line in said.splitlines() if not is_clean(line)]
         assert "<script" not in prose(said) and "](" not in prose(said), form
-        told = json.loads(say("export", hostile.study, "--as", form, "--json", colours=colours))
+        told = json.loads(say("plan", hostile.study, "--as", form, "--json", colours=colours))
         assert form != "osf" or UNSEEN in told["research_questions"]
 
 

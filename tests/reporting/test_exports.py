@@ -180,7 +180,9 @@ def test_a_changed_verdict_file_gives_no_number_in_the_index(decided: House, tmp
     house = decided.copy(tmp_path / "house")
     verdict = house.path / "reports" / "tiny" / "verdict.json"
     verdict.write_text(verdict.read_text().replace("layernorm lowers", "layernorm raises"))
-    page = next(path for path in api.report_index(root=house.path) if path.name == "index.md").read_text()
+    page = next(
+        path for path in api.report_index(workspace=api.Workspace(house.path)) if path.name == "index.md"
+    ).read_text()
     assert "its verdict is not here" in page and "layernorm raises" not in page
 
 

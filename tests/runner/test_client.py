@@ -142,7 +142,7 @@ def test_runs_of_a_seed_give_a_verdict_only_if_they_match_in_what_they_state(own
     study = own_house.write(
         variants={"slow": {}, "fast": {"lr": 0.4, "order": order}}, base={"lr": 0.1, "steps": 4, "order": "shared"}
     )
-    assert api.run(study, watcher=PlainWatcher(StringIO())).summary.complete
+    assert api.run(study, workspace=api.Workspace(console=PlainWatcher(StringIO()))).summary.complete
     found = api.decide(study)
     check = next(one for one in found.decision.checks if one.name == "pairs match in what their trainer says they must")
     assert check.passed == (order == "shared")

@@ -43,7 +43,9 @@ def test_a_server_that_dies_is_replaced_and_no_start_is_entered_twice(
 ) -> None:
     own_house.register()
     counted, stream = dying(tmp_path, monkeypatch, 2), StringIO()
-    assert ablate.run(own_house.study, RunOptions(slots=1), watcher=PlainWatcher(stream)).summary.complete
+    assert ablate.run(
+        own_house.study, RunOptions(slots=1), workspace=ablate.Workspace(console=PlainWatcher(stream))
+    ).summary.complete
     assert counted.read_text() == "xx"
     assert stream.getvalue().count("the server of runs died (exit 7); starting another") == 2
     entries = Ledger(own_house.path / "studies" / "ledger.jsonl").entries()
@@ -58,7 +60,7 @@ def test_servers_that_never_start_end_the_call_and_say_where_to_look(
     own_house.register()
     counted = dying(tmp_path, monkeypatch, 99)
     with pytest.raises(RunError, match=r"the server of runs died 3 times in a row .*exit 7") as caught:
-        ablate.run(own_house.study, RunOptions(slots=1), watcher=PlainWatcher(StringIO()))
+        ablate.run(own_house.study, RunOptions(slots=1), workspace=ablate.Workspace(console=PlainWatcher(StringIO())))
     assert counted.read_text() == "xxx" and "server.log" in caught.value.fix
     (log,) = own_house.path.glob("data/runs/*/*/server.log")
     assert "no room" in log.read_text()

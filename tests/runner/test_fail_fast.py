@@ -67,7 +67,7 @@ def test_a_study_that_was_stopped_and_amended_reaches_its_verdict(house: OwnHous
     assert run(house).startswith("5 ")
     house.script(SCRIPT)
     path = house.write()
-    api.amend(path, reason="a package that is not there", root=house.path)
+    api.amend(path, reason="a package that is not there", workspace=api.Workspace(house.path))
     assert run(house).startswith("0 ")
     decision = api.decide(path).decision
     assert (decision.status, decision.verdict) == ("decided", "take fast")
@@ -78,7 +78,11 @@ def test_a_study_that_was_stopped_and_amended_reaches_its_verdict(house: OwnHous
 def test_failures_that_differ_or_come_after_a_sealed_run_stop_nothing(house: OwnHouse) -> None:
     house.script(SCRIPT + "if seed == 1:\n    raise SystemExit('this ' + os.environ['ABLATE_VARIANT'])\n")
     house.register()
-    ran = api.run(house.path / "studies" / "own.yaml", RunOptions(slots=1), watcher=PlainWatcher(StringIO()))
+    ran = api.run(
+        house.path / "studies" / "own.yaml",
+        RunOptions(slots=1),
+        workspace=api.Workspace(console=PlainWatcher(StringIO())),
+    )
     summary = ran.summary
     assert (summary.sealed, len(summary.failed), summary.gave_up) == (4, 2, "")
     assert evidence_by_now(entries(house), "own") == ("runs started", 2)

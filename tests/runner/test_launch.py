@@ -36,12 +36,12 @@ def sealed(house: OwnHouse) -> set[str]:
 def test_chosen_runs_are_made_and_the_rest_later(own_house: OwnHouse) -> None:
     own_house.register()
     path = own_house.study
-    ran = api.run(path, RunOptions(only=("fast/2", "slow/2")), watcher=QUIET)
+    ran = api.run(path, RunOptions(only=("fast/2", "slow/2")), workspace=api.Workspace(console=QUIET))
     assert sealed(own_house) == {"slow/2", "fast/2"}
     assert (ran.summary.planned, ran.summary.complete, ran.summary.whole) == (2, True, False)
     said = CliRunner().invoke(app, ["run", str(path), "--only", "slow/1"]).output
     assert f"next:  ablate run {path}" in said
-    assert api.run(path, watcher=QUIET).summary.complete and len(sealed(own_house)) == 6
+    assert api.run(path, workspace=api.Workspace(console=QUIET)).summary.complete and len(sealed(own_house)) == 6
     assert api.decide(path).decision.verdict == "take fast"
 
 
@@ -49,7 +49,7 @@ def test_a_run_that_is_not_planned_is_refused_before_anything_is_written(own_hou
     path = own_house.write()
     before = own_house.snapshot()
     for call in (
-        lambda options: api.run(path, options, watcher=QUIET),
+        lambda options: api.run(path, options, workspace=api.Workspace(console=QUIET)),
         lambda options: CliRunner().invoke(
             app, ["run", str(path), "--dry-run", "--only", *options.only], catch_exceptions=False
         ),
@@ -75,7 +75,7 @@ def test_a_dry_run_names_runs_and_costs_and_writes_nothing(own_house: OwnHouse) 
     assert first["runs"] == ["slow/1", "fast/1", "slow/2", "fast/2", "slow/3", "fast/3"]
     assert own_house.snapshot() == before
     own_house.register()
-    api.run(path, RunOptions(only=("slow/1", "fast/1")), watcher=QUIET)
+    api.run(path, RunOptions(only=("slow/1", "fast/1")), workspace=api.Workspace(console=QUIET))
     before = own_house.snapshot()
     later = dry()
     assert later["runs"] == ["slow/2", "fast/2", "slow/3", "fast/3"] and later["timed"] == "mean of 2 sealed runs"
@@ -148,9 +148,9 @@ def test_a_run_at_work_in_another_process_is_left_out_and_named(
     registration = own_house.register()
     folder = RunFolder(Root(own_house.path).run("own", registration.runs_sha256, "fast", 2))
     with held(folder) as lock, sign(lock):
-        summary = api.run(own_house.study, watcher=QUIET).summary
+        summary = api.run(own_house.study, workspace=api.Workspace(console=QUIET)).summary
     assert (summary.sealed, summary.elsewhere, summary.failed) == (5, ("fast/2",), ())
-    assert api.run(own_house.study, watcher=QUIET).summary.complete
+    assert api.run(own_house.study, workspace=api.Workspace(console=QUIET)).summary.complete
     assert api.decide(own_house.study).decision.status == "decided"
 
 
@@ -162,11 +162,11 @@ def test_each_run_of_an_own_trainer_sees_the_gpus_of_its_slot(
     own_house.script(SCRIPT + "open('seen', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])\ntime.sleep(0.3)\n")
     own_house.register()
     path = own_house.study
-    api.run(path, watcher=QUIET)
+    api.run(path, workspace=api.Workspace(console=QUIET))
     seen = [path.read_text() for path in own_house.path.glob("data/runs/own/*/*/*/work/seen")]
     assert len(seen) == 6 and set(seen) == {"3", "5"}
     with pytest.raises(RunError, match="--devices-per-run 3 with trainer: command, and 2 GPUs are visible"):
-        api.run(path, RunOptions(devices_per_run=3), watcher=QUIET)
+        api.run(path, RunOptions(devices_per_run=3), workspace=api.Workspace(console=QUIET))
 
 
 @pytest.mark.slow
@@ -174,5 +174,5 @@ def test_a_run_that_asks_for_all_gpus_sees_them(own_house: OwnHouse, monkeypatch
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     own_house.script(SCRIPT + "open('seen', 'w').write(os.environ['CUDA_VISIBLE_DEVICES'])\n")
     own_house.register()
-    api.run(own_house.study, RunOptions(devices_per_run=2), watcher=QUIET)
+    api.run(own_house.study, RunOptions(devices_per_run=2), workspace=api.Workspace(console=QUIET))
     assert {path.read_text() for path in own_house.path.glob("data/runs/own/*/*/*/work/seen")} == {"3,5"}

@@ -52,7 +52,11 @@ class Forging:
         # The same registration elsewhere: records that nothing in them tells from those of this one.
         self.other = path / "other"
         shutil.copytree(self.path, self.other)
-        verbs.run(self.other / "studies" / "own.yaml", RunOptions(slots=1), watcher=PlainWatcher(StringIO()))
+        verbs.run(
+            self.other / "studies" / "own.yaml",
+            RunOptions(slots=1),
+            workspace=verbs.Workspace(console=PlainWatcher(StringIO())),
+        )
 
     @property
     def made_elsewhere(self) -> Path:
@@ -64,7 +68,7 @@ class Forging:
         (self.path / "todo.json").write_text(json.dumps(todo))
 
     def run(self, slots: int = 1) -> None:
-        verbs.run(self.study, RunOptions(slots=slots), watcher=PlainWatcher(StringIO()))
+        verbs.run(self.study, RunOptions(slots=slots), workspace=verbs.Workspace(console=PlainWatcher(StringIO())))
 
     def entries(self, event: str) -> list[dict[str, object]]:
         ledger = Ledger(self.path / "studies" / "ledger.jsonl")

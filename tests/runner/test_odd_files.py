@@ -129,7 +129,6 @@ STUCK = """
 import signal, sys, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
 from ablate import cli
-from ablate.cli import studies
 import typer
 app = typer.Typer()
 @app.command()

@@ -90,11 +90,11 @@ def all_dead(pids: list[int]) -> bool:
 def test_from_a_script_to_a_verdict_and_running_again_does_nothing(own_house: OwnHouse) -> None:
     registration = own_house.register()
     study = own_house.study
-    ran = api.run(study, RunOptions(slots=2), watcher=QUIET)
+    ran = api.run(study, RunOptions(slots=2), workspace=api.Workspace(console=QUIET))
     assert ran.summary.complete, ran.summary.failed
     assert events(own_house) == ["registered", "started", *["sealed"] * 6, "finished"]
     before = own_house.snapshot()
-    assert api.run(study, watcher=QUIET).summary.complete
+    assert api.run(study, workspace=api.Workspace(console=QUIET)).summary.complete
     assert own_house.snapshot() == before
     decision = judged(own_house, registration)
     assert (decision.status, decision.verdict) == ("decided", "take fast")
@@ -150,7 +150,7 @@ def test_a_failure_tells_the_end_of_stderr_and_the_others_go_on(own_house: OwnHo
         "    raise SystemExit(3)\n"
     )
     registration = own_house.register(seeds=[1, 2])
-    ran = api.run(own_house.study, RunOptions(slots=2), watcher=QUIET)
+    ran = api.run(own_house.study, RunOptions(slots=2), workspace=api.Workspace(console=QUIET))
     failure = f"own/{registration.sha256[:8]}/fast/2: exit status 3; stderr ends: a / [31mbad 0.4"
     assert ran.summary.failed == (failure,)
     assert (events(own_house).count("sealed"), events(own_house).count("failed")) == (3, 1)
@@ -350,7 +350,7 @@ def test_code_that_changed_after_registration_is_not_run(own_house: OwnHouse, mo
     own_house.script(SCRIPT + "\n# better\n")
     before = own_house.snapshot()
     with pytest.raises(RegistrationError, match=r"the trainer's code is not what was registered .*: train\.py"):
-        api.run(study, watcher=QUIET)
+        api.run(study, workspace=api.Workspace(console=QUIET))
     assert own_house.snapshot() == before
     monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=20))
     amended, entry = api.amend(study, reason="a comment")
@@ -372,7 +372,7 @@ def test_a_program_that_is_not_here_is_refused_before_anything_is_written(own_ho
         study = own_house.write(command=[word])
         before = own_house.snapshot()
         with pytest.raises(RunError, match=found) as caught:
-            api.run(study, watcher=QUIET)
+            api.run(study, workspace=api.Workspace(console=QUIET))
         assert str(caught.value.where).endswith("command[0]")
         assert own_house.snapshot() == before
 
@@ -428,7 +428,7 @@ def test_what_a_run_costs_beside_its_work_does_not_grow_with_the_ledger(
     assert size > 200_000
     ledger_reads.clear()
     monkeypatch.setattr(os, "fsync", sync)
-    summary = api.run(own_house.study, RunOptions(slots=1), watcher=QUIET).summary
+    summary = api.run(own_house.study, RunOptions(slots=1), workspace=api.Workspace(console=QUIET)).summary
     assert summary.sealed == 24
     whole = [n for n in ledger_reads if n >= size]
     # The whole ledger is read when a call begins and ends, not once a run: 24 runs would make it 24 times more.

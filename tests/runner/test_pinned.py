@@ -257,7 +257,7 @@ def test_other_data_is_refused_by_run_and_by_every_start(reading: OwnHouse) -> N
     registration = reading.register(**WORDS)
     reading.script("1.0", "data/number.txt")
     with pytest.raises(RegistrationError, match=r"the trainer's data is not what was registered .*: data/number\.txt"):
-        api.run(reading.path / "studies" / "own.yaml", watcher=QUIET)
+        api.run(reading.path / "studies" / "own.yaml", workspace=api.Workspace(console=QUIET))
     record, said = reading.carry_out(registration, "slow", 1)
     assert record.status == "failed" and "data/number.txt is not the file that was registered" in said
     reading.script("2.0", "data/number.txt")

@@ -261,7 +261,7 @@ def test_a_trial_prints_a_range_no_correlation_from_three_seeds_and_the_step_aft
 ) -> None:
     def shown(spread: Spread) -> str:
         trial = TRIAL.model_copy(update={"assume": {"val/loss": spread}})
-        monkeypatch.setattr(api, "try_out", lambda *_, **__: trial)
+        monkeypatch.setattr("ablate.trying.try_out", lambda *_, **__: trial)
         monkeypatch.setattr(sys, "argv", ["ablate", "try", "studies/own.yaml"])
         with pytest.raises(SystemExit):
             main()
@@ -281,7 +281,7 @@ def test_the_built_in_trainer_is_tried_over_few_steps(tmp_path: Path, monkeypatc
 
     house = House(tmp_path / "gpt")
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    trial = api.try_out(house.write(), replaced=["budget.steps=3"], root=house.path)
+    trial = api.try_out(house.write(), replaced=["budget.steps=3"], workspace=api.Workspace(house.path))
     assert trial.problems == () and {run.steps for run in trial.runs} == {3}
     assert trial.seconds_in_all is not None and "val/loss" in trial.runs[0].metrics
 
@@ -294,7 +294,9 @@ def test_arms_that_differ_only_in_what_a_trial_shortens_are_no_problem(
     house = House(tmp_path / "gpt")
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
     arms = {"none": {}, "layernorm": {"budget.steps": 8}}
-    trial = api.try_out(house.write(**SHORT | {"variants": arms}), replaced=["budget.steps=3"], root=house.path)
+    trial = api.try_out(
+        house.write(**SHORT | {"variants": arms}), replaced=["budget.steps=3"], workspace=api.Workspace(house.path)
+    )
     assert trial.problems == ()
     assert "none and layernorm are the same under budget.steps=3, and were not compared" in trial.notes
 
@@ -307,12 +309,12 @@ def test_three_seeds_of_the_built_in_trainer_are_whole_runs_whose_spread_is_that
 
     house = House(tmp_path / "gpt")
     monkeypatch.delenv("ABLATE_CORPORA", raising=False)
-    trial = api.try_out(house.write(**SHORT), seeds=3, root=house.path)
+    trial = api.try_out(house.write(**SHORT), seeds=3, workspace=api.Workspace(house.path))
     assert trial.problems == () and {(run.seed, run.steps, run.status) for run in trial.runs} == {
         (seed, 4, "done") for seed in (3, 4, 5)
     }
     path = house.write(**SHORT | {"study": "same", "seeds": [3, 4, 5]})
-    runs = Root(house.path).runs("same", api.run(path, root=house.path).registration.sha256)
+    runs = Root(house.path).runs("same", api.run(path, workspace=api.Workspace(house.path)).registration.sha256)
 
     def final(arm: str) -> list[float]:
         of_seeds = [RunFolder(runs / arm / str(seed)).sealed_rows() for seed in (3, 4, 5)]

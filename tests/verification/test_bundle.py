@@ -27,7 +27,7 @@ from ablate.verification.bundle import Bundled, write_bundle
 from ablate.verification.manifest import manifest_bytes
 from ablate.verification.result import BundleFacts, Verification
 from ablate.verification.verify import verify
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.errors import EvidenceError, RegistrationError, StudyFileError, UnsupportedError
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 
@@ -67,7 +67,7 @@ def checked(path: Path, pages: Mapping[str, bytes] = NO_PAGES) -> Verification:
 
 def bundled(study: Path, *, out: Path, **options: bool) -> Bundled:
     """A bundle of a study, checked in the same way before it is left behind."""
-    case = open_study(study)
+    case = Workspace().open(study)
     return write_bundle(case.root, require_registered(case), out, check=checked, **options)
 
 
@@ -541,14 +541,14 @@ def test_a_sequential_study_is_bundled_at_a_look_and_at_its_end(house: House, tm
             analysis={"alpha": 0.001},
         )
     )
-    api.run(study, watcher=QUIET)
+    api.run(study, workspace=api.Workspace(console=QUIET))
     assert api.decide(study).decision.status == "continue"
     going = bundled(study, out=tmp_path / "look.zip").check
     assert going.intact and going.studies[0].decision is None
     assert "the records of 4 runs" in {one.what for one in facts(going).left_out}
     with zipfile.ZipFile(tmp_path / "look.zip") as archive:
         assert not any("data/runs" in name for name in archive.namelist())
-    api.run(study, watcher=QUIET)
+    api.run(study, workspace=api.Workspace(console=QUIET))
     api.decide(study)
     ended = bundled(study, out=tmp_path / "end.zip").check
     assert ended.intact and "keep none; the same bytes" in notes(ended)
@@ -583,7 +583,7 @@ def test_a_strangers_own_checks_are_never_executed_and_taken_as_told(house: Hous
     )
     check = {"name": "complete", "entry_point": "looks_at_runs:complete", "consequence": "inadmissible"}
     study = house.write(tiny_document(seeds=[1, 2], checks=[check]))
-    api.run(study, watcher=QUIET)
+    api.run(study, workspace=api.Workspace(console=QUIET))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(house.path)
         api.decide(study)

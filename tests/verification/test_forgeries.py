@@ -21,7 +21,7 @@ from ablate.judge.verdict import Decision
 from ablate.verification.bundle import write_bundle
 from ablate.verification.result import Verification
 from ablate.verification.verify import verify
-from ablate.workspace import open_study, require_registered
+from ablate.workspace import Workspace, require_registered
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
@@ -63,7 +63,7 @@ class Decided(OwnHouse):
         return api.decide(self.study).decision
 
     def bundled(self, out: Path) -> Path:
-        case = open_study(self.study)
+        case = Workspace().open(self.study)
         told = write_bundle(case.root, require_registered(case), out, check=checked)
         assert told.check.intact
         return told.path

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import ceil, floor, log10
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,24 @@ _MOST_METRICS = 12
 def status_section(health: StudyHealth) -> Section:
     """How far the runs have come: progress only, nothing that separates arms."""
     return Section("status", f"{health.study}: {health.title}", tuple(_status(health)))
+
+
+def studies_section(studies: Sequence[StudyHealth]) -> Section:
+    """A line for each study: whether it is registered, how many of its runs are sealed, and its verdict."""
+    rows = tuple(
+        (
+            health.study,
+            "registered" if health.registered and health.unchanged else "changed" if health.registered else "",
+            f"{health.count('done') + health.count('diverged')} of {len(health.runs)}",
+            ", ".join(f"{health.count(state)} {state}" for state in ("running", "failed") if health.count(state)),
+            health.decided or "",
+        )
+        for health in studies
+    )
+    if not rows:
+        return Section("studies", "", (Paragraph("No study is in studies/."),))
+    heads = columns("Study", "Registration", "Runs sealed", "At work", "Decided")
+    return Section("studies", words.counted(len(rows), "study", "studies"), (Table("", heads, rows),))
 
 
 def _status(health: StudyHealth) -> Iterator[Block]:

@@ -91,7 +91,9 @@ def warnings_section(warnings: Sequence[DesignWarning]) -> Section:
     return Section("warnings", "", tuple(blocks))
 
 
-def study_json(study: Study, costs: PlannedRuns, notes: Sequence[str], warnings: Sequence[DesignWarning]) -> str:
+def study_facts(
+    study: Study, costs: PlannedRuns, notes: Sequence[str], warnings: Sequence[DesignWarning]
+) -> dict[str, object]:
     """A study with its defaults written out, its number of runs, what arms cost, its rule by line, and warnings."""
     from ablate.judge.design.warnings import as_json
 
@@ -99,10 +101,14 @@ def study_json(study: Study, costs: PlannedRuns, notes: Sequence[str], warnings:
         {"line": row.line, "when": row.when, "verdict": row.verdict, "decides": row.settles, "of": row.of}
         for row in study.rule.table()
     ]
-    whole = {"study": study.model_dump(mode="json"), "runs": len(study.cells), "decision": rule, "notes": list(notes)}
-    whole["costs"] = {"arms": [asdict(arm) for arm in costs.arms], "device_hours_from": costs.timed}
-    whole["warnings"] = as_json(warnings)
-    return json.dumps(whole, indent=2, ensure_ascii=False)
+    return {
+        "study": study.model_dump(mode="json"),
+        "runs": len(study.cells),
+        "decision": rule,
+        "notes": list(notes),
+        "costs": {"arms": [asdict(arm) for arm in costs.arms], "device_hours_from": costs.timed},
+        "warnings": as_json(warnings),
+    }
 
 
 def arms_table(study: Study) -> Table:
