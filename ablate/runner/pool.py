@@ -211,8 +211,7 @@ _ONE_THREAD = {
 """numpy, pyarrow's allocator and tokenizers otherwise start threads, which no fork has."""
 
 
-_FIRST = RunRecord.model_construct(study="", registration="", variant="", seed=0)
-"""Of no run: what a table names as its run."""
+_OF_NO_RUN: dict[str, Any] = {"study": "", "registration": "", "variant": "", "seed": 0}
 
 
 def _place_as_json(place: Place) -> dict[str, Any]:
@@ -267,7 +266,7 @@ class _Server:
         # What every run is sealed with sets itself up at its first table, which takes ten milliseconds.
         rows = [Row(1, "metric", 1.0)]
         outcome_hash(rows)
-        parquet_bytes(_FIRST, rows)
+        parquet_bytes(RunRecord.model_construct(**_OF_NO_RUN), rows)
         if specs:
             from ablate.gpt.main import prepare
             from ablate.records.provenance import collect
