@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 
 import pytest
 from report_samples import ENDINGS, Ending, told
@@ -12,13 +13,14 @@ from snapshot import assert_snapshot
 from ablate.health import RunHealth, StudyHealth
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.characteristics import design as design_study
+from ablate.reporting.blocks import Section
 from ablate.reporting.document import decision_document
 from ablate.reporting.sections.design import text_chart
-from ablate.reporting.summaries.proof import verification_section
 from ablate.reporting.summaries.run import corpora_section, status_section
 from ablate.reporting.summaries.study import design_section, study_section
+from ablate.reporting.summaries.verification import verification_sections
 from ablate.reporting.terminal import show, show_document
-from ablate.verification.result import Item, Verification
+from ablate.verification.result import Item, StudySummary, Verification, item, not_checked
 from prereg.study.spec import Study, study_from_document
 
 
@@ -115,25 +117,48 @@ def health() -> StudyHealth:
     )
 
 
-def verification(*faults: str) -> Verification:
-    items = (Item(study="a", what="lock", faults=(), note="1 file"), Item(study="a", what="records", faults=faults))
-    return Verification(items=items, head="f" * 64)
+def verified(*items: Item, details: bool = False) -> list[Section]:
+    """What `verify` prints of a decided study, beside one item that is as it was frozen."""
+    decided = told()
+    summary = StudySummary(
+        study="embnorm",
+        title=decided.registration.study.title,
+        registered="a" * 64,
+        registered_at="2026-07-01T09:00:00+00:00",
+        first_run_at="2026-07-01T09:05:00+00:00",
+        decided_at="2026-07-02T17:30:00+00:00",
+        n_runs=10,
+        decision=decided.decision,
+        registration=decided.registration,
+    )
+    lock = item("embnorm", "study and lock", note="as registered")
+    found = Verification(items=(lock, *items), head="f" * 64, studies=(summary,), target="studies/embnorm.yaml")
+    return verification_sections(found, details=details)
 
 
-SECTIONS = {
-    "check": lambda: study_section(told().study),
-    "check-command": lambda: study_section(own_study()),
-    "status": lambda: status_section(health()),
-    "verify": lambda: verification_section(verification()),
-    "verify-changed": lambda: verification_section(verification("seal broken")),
-    "corpus-list": lambda: corpora_section([("toy", 1_115_394, "b" * 64, "generated", "CC0")]),
+CORPUS = not_checked("embnorm", "corpus", "'toy' is not here", fix="ablate corpus add toy FILE")
+CHANGED = item("embnorm", "sealed records", "layernorm/2: metrics.parquet is not the file that was sealed")
+DIFFERS = Item(study="embnorm", what="verdict, judged again", judged_differently=("gain.p: .0312, .0311",))
+
+
+SECTIONS: dict[str, Callable[[], list[Section]]] = {
+    "check": lambda: [study_section(told().study)],
+    "check-command": lambda: [study_section(own_study())],
+    "status": lambda: [status_section(health())],
+    "verify": verified,
+    "verify-unchecked": lambda: verified(CORPUS),
+    "verify-changed": lambda: verified(CORPUS, CHANGED),
+    "verify-differently": lambda: verified(DIFFERS),
+    "verify-all": lambda: verified(CORPUS, CHANGED, DIFFERS, details=True),
+    "corpus-list": lambda: [corpora_section([("toy", 1_115_394, "b" * 64, "generated", "CC0")])],
 }
 
 
 @pytest.mark.parametrize("name", SECTIONS)
 def test_a_section_is_printed_as_reviewed_in_80_columns(name: str) -> None:
     console, stream = written()
-    show(console, SECTIONS[name]())
+    for part in SECTIONS[name]():
+        show(console, part)
     assert_snapshot(f"{name}.txt", read(stream))
     assert max(len(line.rstrip()) for line in read(stream).splitlines()) <= 80
 
@@ -144,3 +169,16 @@ def test_a_decision_is_printed_as_reviewed_in_80_columns(ending: Ending) -> None
     assert_snapshot(f"decide-{ending}.txt", text)
     assert max(len(line.rstrip()) for line in text.splitlines()) <= 80
     assert ("supported" in text) == (ending != "incomplete")  # nothing separates the arms while runs are missing
+
+
+@pytest.mark.parametrize("state", ["verify", "verify-unchecked", "verify-changed", "verify-differently"])
+def test_nothing_is_called_fine_beside_what_was_not_checked(state: str) -> None:
+    console, stream = written()
+    for part in SECTIONS[state]():
+        show(console, part)
+    text = " ".join(read(stream).split())
+    assert ("all of that is as it was frozen." in text) == (state == "verify")
+    assert ("CHANGED" in text) == (state == "verify-changed")
+    assert ("1 item not checked" in text) == (state in ("verify-unchecked", "verify-changed"))
+    assert ("To check: ablate corpus add toy FILE" in text) == ("1 item not checked" in text)
+    assert ("judges the same evidence differently" in text) == (state == "verify-differently")
