@@ -30,7 +30,9 @@ from typing import IO, Any, NoReturn
 from pydantic import ValidationError
 
 from ablate.gpt.device import CPU, ENVIRONMENT
-from ablate.records.store import RunFolder
+from ablate.records.outcome import outcome_hash
+from ablate.records.run_record import RunRecord
+from ablate.records.store import Row, RunFolder, parquet_bytes
 from ablate.runner.child import adopt_orphans
 from ablate.runner.control import Abandoned, Signals
 from ablate.runner.messages import Message
@@ -146,7 +148,7 @@ class Pool:
             "own": isinstance(spec, CommandSpec),
             "run": spec.model_dump(mode="json"),
             "folder": str(folder.path),
-            "environment": {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {},
+            "environment": self._environment(spec, gpus),
         }
         here, there = socket.socketpair()
         line = json.dumps(order).encode() + b"\n"
@@ -160,6 +162,14 @@ class Pool:
                 here.close()
                 raise PoolError("the server of runs is gone", required="a server that starts") from None
         return RunProcess(spec, number, here, lane)
+
+    @staticmethod
+    def _environment(spec: Spec, gpus: Sequence[str]) -> dict[str, str | None]:
+        """What differs in the environment of a run from that of the server."""
+        environment: dict[str, str | None] = {"CUDA_VISIBLE_DEVICES": ",".join(gpus)} if gpus else {}
+        if isinstance(spec, CommandSpec):  # how the server was kept to one thread is none of its business
+            environment |= {name: os.environ.get(name) for name in _ONE_THREAD}
+        return environment
 
     def status_of(self, run: RunProcess) -> int | None:
         """The exit status of a run that has closed its connection; none where the server has gone, and cannot say."""
@@ -193,8 +203,15 @@ class PoolError(RunError):
 
 
 _PATIENCE_S = 60.0
-_ONE_THREAD = {"JE_ARROW_MALLOC_CONF": "background_thread:false", "TOKENIZERS_PARALLELISM": "false"}
-"""pyarrow's allocator and tokenizers otherwise start threads, which no fork has."""
+_ONE_THREAD = {
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+"""numpy, pyarrow's allocator and tokenizers otherwise start threads, which no fork has."""
+
+
+_OF_NO_RUN: dict[str, Any] = {"study": "", "registration": "", "variant": "", "seed": 0}
 
 
 def _place_as_json(place: Place) -> dict[str, Any]:
@@ -246,8 +263,10 @@ class _Server:
         return None
 
     def _load(self, specs: Sequence[RunSpec]) -> None:
-        import pyarrow.parquet  # noqa: F401 (every run is sealed with it)
-
+        # What every run is sealed with sets itself up at its first table, which takes ten milliseconds.
+        rows = [Row(1, "metric", 1.0)]
+        outcome_hash(rows)
+        parquet_bytes(RunRecord.model_construct(**_OF_NO_RUN), rows)
         if specs:
             from ablate.gpt.main import prepare
             from ablate.records.provenance import collect
@@ -317,7 +336,11 @@ class _Server:
         os.close(self.wake)
         os.close(self.woken)
         adopt_orphans()
-        os.environ.update(order["environment"])
+        for name, value in order["environment"].items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
         connection, lock = socket.socket(fileno=descriptors[0]), descriptors[1]
         folder = RunFolder(Path(order["folder"]))
         content = json.dumps(order["run"])

@@ -117,7 +117,7 @@ def test_the_examples_run_without_a_study(examples: Copied) -> None:
 def drawn(width: int, *, apart: bool) -> tuple[list[int], torch.Tensor]:
     """The order of the data, and the weights of a model of a width: as the documents print it, or by one generator."""
     text = (EXAMPLES.parent / "docs" / "own-trainer.md").read_text()
-    snippet = text.partition("Give each purpose its own:\n\n")[2].partition("```python\n")[2].partition("```")[0]
+    snippet = text.partition("Weights too can have their own:\n\n")[2].partition("```python\n")[2].partition("```")[0]
     if not apart:
         snippet = snippet.replace(
             "for_data = torch.Generator().manual_seed(seed() + 1_000_000)", "for_data = for_weights"
