@@ -241,6 +241,8 @@ def _read(path: Path) -> pd.DataFrame:
 
     from ablate.records.limited import in_limited_process
 
+    if not path.is_file():
+        raise EvidenceError("no such file", required="a table: .csv, .jsonl or .parquet", where=Where(file=path))
     with pa.ipc.open_stream(in_limited_process(decoded_table, str(path))) as stream:
         frame: pd.DataFrame = stream.read_pandas()
     if frame.empty:

@@ -16,6 +16,7 @@ from ablate.records.run_record import Provenance, RunRecord
 from prereg.registry.canon import sha256_of
 from prereg.registry.ledger_entry import FIRST, Entry, Event
 from prereg.registry.registration import CorpusPin, Registration, promise_sha256
+from prereg.study.corpora import TOY_SHA256
 from prereg.study.spec import Study, study_from_document
 
 Cell = tuple[str, int]
@@ -149,7 +150,7 @@ def make_evidence(
 
 def make_registration(study: Study) -> Registration:
     """A registration that never touched a disk."""
-    corpus = CorpusPin(name="toy", sha256=sha256_of("toy"), size_bytes=100_000, characters=100_000)
+    corpus = CorpusPin(name="toy", sha256=TOY_SHA256, size_bytes=100_000, characters=100_000)
     sha256 = promise_sha256({"study": study.model_dump(mode="json"), "corpus": corpus.model_dump(mode="json")})
     return Registration(
         study=study,
@@ -347,7 +348,7 @@ def _run(registration: Registration, arm: str, seed: int, *, status: str, steps:
         must_match={
             **{f"initial/{name}": sha256_of([name, seed, config.model.width]) for name in names},
             "batches": sha256_of(["batches", *reading]),
-            "corpus": sha256_of("toy"),
+            "corpus": TOY_SHA256,
             "dropout": sha256_of(["dropout", seed, steps, config.model.dropout, config.model.layers]),
             "tokenizer": sha256_of("char"),
         },

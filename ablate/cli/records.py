@@ -128,9 +128,7 @@ def _metric_column(word: str) -> tuple[str, str]:
 
 @command(interrupted="nothing was written")
 def judge(
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE", exists=True, dir_okay=False, help="A table: .csv, .jsonl or .parquet.")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A table: .csv, .jsonl or .parquet.")],
     claims: Annotated[
         list[str], typer.Argument(metavar="CLAIM", help='Such as "b raises acc by at least 0.01" (repeatable).')
     ],
