@@ -282,6 +282,14 @@ class CommandsLauncher(Launcher):
             loop.join(30)
 
 
+BY_NAME: dict[str, type[Launcher]] = {
+    "local": LocalLauncher,
+    "slurm": SlurmLauncher,
+    "ray": RayLauncher,
+    "commands": CommandsLauncher,
+}
+
+
 def require_ray() -> None:
     """Skip where Ray is not installed, or would listen on every address."""
     pytest.importorskip("ray")
