@@ -183,7 +183,8 @@ class EProcessT(Studentized):
         if side != "two":
             beyond = np.sign(self.means - self.to_unit(null)[:, None]) == (1.0 if side == "greater" else -1.0)
             values = np.where(beyond, values, 1.0)
-        return np.clip(1.0 / values.max(axis=1), TINY, 1.0)
+        p: Floats = np.clip(1.0 / values.max(axis=1), TINY, 1.0)
+        return p
 
     def leaning_at(self, null: float) -> Floats:
         """Where the strongest evidence points: what a rejection rests on."""
