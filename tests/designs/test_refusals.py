@@ -433,7 +433,7 @@ REFUSALS: list[Row] = [
     (per_task, {"decision": [{"verdict": "adopt", "when": "supported(no_harm)"}, *DONE]},
      "decision[0].when", "is a family of 3 hypotheses"),
     (per_task, {"decision": [{"verdict": "adopt", "when": "all supported(macro)"}, *DONE]},
-     "decision[0].when", "where supported, refuted or inconclusive should be"),
+     "decision[0].when", "is no family"),
     (per_task, {"decision": [{"verdict": "adopt", "when": "any stable(no_harm)"}, *DONE]},
      "decision[0].when", "where supported, refuted or inconclusive should be"),
     (per_task, {"decision": [{"verdict": "adopt", "when": "all (supported(macro))"}, *DONE]},
