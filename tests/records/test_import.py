@@ -26,8 +26,9 @@ from typer.testing import CliRunner
 import ablate as api
 from ablate.cli import app
 from ablate.records.gather import gather
+from ablate.records.outcome import outcome_hash
+from ablate.records.rows import Row, TableLayout
 from ablate.records.store import ItemScore, RunFolder
-from ablate.records.tables import TableLayout
 from ablate.reporting.context import ReportContext
 from ablate.runner.options import RunOptions
 from ablate.running import Imported
@@ -100,6 +101,14 @@ def reseal(folder: Path, **columns: list[Any]) -> None:
     rewrite(folder, lambda record: record.update(metrics_sha256=sha256_file(folder / "metrics.parquet")))
 
 
+def reseal_outcome(folder: Path, **columns: list[Any]) -> None:
+    """Forge the outcome too, so that every hash holds."""
+    reseal(folder, **columns)
+    table = pq.read_table(folder / "metrics.parquet").to_pydict()
+    rows = [Row(*cells) for cells in zip(table["step"], table["metric"], table["value"], strict=True)]
+    rewrite(folder, lambda record: record.update(outcome_sha256=outcome_hash(rows)))
+
+
 def rows_of(cluster: Path) -> list[dict[str, Any]]:
     """The tidy rows of all runs."""
     keys = ("variant", "seed", "step", "metric", "value")
@@ -157,7 +166,7 @@ def test_scores_of_items_come_along_and_are_checked(here: OwnHouse, cluster: Pat
     folder.seal(record, folder.sealed_rows(), [score])
     sealed = folder.items_path.read_bytes()
     folder.items_path.write_bytes(sealed + b"x")
-    refused(here, cluster, "not the items that run.json sealed")
+    refused(here, cluster, "items.parquet is not what run.json sealed")
     folder.items_path.write_bytes(sealed)
     bring(here, cluster)
     assert (here.run_folder("slow", 1) / folder.items_path.name).read_bytes() == sealed
@@ -274,10 +283,10 @@ def test_a_wide_table_is_read_by_its_columns(here: OwnHouse, tmp_path: Path, nam
     ("old", "new", "found"),
     [
         ("run_name", "name", "line 1: no column 'run_name'"),
-        ("slow,1,2", "slow,1.5,2", 'line 3: seed "1.5"'),
+        ("slow,1,2", "slow,1.5,2", "line 3: seed 1.5, which is not a whole number"),
         ("slow,1,2", "slow,1,x", "line 3: step"),
-        ("1.9", "low", 'line 3: value "low"'),
-        ("1.9", "nan", "line 3: val/loss is nan"),
+        ("1.9", "low", "line 3: 'valid_loss': value \"low\", which is not a number"),
+        ("1.9", "nan", "line 3: 'valid_loss': val/loss is nan"),
         ("fast,1,2", "fast,1,1", "train/loss of fast seed 1 at step 1 is already on line 4"),
         ("fast,1,2,2.0,1.6,", "fast,1,2,2.0", "line 5: 4 fields under 6 columns"),
         ("fast", "quick", "quick"),
@@ -413,13 +422,21 @@ SPOILT: dict[str, tuple[Callable[[Path], None], str]] = {
     "no record": (lambda f: (f / "run.json").write_text("{}"), "not a run record"),
     "other metrics": (
         lambda f: (f / "metrics.parquet").write_bytes(b"PAR1"),
-        "not the metrics that run.json sealed",
+        "metrics.parquet is not what run.json sealed",
     ),
-    "no metrics": (lambda f: (f / "metrics.parquet").unlink(), "metrics.parquet is not there"),
-    "forged values": (lambda f: reseal(f, value=[0.0] * 5), "not those of run.json's outcome_sha256"),
-    "a value that is no number": (lambda f: reseal(f, value=[float("nan")] * 5), "row 1: "),
-    "rows twice": (lambda f: reseal(f, step=[1] * 5), "row 2: train/loss at step 1: twice"),
-    "rows of another seed": (lambda f: reseal(f, seed=[3] * 5), "row 1: seed 3 in the record of 2"),
+    "no metrics": (lambda f: (f / "metrics.parquet").unlink(), "metrics.parquet is missing"),
+    "forged values": (lambda f: reseal(f, value=[0.0] * 5), "have the outcome [0-9a-f]{8}, and run.json says"),
+    "a value that is no number": (
+        lambda f: reseal_outcome(f, value=[float("inf"), 2.0, 2.0, 2.0, 2.0]),
+        "row 1: a value that is not finite",
+    ),
+    "rows twice": (
+        lambda f: reseal_outcome(f, step=[1] * 5),
+        "row 2: train/loss at step 1 is already on line 1",
+    ),
+    "a name that is none": (lambda f: reseal_outcome(f, metric=["val loss"] * 5), "row 1: metric .val loss."),
+    "a row after the last step": (lambda f: reseal_outcome(f, step=[1, 2, 3, 4, 9]), "holds rows after step 4"),
+    "rows of another seed": (lambda f: reseal(f, seed=[3] * 5), "holds rows of another run: seed 3 in the record of 2"),
 }
 
 
@@ -462,7 +479,7 @@ def test_a_faulty_row_is_named_and_nothing_is_taken(
 @pytest.mark.parametrize(
     "case",
     [
-        ("variant,seed", "variant,sed", "line 1: columns variant, sed"),
+        ("variant,seed", "variant,sed", "line 1: no 'seed' and \"sed\", which is none of variant, seed"),
         ("fast,1,1,", "fast,1,1,x,", "line 2: 6 fields under 5 columns"),
         ("fast,1,1,", "fast,1_0,1,", 'line 2: seed "1_0"'),
         ("fast,1,1,", 'fast,"1,1,', "not CSV"),

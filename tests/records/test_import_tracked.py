@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 import ablate as api
 from ablate.cli import app
+from ablate.records.rows import TableLayout
 from ablate.records.store import RunFolder
-from ablate.records.tables import TableLayout
 from ablate.records.tracked import Tracked, read_tracked
 from ablate.runner.process import tracker_names
 from ablate.running import Imported
@@ -36,7 +36,7 @@ def house(own_house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def read(house: OwnHouse, source: str, pattern: str | None = None, **layout: Any) -> Tracked:
-    return read_tracked(source, api.load(house.study), TableLayout(**layout), pattern)
+    return read_tracked(source, api.load(house.study), TableLayout(**layout, run_pattern=pattern))
 
 
 def bring(house: OwnHouse, source: str, **options: Any) -> Imported:
