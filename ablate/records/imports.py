@@ -25,7 +25,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from ablate.records.outcome import outcome_hash
+from ablate.records.outcome import OF_METRICS, outcome_hash
 from ablate.records.provenance import NOT_STATED, of_command
 from ablate.records.rows import (
     OF_ONE_RUN,
@@ -56,6 +56,8 @@ from prereg.study.training import Training
 
 CLOCKS_APART = timedelta(minutes=10)
 """How far the clocks of two machines may differ before a time is taken for one in the future."""
+_OF_IMPORTED = OF_METRICS | {"study": "string", "registration": "string"}
+"""Columns of a sealed table that must be the record's own: of another study they could be of another promise."""
 
 
 class Made(FrozenModel):
@@ -353,7 +355,7 @@ def _sealed_rows(folder: RunFolder, record: RunRecord, layout: MetricsFile) -> t
     """The rows of a run folder, each of them the record's own and as strict as any, and the bytes that hold them."""
     path = folder.sealed_path
     fault = next(iter(folder.faults(record)), "")
-    table = fault or folder.read_metrics(record)
+    table = fault or folder.read_metrics(record, _OF_IMPORTED)
     if isinstance(table, str):
         raise EvidenceError(table, required="the run as its run.json sealed it")
     data = read_bytes(path)

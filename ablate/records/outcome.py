@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ITEM_TEXTS = ("task", "item", "item_sha256", "metric")
 """What an item is known by, and what was scored."""
-_WHOSE = {"study": "string", "registration": "string", "variant": "string", "seed": "int64"}
+_WHOSE = {"variant": "string", "seed": "int64"}
 OF_METRICS = _WHOSE | {"step": "int64", "metric": "string", "value": "double"}
 OF_ITEMS = _WHOSE | dict.fromkeys(ITEM_TEXTS, "string") | {"value": "double"}
 """The columns that an outcome is derived from, and their types."""
@@ -242,7 +242,7 @@ def own_rows(path: Path, record: RunRecord, kinds: Mapping[str, str]) -> pa.Tabl
     import numpy as np
 
     table = sealed_table(path, kinds)
-    for name in _WHOSE:
+    for name in kinds.keys() & {"study", "registration", "variant", "seed"}:
         # Texts that the column names, whether or not a row has them: a file of ours names one.
         own = getattr(record, name)
         values = _plain(table[name]) if name == "seed" else np.array(_coded(table[name])[1])

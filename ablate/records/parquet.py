@@ -93,11 +93,11 @@ def _opened(source: Path | bytes, columns: Sequence[str], most_rows: int) -> tup
 def _texts(file: pq.ParquetFile, columns: Sequence[str], most_rows: int) -> list[str]:
     """The columns of text among the wanted ones. Raises `TableError` for what the metadata does not admit."""
     places = {file.schema.column(at).path: at for at in range(file.metadata.num_columns)}
+    if file.metadata.num_rows > most_rows:
+        raise TableError(f"holds {file.metadata.num_rows:,} rows, and {most_rows:,} are the most")
     lacking = [name for name in columns if name not in places]
     if lacking:
         raise TableError(f"has no column {', '.join(lacking)}")
-    if file.metadata.num_rows > most_rows:
-        raise TableError(f"holds {file.metadata.num_rows:,} rows, and {most_rows:,} are the most")
     texts, decoded = [], 0
     for name in columns:
         column = file.schema.column(places[name])

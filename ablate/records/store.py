@@ -167,13 +167,13 @@ class RunFolder:
         found = self.read_metrics(record)
         return [found] if isinstance(found, str) else []
 
-    def read_metrics(self, record: RunRecord) -> pa.Table | str:
+    def read_metrics(self, record: RunRecord, kinds: Mapping[str, str] = OF_METRICS) -> pa.Table | str:
         """The sealed metrics, or the fault that `outcome_faults` finds in the sealed tables."""
         import pyarrow as pa
 
         path = self.sealed_path
         try:
-            metrics = own_rows(path, record, OF_METRICS)
+            metrics = own_rows(path, record, kinds)
             items = None
             if record.items_sha256 is not None:
                 path = self.items_path

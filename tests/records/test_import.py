@@ -436,6 +436,10 @@ SPOILT: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "a name that is none": (lambda f: reseal_outcome(f, metric=["val loss"] * 5), "row 1: metric .val loss."),
     "a row after the last step": (lambda f: reseal_outcome(f, step=[1, 2, 3, 4, 9]), "holds rows after step 4"),
+    "rows of another study": (
+        lambda f: reseal(f, study=["other"] * 5),
+        "holds rows of another run: study 'other' in the record of 'own'",
+    ),
     "rows of another seed": (lambda f: reseal(f, seed=[3] * 5), "holds rows of another run: seed 3 in the record of 2"),
 }
 
@@ -620,3 +624,70 @@ def test_an_import_before_a_registration_proposes_to_register_and_not_to_train(o
         api.import_runs(path, own_house.path / "rows.csv", note="elsewhere")
     assert refused.value.fix == f"ablate register {path}, then import again"
     assert own_house.snapshot() == before
+
+
+def panel(**changes: str) -> str:
+    """What W&B exports from a panel, quoted, with the ends of its bands; W&B's own _step among the metrics."""
+    values = {f"{arm}/seed{seed}": f"{1.0 + seed / 10 + (arm == 'slow') / 5}" for arm, seed in CELLS}
+    columns = [f"{run} - {name}{end}" for run in values for name in ("_step", "val/loss") for end in ENDS]
+    lines = [["Step", *columns]]
+    for step in ("1", "4"):
+        cells = {f"{run} - _step{end}": step for run in values for end in ENDS}
+        cells |= {f"{run} - val/loss{end}": value for run, value in values.items() for end in ENDS}
+        cells |= {"slow/seed2 - val/loss" + end: "" for end in ENDS if step == "1"} | changes
+        lines.append([step, *(cells[column] for column in columns)])
+    return "".join(",".join(f'"{cell}"' for cell in line) + "\n" for line in lines)
+
+
+ENDS = ("", "__MIN", "__MAX")
+
+
+def test_a_panel_that_wandb_exported_is_imported_as_it_is(here: OwnHouse, tmp_path: Path) -> None:
+    source = tmp_path / "wandb_export.csv"
+    source.write_text(panel())
+    refused(here, source, "neither when they were made")
+    assert len(bring(here, source, exploratory=True).imported) == 6
+    rows = {cell: RunFolder(here.run_folder(*cell)).sealed_rows() for cell in CELLS}
+    assert [(row.step, row.metric) for row in rows["fast", 1]] == [(1, "val/loss"), (4, "val/loss")]
+    assert [row.value for row in rows["slow", 2]] == [1.4]  # a blank is no value
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("fast/seed1 -", "fast -", "the name 'fast' does not say its arm and seed"),
+        ("fast/seed1 -", "fast-2 -", "two runs of fast seed 2"),
+        ('"Step"', '"When"', "a panel of W&B without a column of steps"),
+        ("fast/seed1 -", "quick/seed1 -", '"quick" is no variant'),
+        ('"1.1"', '"high"', "line 2: 'fast/seed1 - val/loss': value \"high\""),
+    ],
+)
+def test_a_panel_that_does_not_say_whose_values_it_holds_is_refused(
+    here: OwnHouse, tmp_path: Path, old: str, new: str, found: str
+) -> None:
+    source = tmp_path / "wandb_export.csv"
+    source.write_text(panel().replace(old, new))
+    refused(here, source, re.escape(found), exploratory=True)
+
+
+def test_means_that_a_panel_shows_are_no_runs_own_values(here: OwnHouse, tmp_path: Path) -> None:
+    source = tmp_path / "wandb_export.csv"
+    source.write_text(panel(**{"slow/seed3 - val/loss__MAX": "1.75"}))
+    refused(
+        here, source, "'slow/seed3 - val/loss' is a mean of several points or runs, from 1.5 to 1.75", exploratory=True
+    )
+
+
+def test_a_pattern_says_how_the_runs_of_a_panel_are_named(here: OwnHouse, tmp_path: Path) -> None:
+    source = tmp_path / "wandb_export.csv"
+    source.write_text(re.sub(r"(slow|fast)/seed(\d)", r"\2 of \1", panel()))
+    pattern = "{seed} of {variant}"
+    assert len(bring(here, source, exploratory=True, run_pattern=pattern).imported) == 6
+    source.write_text(TABLE)
+    refused(here, source, "no panel of W&B", exploratory=True, layout=WIDE, run_pattern=pattern)
+
+
+def test_a_run_without_any_value_is_refused_by_name(here: OwnHouse, tmp_path: Path) -> None:
+    source = tmp_path / "results.csv"
+    source.write_text(TABLE + "fast,2,2,,,\n")
+    refused(here, source, "fast seed 2: it is empty", exploratory=True, layout=WIDE)
