@@ -109,13 +109,14 @@ def _cell(run: Held, pattern: re.Pattern[str] | None, layout: TableLayout) -> Ce
     if pattern is not None:
         found = pattern.fullmatch(run.name)
         return (found["variant"], int(found["seed"])) if found else "its name is not of the pattern"
-    for name in (layout.variant, layout.seed):
+    arm_field, seed_field = str(layout.variant), str(layout.seed)
+    for name in (arm_field, seed_field):
         if name not in run.fields:
             return f"no {name!r} among its parameters and tags"
-    seed = run.fields[layout.seed]
+    seed = run.fields[seed_field]
     if not re.fullmatch("[0-9]{1,16}", seed):
-        raise LineError(f"{layout.seed} {seed[:60]!r}, which is not a whole number")
-    return run.fields[layout.variant], int(seed)
+        raise LineError(f"{seed_field} {seed[:60]!r}, which is not a whole number")
+    return run.fields[arm_field], int(seed)
 
 
 def _rows(curves: Curves, layout: TableLayout) -> list[Row]:
