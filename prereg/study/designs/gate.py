@@ -15,10 +15,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from prereg.errors import field_error, nearest
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.study.measure import Name
 from prereg.text import listed
 
@@ -30,10 +30,15 @@ Step = tuple[str, ...]
 _PLACE = ("analysis", "gate")
 
 
+Entry = Annotated[
+    Annotated[Name, branch("text")] | Annotated[tuple[Name, ...], branch("list")], chosen_by(listed="list")
+]
+
+
 class Gate(FrozenModel):
     """Steps that are tested one after the other, each at the full alpha."""
 
-    order: tuple[Name | tuple[Name, ...], ...]
+    order: tuple[Entry, ...]
     """Hypotheses or roles, or lists of them. A step is tested when every hypothesis of the earlier steps has passed;
     within a step of several, Holm's procedure holds alpha. Every hypothesis that is not exploratory comes once."""
 
