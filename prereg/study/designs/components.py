@@ -310,13 +310,6 @@ def check_components(study: Study) -> None:
     """Raise `SpecError` where arms or claims are not those that `components` write."""
     if study.components is None:
         return
-    if study.factors:
-        raise field_error(
-            ("factors",),
-            "components and factors",
-            "one of the two: components write the arms",
-            "components: {design: factorial, ...}",
-        )
     found = components_from(study.components.model_dump(mode="json"))
     own = {one.name: one.better for one in study.measure.own}
     made: tuple[tuple[str, Mapping[str, Any], Mapping[str, Any]], ...] = (
