@@ -18,8 +18,8 @@ from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.scenarios import TrueEffects, draw
 from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.findings import judge_hypotheses
+from ablate.judge.judge import OUTCOME
 from ablate.judge.recompute import recompute
-from ablate.judge.stats.vectorized_judge import OUTCOME
 from ablate.judge.verdict import Finding
 from ablate.reporting import estimates, markdown
 from ablate.reporting.context import ReportContext

@@ -20,8 +20,8 @@ from ablate.judge.design.reach import sd_difference
 from ablate.judge.design.scenarios import TrueEffects, draw
 from ablate.judge.design.simulate import harmful_verdicts, judge_drawn
 from ablate.judge.findings import judge_hypotheses
+from ablate.judge.judge import OUTCOME
 from ablate.judge.recompute import recompute
-from ablate.judge.stats.vectorized_judge import OUTCOME
 from ablate.judge.verdict import Finding
 from prereg.documents.claims import statement
 from prereg.study.claim import parse_claim
