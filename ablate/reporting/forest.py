@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+from ablate.judge.stats.estimate import one_sample
 from ablate.judge.stats.null_hypotheses import has_bounds
-from ablate.judge.stats.paired_t import one_sample
 from ablate.judge.verdict import Estimate, Finding
 from ablate.judge.wording import is_pseudomedian
 from ablate.reporting import estimates

@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from ablate.judge.verdict import WORDS_OF, Check, Decision
-from ablate.records import imports, store, tables
+from ablate.records import imports, rows, store
 from ablate.records.outcome import MEANS_OF_COLUMNS
+from ablate.records.rows import Row
 from ablate.records.run_record import RunRecord
-from ablate.records.store import ItemScore, Row, items_bytes, parquet_bytes
+from ablate.records.store import ItemScore, items_bytes, parquet_bytes
 from ablate.runner.slurm import SlurmSettings
 from ablate.verification.guide import KINDS
 from ablate.verification.manifest import FORMAT, Manifest
@@ -151,7 +152,7 @@ def files_page() -> str:
         published=Fields(published_schema(), prefix="published: ").page(3),
         sources=indented_block(imports.__doc__),
         made=_fields(imports.Manifest, "import manifest"),
-        mapping=_fields(tables.Columns, "mapping"),
+        mapping=_fields(rows.TableLayout, "mapping"),
         cluster=_fields(SlurmSettings, "cluster.yaml"),
     )
 

@@ -12,9 +12,8 @@ from typing import Any, Literal
 from pydantic import Field, JsonValue, TypeAdapter, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 
 from prereg.rule.rule import DecisionLine
-from prereg.study.analysis import Analysis, Ceiling, Hypothesis, Stable, Stopping
+from prereg.study.analysis import Analysis, Hypothesis, OnDivergence, Stable, Stopping
 from prereg.study.command import MetricsFile
-from prereg.study.designs import percent
 from prereg.study.designs.components import Components
 from prereg.study.designs.tune import Tune
 from prereg.study.labels import NO_LABELS, Labels
@@ -80,7 +79,7 @@ class StudyFields(YamlModel):
     """What is recorded of each run."""
     stable: Stable = Stable()
     """What counts as an unstable run."""
-    on_divergence: Literal["exclude_pair", "rank"] | Ceiling = "exclude_pair"
+    on_divergence: OnDivergence = "exclude_pair"
     """How a diverged run enters the tests: it is left out with its pair (and a verdict is given only if it is the same
     with the pair at its worst), it ranks worst, or it is scored at a registered ceiling. A ceiling takes
     `test: wilcoxon`."""
@@ -99,11 +98,6 @@ class StudyFields(YamlModel):
     """Assumptions for the design."""
     checks: tuple[OwnCheck, ...] = ()
     """The study's own checks of admissibility, in addition to the tool's."""
-
-    @field_validator("hypotheses", mode="before")
-    @classmethod
-    def _percentages_are_margins_on_the_logarithm(cls, value: Any, info: ValidationInfo) -> Any:
-        return percent.resolved(value, info.data.get("measure"), info.data.get("metrics"))
 
     @field_validator("base", mode="wrap")
     @classmethod

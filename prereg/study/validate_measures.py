@@ -17,7 +17,7 @@ from prereg.errors import ClaimError, FieldPath, field_error, nearest
 from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TASK_NAMES, Metric, source_of
 from prereg.registry.canon import canonical_bytes
 from prereg.study.claim import Claim, parse_claim, with_groups
-from prereg.study.designs.sides import with_weights
+from prereg.study.designs.trends import with_weights
 from prereg.study.handover import nearest_metric
 from prereg.study.training import Bpe, Data
 from prereg.text import listed
@@ -75,12 +75,6 @@ def check_measure(study: Study) -> None:
             "a level of the loss, and the loss is not evaluated during training",
             "'loss' among the suites",
             f"suites: [{', '.join([*measure.suites, 'loss'])}]",
-        )
-    if measure.own and not built_in:
-        raise field_error(
-            ("measure", "own"),
-            "a metric of the study's own, of a user's own trainer",
-            "the built-in trainer: a user's own trainer writes what it likes to its file of metrics",
         )
     names = [one.name for one in measure.own]
     for index, name in enumerate(names):
@@ -230,13 +224,13 @@ def _check_verb(study: Study, name: str, claim: Claim) -> None:
             "one number: of a claim 'by at least D' the smallest difference that matters is D",
             "leave smallest out",
         )
-    if hypothesis.smallest == 0.0 and claim.verb.startswith("does_not"):
+    if hypothesis.smallest == 0.0 and claim.kind.is_absence:
         required = "a margin above zero: no data can show a difference to be exactly nothing"
         raise field_error((*place, "smallest"), f"smallest is 0 and the claim is '{claim.verb}'", required)
     if claim.constant is not None and claim.constant <= 0.0 and hypothesis.scale != "raw":
         found = f"{name} compares with {claim.constant:g}, and scale is '{hypothesis.scale}'"
         raise field_error((*place, "scale"), found, "a constant above 0, which has a logarithm", "scale: raw")
-    if claim.verb != "does_not_worsen":
+    if claim.kind.towards != "worse":
         return
     if study.claims[name].better == "neither":
         found = f"nothing says which way {claim.metric} improves"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from typer.testing import CliRunner
 
 import ablate as api
 from ablate.cli import app
+from ablate.records.rows import TableLayout
 from ablate.records.store import RunFolder
-from ablate.records.tables import TableLayout
+from ablate.records.tables import read_mapping
 from ablate.records.tracked import Tracked, read_tracked
 from ablate.runner.process import tracker_names
 from ablate.running import Imported
@@ -36,7 +38,7 @@ def house(own_house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def read(house: OwnHouse, source: str, pattern: str | None = None, **layout: Any) -> Tracked:
-    return read_tracked(source, api.load(house.study), TableLayout(**layout), pattern)
+    return read_tracked(source, api.load(house.study), TableLayout(**layout, run_pattern=pattern))
 
 
 def bring(house: OwnHouse, source: str, **options: Any) -> Imported:
@@ -89,7 +91,7 @@ def on_board(place: Path, *, steps: int = 4, only: tuple[str, ...] = ()) -> None
 def test_mlflow_gives_rows_by_parameters_tags_or_names(house: OwnHouse, tmp_path: Path) -> None:
     in_mlflow(tmp_path / "ml")
     source = f"mlflow:{(tmp_path / 'ml').as_uri()}#mine"
-    found = read(house, source, variant="model", seed="rng", metrics={"val/loss": "loss"})
+    found = read(house, source, arm="model", seed="rng", metrics={"val/loss": "loss"})
     assert set(found.rows) == set(CELLS) and found.left_out == ()
     for cell, rows in found.rows.items():
         assert [(row.step, row.metric, row.value) for row in rows] == [
@@ -115,7 +117,7 @@ def test_what_mlflow_has_not_finished_is_left_out_and_named(house: OwnHouse, tmp
     client.update_run(names["slow-1"], status="RUNNING")
     client.set_terminated(names["fast-2"], "KILLED")
     client.set_terminated(client.create_run(known, run_name="odd").info.run_id)
-    layout = TableLayout(variant="model", seed="rng", metrics={"val/loss": "loss"})
+    layout = TableLayout(arm="model", seed="rng", metrics={"val/loss": "loss"})
     done = bring(house, source, layout=layout)
     assert len(done.imported) == 4 and done.missing == 2
     assert sorted(done.unfinished) == [
@@ -128,7 +130,7 @@ def test_what_mlflow_has_not_finished_is_left_out_and_named(house: OwnHouse, tmp
 def test_faults_of_a_tracker_change_nothing(house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, known = in_mlflow(tmp_path / "ml")
     uri = (tmp_path / "ml").as_uri()
-    layout = TableLayout(variant="model", seed="rng", metrics={"val/loss": "loss"})
+    layout = TableLayout(arm="model", seed="rng", metrics={"val/loss": "loss"})
     (first, *_) = client.search_runs([known], "tags.rng = '1' and params.model = 'slow'")
     refused(house, f"mlflow:{uri}#other", "no experiment 'other'")
     refused(house, f"mlflow:{uri}", "the source 'mlflow:")
@@ -142,10 +144,10 @@ def test_faults_of_a_tracker_change_nothing(house: OwnHouse, tmp_path: Path, mon
     refused(house, f"mlflow:{uri}#mine", "a second run of slow seed 2", layout=layout)
     client.set_tag(first.info.run_id, "rng", "9")
     client.delete_run(first.info.run_id)
-    assert len(read(house, f"mlflow:{uri}#mine", variant="model", seed="rng").rows) == 5
+    assert len(read(house, f"mlflow:{uri}#mine", arm="model", seed="rng").rows) == 5
     client.restore_run(first.info.run_id)
     client.log_metric(first.info.run_id, "bad", float("nan"), step=4)
-    refused(house, f"mlflow:{uri}#mine", "bad is nan", layout=TableLayout(variant="model", seed="rng"))
+    refused(house, f"mlflow:{uri}#mine", "bad is nan", layout=TableLayout(arm="model", seed="rng"))
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     refused(house, "mlflow:http://127.0.0.1:9#mine", "mlflow:http")
     refused(house, "wandb:proj", "no stable way")
@@ -231,7 +233,59 @@ def test_the_table_that_wandb_exports_is_a_wide_table(house: OwnHouse, tmp_path:
             for step in range(1, 5):
                 writer.writerow([step, 0.5 * step, 1.7e9, arm, seed, 3.0, value if step == 4 else ""])
     columns = {"train/loss": "train/loss", "val/loss": "val/loss"}
-    done = bring(house, str(path), layout=TableLayout(variant="arm", step="_step", metrics=columns))
+    done = bring(house, str(path), layout=TableLayout(arm="arm", step="_step", metrics=columns))
     assert len(done.imported) == 6
     rows = RunFolder(house.run_folder("fast", 2)).sealed_rows()
     assert [(row.step, row.value) for row in rows if row.metric == "val/loss"] == [(4, VALUES["fast", 2])]
+
+
+MADE = Path(__file__).parent / "trackers"
+"""Files that the libraries themselves wrote (README.md there)."""
+METRICS = {"train/loss": "train_loss", "val/loss": "val_loss"}
+
+
+def value(arm: str, seed: int) -> float:
+    """As trackers/make.py has it."""
+    return 1.0 + seed / 8 + (arm == "slow") * (4 + seed) / 16
+
+
+def rows_made(arm: str, seed: int) -> list[tuple[str, int, float]]:
+    return [*(("train/loss", step, 3.0 / step) for step in (1, 2, 3, 4)), ("val/loss", 4, value(arm, seed))]
+
+
+def test_the_store_of_an_mlflow_script_is_read_to_the_last_value(house: OwnHouse, tmp_path: Path) -> None:
+    shutil.unpack_archive(MADE / "mlruns.zip", tmp_path)
+    source = f"mlflow:{(tmp_path / 'mlruns').as_uri()}#sweep"
+    found = read(house, source, arm="model", seed="seed", metrics=METRICS)
+    assert set(found.rows) == set(CELLS) and found.left_out == ()
+    for cell, rows in found.rows.items():
+        assert sorted((row.metric, row.step, row.value) for row in rows) == rows_made(*cell)
+    assert read(house, source, "{variant}-{seed}", metrics=METRICS).rows == found.rows
+
+
+def test_the_event_files_of_a_torch_script_are_read_whichever_way_it_wrote_scalars(
+    house: OwnHouse, tmp_path: Path
+) -> None:
+    shutil.unpack_archive(MADE / "tensorboard.zip", tmp_path)
+    found = read(house, f"tensorboard:{tmp_path / 'runs'}")
+    assert set(found.rows) == set(CELLS) and found.left_out == ()
+    for cell, rows in found.rows.items():
+        made = rows_made(*cell)
+        assert sorted((row.metric, row.step) for row in rows) == [(metric, step) for metric, step, _ in made]
+        assert sorted(row.value for row in rows) == pytest.approx(sorted(v for *_, v in made), rel=1e-7)
+
+
+def test_the_table_of_runs_that_mlflow_writes_is_judged_and_imported_by_one_guess(
+    house: OwnHouse, tmp_path: Path
+) -> None:
+    source = MADE / "mlflow_search_runs.csv"
+    judged = api.judge_file(source, "slow raises val/loss by at least 0.125", baseline="fast")
+    (finding,) = judged.judged
+    assert finding.estimate is not None and finding.estimate.difference == 0.375 and finding.n == 3
+    mapping = api.mapping_template(house.study, source)
+    for line in ('arm: "params.model"', 'seed: "params.seed"', '  val/loss: "metrics.val_loss"'):
+        assert line in mapping.splitlines()
+    (tmp_path / "map.yaml").write_text(mapping.replace('step: ""', "at_step: 4"))
+    assert len(bring(house, str(source), layout=read_mapping(tmp_path / "map.yaml")).imported) == 6
+    rows = RunFolder(house.run_folder("slow", 3)).sealed_rows()
+    assert {row.metric: row.value for row in rows} == {"val/loss": value("slow", 3), "train/loss": 0.75}
