@@ -95,7 +95,7 @@ def test_report_writes_the_pages_by_default_and_other_forms_next_to_them(decided
     assert run(house.study).exit_code == 0
     assert house.snapshot() == before  # the same pages, and nothing to log
     shown = run(house.study, "--as", "csv").stdout
-    assert "csv/ (9 files)" in shown and "ledger head" in shown
+    assert "csv/ (10 files)" in shown and "ledger head" in shown
     after = house.snapshot()
     assert {name for name in after if name not in before} == {
         f"reports/tiny/csv/{name}" for name in (*COLUMNS, "columns.csv")

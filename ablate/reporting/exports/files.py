@@ -15,7 +15,7 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
-from ablate.judge.design.retrospective import frozen_design
+from ablate.judge.design.retrospective import frozen_design, look_back
 from ablate.judge.verdict import Finding, Interval, shown_zone
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import recorded_metrics
@@ -170,6 +170,20 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "at_most": "95% bound, where no simulated study ended so",
         "studies": "simulated studies",
     },
+    "plan.csv": {
+        **_STUDY,
+        "hypothesis": "the hypothesis",
+        "n": "pairs that it had",
+        "sd": "standard deviation of the differences, as it came",
+        "sd_assumed": "as the design assumed it",
+        "correlation": "of the two sides over seeds, as it came",
+        "correlation_assumed": "as the design assumed it",
+        "detectable": "true effect (of a claim of no change, the margin) found with power 80%, at the SD that came",
+        "detectable_assumed": "as the design stated it",
+        "effect": "true effect at which the power is stated; never the observed one",
+        "power": "power there at the SD that came; post hoc, and no part of the verdict",
+        "more_seeds": "further seeds for power 80% there, of an inconclusive claim; they are of another study",
+    },
 }
 """File -> column -> what it is."""
 
@@ -185,6 +199,7 @@ def csv_files(context: ReportContext) -> dict[str, bytes]:
         "effects.csv": _effects(context),
         "checks.csv": _checks(context),
         "design.csv": _design(context),
+        "plan.csv": _plan(context),
     }
     own = (context.decision.study, context.decision.status)
     found = {name: _bytes(COLUMNS[name], ((*own, *row) for row in made)) for name, made in rows.items()}
@@ -287,6 +302,14 @@ def _design(context: ReportContext) -> Iterator[Row]:
         endings += [(f"any false refuted, {one.of}", one) for one in scenario.false_refuted]
         for ending, chance in endings:
             yield scenario.name, ending, chance.share, chance.error, chance.at_most, scenario.n_sims
+
+
+def _plan(context: ReportContext) -> Iterator[Row]:
+    if context.withheld:
+        return
+    names = [name for name in COLUMNS["plan.csv"] if name not in _STUDY]
+    for one in look_back(context.registration, context.decision.findings):
+        yield tuple(getattr(one, name) for name in names)
 
 
 def _bytes(heads: Iterable[str], rows: Iterable[Row]) -> bytes:
