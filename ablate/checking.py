@@ -277,7 +277,7 @@ def _require_sound_test(study: Study) -> None:
     test, n = study.analysis.test, len(study.seeds)
     if test != "bootstrap_t":
         return
-    from ablate.judge.stats.estimate import undecided  # here: it loads scipy, and most studies need none of it
+    from ablate.judge.stats.kinds import undecided  # here: it loads scipy, and most studies need none of it
 
     reason = undecided(test, n)
     if reason is not None:

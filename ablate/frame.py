@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
@@ -10,9 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ablate.notebook.results import Results
-from ablate.records.tables import ARMS, SEEDS, STEPS, plain_name
-from ablate.records.tracked import compiled_pattern
-from prereg.errors import EvidenceError, SpecError, Where, nearest
+from ablate.records.rows import TableLayout
+from ablate.records.tables import complete, read_frame, require_complete
+from prereg.errors import EvidenceError, SpecError, nearest
+from prereg.study.claim import parse_claim
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 _UNREGISTERED = "not registered. Nothing here was promised before the values were known."
 LABEL = f"EXPLORATORY: {_UNREGISTERED}"
 _NAME = "frame"
-_RUN_NAME = re.compile(r"(?P<variant>.+?)[-_ ./]*(?:seed|s)?[-_ =]*(?P<seed>[0-9]{1,16})")
-"""Names as people give them to runs: wide-1, wide_seed1, wide/s=1."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -112,8 +110,8 @@ def judge_frame(
     *,
     smallest: float | None = None,
     baseline: str | None = None,
-    arm: str = "variant",
-    seed: str = "seed",
+    arm: str | None = None,
+    seed: str | None = None,
     step: str | None = None,
     test: str = "paired_t",
     alpha: float = 0.05,
@@ -121,7 +119,8 @@ def judge_frame(
 ) -> JudgedFrame:
     """The registered tests on a table with a row per run (or per run and step, of which the last is read).
 
-    A claim is written as in a study, "fast lowers val/loss by at least 0.05", about a column of the table; `smallest`
+    Columns of arm, seed, step and metrics are guessed by their names where they are not given. A claim is written as
+    in a study, "fast lowers val/loss by at least 0.05", about a column of the table; `smallest`
     is the smallest difference that matters to claims that do not say one, or a mapping name -> {claim, smallest, scale,
     role} gives each its own. The baseline is the arm of the first row, unless given. A seed that some arm of a claim
     lacks is left out, and then the claim is given an outcome only if it is the same whatever the missing values were.
@@ -133,10 +132,18 @@ def judge_frame(
     from ablate.judge.findings import judge_hypotheses
     from ablate.records.rows import RangeError, require_range
 
+    hypotheses = _hypotheses(claims, smallest)
+    columns = [str(column) for column in frame.columns]
+    layout = complete(
+        columns, TableLayout(arm or "", seed or "", step or "", metrics=dict.fromkeys(_metrics(hypotheses), ""))
+    )
+    require_complete(columns, layout)
+    arm, seed, step = str(layout.variant), str(layout.seed), layout.step or None
+    frame = frame.rename(columns={label: metric for metric, label in layout.metrics.items()})
     rows = _last_rows(frame.reset_index(drop=True), arm, seed, step)
     study = _study(
         rows,
-        _hypotheses(claims, smallest),
+        hypotheses,
         baseline=baseline or str(frame[arm].iloc[0]),
         analysis={"test": test, "alpha": alpha, "correct": correct},
     )
@@ -190,127 +197,25 @@ def judge_file(
     `run_pattern` says, `{variant}-{seed}` or `{variant}_seed{seed}` and the like by default) are read as what they
     are. Raises `EvidenceError` where a column cannot be guessed, and as `judge_frame` does.
     """
-    frame = _unpivoted(_read(Path(path)), Path(path), run_pattern)
-    columns = {"arm": arm or _guess(frame, ARMS), "seed": seed or _guess(frame, SEEDS)}
-    for name, column in columns.items():
-        if column is None:
-            raise EvidenceError(
-                f"no column of the table is known to hold the {name}",
-                required="a column for the arm and one for the seed of every row",
-                fix=f"--{name}-column, one of " + ", ".join(str(column) for column in frame.columns),
-                where=Where(file=Path(path)),
-            )
+    layout = TableLayout(arm or "", seed or "", step or "", run_pattern=run_pattern)
     return judge_frame(
-        frame,
+        read_frame(Path(path), _metrics(_hypotheses(claims, smallest)), layout),
         claims,
         smallest=smallest,
         baseline=baseline,
-        arm=str(columns["arm"]),
-        seed=str(columns["seed"]),
-        step=step or _guess(frame, STEPS),
+        arm="variant",
+        seed="seed",
+        step="step",
         test=test,
         alpha=alpha,
         correct=correct,
     )
 
 
-def decoded_table(path: str) -> bytes:
-    """The table of a file as a stream of Arrow. For a process with a limit: what a file decodes to, nobody knows."""
-    import pyarrow as pa
-    import pyarrow.csv
-    import pyarrow.json
-    import pyarrow.parquet
-
-    place = Path(path)
-    read = {".csv": pa.csv.read_csv, ".jsonl": pa.json.read_json, ".parquet": pa.parquet.read_table}.get(place.suffix)
-    if read is None:
-        raise EvidenceError(
-            f"'{place.name}' is of no known kind",
-            required="a name ending in .csv, .jsonl or .parquet",
-            where=Where(file=place),
-        )
-    try:
-        table = read(path)
-    except (OSError, pa.ArrowException) as error:
-        raise EvidenceError(
-            f"it cannot be read: {str(error).splitlines()[0][:200]}", required="a table", where=Where(file=place)
-        ) from None
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    return bytes(sink.getvalue().to_pybytes())
-
-
-def _read(path: Path) -> pd.DataFrame:
-    """A file as a frame. Raises `EvidenceError` where it is no table, or takes more memory than a stranger's may."""
-    import pyarrow as pa
-
-    from ablate.records.limited import in_limited_process
-
-    if not path.is_file():
-        raise EvidenceError("no such file", required="a table: .csv, .jsonl or .parquet", where=Where(file=path))
-    with pa.ipc.open_stream(in_limited_process(decoded_table, str(path))) as stream:
-        frame: pd.DataFrame = stream.read_pandas()
-    if frame.empty:
-        raise EvidenceError("the table has no rows", required="a row for every run", where=Where(file=path))
-    return frame
-
-
-def _guess(frame: pd.DataFrame, names: Sequence[str]) -> str | None:
-    """The column that is called as others call it; none where there is none."""
-    column_by_name = {plain_name(str(column)): str(column) for column in reversed(frame.columns)}
-    return next((column_by_name[plain_name(name)] for name in names if plain_name(name) in column_by_name), None)
-
-
-def _unpivoted(frame: pd.DataFrame, path: Path, run_pattern: str | None) -> pd.DataFrame:
-    """A column per metric, of long rows and of W&B's panel export too."""
-    import pandas as pd
-
-    if {"metric", "value"} <= set(frame.columns):
-        keys = [str(column) for column in frame.columns if column not in ("metric", "value")]
-        if frame.duplicated([*keys, "metric"]).any():
-            row = frame[frame.duplicated([*keys, "metric"])].iloc[0]
-            raise EvidenceError(
-                f"{row['metric']} of {', '.join(str(row[key]) for key in keys)} is there twice",
-                required="one value a row of " + ", ".join(keys),
-                where=Where(file=path),
-            )
-        return frame.pivot(index=keys, columns="metric", values="value").reset_index()
-    panel = [str(column) for column in frame.columns if " - " in str(column)]
-    if not panel:
-        return frame
-    # W&B draws a band around each curve, and exports its borders next to it.
-    curves = [column for column in panel if not column.endswith(("__MIN", "__MAX"))]
-    step = _guess(frame, STEPS)
-    if step is None:
-        raise EvidenceError(
-            "a panel of W&B without a column of steps",
-            required="its export with the horizontal axis Step",
-            where=Where(file=path),
-        )
-    pattern = compiled_pattern(run_pattern) if run_pattern else _RUN_NAME
-    tables = []
-    for column in curves:
-        run, _, metric = column.rpartition(" - ")
-        match = pattern.fullmatch(run.strip())
-        if match is None:
-            raise EvidenceError(
-                f"the name '{run}' does not say its arm and seed",
-                required="names such as wide-1 or wide_seed1",
-                fix="--run-pattern 'exp-{variant}-s{seed}'",
-                where=Where(file=path, line=1),
-            )
-        values = pd.to_numeric(frame[column], errors="coerce")
-        cells = {"variant": match["variant"], "seed": int(match["seed"]), "step": frame[step], metric: values}
-        tables.append(pd.DataFrame(cells)[values.notna()])
-    frames_by_metric: dict[str, list[pd.DataFrame]] = {}
-    for table in tables:
-        frames_by_metric.setdefault(str(table.columns[-1]), []).append(table)
-    wide = [pd.concat(parts) for parts in frames_by_metric.values()]
-    merged = wide[0]
-    for other in wide[1:]:
-        merged = merged.merge(other, on=["variant", "seed", "step"], how="outer")
-    return merged.reset_index(drop=True)
+def _metrics(hypotheses: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """The metrics that claims name, each once."""
+    claims = (str(fields.get("claim")) for fields in hypotheses.values())
+    return list(dict.fromkeys(parse_claim(claim, baseline="").metric for claim in claims))
 
 
 def _withheld(study: Study, findings: Sequence[Finding], there: set[tuple[str, int]]) -> dict[str, str]:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from pydantic import JsonValue
 
     from ablate.judge.design.characteristics import Design
+    from ablate.records.rows import TableLayout
     from ablate.records.run_record import RunRecord
-    from ablate.records.tables import TableLayout
     from ablate.runner.local import Summary
     from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
@@ -284,7 +284,8 @@ def import_runs(
     """Import runs of a source; bound to the registration, or exploratory. `layout` is that of a wide table.
 
     A tracker is a source too, `mlflow:URI#EXPERIMENT` or `tensorboard:DIR`; `run_pattern` finds arm and seed in the
-    names of its runs. Raises `StudyError` for the first thing that is wrong, before anything is written.
+    names of its runs, and of those of a panel that W&B exported. Raises `StudyError` for the first thing that is wrong,
+    before anything is written.
     """
     from ablate.records.imports import Terms, already_placed, is_replayed, put, read_source
     from ablate.records.store import RunFolder
@@ -309,12 +310,15 @@ def import_runs(
     )
     at = context.now()
     unfinished: list[str] = []
-    terms = Terms(registration, registered_at, at, exploratory, tuple(_cell(word) for word in only), layout or LONG)
+    layout = replace(layout or LONG, run_pattern=run_pattern)
+    terms = Terms(registration, registered_at, at, exploratory, tuple(_cell(word) for word in only), layout)
     if is_tracked(str(source)):
-        tracked = read_tracked(str(source), registration.study, terms.layout, run_pattern)
+        tracked = read_tracked(str(source), registration.study, layout)
         terms, unfinished = replace(terms, tracked=tracked.rows), list(tracked.left_out)
-    elif run_pattern is not None:
-        raise EvidenceError("--run-pattern", required="a tracker as the source", fix=f"tensorboard:{source}")
+    elif run_pattern is not None and Path(source).is_dir():
+        raise EvidenceError(
+            "--run-pattern", required="a tracker, or a panel of W&B, as the source", fix=f"tensorboard:{source}"
+        )
     with study_lock(context.root, name):
         pieces = read_source(Path(source), terms, unfinished)
         early = [one.variant for one in pieces if one.variant in registration.study.arms]

@@ -11,7 +11,7 @@ from ablate.pins import pin
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace
 
 if TYPE_CHECKING:
-    from ablate.judge.stats.paired_t import Floats
+    from ablate.judge.stats.tests import Floats
     from ablate.runner.trial import Spread, Trial, Values
     from prereg.registry.registration import Pins, Registration
     from prereg.study.spec import Study

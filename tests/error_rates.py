@@ -23,7 +23,7 @@ import argparse
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import product
 from math import sqrt
 from pathlib import Path
@@ -41,12 +41,12 @@ from ablate.judge.design.characteristics import design
 from ablate.judge.design.reach import obstacle
 from ablate.judge.design.scenarios import Drawn
 from ablate.judge.design.simulate import judge_drawn
-from ablate.judge.interim import restrict, rows_at
-from ablate.judge.stats.crossed_items import Tail, spread_of, tail_of
-from ablate.judge.stats.estimate import prepare
-from ablate.judge.stats.sequential import prepare_at
-from ablate.judge.stats.vectorized_judge import OUTCOME, Items, judge_rows
-from ablate.judge.stats.vectorized_tests import OverItems, RowsOfItems, RowsOfT
+from ablate.judge.interim import restrict
+from ablate.judge.judge import OUTCOME, Items, ItemsOf, judge_rows
+from ablate.judge.stats.kinds import over_seeds
+from ablate.judge.stats.sequential import at_look
+from ablate.judge.stats.tests import PairedT
+from ablate.judge.stats.two_way import Spread, Tail, TwoWay, spread_of, tail_of
 from ablate.records.evidence import ITEM_COLUMNS, Evidence
 from prereg.errors import StudyError
 from prereg.registry.looks import looks_of
@@ -302,7 +302,7 @@ def judged(cell: Cell, study: Study, differences: Mapping[str, np.ndarray]) -> n
     differences are tables, studies x seeds x units (items, or tasks)."""
     if study.analysis.test == "items":
         found = {name: _summed(cell, table) for name, table in differences.items()}
-        return judge_rows(study, {name: one[0] for name, one in found.items()}, items=_items(found))[0]
+        return judge_rows(study, {name: one[0] for name, one in found.items()}, items=_items(found)).codes
     studies = len(next(iter(differences.values())))
     stable = np.ones((studies, len(study.arms)), dtype=bool)
     return judge_drawn(study, Drawn(dict(differences), None, stable))[0]
@@ -315,14 +315,14 @@ def _weights(design: str) -> tuple[np.ndarray, Tail]:
     return sizes / sizes.sum(), tail_of(sizes / sizes.sum())
 
 
-def _summed(cell: Cell, table: np.ndarray) -> tuple[np.ndarray, OverItems]:
+def _summed(cell: Cell, table: np.ndarray) -> tuple[np.ndarray, ItemsOf]:
     """Seeds' means, and what the test knows of the items beyond them."""
     weights, tail = _weights(cell.design)
     spread = spread_of(table, weights)
-    return table @ weights, OverItems(np.asarray(spread.units), np.asarray(spread.both), tail)
+    return table @ weights, ItemsOf(np.asarray(spread.units), np.asarray(spread.both), tail)
 
 
-def _items(found: Mapping[str, tuple[np.ndarray, OverItems]]) -> Items:
+def _items(found: Mapping[str, tuple[np.ndarray, ItemsOf]]) -> Items:
     return {name: one[1] for name, one in found.items()}
 
 
@@ -459,25 +459,27 @@ def _outside(study: Study, x: np.ndarray, family: int, index: int) -> list[bool]
     """Whether the intervals of centred differences, at 1 - alpha and at 1 - 2 alpha, leave zero out."""
     looks = looks_of(study)
     if looks:
-        tests = [prepare_at(x[: look.n_seeds], study.stopping, look) for look in looks]
+        tests = [at_look(x[None, : look.n_seeds], study.stopping, look) for look in looks]
     else:
-        tests = [prepare(x, study.analysis.test, np.random.default_rng(index))]
+        tests = [over_seeds(study.analysis.test, x[None, :], rng_seed=index, zeros=study.analysis.zeros)]
     return [any(_beyond(test.bounds(alpha / family)) for test in tests) for alpha in (ALPHA, 2.0 * ALPHA)]
 
 
-def _beyond(bounds: tuple[float, float] | None) -> bool:
-    return bounds is not None and not bounds[0] <= 0.0 <= bounds[1]
+def _beyond(bounds: tuple[np.ndarray, np.ndarray]) -> bool:
+    low, high = (float(end[0]) for end in bounds)
+    return low > 0.0 or high < 0.0
 
 
 def _outside_items(cell: Cell, tables: np.ndarray, family: int) -> np.ndarray:
     """The same over items, for all studies: whether the test rejects zero at each level."""
     means, over = _summed(cell, tables)
-    found, every = [], np.arange(len(means))
+    found = []
     for alpha in (ALPHA / family, 2.0 * ALPHA / family):
         if cell.test.endswith("new_seeds"):
-            found.append(RowsOfT(means).p(0.0, "two") <= alpha)
+            found.append(PairedT(means).p(0.0, "two") <= alpha)
         else:
-            found.append(RowsOfItems(means, over, every, (alpha,)).p(0.0, "two") <= alpha)
+            spread = Spread(means.var(axis=1, ddof=1) / cell.n, over.units, over.both)
+            found.append(TwoWay(means, spread, over.tail, levels=(alpha,)).p(0.0, "two") <= alpha)
     return np.stack(found, axis=1)
 
 
@@ -538,7 +540,7 @@ def _both_supported(cell: Cell, study: Study, differences: Mapping[str, np.ndarr
                 means = {name: np.zeros((rows.size, cell.n)) for name in summed}
                 for name, (values, _) in summed.items():
                     means[name][:, mask] = values
-                codes = judge_rows(study, means, {k: v[rows] for k, v in kept.items()}, items=_items(summed))[0]
+                codes = judge_rows(study, means, {k: v[rows] for k, v in kept.items()}, items=_items(summed)).codes
                 found[rows] = (codes == 0).all(axis=1)
         return found
     looks = looks_of(study)
@@ -554,8 +556,8 @@ def _both_supported(cell: Cell, study: Study, differences: Mapping[str, np.ndarr
             study,
             {name: values[:, : look.n_seeds] for name, values in differences.items()},
             {name: values[:, : look.n_seeds] for name, values in kept.items()},
-            rows_of=partial(rows_at, study, look),
-        )[0]
+            look=look,
+        ).codes
         for look in looks
     ]
     return np.any([(one == 0).all(axis=1) for one in codes], axis=0)

@@ -34,7 +34,8 @@ from ablate.judge.verdict import Check
 from ablate.notebook.results import Decided
 from ablate.records import provenance as provenance_room
 from ablate.records.outcome import outcome_hash
-from ablate.records.store import Row, RunFolder, parquet_bytes
+from ablate.records.rows import Row
+from ablate.records.store import RunFolder, parquet_bytes
 from ablate.reporting import document as document_room
 from ablate.reporting import html as html_room
 from ablate.reporting import markdown as markdown_room

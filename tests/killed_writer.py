@@ -19,7 +19,7 @@ from pathlib import Path
 from gpt_runs import carry_out
 
 from ablate.gpt.checkpoints import LiveRows
-from ablate.records.store import Row
+from ablate.records.rows import Row
 from prereg.registry.plan import RunSpec
 
 STRUCK = 3

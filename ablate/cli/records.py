@@ -14,7 +14,7 @@ from ablate.workspace import Workspace
 from prereg.errors import EvidenceError
 
 if TYPE_CHECKING:
-    from ablate.records.tables import TableLayout
+    from ablate.records.rows import TableLayout
 
 
 @command("import", interrupted="runs that the ledger holds are imported; repeat the command for the rest")
@@ -45,7 +45,8 @@ def import_records(
     step_column: Annotated[str, typer.Option(help="Of a wide table: where the step is.")] = "step",
     at_step: Annotated[int | None, typer.Option(min=0, help="Of a wide table without steps: the step of all.")] = None,
     run_pattern: Annotated[
-        str | None, typer.Option(help='Of a tracker: arm and seed in the name of a run, "{variant}/seed{seed}".')
+        str | None,
+        typer.Option(help='Of a tracker or W&B panel: arm and seed in names, "{variant}/seed{seed}".'),
     ] = None,
     template: Annotated[
         bool, typer.Option("--template", help="Import nothing; print a mapping guessed from the table's columns.")
@@ -63,7 +64,7 @@ def import_records(
     Example:  ablate import studies/embnorm.yaml node7/data/runs/embnorm/1a2b3c4d --note "node 7"
     """
     from ablate import running
-    from ablate.records.tables import TableLayout
+    from ablate.records.rows import TableLayout
 
     if template:
         guessed = running.mapping_template(study, Path(source), workspace=workspace)

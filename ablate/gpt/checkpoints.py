@@ -20,8 +20,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablate.records.rows import read_rows
-from ablate.records.store import Row
+from ablate.records.rows import Row, read_rows
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.disk import move, write_whole
 

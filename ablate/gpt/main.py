@@ -44,8 +44,9 @@ from ablate.gpt.observer import Observer
 from ablate.gpt.trainer import Step, Trainer
 from ablate.records.outputs import ABOUT, ITEMS, MUST_MATCH, PROGRESS, RESUMABLE, WEIGHTS
 from ablate.records.provenance import code_hash, processor_name
+from ablate.records.rows import Row
 from ablate.records.run_record import About
-from ablate.records.store import ItemScore, Row, rows_of
+from ablate.records.store import ItemScore, rows_of
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes

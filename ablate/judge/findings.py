@@ -17,27 +17,24 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from ablate.judge.judge import AgainstMargin, Judged, Tested, judge, step_level, zones
 from ablate.judge.readings import notes_on_seeds, reading_of, samples_of, scaled, shared_seeds, slope, stated, unusable
-from ablate.judge.stats.crossed_items import TwoWay, cross
+from ablate.judge.stats.crossed_items import cross, over_items
 from ablate.judge.stats.effects import effect_sizes, independent_effects
-from ablate.judge.stats.estimate import NoTestError, prepare, summarise, undecided, words
+from ablate.judge.stats.estimate import interval_of, one_sample, shown_difference, speak_of_seeds, summarise
+from ablate.judge.stats.kinds import over_seeds, undecided, words
 from ablate.judge.stats.null_hypotheses import (
-    AgainstMargin,
-    Judged,
     Null,
-    Nulls,
     deciding_interval,
     excludes,
     interval_level,
-    judge_families,
+    nulls_in,
     rejected_null,
-    step_level,
-    weigh,
-    zones,
 )
-from ablate.judge.stats.paired_t import EQUAL, Floats, Procedure, exponent_of, one_sample
-from ablate.judge.stats.sequential import EProcessT, RepeatedT, prepare_at
-from ablate.judge.stats.unpaired import Sample, Welch
+from ablate.judge.stats.sequential import EProcessT, RepeatedT, at_look
+from ablate.judge.stats.tests import EQUAL, Floats, NoTestError, SignificanceTest, exponent_of
+from ablate.judge.stats.two_way import TwoWay
+from ablate.judge.stats.unpaired import Sample, welch
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
 from ablate.judge.wording import same_in_every_pair, sentence
 from prereg.registry.looks import Look, require_registered_look
@@ -99,25 +96,37 @@ def judge_hypotheses(
     seeds = study.seeds if look is None else study.seeds[: look.n_seeds]
     contrasts = {name: contrast(study, name, values, seeds) for name in study.hypotheses}
     tested = {name: _tested(study, name, pairs, rng_seed, look=look, items=items) for name, pairs in contrasts.items()}
-    nulls = {name: found if isinstance(found, Nulls) else None for name, found in tested.items()}
-    judged = judge_families(study, nulls)
+    tests = {name: test for name, test in tested.items() if isinstance(test, SignificanceTest)}
+    judgement = judge(study, {name: _one_row(tests.get(name)) for name in study.hypotheses}, 1)
+    judged = judgement.single({name: name in tests for name in study.hypotheses})
     for name, reason in (withheld or {}).items():
         judged[name] = replace(judged[name], outcome="inconclusive", note=reason)
-    against = {name: one for name, one in zones(study, nulls, judged).items() if name not in (withheld or {})}
-    return tuple(
-        _finding(
+    against = {name: one for name, one in zones(study, tests, judged).items() if name not in (withheld or {})}
+    found = []
+    for at, name in enumerate(study.hypotheses):
+        p = None
+        if name in tests:
+            refute = judgement.refute[0, at] if nulls_in(study, name)[1] is not None else None
+            p = float(judgement.support[0, at]), None if refute is None else float(refute)
+        finding = _finding(
             study,
             name,
             pairs=contrasts[name],
-            nulls=tested[name],
+            tested=tested[name],
+            p=p,
             judged=judged[name],
             against=against.get(name),
-            level_of_step=step_level(study, name, nulls, judged[name]),
+            level_of_step=step_level(judgement, name, judged[name].gate),
             rng_seed=rng_seed,
             items=items,
         )
-        for name in study.hypotheses
-    )
+        found.append(finding)
+    return tuple(found)
+
+
+def _one_row(test: SignificanceTest | None) -> Tested:
+    """The test of a single study, as the judge takes it; nothing where there is none."""
+    return [] if test is None else [(np.zeros(1, dtype=np.intp), test)]
 
 
 def contrast(
@@ -185,32 +194,37 @@ def contrast(
 
 def _tested(
     study: Study, name: str, pairs: Contrast, rng_seed: int, *, look: Look | None, items: pd.DataFrame | None
-) -> Nulls | NoTestError:
-    """The deciding test and its p values, or why there is none: a test that is defined against zero and not against
-    the margin (all differences zero) decides nothing either."""
+) -> SignificanceTest | NoTestError:
+    """The deciding test, or why there is none: a test that is defined against zero and not against the margin (all
+    differences zero) decides nothing either."""
     if pairs.refused is not None:
         return NoTestError(pairs.refused)
     analysis, claim = study.analysis, study.claims[name]
+    x = pairs.differences[None, :]
     try:
-        test: Procedure
+        test: SignificanceTest
         if analysis.test == TwoWay.name:
-            test = _crossed(study, name, pairs, items, analysis.estimand)
+            test = _over_items(study, name, pairs, items, analysis.estimand)
         elif look is not None:
-            test = prepare_at(pairs.differences, study.stopping, look)
+            test = at_look(x, study.stopping, look)
         elif pairs.samples:
-            test = Welch(pairs.samples)
+            test = welch(pairs.samples)
         elif (reason := undecided(analysis.test, len(pairs.seeds))) is not None:
             return NoTestError(reason)
         else:
-            test = prepare(pairs.differences, analysis.test, np.random.default_rng(rng_seed), analysis.zeros)
-        if not claim.is_paired and not pairs.samples:
-            test.speak_of_seeds()
-        return weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
+            test = over_seeds(analysis.test, x, rng_seed=rng_seed, zeros=analysis.zeros)
     except NoTestError as error:
         return error if claim.is_paired else NoTestError(one_sample(str(error)))
+    if not claim.is_paired and not pairs.samples:
+        speak_of_seeds(test)
+    points = [point for null in nulls_in(study, name) if null is not None for point, _ in null.points]
+    refused = next(filter(None, map(test.refusal, points)), "")
+    return NoTestError(refused) if refused else test
 
 
-def _crossed(study: Study, name: str, pairs: Contrast, items: pd.DataFrame | None, estimand: Estimand) -> TwoWay:
+def _over_items(
+    study: Study, name: str, pairs: Contrast, items: pd.DataFrame | None, estimand: Estimand
+) -> SignificanceTest:
     """The test over the items that every arm of the claim was scored on under every seed of the pairs."""
     if items is None:
         raise NoTestError("no item was recorded")
@@ -219,7 +233,7 @@ def _crossed(study: Study, name: str, pairs: Contrast, items: pd.DataFrame | Non
     crossed = cross(items, claim.metric, *sides, pairs.seeds, clustered=clustered, new_items=estimand != "new_seeds")
     # The pairs are means of these items, except under `also`, where they are the recorded values of the metric.
     differences = pairs.differences if study.analysis.test == TwoWay.name else None
-    return TwoWay(crossed, estimand=estimand, differences=differences)
+    return over_items(crossed, estimand=estimand, differences=differences)
 
 
 def _finding(
@@ -227,7 +241,8 @@ def _finding(
     name: str,
     *,
     pairs: Contrast,
-    nulls: Nulls | NoTestError,
+    tested: SignificanceTest | NoTestError,
+    p: tuple[float, float | None] | None,
     judged: Judged,
     against: AgainstMargin | None,
     level_of_step: float | None,
@@ -246,11 +261,10 @@ def _finding(
     interval: Interval | None = None
     margin: MarginTest | None = None
     step: Interval | None = None
-    if isinstance(nulls, NoTestError):
-        notes.append(str(nulls))
+    if isinstance(tested, NoTestError):
+        notes.append(str(tested))
     else:
-        test = nulls.test
-        assert test is not None, name
+        test = tested
         deciding = summarise(test, level)
         # Without a correction no interval of a family of several is simultaneous, and none is given as if it were.
         if analysis.correct != "none" or family == 1:
@@ -258,11 +272,12 @@ def _finding(
             share = interval_level(study, name) * (level / analysis.alpha)
             together = study.corrected_with(name) if judged.gate is None else study.gate_steps[0]
             over = f", Bonferroni over {len(together)}"
-            interval = test.interval(share, suffix=over) if share else None
+            interval = interval_of(test, share, suffix=over) if share else None
             if interval is None:
                 why = test.without_interval(share) if share else "it is in no first step of the gate"
                 notes.append(f"no simultaneous interval: {why}")
-        if test.centre is not None and test.leaning and test.leaning != np.sign(test.centre):
+        shown_effect, leaning = shown_difference(test), float(test.leaning_at(0.0)[0])
+        if shown_effect is not None and leaning and leaning != np.sign(shown_effect):
             notes.append(test.against_mean)
         if isinstance(test, RepeatedT | EProcessT):
             notes.append(test.describe(analysis.alpha))
@@ -301,7 +316,7 @@ def _finding(
             outcome=judged.outcome,
             estimate=deciding,
             adjusted=adjusted,
-            reason=str(nulls),
+            reason=str(tested) if isinstance(tested, NoTestError) else "",
             simultaneous=interval,
             margin=margin,
             step=step,
@@ -312,8 +327,8 @@ def _finding(
         alpha=analysis.alpha,
         estimate=deciding,
         simultaneous=interval,
-        p_support=nulls.support if isinstance(nulls, Nulls) else None,
-        p_refute=nulls.refute if isinstance(nulls, Nulls) else None,
+        p_support=None if p is None else p[0],
+        p_refute=None if p is None else p[1],
         p_support_adjusted=judged.support,
         p_refute_adjusted=judged.refute,
         effects=effects,
@@ -331,7 +346,7 @@ def _finding(
     )
 
 
-def _step(test: Procedure, null: Null | None, level: float | None, *, gated: bool) -> Interval | None:
+def _step(test: SignificanceTest, null: Null | None, level: float | None, *, gated: bool) -> Interval | None:
     """The interval at the level at which a step of the correction rejected a null; two-sided where the null is. None
     without a null, where no step has a level, and where it does not show the rejection either."""
     if null is None or level is None:
@@ -340,7 +355,7 @@ def _step(test: Procedure, null: Null | None, level: float | None, *, gated: boo
     share = level if two_sided else 2.0 * level
     by = "the gate" if gated else "the step of Holm's procedure"
     suffix = f", {'two-sided ' * two_sided}at the level of {by} that decided"
-    made = test.interval(share, suffix=suffix) if 0.0 < share < 1.0 else None
+    made = interval_of(test, share, suffix=suffix) if 0.0 < share < 1.0 else None
     return made if made is not None and excludes(made, null) else None
 
 
@@ -350,11 +365,11 @@ def _level(study: Study, claim: Claim) -> float:
     return 2.0 * alpha if claim.constant is not None and alpha < 0.5 else alpha
 
 
-def _margin(test: Procedure, against: AgainstMargin, alpha: float, corrected: int) -> MarginTest:
+def _margin(test: SignificanceTest, against: AgainstMargin, alpha: float, corrected: int) -> MarginTest:
     """The test against the margin, with its interval at 1 - 2 alpha over the claims that are corrected together."""
     # At a level of one half or more there is no interval at 1 - 2 alpha.
     suffix = f", Bonferroni over {corrected}" if corrected > 1 else ""
-    bounds = test.interval(2.0 * alpha / corrected, suffix=suffix) if alpha / corrected < 0.5 else None
+    bounds = interval_of(test, 2.0 * alpha / corrected, suffix=suffix) if alpha / corrected < 0.5 else None
     return MarginTest(zone=against.zone, p_reached=against.reached, p_short=against.short, interval=bounds)
 
 
@@ -366,12 +381,15 @@ def _description(
     for method in study.analysis.also if pairs.seeds else ():
         try:
             if method == TwoWay.name:
-                crossed = _crossed(study, name, pairs, items, "new_seeds_and_items")
+                crossed = _over_items(study, name, pairs, items, "new_seeds_and_items")
                 found.append(summarise(crossed, study.analysis.alpha))
                 continue
-            test = prepare(pairs.differences, method, np.random.default_rng(rng_seed), study.analysis.zeros)
+            x = pairs.differences[None, :]
+            test = over_seeds(method, x, rng_seed=rng_seed, zeros=study.analysis.zeros)
+            if refused := test.refusal():
+                raise NoTestError(refused)
             if not claim.is_paired:
-                test.speak_of_seeds()
+                speak_of_seeds(test)
             found.append(summarise(test, _level(study, claim)))
         except NoTestError as error:
             unable.append(f"{words(method)}: {error}")

@@ -9,8 +9,7 @@ look is reported again while no run of a later seed exists. That both saw the sa
 (`ablate.early_looks`). No test, no interval, no p: what a look without a registered level could say about chance
 would be wrong.
 
-`run_to_the_stop` applies the same rule to simulated studies; rows of an array are studies there, as in
-`ablate.judge.stats.vectorized_judge`, whose judge over rows is used at every look.
+`run_to_the_stop` applies the same rule to simulated studies, whose rows `ablate.judge.judge` judges at every look.
 """
 
 from __future__ import annotations
@@ -25,13 +24,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
-from ablate.judge.audit.sensitivity import answer_rows, judge_rows_with_losses, settles
+from ablate.judge.audit.sensitivity import answer_rows, same_with_losses, settles
 from ablate.judge.findings import Values, arm_summaries, contrast
+from ablate.judge.judge import OUTCOME, Codes, judge_rows
 from ablate.judge.readings import final_values
-from ablate.judge.stats.paired_t import TINY, Floats, Side, sd_of
-from ablate.judge.stats.sequential import e_from, repeated_ps
-from ablate.judge.stats.vectorized_judge import OUTCOME, Codes
-from ablate.judge.stats.vectorized_tests import Kept, Rows, RowsOfT
+from ablate.judge.stats.tests import Floats, Kept, sd_of
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
 from prereg.frozen import FrozenModel
@@ -39,7 +36,6 @@ from prereg.registry.ledger_entry import SEALS
 from prereg.registry.looks import Look, Taken, due_look, looks_of, taken_looks
 from prereg.registry.plan import cell_of
 from prereg.registry.registration import Registration
-from prereg.study.analysis import Looks
 from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.spec import Study
 
@@ -196,61 +192,15 @@ def run_to_the_stop(
             break
         seen = {name: values[going, : look.n_seeds] for name, values in differences.items()}
         whole = None if kept is None else {name: values[going, : look.n_seeds] for name, values in kept.items()}
-        rows_of = partial(rows_at, study, look)
-        gone = None if lost is None else lost[going, :, : look.n_seeds]
-        found, same = judge_rows_with_losses(study, seen, whole, gone, stable[going], rows_of=rows_of)
-        codes[going], ruled[going] = found, same
+        gone = None if lost is None or kept is None else lost[going, :, : look.n_seeds]
+        judged = judge_rows(study, seen, whole, look=look)
+        same = same_with_losses(judged, gone, stable[going])
+        codes[going], ruled[going] = judged.codes, same
         # A look that is not the last ends nothing where its verdict would not be given.
-        settled = same & answer_rows(study, found, stable[going], partial(settles, study))
+        settled = same & answer_rows(study, judged.codes, stable[going], partial(settles, study))
         ends_here = np.ones(going.size, dtype=bool) if look.last else settled
         stopped[going[ends_here]] = look.number
     return codes, stopped, ruled
-
-
-def rows_at(study: Study, look: Look, values: Floats) -> Rows:
-    return _RowsOfLook(values, study.stopping, look) if isinstance(study.stopping, Looks) else _RowsOfE(values)
-
-
-class _RowsOfLook(RowsOfT):
-    """`RepeatedT` over rows."""
-
-    def __init__(self, values: Floats, stopping: Looks, look: Look) -> None:
-        super().__init__(values)
-        self.looks, self.look, self.spending = stopping.looks, look.number, stopping.spending
-
-    def p(self, null: float, side: Side) -> Floats:
-        return repeated_ps(super().p(null, side), self.looks, self.look, self.spending, two_sided=side == "two")
-
-
-class _RowsOfE(RowsOfT):
-    """`EProcessT` over rows."""
-
-    def __init__(self, values: Floats) -> None:
-        super().__init__(values)
-        count = np.arange(1.0, self.n + 1)
-        self._n = count
-        values = self.values
-        self._means = np.cumsum(values, axis=1) / count
-        centred = values - values.mean(axis=1, keepdims=True)
-        middle = np.cumsum(centred, axis=1) / count
-        self._squares = np.cumsum(centred**2, axis=1) - count * middle**2
-        spread = np.maximum.accumulate(values, axis=1) - np.minimum.accumulate(values, axis=1)
-        self._known = spread > 1e-12 * self.size[:, None]
-        best = self._e(0.0).argmax(axis=1)
-        self.leaning = np.sign(np.take_along_axis(self._means, best[:, None], axis=1)[:, 0])
-
-    def _e(self, null: float) -> Floats:
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = self._n * (self._means - self.to_unit(null)[:, None]) ** 2 / self._squares
-        return np.where(self._known, e_from(np.where(self._known, ratio, 0.0), self._n), 1.0)
-
-    def p(self, null: float, side: Side) -> Floats:
-        values = self._e(null)
-        if side != "two":
-            wanted = 1.0 if side == "greater" else -1.0
-            values = np.where(np.sign(self._means - self.to_unit(null)[:, None]) == wanted, values, 1.0)
-        found: Floats = np.clip(1.0 / values.max(axis=1), TINY, 1.0)
-        return found
 
 
 class ClaimSoFar(FrozenModel):

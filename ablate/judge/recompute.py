@@ -22,7 +22,7 @@ import numpy as np
 
 from ablate.judge.audit.checks import Found, check
 from ablate.judge.stats.null_hypotheses import Null, is_gated, nulls_of
-from ablate.judge.stats.paired_t import Floats, Side
+from ablate.judge.stats.tests import Floats, Side
 from ablate.judge.verdict import Finding
 from prereg.registry.looks import Look
 from prereg.study.spec import Study

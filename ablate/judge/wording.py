@@ -16,9 +16,10 @@ import numpy.typing as npt
 from scipy import special
 
 from ablate.judge.readings import reading_of
-from ablate.judge.stats.estimate import words
+from ablate.judge.stats.estimate import one_sample
+from ablate.judge.stats.kinds import words
 from ablate.judge.stats.null_hypotheses import Null, deciding_interval, excludes, is_gated, levels_of, nulls_of
-from ablate.judge.stats.paired_t import EQUAL, one_sample
+from ablate.judge.stats.tests import EQUAL
 from ablate.judge.verdict import (
     Estimate,
     Finding,

@@ -14,8 +14,9 @@ from typing import Literal
 
 from ablate.records.outcome import is_repeatable
 from ablate.records.provenance import differing
+from ablate.records.rows import Row
 from ablate.records.run_record import Provenance
-from ablate.records.store import ItemScore, Row
+from ablate.records.store import ItemScore
 from prereg.frozen import FrozenModel
 
 Compared = Literal["equal", "different", "not compared"]

@@ -16,6 +16,8 @@ import pandas as pd
 from pydantic import JsonValue, ValidationError
 
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
+from ablate.records.outcome import OF_ITEMS
+from ablate.records.parquet import TableError, read_parquet
 from ablate.records.rows import RangeError, require_range
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -286,12 +288,10 @@ class _Rows:
 def _rows_of(path: Path) -> _Rows:
     """The rows of a sealed file. Raises `EvidenceError` where they are not of the types that a trainer seals."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        with pq.ParquetFile(path, read_dictionary=["variant", "metric"]) as file:
-            return _ordered(file.read(columns=list(METRIC_COLUMNS), use_threads=False))
-    except (OSError, pa.ArrowException) as error:
+        return _ordered(read_parquet(path, METRIC_COLUMNS))
+    except (TableError, pa.ArrowException) as error:
         raise EvidenceError(
             f"{path} cannot be read: {str(error).splitlines()[0]}",
             required="rows of variant, seed, step, metric and value, as they were sealed",
@@ -333,13 +333,9 @@ def read_items(scored: list[Path]) -> pd.DataFrame:
     """Sealed items of many runs as one tidy table."""
     assert scored, "no run has items: there is no table, and an empty one would be taken for a run without any"
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    tables = []
-    for path in scored:
-        with pq.ParquetFile(path) as file:
-            tables.append(file.read(columns=list(ITEM_COLUMNS), use_threads=False))
-    table = pa.concat_tables(tables).select(list(ITEM_COLUMNS))
+    kinds = pa.schema([(name, OF_ITEMS[name]) for name in ITEM_COLUMNS])
+    table = pa.concat_tables([read_parquet(path, ITEM_COLUMNS).cast(kinds) for path in scored])
     keys = ("variant", "seed", "metric", "task", "item")
     frame: pd.DataFrame = table.sort_by([(key, "ascending") for key in keys]).to_pandas()
     return frame

@@ -17,33 +17,33 @@ What is not bound is taken in as exploratory or not at all, and then no verdict 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from math import isfinite
 from pathlib import Path
-from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
-from ablate.records.outcome import outcome_hash
-from ablate.records.parquet import TableError, open_bounded, rows_of_table
+from ablate.records.outcome import OF_METRICS, outcome_hash
 from ablate.records.provenance import NOT_STATED, of_command
 from ablate.records.rows import (
+    OF_ONE_RUN,
+    OWN,
     LineError,
-    RangeError,
+    Row,
+    TableLayout,
+    collect,
     diverged_at,
     lacking,
-    metric_of,
+    named,
     read_bytes,
-    require_keys,
     require_range,
-    step_of,
     until,
-    value_of,
 )
 from ablate.records.run_record import RunRecord
-from ablate.records.store import ItemScore, Row, RunFolder, parquet_bytes, record_bytes
-from ablate.records.tables import LONG, TableLayout, most_rows, read_table, said
+from ablate.records.store import RunFolder, parquet_bytes, record_bytes
+from ablate.records.tables import FREE_ROWS, LONG, MOST_ROWS, read_table
 from prereg.errors import EvidenceError, StudyError, Where, nearest
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes, sha256_file, sha256_of
@@ -56,6 +56,8 @@ from prereg.study.training import Training
 
 CLOCKS_APART = timedelta(minutes=10)
 """How far the clocks of two machines may differ before a time is taken for one in the future."""
+_OF_IMPORTED = OF_METRICS | {"study": "string", "registration": "string"}
+"""Columns of a sealed table that must be the record's own: of another study they could be of another promise."""
 
 
 class Made(FrozenModel):
@@ -140,7 +142,7 @@ def read_source(source: Path, terms: Terms, unfinished: list[str] | None = None)
         raise EvidenceError("no such file or folder", where=Where(file=source))
     for cell in terms.only:
         if cell not in found:
-            raise EvidenceError(f"no run of {said(cell)}", required="the runs of --only", where=Where(file=source))
+            raise EvidenceError(f"no run of {named(cell)}", required="the runs of --only", where=Where(file=source))
     study = terms.registration.study
     pieces = [found.get(cell) for cell in study.cells]
     return tuple(piece for piece in pieces if piece is not None)
@@ -161,30 +163,18 @@ def _from_folders(source: Path, terms: Terms, unfinished: list[str]) -> dict[Cel
         if not _wanted(terms, cell, path):
             continue
         if record.status not in ("done", "diverged"):
-            unfinished.append(f"{said(cell)}: {record.status}")
+            unfinished.append(f"{named(cell)}: {record.status}")
             continue
         if cell in found:
-            raise EvidenceError(f"a second run of {said(cell)}", required="each run once", where=Where(file=path))
-        metrics = read_bytes(folder.sealed_path)
-        if sha256_bytes(metrics) != record.metrics_sha256:
-            raise EvidenceError(
-                "not the metrics that run.json sealed",
-                required=f"sha256 {record.metrics_sha256}",
-                where=Where(file=folder.sealed_path),
-            )
-        rows = _sealed_rows(folder.sealed_path, metrics, record, terms.registration.study.metrics)
-        items = _items(folder.items_path, record)
-        if outcome_hash(rows, _scores(folder.items_path, items)) != record.outcome_sha256:
-            raise EvidenceError(
-                "the values are not those of run.json's outcome_sha256", where=Where(file=folder.sealed_path)
-            )
+            raise EvidenceError(f"a second run of {named(cell)}", required="each run once", where=Where(file=path))
+        rows, metrics = _sealed_rows(folder, record, terms.registration.study.metrics)
         if terms.exploratory:
             code, start, end = record.provenance.code, record.started_at, record.ended_at or terms.now
             found[cell] = _sealed(terms, cell, rows, started=start, ended=end, code=code)
             continue
         study, wanted = terms.registration.study, terms.registration.sha256
         if record.study != study.study:
-            raise _unbound(path, f"{said(cell)} is of study '{record.study}'", f"study '{study.study}'")
+            raise _unbound(path, f"{named(cell)} is of study '{record.study}'", f"study '{study.study}'")
         _require_bound(
             path,
             cell,
@@ -195,10 +185,11 @@ def _from_folders(source: Path, terms: Terms, unfinished: list[str]) -> dict[Cel
         )
         if sha256_of(record.config) != sha256_of(_config(terms, record.variant)):
             raise EvidenceError(
-                f"{said(cell)} has another configuration",
+                f"{named(cell)} has another configuration",
                 required=f"that of registration {wanted}",
                 where=Where(file=path),
             )
+        items = None if record.items_sha256 is None else read_bytes(folder.items_path)
         found[cell] = Piece(*cell, record, run_json, metrics, items)
     if not found and not terms.only:
         raise EvidenceError(
@@ -229,14 +220,14 @@ def _from_manifest(source: Path, terms: Terms) -> dict[Cell, Piece]:
     made: dict[Cell, Made] = {}
     for one in manifest.runs:
         if made.setdefault((one.variant, one.seed), one) is not one:
-            raise EvidenceError(f"{said((one.variant, one.seed))} is given twice", where=Where(file=place))
+            raise EvidenceError(f"{named((one.variant, one.seed))} is given twice", where=Where(file=place))
         _wanted(terms, (one.variant, one.seed), place)
     table = planned_rows(files[0], terms)
     odd = sorted((made.keys() ^ table.keys()) if not terms.only else table.keys() - made.keys())
     if odd:
         lacks = "manifest" if odd[0] in table else "file of rows"
         raise EvidenceError(
-            f"the {lacks} does not hold {said(odd[0])}", required="the same runs in both", where=Where(file=place)
+            f"the {lacks} does not hold {named(odd[0])}", required="the same runs in both", where=Where(file=place)
         )
     stated = bool(manifest.code) or not terms.registration.files  # of no pinned file there is nothing to state
     code = sha256_of(dict(manifest.code)) if stated else NOT_STATED
@@ -262,8 +253,8 @@ def _sealed(terms: Terms, cell: Cell, rows: list[Row], *, started: str, ended: s
     study = terms.registration.study
     diverged = diverged_at(rows, study.stable.diverged.loss_above)
     absent = lacking(rows, needed_metrics(study), whole_curve=bool(study.rule.arms_read)) if diverged is None else []
-    if absent and not terms.exploratory:
-        raise EvidenceError(f"{said(cell)}: {'; '.join(absent)}", required="what the claims read")
+    if absent and (not rows or not terms.exploratory):
+        raise EvidenceError(f"{named(cell)}: {'; '.join(absent)}", required="what the claims read")
     kept, last = until(rows, diverged)
     record = RunRecord(
         format=1,
@@ -291,18 +282,18 @@ def _require_bound(
 ) -> None:
     wanted = terms.registration.runs_sha256
     if registration not in terms.registration.lineage:
-        raise _unbound(place, f"{said(cell)} was made under registration {registration}", f"registration {wanted}")
+        raise _unbound(place, f"{named(cell)} was made under registration {registration}", f"registration {wanted}")
     times = [_moment(text, place, cell) for text in (terms.registered_at, started, ended or "", terms.now)]
     registered, start, end, now = times
     if start < registered:
         raise _unbound(
             place,
-            f"{said(cell)} began {started}, before the registration of {terms.registered_at}",
+            f"{named(cell)} began {started}, before the registration of {terms.registered_at}",
             "runs made after the registration",
         )
     if end < start or end > now + CLOCKS_APART:
         wrong = "before it began" if end < start else "which has not come yet"
-        raise _unbound(place, f"{said(cell)} ended {ended}, {wrong}", "times that can be")
+        raise _unbound(place, f"{named(cell)} ended {ended}, {wrong}", "times that can be")
 
 
 def _moment(text: str, place: Path, cell: Cell) -> datetime:
@@ -311,7 +302,7 @@ def _moment(text: str, place: Path, cell: Cell) -> datetime:
     except ValueError:
         found = None
     if found is None or found.tzinfo is None:
-        raise _unbound(place, f"{said(cell)} has the time '{text[:40]}'", "ISO 8601 with an offset from UTC")
+        raise _unbound(place, f"{named(cell)} has the time '{text[:40]}'", "ISO 8601 with an offset from UTC")
     return found
 
 
@@ -350,68 +341,38 @@ def planned_rows(path: Path, terms: Terms) -> dict[Cell, list[Row]]:
         for row in rows:
             try:
                 require_range(row.metric, row.value, terms.registration.study.metrics.range_of(row.metric))
-            except RangeError as fault:
-                raise _out_of_range(f"{said(cell)}, step {row.step}: {fault}", fault, path) from None
+            except LineError as fault:
+                raise EvidenceError(
+                    f"{named(cell)}, step {row.step}: {fault}",
+                    required="values in the unit in which the claims and their margins are written",
+                    fix=fault.fix,
+                    where=Where(file=path),
+                ) from None
     return wanted
 
 
-def _out_of_range(found: str, fault: RangeError, place: Path) -> EvidenceError:
-    required = "values in the unit in which the claims and their margins are written"
-    return EvidenceError(found, required=required, fix=fault.fix, where=Where(file=place))
-
-
-def _sealed_rows(path: Path, data: bytes, record: RunRecord, layout: MetricsFile) -> list[Row]:
-    """The rows of a sealed file, each of them the record's own and as strict as any."""
-    own = {key: getattr(record, key) for key in ("study", "registration", "variant", "seed")}
-    rows, seen = [], set()
-    for number, found in enumerate(_table(path, data, (*own, "step", "metric", "value")), start=1):
-        try:
-            require_keys(found, (*own, "step", "metric", "value"))
-            other = next((key for key, value in own.items() if found[key] != value), None)
-            if other is not None:
-                raise LineError(f"{other} {found[other]!r:.60} in the record of {own[other]!r:.60}")
-            metric = metric_of(found["metric"])
-            row = Row(step_of(found["step"]), metric, value_of(found["value"], metric))
-            if (row.step, row.metric) in seen or row.step > record.steps or row.value != row.value:
-                raise LineError(f"{row.metric} at step {row.step}: twice, not a number, or after the last step")
-            require_range(metric, row.value, layout.range_of(metric))
-        except RangeError as fault:
-            raise _out_of_range(f"row {number}: {fault}", fault, path) from None
-        except LineError as fault:
-            raise EvidenceError(f"row {number}: {fault}", where=Where(file=path)) from None
-        seen.add((row.step, row.metric))
-        rows.append(row)
-    return rows
-
-
-def _items(path: Path, record: RunRecord) -> bytes | None:
-    """The sealed scores of items, or none where the record names none."""
-    if record.items_sha256 is None:
-        return None
+def _sealed_rows(folder: RunFolder, record: RunRecord, layout: MetricsFile) -> tuple[list[Row], bytes]:
+    """The rows of a run folder, each of them the record's own and as strict as any, and the bytes that hold them."""
+    path = folder.sealed_path
+    fault = next(iter(folder.faults(record)), "")
+    table = fault or folder.read_metrics(record, _OF_IMPORTED)
+    if isinstance(table, str):
+        raise EvidenceError(table, required="the run as its run.json sealed it")
     data = read_bytes(path)
-    if sha256_bytes(data) != record.items_sha256:
-        required = f"sha256 {record.items_sha256}"
-        raise EvidenceError("not the items that run.json sealed", required=required, where=Where(file=path))
-    return data
-
-
-def _scores(path: Path, data: bytes | None) -> list[ItemScore]:
-    if data is None:
-        return []
-    names = tuple(one.name for one in fields(ItemScore))
-    return [ItemScore(**row) for row in _table(path, data, names, more=True)]
-
-
-def _table(path: Path, data: bytes, columns: tuple[str, ...], *, more: bool = False) -> Iterator[dict[str, Any]]:
-    """The rows of a sealed file, once it is known to be small. `more` columns than these may stand in it."""
+    if len(table) > (most := min(MOST_ROWS, FREE_ROWS + len(data))):
+        raise EvidenceError(f"{len(table):,} rows", required=f"at most {most:,}", where=Where(file=path))
+    records = ({"step": row.step, "metric": row.metric, "value": row.value} for row in folder.sealed_rows())
     try:
-        with open_bounded(data, columns, most_rows=most_rows(data)) as file:
-            others = [name for name in file.schema_arrow.names if name not in columns]
-            if others and not more:
-                raise TableError(f"has a column {others[0]!a:.60}")
-            yield from rows_of_table(file, columns)
-    except TableError as error:
-        raise EvidenceError(f"the file {error}", required="the table that was sealed", where=Where(file=path)) from None
+        rows = collect(enumerate(records, start=1), OWN, layout.range_of).get(OF_ONE_RUN, [])
+        odd = next((number for number, row in enumerate(rows, start=1) if not isfinite(row.value)), None)
+        if odd is not None:
+            raise LineError("a value that is not finite", line=odd)
+    except LineError as error:
+        required = "finite values, in the unit in which the claims and their margins are written, each once"
+        raise EvidenceError(
+            f"row {error.line}: {error}", required=required, fix=error.fix, where=Where(file=path)
+        ) from None
+    return rows, data
 
 
 def _config(terms: Terms, variant: str) -> dict[str, JsonValue]:
@@ -442,7 +403,7 @@ def already_placed(piece: Piece, folder: RunFolder, entries: Iterable[Entry]) ->
         and entry.registration == piece.record.registration
         and cell_of(entry) == (piece.variant, piece.seed)
     ]
-    cell = said((piece.variant, piece.seed))
+    cell = named((piece.variant, piece.seed))
     wanted = piece.body["run_sha256"]
     if known and known[-1].body.get("run_sha256") != wanted:
         raise EvidenceError(

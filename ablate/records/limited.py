@@ -12,7 +12,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from pydantic import JsonValue
@@ -111,17 +112,26 @@ def _fields_of(error: StudyError) -> dict[str, JsonValue]:
     }
 
 
-def _limit_memory(most: int) -> None:
-    """Let this process take `most` bytes more and nothing beyond them, where the system (Linux) keeps such a limit."""
-    status = Path("/proc/self/statm")
-    if not status.is_file():
+@contextmanager
+def bounded_memory(most: int) -> Iterator[None]:
+    """Let this process take `most` bytes more and none beyond them, where the system (Linux) keeps such a limit.
+
+    `RLIMIT_DATA` and not `RLIMIT_AS`: libraries reserve addresses that they never use.
+    """
+    status = Path("/proc/self/status")
+    if not status.is_file():  # macOS, Windows
+        yield
         return
     import resource
 
-    used = int(status.read_text().split()[0]) * resource.getpagesize()
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    (used,) = (int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmData:"))
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limits = [used + most, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]
-    resource.setrlimit(resource.RLIMIT_AS, (min(limits), hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, (soft, hard))
 
 
 def main() -> int:
@@ -134,11 +144,11 @@ def main() -> int:
 
     module, _, attribute = name.partition(":")
     function: Callable[..., bytes] = getattr(importlib.import_module(module), attribute)
-    _limit_memory(int(most))
     header: dict[str, JsonValue] = {}
     result = b""
     try:
-        result = function(*arguments)
+        with bounded_memory(int(most)):
+            result = function(*arguments)
     except StudyError as error:
         header = {"error": _fields_of(error)}
     except MemoryError:  # of Arrow too

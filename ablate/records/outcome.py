@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.records.parquet import open_bounded
+from ablate.records.parquet import TableError, read_parquet
 from ablate.records.run_record import RunRecord
 from prereg.metrics.catalogue import METRICS
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-    from ablate.records.store import ItemScore, Row
+    from ablate.records.rows import Row
+    from ablate.records.store import ItemScore
 
 ITEM_TEXTS = ("task", "item", "item_sha256", "metric")
 """What an item is known by, and what was scored."""
@@ -223,23 +224,31 @@ def _hex_tables() -> _HexTables:
     )
 
 
-def own_rows(path: Path, record: RunRecord, wanted: Mapping[str, str]) -> pa.Table:
-    """Columns of a sealed table of a run, in their types. Raises `ValueError` where rows are of another run, and
-    `TableError` for what is no such table, or too large a one: a forged seal can say anything."""
+def sealed_table(path: Path, kinds: Mapping[str, str]) -> pa.Table:
+    """Columns of a sealed table, in their types. Raises `TableError` for what is no such table, or too large a one."""
     import pyarrow as pa
 
-    with open_bounded(path, list(wanted)) as file:
-        table = file.read(columns=list(wanted), use_threads=False)
-    for name, kind in wanted.items():
-        found = table.schema.field(name).type
-        plain = found.value_type if pa.types.is_dictionary(found) else found
+    table = read_parquet(path, list(kinds))
+    for name, kind in kinds.items():
+        field = table.schema.field(name).type
+        plain = field.value_type if pa.types.is_dictionary(field) else field
         if str(plain) != kind:
-            raise ValueError(f"{name} is {plain} and not {kind}")
-    # Variants that the column names, whether or not a row has them: a file of ours names one.
-    variants, seeds = _coded(table["variant"])[1], _plain(table["seed"])
-    if any(name != record.variant for name in variants) or (seeds != record.seed).any():
-        raise ValueError("it holds rows of another run")
-    if "step" in wanted and len(table) and _plain(table["step"]).max() > record.steps:
+            raise TableError(f"holds {plain} in column {name}, and not {kind}")
+    return table
+
+
+def own_rows(path: Path, record: RunRecord, kinds: Mapping[str, str]) -> pa.Table:
+    """A sealed table of a run. Raises `TableError` where rows are of another run: a forged seal can say anything."""
+    import numpy as np
+
+    table = sealed_table(path, kinds)
+    for name in kinds.keys() & {"study", "registration", "variant", "seed"}:
+        # Texts that the column names, whether or not a row has them: a file of ours names one.
+        own = getattr(record, name)
+        values = _plain(table[name]) if name == "seed" else np.array(_coded(table[name])[1])
+        for other in values[values != own][:1].tolist():
+            raise TableError(f"holds rows of another run: {name} {other!a:.70} in the record of {own!a:.70}")
+    if "step" in kinds and len(table) and _plain(table["step"]).max() > record.steps:
         # Otherwise an earlier step could be named the last one, at which the claims read.
-        raise ValueError(f"it holds rows after step {record.steps}, the run's last")
+        raise TableError(f"holds rows after step {record.steps}, the run's last")
     return table

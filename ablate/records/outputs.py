@@ -23,8 +23,8 @@ from pydantic import ValidationError
 
 from ablate.records.rows import (
     LineError,
+    checked,
     lines_of,
-    metric_of,
     object_of,
     read_bytes,
     require_keys,
@@ -142,7 +142,7 @@ def _item(values: dict[str, object]) -> ItemScore:
     sha256 = values["item_sha256"]
     if not isinstance(sha256, str) or not _SHA256.fullmatch(sha256):
         raise LineError(f"item_sha256 {shown(sha256)}, which is not 64 hexadecimal digits")
-    metric = metric_of(values["metric"])
+    metric = checked("metric", values["metric"])
     # Asked under another name: of train/loss alone a value may be infinite, and no item is a training loss.
     value = value_of(values["value"], f"{metric} of an item")
     return ItemScore(str(values["task"]), str(values["item"]), sha256, metric, value)

@@ -1,8 +1,15 @@
-"""Metrics that others wrote, read strictly: JSON lines or CSV, every fault named with its line.
+"""Metrics that others wrote, read strictly: every fault is named with its line, and nothing is repaired or skipped.
 
-A trainer of the user's own writes long rows {"step", "metric", "value"} or wide ones, a step and a number per metric;
-records made elsewhere have {"variant", "seed"} besides (`ablate.records.imports`). Nothing is repaired, skipped or
-guessed. The one value that need not be finite is a training loss, because that is how a run says that it diverged.
+    file -> records: a dict of cells and its line (`json_records`, `csv_records`; Parquet in `ablate.records.tables`)
+         -> rows: a `TableLayout` says which column holds what, `RULES` what a cell must hold (`rows_of`)
+         -> rows by run: none twice, no value outside its metric's range (`collect`)
+
+A user's own trainer writes long rows {"step", "metric", "value"} or wide ones, a step and a number per metric; tables
+of many runs have `variant` and `seed` besides. The one value that need not be finite is a training loss, because that
+is how a run says that it diverged.
+
+No frame of pandas lies in between: it takes a key twice and fills short lines up, cannot tell 1 from 1.0 and true, and
+has no lines to name. A frame is what rows become (`ablate.records.tables.read_frame`).
 """
 
 from __future__ import annotations
@@ -12,42 +19,175 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ablate.records.store import Row
 from prereg.errors import EvidenceError, Where
 from prereg.escape import visible
 from prereg.metrics.catalogue import SHARE
-from prereg.study.command import MetricsFile
+
+if TYPE_CHECKING:
+    from prereg.study.command import MetricsFile
 
 CURVE = "train/loss"
 """The metric by which a run diverges, and by which it is stable."""
-LONG = MetricsFile()
 MOST_BYTES = 256 * 2**20
 MOST_LINE = 4096
 ROUNDING = 1e-6
 """Of the width of a range: a mean of shares in single precision can pass 1 by so much."""
-
+_LARGEST_WHOLE = 2**53 - 1
+"""Of an integer that every reader of JSON holds exactly (RFC 8259, section 6)."""
 _METRIC = re.compile(r"[A-Za-z][^\s()\x00-\x1f\x7f-\x9f]{0,199}")
-_LARGEST_STEP = 2**53 - 1
+_NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII)
+
+Record = dict[str, Any]
+Records = Iterator[tuple[int, Record]]
+"""Line (of Parquet: row) and cells."""
+Cell = tuple[str, int]
+RangeOf = Callable[[str], tuple[float, float] | None]
+OF_ONE_RUN: Cell = ("", 0)
+"""The key of all rows of a file without a column for arm and seed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One number."""
+
+    step: int
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
+class TableLayout:
+    """Which columns hold what. Long rows have `metric` and `value` besides; wide ones a column for each metric."""
+
+    variant: str | None = "variant"
+    """None where all rows are of one run, as in a trainer's own file."""
+
+    seed: str | None = "seed"
+
+    step: str = "step"
+
+    at_step: int | None = None
+    """The step of every row, where no column holds it."""
+
+    metrics: dict[str, str] = field(default_factory=dict)
+    """Metric -> column of a wide table, or label of long rows."""
+
+    run_pattern: str | None = None
+    """Arm and seed in the names of a tracker's runs, or of a panel's of W&B: `{variant}/seed{seed}`."""
+
+    panel: tuple[tuple[Cell, dict[str, str]], ...] = ()
+    """Of W&B's panel export: run, and metric -> column."""
+
+    @property
+    def places(self) -> dict[str, str]:
+        """variant, seed and step -> the columns that hold them."""
+        step = None if self.at_step is not None else self.step
+        columns = {"variant": self.variant, "seed": self.seed, "step": step}
+        return {role: column for role, column in columns.items() if column is not None}
+
+    @property
+    def long_columns(self) -> tuple[str, ...]:
+        """All that a long row has. In a trainer's own file it has `step`, whatever the column of wide ones is."""
+        return (*(("step",) if self.variant is None else self.places.values()), "metric", "value")
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Every column that a table must have."""
+        wide = [column for column in self.metrics.values() if column]
+        return (*self.places.values(), *wide) if wide else self.long_columns
+
+    def is_long(self, columns: Collection[str]) -> bool:
+        """Whether a record of these columns is a long row. A trainer's own file may hold both."""
+        if self.panel:
+            return False
+        if self.metrics:
+            both = "metric" in columns and "value" in columns and self.variant is not None
+            return both and not any(column in columns for column in self.metrics.values())
+        return self.variant is not None or "metric" in columns or "value" in columns or self.step not in columns
+
+    def role_of(self, column: str) -> str:
+        """What a column holds: one of `RULES`."""
+        roles = {"step": "step", "metric": "metric"} | {place: role for role, place in self.places.items()}
+        return roles.get(column, "value")
+
+
+OWN = TableLayout(variant=None, seed=None)
 
 
 class LineError(ValueError):
     """What is wrong with one line."""
 
-    fix = ""
-    """What to do about it, where that is known."""
+    def __init__(self, found: str, *, line: int | None = None, fix: str = "") -> None:
+        self.line = line
+        """None: the line that is being read."""
+        self.fix = fix
+        """What to do about it, where that is known."""
+        super().__init__(found)
 
 
 class RangeError(LineError):
     """A value that its metric cannot have. It is not shown: a run that fails shows nothing of which arm is better."""
 
-    def __init__(self, metric: str, limits: tuple[float, float], *, above: bool) -> None:
-        which = f"above {limits[1]:g}, the largest" if above else f"below {limits[0]:g}, the smallest"
-        super().__init__(f"{metric} is {which} value that it can have")
-        self.fix = range_fix(metric, limits)
+
+def _is_whole(cell: object) -> bool:
+    return isinstance(cell, int) and not isinstance(cell, bool) and abs(cell) <= _LARGEST_WHOLE
+
+
+RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "variant": (lambda cell: isinstance(cell, str), "text"),
+    "seed": (_is_whole, "a whole number"),
+    "step": (lambda cell: _is_whole(cell) and cell >= 0, "a whole number from 0 to 2^53"),
+    "metric": (
+        lambda cell: isinstance(cell, str) and _METRIC.fullmatch(cell) is not None and visible(cell) == cell,
+        "a name: a letter first, no blanks, at most 200 characters",
+    ),
+    "value": (lambda cell: isinstance(cell, (int, float)) and not isinstance(cell, bool), "a number"),
+}
+"""Column -> whether a cell may stand in it, and what it must hold, for the message."""
+
+
+def checked(role: str, cell: object) -> Any:
+    """A cell that keeps the rule of its column. Raises `LineError` for another."""
+    holds, what = RULES[role]
+    if not holds(cell):
+        raise LineError(f"{role} {shown(cell)}, which is not {what}")
+    return cell
+
+
+def typed(role: str, text: str) -> Any:
+    """A cell of CSV, which has no types, as its column wants it; a blank is none, and what is no number stays text."""
+    if role in ("variant", "metric") or _NUMBER.fullmatch(text) is None:  # float() also reads 1_000
+        return text or None
+    number = float(text)
+    # pandas writes whole numbers as 20.0 where the column has a blank, numpy as 2.0e+01.
+    return int(number) if role != "value" and number.is_integer() else number
+
+
+def value_of(cell: object, metric: str) -> float:
+    """A finite number; of a training loss, any."""
+    try:
+        number = float(checked("value", cell))
+    except OverflowError:  # an integer of JSON may have any number of digits
+        number = math.inf
+    if not math.isfinite(number) and metric != CURVE:
+        raise LineError(f"{metric} is {number}, which is not finite (a run that diverges says so in its {CURVE})")
+    return number
+
+
+def require_range(metric: str, value: float, limits: tuple[float, float] | None) -> None:
+    """Raise `RangeError` for a value that its metric cannot have: a margin means nothing in another unit."""
+    if limits is None or not math.isfinite(value):
+        return
+    slack = ROUNDING * (limits[1] - limits[0])
+    if not limits[0] - slack <= value <= limits[1] + slack:
+        which = f"above {limits[1]:g}, the largest" if value > limits[1] else f"below {limits[0]:g}, the smallest"
+        raise RangeError(f"{metric} is {which} value that it can have", fix=range_fix(metric, limits))
 
 
 def range_fix(metric: str, limits: tuple[float, float]) -> str:
@@ -60,67 +200,221 @@ def range_fix(metric: str, limits: tuple[float, float]) -> str:
     )
 
 
-def require_range(metric: str, value: float, limits: tuple[float, float] | None) -> None:
-    """Raise `RangeError` for a value that its metric cannot have: a margin means nothing in another unit."""
-    if limits is None or not math.isfinite(value):
+def require_keys(record: Collection[str], wanted: Collection[str]) -> None:
+    """Raise `LineError` for other keys or columns than exactly these."""
+    lacking = [key for key in wanted if key not in record]
+    more = [key for key in record if key not in wanted]
+    if lacking or more:
+        parts = [f"no {', no '.join(map(repr, lacking))}"] if lacking else []
+        parts += [f"{json.dumps(more[0])[:60]}, which is none of {', '.join(wanted)}"] if more else []
+        raise LineError(" and ".join(parts))
+
+
+def rows_of(record: Record, layout: TableLayout) -> Iterator[tuple[Cell, list[Row]]]:
+    """The run of a record, and its rows: one of a long record; of a wide one a row for each value that is not blank."""
+    long, places = layout.is_long(record), layout.places
+    if long:
+        require_keys(record, layout.long_columns)
+        places = places if layout.variant is not None else {"step": "step"}
+    for role, column in places.items():
+        if column not in record:
+            raise LineError(f"no {column!r}, which is to hold the {role}")
+    step = checked("step", record[places["step"]] if "step" in places else layout.at_step)
+    if layout.panel:
+        for cell, columns in layout.panel:
+            _require_own_values(record, columns.values())
+            yield cell, _wide_rows(record, step, columns)
         return
-    slack = ROUNDING * (limits[1] - limits[0])
-    if not limits[0] - slack <= value <= limits[1] + slack:
-        raise RangeError(metric, limits, above=value > limits[1])
+    cell = OF_ONE_RUN
+    if layout.variant is not None and layout.seed is not None:
+        cell = checked("variant", record[layout.variant]), checked("seed", record[layout.seed])
+    if long:
+        label = checked("metric", record["metric"])
+        metric = next((metric for metric, name in layout.metrics.items() if name == label), label)
+        yield cell, [Row(step, metric, value_of(record["value"], metric))]
+    else:
+        columns = layout.metrics or {name: name for name in record if name not in places.values()}
+        yield cell, _wide_rows(record, step, columns)
 
 
-def read_rows(path: Path, layout: MetricsFile = LONG, *, torn: bool = False) -> list[Row]:
-    """Every row of a metrics file. Raises `EvidenceError` with the line.
+def _wide_rows(record: Record, step: int, columns: Mapping[str, str]) -> list[Row]:
+    rows = []
+    for metric, column in columns.items():
+        value = record.get(column)
+        if value is not None:
+            try:
+                rows.append(Row(step, checked("metric", metric), value_of(value, metric)))
+            except LineError as fault:
+                raise LineError(f"{column!r}: {fault}") from None
+    return rows
 
-    `torn` says that its writer was killed: then a last line without an end is no line yet, and is dropped.
+
+def _require_own_values(record: Record, columns: Iterable[str]) -> None:
+    """Raise `LineError` for a mean in a panel of W&B, which has the ends of its band next to it."""
+    for column in columns:
+        ends = [record[name] for name in (column + "__MIN", column + "__MAX") if name in record]
+        if any(repr(end) != repr(record[column]) for end in ends):  # a loss that is no number equals itself here
+            raise LineError(
+                f"{column!r} is a mean of several points or runs, from {ends[0]} to {ends[-1]}",
+                fix="export the panel without grouping and sampling, or use run.scan_history()",
+            )
+
+
+def collect(records: Records, layout: TableLayout, range_of: RangeOf = lambda _: None) -> dict[Cell, list[Row]]:
+    """Rows by run, in their order; of a run without a value none. Raises `LineError` with the line."""
+    runs: dict[Cell, list[Row]] = {}
+    line_by_value: dict[Cell, dict[tuple[int, str], int]] = {}
+    number = 1
+    try:
+        for number, record in records:
+            for cell, rows in rows_of(record, layout):
+                lines = line_by_value.setdefault(cell, {})
+                for row in rows:
+                    first = lines.get((row.step, row.metric))
+                    if first is not None:
+                        whose = "" if cell == OF_ONE_RUN else f" of {named(cell)}"
+                        raise LineError(f"{row.metric}{whose} at step {row.step} is already on line {first}")
+                    lines[row.step, row.metric] = number
+                    require_range(row.metric, row.value, range_of(row.metric))
+                runs.setdefault(cell, []).extend(rows)
+    except LineError as fault:
+        fault.line = number if fault.line is None else fault.line
+        raise
+    return runs
+
+
+def json_records(data: bytes) -> Records:
+    """The objects of JSON lines. Raises `LineError` with the line."""
+    for number, line in enumerate(lines_of(data), start=1):
+        try:
+            record = object_of(line)
+        except LineError as fault:
+            fault.line = number
+            raise
+        yield number, record
+
+
+def lines_of(data: bytes) -> Iterator[bytes]:
+    """Lines without their ends, one at a time; the end of the last line may be missing."""
+    return (line.removesuffix(b"\n") for line in io.BytesIO(data))
+
+
+def object_of(line: bytes, most: int = MOST_LINE) -> Record:
+    """The JSON object of one line; a key that is given twice is a fault."""
+    if len(line) > most:
+        raise LineError(f"a line of {len(line):,} bytes, and {most:,} are the most")
+    if not line.strip():
+        raise LineError("an empty line")
+    try:
+        record = json.loads(line.decode("utf-8"), object_pairs_hook=_single)
+    except UnicodeDecodeError:
+        raise LineError("text that is not UTF-8") from None
+    except (json.JSONDecodeError, RecursionError):
+        raise LineError("not JSON") from None
+    except LineError:
+        raise
+    except ValueError:
+        raise LineError("a number with too many digits") from None
+    if not isinstance(record, dict):
+        raise LineError("not a JSON object")
+    return record
+
+
+def _single(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    record = dict(pairs)
+    if len(record) != len(pairs):
+        raise LineError("a key that is given twice")
+    return record
+
+
+def csv_table(data: bytes) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """The header of CSV (RFC 4180) and its lines as text. Raises `LineError`, the iterator too.
+
+    By the standard library: the readers of pandas and pyarrow take a quote without an end, text after a closing quote
+    and empty lines.
     """
+
+    def lines() -> Iterator[tuple[int, list[str]]]:
+        try:
+            for cells in reader:
+                yield reader.line_num, cells
+        except UnicodeDecodeError:
+            raise LineError("text that is not UTF-8", line=max(reader.line_num, 1)) from None
+        except csv.Error as error:
+            raise LineError(f"not CSV: {error}", line=max(reader.line_num, 1)) from None
+
+    reader = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), strict=True)
+    numbered = lines()
+    _, header = next(numbered, (1, []))
+    if len(set(header)) < len(header):
+        raise LineError(f"a column twice: {', '.join(header)[:120]}", line=1)
+    return header, numbered
+
+
+def csv_records(header: list[str], lines: Iterator[tuple[int, list[str]]], layout: TableLayout) -> Records:
+    """The lines of CSV, typed by their columns. Raises `LineError` with the line."""
+    require_columns(header, layout)
+    roles = [layout.role_of(column) for column in header]
+    for number, cells in lines:
+        if len(cells) != len(header):
+            raise LineError(f"{len(cells)} fields under {len(header)} columns", line=number)
+        yield number, dict(zip(header, map(typed, roles, cells), strict=True))
+
+
+def require_columns(columns: Collection[str], layout: TableLayout) -> None:
+    """Raise `LineError` where a table has not the columns of its layout."""
+    is_long = layout.is_long(columns)
+    if is_long and columns:
+        require_keys(columns, layout.long_columns)
+    for column in () if is_long or layout.panel else (*layout.places.values(), *layout.metrics.values()):
+        if columns and column not in columns:  # an empty file has no rows
+            raise LineError(f"no column '{column}'; there are {', '.join(columns)[:120]}", line=1)
+
+
+def _own_records(path: Path, metrics: MetricsFile, *, torn: bool = False) -> tuple[Records, TableLayout]:
+    """The records of a trainer's own file. `torn`: its writer was killed, and a last line without an end is none."""
     data = read_bytes(path)
     if torn:
         data = data[: data.rfind(b"\n") + 1]
-    rows: list[Row] = []
-    seen: dict[tuple[int, str], int] = {}
-    number = 0
+    layout = own_layout(metrics)
+    return csv_records(*csv_table(data), layout) if path.suffix == ".csv" else json_records(data), layout
+
+
+def own_layout(metrics: MetricsFile) -> TableLayout:
+    """The layout that a study declares for the files of its trainer."""
+    return replace(OWN, step=metrics.step, metrics=metrics.columns)
+
+
+def read_rows(path: Path, metrics: MetricsFile | None = None, *, torn: bool = False) -> list[Row]:
+    """Every row of a trainer's own metrics file. Raises `EvidenceError` with the line.
+
+    `torn` says that its writer was killed: then a last line without an end is no line yet, and is dropped.
+    """
+    if metrics is None:
+        from prereg.study.command import MetricsFile
+
+        metrics = MetricsFile()
     try:
-        for number, found in _wide_csv(data, layout) if path.suffix == ".csv" else json_lines(data):
-            for row in rows_of(found, layout):
-                first = seen.setdefault((row.step, row.metric), number)
-                if first != number:
-                    raise LineError(f"{row.metric} at step {row.step} is already on line {first}")
-                require_range(row.metric, row.value, layout.range_of(row.metric))
-                rows.append(row)
+        return collect(*_own_records(path, metrics, torn=torn), metrics.range_of).get(OF_ONE_RUN, [])
     except LineError as fault:
-        raise _at(path, fault.line if isinstance(fault, AtLineError) else number, str(fault), fault.fix) from None
-    return rows
+        raise EvidenceError(
+            f"line {fault.line}: {fault}",
+            required="a header with a column for the step, then a line per step"
+            if path.suffix == ".csv"
+            else 'a line {"step": 10, "val/loss": 2.31} or {"step": 10, "metric": "val/loss", "value": 2.31}',
+            fix=fault.fix,
+            where=Where(file=path, line=fault.line),
+        ) from None
 
 
-def readable_rows(path: Path, layout: MetricsFile) -> list[Row]:
-    """The rows of a faulty file up to its first line that is none: to say whether it holds a value, not to judge it."""
+def readable_rows(path: Path, metrics: MetricsFile) -> list[Row]:
+    """The rows of a faulty file as far as it can be read: to say whether it holds a value, not to judge it."""
     rows: list[Row] = []
     with suppress(LineError, EvidenceError):
-        data = read_bytes(path)
-        for _, found in _wide_csv(data, layout) if path.suffix == ".csv" else json_lines(data):
+        records, layout = _own_records(path, metrics)
+        for _, record in records:
             with suppress(LineError):
-                rows += rows_of(found, layout)
-    return rows
-
-
-def rows_of(found: dict[str, object], layout: MetricsFile) -> list[Row]:
-    """The rows of one JSON object or line of a table: one of a long row, and of a wide one as many as it has values."""
-    if not layout.columns and ("metric" in found or "value" in found or layout.step not in found):
-        return [row_of(found)]
-    if layout.step not in found:
-        raise LineError(f"no '{layout.step}', which is to hold the step")
-    step = step_of(found[layout.step])
-    columns = layout.columns or {name: name for name in found if name != layout.step}
-    rows = []
-    for metric, column in columns.items():
-        value = found.get(column)
-        if value is None:
-            continue
-        try:
-            rows.append(Row(step, metric_of(metric), value_of(value, metric)))
-        except LineError as fault:
-            raise LineError(f"{column!r}: {fault}") from None
+                rows += (row for _, several in rows_of(record, layout) for row in several)
     return rows
 
 
@@ -139,83 +433,6 @@ def read_bytes(path: Path) -> bytes:
             where=Where(file=path),
         )
     return path.read_bytes()
-
-
-def lines_of(data: bytes) -> Iterator[bytes]:
-    """Lines without their ends, one at a time; the end of the last line may be missing."""
-    start = 0
-    while start < len(data):
-        end = data.find(b"\n", start)
-        end = len(data) if end < 0 else end
-        yield data[start:end]
-        start = end + 1
-
-
-def object_of(line: bytes, most: int = MOST_LINE) -> dict[str, object]:
-    """The JSON object of one line; a key that is given twice is a fault."""
-    if len(line) > most:
-        raise LineError(f"a line of {len(line):,} bytes, and {most:,} are the most")
-    if not line.strip():
-        raise LineError("an empty line")
-    try:
-        found = json.loads(line.decode("utf-8"), object_pairs_hook=_single)
-    except UnicodeDecodeError:
-        raise LineError("text that is not UTF-8") from None
-    except (json.JSONDecodeError, RecursionError):
-        raise LineError("not JSON") from None
-    except LineError:
-        raise
-    except ValueError:
-        raise LineError("a number with too many digits") from None
-    if not isinstance(found, dict):
-        raise LineError("not a JSON object")
-    return found
-
-
-def row_of(found: dict[str, object]) -> Row:
-    """Step, metric and value of an object that has these keys and no other."""
-    require_keys(found, ("step", "metric", "value"))
-    metric = metric_of(found["metric"])
-    return Row(step_of(found["step"]), metric, value_of(found["value"], metric))
-
-
-def require_keys(found: dict[str, object], wanted: tuple[str, ...]) -> None:
-    """Exactly these keys."""
-    lacking = [key for key in wanted if key not in found]
-    more = [key for key in found if key not in wanted]
-    if lacking or more:
-        said = [f"no {', no '.join(map(repr, lacking))}"] if lacking else []
-        said += [f"{json.dumps(more[0])[:60]}, which is none of {', '.join(wanted)}"] if more else []
-        raise LineError(" and ".join(said))
-
-
-def step_of(value: object) -> int:
-    """A step: a whole number from 0."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST_STEP:
-        raise LineError(f"step {shown(value)}, which is not a whole number from 0 to 2^53")
-    return value
-
-
-def metric_of(value: object) -> str:
-    """The name of a metric, such as a claim could hold."""
-    if not isinstance(value, str) or _METRIC.fullmatch(value) is None or visible(value) != value:
-        raise LineError(
-            f"metric {shown(value)}, which is not a name: a letter first, no blanks, at most 200 characters"
-        )
-    return value
-
-
-def value_of(value: object, metric: str) -> float:
-    """A finite number; of a training loss, any."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise LineError(f"value {shown(value)}, which is not a number")
-    try:
-        number = float(value)
-    except OverflowError:
-        number = math.inf
-    if not math.isfinite(number) and metric != CURVE:
-        raise LineError(f"{metric} is {number}, which is not finite (a run that diverges says so in its {CURVE})")
-    return number
 
 
 def diverged_at(rows: Iterable[Row], above: float) -> int | None:
@@ -257,89 +474,12 @@ def until(rows: Iterable[Row], diverged: int | None) -> tuple[list[Row], int]:
     return [row for row in rows if row.step <= last and math.isfinite(row.value)], last
 
 
-def _single(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise LineError("a key that is given twice")
-    return found
+def named(cell: Cell) -> str:
+    """A run in a message; a name from elsewhere cannot move a terminal's cursor."""
+    return f"{json.dumps(cell[0])[1:-1][:60]} seed {cell[1]}"
 
 
-def shown(value: object) -> str:
-    text = json.dumps(value, ensure_ascii=True)
+def shown(cell: object) -> str:
+    """A cell in a message, as JSON, cut to 60 characters."""
+    text = json.dumps(cell, ensure_ascii=True, default=str)
     return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _at(path: Path, line: int, found: str, fix: str) -> EvidenceError:
-    return EvidenceError(
-        f"line {line}: {found}",
-        required="a header with a column for the step, then a line per step"
-        if path.suffix == ".csv"
-        else 'a line {"step": 10, "val/loss": 2.31} or {"step": 10, "metric": "val/loss", "value": 2.31}',
-        fix=fix,
-        where=Where(file=path, line=line),
-    )
-
-
-NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", re.IGNORECASE)
-
-
-class AtLineError(LineError):
-    def __init__(self, line: int, found: str) -> None:
-        self.line = line
-        super().__init__(found)
-
-
-Numbered = Iterator[tuple[int, dict[str, object]]]
-
-
-def json_lines(data: bytes) -> Numbered:
-    for number, line in enumerate(lines_of(data), start=1):
-        try:
-            row = object_of(line)
-        except LineError as fault:
-            raise AtLineError(number, str(fault)) from None
-        yield number, row
-
-
-def _wide_csv(data: bytes, layout: MetricsFile) -> Numbered:
-    header, lines = csv_table(data)
-    for column in (layout.step, *layout.columns.values()):
-        if header and column not in header:
-            raise AtLineError(1, f"no column '{column}'; there are {', '.join(header)[:120]}")
-    for number, found in lines:
-        yield number, typed_wide(found, layout)
-
-
-def typed_wide(found: Mapping[str, str], layout: MetricsFile) -> dict[str, object]:
-    """One line of a wide table by column: numbers as numbers, blanks as none, other text as it is."""
-    row: dict[str, object] = {}
-    for name, text in found.items():
-        row[name] = float(text) if NUMBER.fullmatch(text) else text or None
-    step = row.get(layout.step)
-    return row | {layout.step: int(step) if isinstance(step, float) and step.is_integer() else step}
-
-
-def csv_table(data: bytes) -> tuple[list[str], Iterator[tuple[int, dict[str, str]]]]:
-    """The header of CSV, and its lines by column."""
-
-    def lines() -> Iterator[tuple[int, dict[str, str]]]:
-        try:
-            for cells in reader:
-                if len(cells) != len(header):
-                    raise AtLineError(reader.line_num, f"{len(cells)} fields under {len(header)} columns")
-                yield reader.line_num, dict(zip(header, cells, strict=True))
-        except (UnicodeDecodeError, csv.Error) as error:
-            raise _not_csv(error, reader.line_num) from None
-
-    reader = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), strict=True)
-    try:
-        header = next(reader, [])
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise _not_csv(error, 1) from None
-    if len(set(header)) < len(header):
-        raise AtLineError(1, f"a column twice: {', '.join(header)[:120]}")
-    return header, lines()
-
-
-def _not_csv(error: Exception, line: int) -> LineError:
-    return AtLineError(line, "text that is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"not CSV: {error}")

@@ -22,8 +22,17 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from ablate.records.outcome import ITEM_TEXTS, OF_ITEMS, OF_METRICS, outcome_hash, outcome_of_tables, own_rows
-from ablate.records.parquet import TableError, open_bounded, rows_of_table
+from ablate.records.outcome import (
+    ITEM_TEXTS,
+    OF_ITEMS,
+    OF_METRICS,
+    outcome_hash,
+    outcome_of_tables,
+    own_rows,
+    sealed_table,
+)
+from ablate.records.parquet import TableError
+from ablate.records.rows import Row
 from ablate.records.run_record import RunRecord
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes, sha256_file
@@ -36,15 +45,6 @@ LARGEST_RECORD = 64 * 2**20
 """Bytes of a run.json that is read."""
 _OF_RUN = ("study", "registration", "variant")
 """Fields of a run that every row of its tables carries, with the seed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One number."""
-
-    step: int
-    metric: str
-    value: float
 
 
 @dataclass(frozen=True)
@@ -114,15 +114,13 @@ class RunFolder:
 
     def sealed_rows(self) -> list[Row]:
         """The rows that were sealed, in their order."""
-        rows = _sealed_table(self.sealed_path, ("step", "metric", "value"))
-        return [Row(int(row["step"]), str(row["metric"]), float(row["value"])) for row in rows]
+        return [Row(*cells) for cells in _cells(self.sealed_path, OF_METRICS, ("step", "metric", "value"))]
 
     def sealed_items(self) -> list[ItemScore]:
         """The scores of items that were sealed; none where no item was scored."""
         if not self.items_path.is_file():
             return []
-        rows = _sealed_table(self.items_path, (*ITEM_TEXTS, "value"))
-        return [ItemScore(**{name: str(row[name]) for name in ITEM_TEXTS}, value=float(row["value"])) for row in rows]
+        return [ItemScore(*cells) for cells in _cells(self.items_path, OF_ITEMS, (*ITEM_TEXTS, "value"))]
 
     def clear(self) -> None:
         """Back to before the first step."""
@@ -169,13 +167,13 @@ class RunFolder:
         found = self.read_metrics(record)
         return [found] if isinstance(found, str) else []
 
-    def read_metrics(self, record: RunRecord) -> pa.Table | str:
+    def read_metrics(self, record: RunRecord, kinds: Mapping[str, str] = OF_METRICS) -> pa.Table | str:
         """The sealed metrics, or the fault that `outcome_faults` finds in the sealed tables."""
         import pyarrow as pa
 
         path = self.sealed_path
         try:
-            metrics = own_rows(path, record, OF_METRICS)
+            metrics = own_rows(path, record, kinds)
             items = None
             if record.items_sha256 is not None:
                 path = self.items_path
@@ -196,13 +194,13 @@ class RunFolder:
         return record is not None and record.status in ("done", "diverged") and not self.faults(record)
 
 
-def _sealed_table(path: Path, columns: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _cells(path: Path, kinds: Mapping[str, str], columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     """The rows of a sealed table. Raises `EvidenceError` where it is none."""
     try:
-        with open_bounded(path, columns) as file:
-            yield from rows_of_table(file, columns)
+        table = sealed_table(path, {name: kinds[name] for name in columns})
     except TableError as error:
         raise EvidenceError(f"{path} {error}", required="the table that was sealed") from None
+    return zip(*(table[name].to_pylist() for name in columns), strict=True)
 
 
 def record_bytes(record: RunRecord) -> bytes:

@@ -16,19 +16,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.records.rows import LineError, diverged_at, lacking, metric_of, step_of, value_of
-from ablate.records.store import Row
-from ablate.records.tables import MOST_ROWS, TableLayout, said
+from ablate.records.rows import Cell, LineError, Row, TableLayout, checked, diverged_at, lacking, named, value_of
+from ablate.records.tables import MOST_ROWS, RUN_PATTERN, compiled_pattern
 from prereg.errors import EvidenceError, RunError
-from prereg.registry.plan import Cell, needed_metrics
+from prereg.registry.plan import needed_metrics
 from prereg.study.spec import Study
 
 if TYPE_CHECKING:
     from mlflow.tracking import MlflowClient
 
 KINDS = ("mlflow", "tensorboard", "wandb")
-RUN_PATTERN = "{variant}/seed{seed}"
-"""Of folders of event files, and of the names that a run finds in its environment (WANDB_NAME, MLFLOW_RUN_CONTEXT)."""
 Curves = Mapping[str, Iterable[tuple[int, float]]]
 """Metric -> steps and values."""
 
@@ -60,8 +57,8 @@ def is_tracked(source: str) -> bool:
     return source.partition(":")[0] in KINDS and ":" in source
 
 
-def read_tracked(source: str, study: Study, layout: TableLayout, run_pattern: str | None = None) -> Tracked:
-    """The runs of `mlflow:URI#EXPERIMENT` or `tensorboard:DIR`; `run_pattern` finds arm and seed in the name of a run.
+def read_tracked(source: str, study: Study, layout: TableLayout) -> Tracked:
+    """The runs of `mlflow:URI#EXPERIMENT` or `tensorboard:DIR`; a pattern finds arm and seed in the name of a run.
 
     Raises `EvidenceError` where the tracker cannot be read or a value is none.
     """
@@ -73,7 +70,9 @@ def read_tracked(source: str, study: Study, layout: TableLayout, run_pattern: st
             fix="export CSV on its site or by run.history(), then: --column METRIC=COLUMN --step-column _step",
         )
     _require_installed(kind, source)
-    pattern = compiled_pattern(run_pattern or RUN_PATTERN) if run_pattern or kind == "tensorboard" else None
+    pattern = None
+    if layout.run_pattern or kind == "tensorboard":
+        pattern = compiled_pattern(layout.run_pattern or RUN_PATTERN)
     held = _mlflow(source, place) if kind == "mlflow" else _tensorboard(source, place)
     rows: dict[Cell, list[Row]] = {}
     left_out: list[str] = []
@@ -84,14 +83,14 @@ def read_tracked(source: str, study: Study, layout: TableLayout, run_pattern: st
                 left_out.append(f"{run.name}: {cell if isinstance(cell, str) else run.state}")
                 continue
             if cell in rows:
-                raise LineError(f"a second run of {said(cell)}")
+                raise LineError(f"a second run of {named(cell)}")
             found = _rows(run.curves(), layout)
         except LineError as fault:
             raise EvidenceError(f"{source}: {run.name}: {fault}", required="each run once, with numbers") from None
         absent = lacking(found, needed_metrics(study), whole_curve=False)
         ended = run.state == "finished" or diverged_at(found, study.stable.diverged.loss_above) is not None
         if not found or (absent and not ended):
-            left_out.append(f"{said(cell)}: {absent[0]}")
+            left_out.append(f"{named(cell)}: {absent[0]}")
         else:
             rows[cell] = found
         if sum(map(len, rows.values())) > MOST_ROWS:
@@ -105,29 +104,19 @@ def read_tracked(source: str, study: Study, layout: TableLayout, run_pattern: st
     return Tracked(rows, tuple(left_out))
 
 
-def compiled_pattern(text: str) -> re.Pattern[str]:
-    """A pattern of run names with {variant} and {seed}, each once. Raises `EvidenceError` for another."""
-    words = re.split(r"(\{variant\}|\{seed\})", text)
-    if sorted(words[1::2]) != ["{seed}", "{variant}"]:
-        raise EvidenceError(
-            f"--run-pattern {text}", required="{variant} and {seed}, each once", fix=f'--run-pattern "{RUN_PATTERN}"'
-        )
-    kinds = {"{variant}": "(?P<variant>.+)", "{seed}": "(?P<seed>[0-9]{1,16})"}
-    return re.compile("".join(kinds.get(word, re.escape(word)) for word in words))
-
-
 def _cell(run: Held, pattern: re.Pattern[str] | None, layout: TableLayout) -> Cell | str:
     """Arm and seed of a run, or why it has none."""
     if pattern is not None:
         found = pattern.fullmatch(run.name)
         return (found["variant"], int(found["seed"])) if found else "its name is not of the pattern"
-    for name in (layout.variant, layout.seed):
+    arm_field, seed_field = str(layout.variant), str(layout.seed)
+    for name in (arm_field, seed_field):
         if name not in run.fields:
             return f"no {name!r} among its parameters and tags"
-    seed = run.fields[layout.seed]
+    seed = run.fields[seed_field]
     if not re.fullmatch("[0-9]{1,16}", seed):
-        raise LineError(f"{layout.seed} {seed[:60]!r}, which is not a whole number")
-    return run.fields[layout.variant], int(seed)
+        raise LineError(f"{seed_field} {seed[:60]!r}, which is not a whole number")
+    return run.fields[arm_field], int(seed)
 
 
 def _rows(curves: Curves, layout: TableLayout) -> list[Row]:
@@ -136,7 +125,7 @@ def _rows(curves: Curves, layout: TableLayout) -> list[Row]:
     found: dict[tuple[str, int], float] = {}
     for metric, column in columns.items():
         for step, number in curves.get(column, ()):
-            key = (metric_of(metric), step_of(step if layout.at_step is None else layout.at_step))
+            key = (checked("metric", metric), checked("step", step if layout.at_step is None else layout.at_step))
             value = value_of(number, metric)
             first = found.setdefault(key, value)
             if repr(first) != repr(value):  # a loss that is no number equals itself here

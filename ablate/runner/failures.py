@@ -8,8 +8,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from ablate.records.rows import range_fix, readable_rows
-from ablate.records.store import Row, RunFolder
+from ablate.records.rows import Row, range_fix, readable_rows
+from ablate.records.store import RunFolder
 from prereg.errors import nearest
 from prereg.escape import visible
 from prereg.registry.plan import CommandSpec, Planned

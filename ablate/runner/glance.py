@@ -8,7 +8,7 @@ import math
 import os
 from pathlib import Path
 
-from ablate.records.rows import CURVE, rows_of, typed_wide
+from ablate.records.rows import CURVE, own_layout, rows_of, typed
 from prereg.study.command import MetricsFile
 
 _GLANCE_BYTES = 64 * 2**10
@@ -18,7 +18,7 @@ class Glance:
     """The end of a metrics file that is being written: its last step, and how its training loss goes."""
 
     def __init__(self, path: Path, layout: MetricsFile) -> None:
-        self.path, self.layout = path, layout
+        self.path, self.layout = path, own_layout(layout)
         self.header: list[str] = []
         self.step = 0
         self.first: float | None = None
@@ -40,7 +40,7 @@ class Glance:
     def _take(self, data: bytes) -> None:
         for line in data.split(b"\n")[:-1]:
             try:
-                rows = rows_of(self._object(line), self.layout)
+                ((_, rows),) = rows_of(self._object(line), self.layout)
             except (ValueError, KeyError, TypeError, RecursionError):
                 continue
             for row in rows:
@@ -56,7 +56,8 @@ class Glance:
             return dict(json.loads(line))
         cells = next(csv.reader([line.decode()]))
         self.header = self.header or cells
-        return typed_wide(dict(zip(self.header, cells, strict=True)), self.layout)
+        roles = map(self.layout.role_of, self.header)
+        return dict(zip(self.header, map(typed, roles, cells), strict=True))
 
     @property
     def falling(self) -> bool | None:

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Literal
 
 from ablate.records.gather import unlike
+from ablate.runner.child import TERM_PATIENCE_S
 from ablate.runner.logbook import Logbook, is_sealed
 from ablate.runner.messages import Message
 from ablate.runner.process import Spec
 from ablate.runner.ray_cluster import RayCluster
-from ablate.runner.scheduler import Scheduler, interrupts_heard
+from ablate.runner.scheduler import BUSY_PATIENCE_S, Scheduler, interrupts_heard
 from ablate.runner.slurm import MOST_TASKS, SlurmSettings, newest_job, queue, submit
 
 _LOOK_EVERY_S = 0.5
@@ -78,14 +79,24 @@ class RayScheduler(Scheduler):
         """Tasks that the cluster has room for."""
         return self.cluster.n_tasks
 
+    @property
+    def busy_patience_s(self) -> float:
+        """A run may take that long to save its state when its worker is gone, and holds its folder meanwhile."""
+        return TERM_PATIENCE_S + BUSY_PATIENCE_S
+
     def serve(self, slots: int) -> bool:
         """Until nothing is left to do, with so many tasks at a time. True when the user interrupted."""
         spec_by_name: dict[str, Spec] = {}
         with interrupts_heard(self):
-            while (self.pending or spec_by_name) and not self.interrupts:
+            while (spec_by_name or self._left()) and not self.interrupts:
+                if not self.pending:
+                    self.pending, self.busy = self.busy, deque()
                 while self.pending and len(spec_by_name) < slots:
                     spec = self.pending.popleft()
-                    if self.hand_out([spec], self.machine.device, launcher="ray"):
+                    if not self.hand_out([spec], self.machine.device, launcher="ray", name_busy=False):
+                        self.busy.append(spec)  # the process of a lost worker saves its run, and ends
+                    else:
+                        self._busy_since = None
                         spec_by_name[spec.run_id] = spec
                         self.tally.hear(spec.run_id, Message(event="progress", run_id=spec.run_id, steps=spec.steps))
                         self.cluster.start(spec.run_id, train_words(self, spec))

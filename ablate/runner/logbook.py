@@ -84,11 +84,11 @@ class Logbook:
             self.starts[cell_of(entry)].take_in(entry)
         return entry
 
-    def hand_out(self, specs: Sequence[Spec], device: str, *, launcher: str) -> list[Spec]:
+    def hand_out(self, specs: Sequence[Spec], device: str, *, launcher: str, name_busy: bool = True) -> list[Spec]:
         """Put the next attempt at each run on record, in its folder and in the ledger, and make none of them here.
 
         Returns the runs that the launcher may now start by `ablate train`. A run that another process is making is left
-        out, and named. A start that is on record and has not begun is not entered again.
+        out, and named unless `name_busy` is false. A start that is on record and has not begun is not entered again.
         """
         handed_out = []
         for spec in specs:
@@ -97,7 +97,8 @@ class Logbook:
                 with held(folder):
                     self.log_start(spec, prepare(spec, folder, self.place(device)), launcher=launcher)
             except BusyError:
-                self.watcher.note(f"{spec.run_id}: at work in another process")
+                if name_busy:
+                    self.watcher.note(f"{spec.run_id}: at work in another process")
                 continue
             handed_out.append(spec)
         return handed_out

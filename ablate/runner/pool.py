@@ -31,8 +31,9 @@ from pydantic import ValidationError
 
 from ablate.gpt.device import CPU, ENVIRONMENT
 from ablate.records.outcome import outcome_hash
+from ablate.records.rows import Row
 from ablate.records.run_record import RunRecord
-from ablate.records.store import Row, RunFolder, parquet_bytes
+from ablate.records.store import RunFolder, parquet_bytes
 from ablate.runner.child import adopt_orphans
 from ablate.runner.control import Abandoned, Signals
 from ablate.runner.messages import Message

@@ -50,9 +50,9 @@ from ablate.records.outputs import (
     readable_about,
 )
 from ablate.records.provenance import collect, of_command
-from ablate.records.rows import diverged_at, lacking, read_rows, until
+from ablate.records.rows import Row, diverged_at, lacking, read_rows, until
 from ablate.records.run_record import About, LiveValues, Provenance, RunRecord, utc_now
-from ablate.records.store import Row, RunFolder
+from ablate.records.store import RunFolder
 from ablate.runner.child import Child, Start, end_leftover, start_program
 from ablate.runner.control import Control, wait_for_stop
 from ablate.runner.failures import claimed_values, left_values, place_of

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -43,6 +44,9 @@ class RayCluster:
     def wait(self, seconds: float) -> list[tuple[str, int | None, str]]:
         """The runs whose tasks have ended within some seconds: name, exit status (none where the task was lost), and
         the last line of what was printed."""
+        if not self._name_by_task:
+            time.sleep(seconds)
+            return []
         ended, _ = self._ray.wait(list(self._name_by_task), num_returns=1, timeout=seconds)
         results = []
         for task in ended:

@@ -113,6 +113,11 @@ class Scheduler(Logbook):
         """Runs side by side where the user names no number."""
         return on_this_machine
 
+    @property
+    def busy_patience_s(self) -> float:
+        """Seconds for which runs that other processes hold are waited for, when nothing else is left."""
+        return BUSY_PATIENCE_S
+
     def serve(self, slots: int) -> bool:
         """Until nothing is left to do. True when the user interrupted."""
         self.neighbours = self._watched()
@@ -136,7 +141,7 @@ class Scheduler(Logbook):
             return True
         # Nothing but runs that others hold: the process of a scheduler that was killed ends soon, another does not.
         self._busy_since = self._busy_since or time.monotonic()
-        if time.monotonic() - self._busy_since < BUSY_PATIENCE_S:
+        if time.monotonic() - self._busy_since < self.busy_patience_s:
             return True
         for spec in self.busy:
             self.watcher.note(f"{spec.run_id}: at work in another process")

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 from ablate.gpt.device import CPU, choose_device
 from ablate.records.outputs import RESUMABLE
-from ablate.records.rows import read_rows
-from ablate.records.store import Row, RunFolder
+from ablate.records.rows import Row, read_rows
+from ablate.records.store import RunFolder
 from ablate.runner.alone import run_alone
 from ablate.runner.failures import advise, kind_of, same_values
 from ablate.runner.messages import Message

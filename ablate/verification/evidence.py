@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS
-from ablate.records.parquet import TableError, open_bounded
+from ablate.records.parquet import TableError, read_parquet
 from ablate.verification.archive import Unpacked, unpacked
 from ablate.verification.manifest import UnsoundError
 from ablate.verification.result import Item
@@ -129,9 +129,8 @@ def oversized(folder: Path) -> str:
     for path in sorted(folder.rglob("*.parquet")):
         columns = ITEM_COLUMNS if path.name == "items.parquet" else METRIC_COLUMNS
         try:
-            with open_bounded(path, columns) as file:
-                rows += file.metadata.num_rows
-                size += path.stat().st_size
+            rows += len(read_parquet(path, columns))
+            size += path.stat().st_size
         except TableError as error:
             return f"{path.relative_to(folder).as_posix()} {error}"
         most = min(MOST_ROWS, FREE_ROWS + size)

@@ -13,8 +13,9 @@ from pydantic import BaseModel
 from ablate.judge.verdict import WORDS_OF, Check, Decision
 from ablate.records import imports, store, tables
 from ablate.records.outcome import MEANS_OF_COLUMNS
+from ablate.records.rows import Row
 from ablate.records.run_record import RunRecord
-from ablate.records.store import ItemScore, Row, items_bytes, parquet_bytes
+from ablate.records.store import ItemScore, items_bytes, parquet_bytes
 from ablate.runner.slurm import SlurmSettings
 from ablate.verification.guide import KINDS
 from ablate.verification.manifest import FORMAT, Manifest

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from docs.generator.markdown import NOTE, code, indented_block, table
-from prereg.rule import condition
-from prereg.rule.condition import DEEPEST, LONGEST, MEANS
+from docs.generator.markdown import NOTE, code, table
+from prereg.rule.condition import CONDITIONS, DEEPEST, LONGEST, MEANS
 from prereg.rule.rule import MOST_NAMES
-from prereg.study import claim
-from prereg.study.claim import MEANS_OF_VERBS
+from prereg.study.claim import CLAIMS, MEANS_OF_VERBS
 
 _PAGE = """# Claims and the decision rule
 
@@ -20,8 +18,12 @@ nothing in a study file is ever executed.
 
 `hypotheses.NAME.claim` is one sentence about arms and a metric:
 
+```text
 {claim_grammar}
-Words of the grammar are in quotes, and brackets mark what may be left out. Without `than` the right side is the
+```
+
+The grammar is in the notation of lark, whose parser reads it: words in quotes, `?` after what may be left out, `*` and
+`+` after what may be repeated, patterns of names and numbers between slashes. Without `than` the right side is the
 study's `baseline`. The effect is always the left side minus the right side. D is a number in the metric's unit, or a
 percentage.
 
@@ -35,7 +37,10 @@ question.
 `decision` is a list of lines `{{verdict: TEXT, when: CONDITION}}`, read from the top: the first line whose condition
 holds gives the verdict. The last line may leave out `when`, and then holds in every other case.
 
+```text
 {rule_grammar}
+```
+
 `not` binds more closely than `and`, and `and` more closely than `or`. A condition has at most {longest:,} characters,
 nests `not` and parentheses at most {deepest} deep, and a rule asks about at most {names} hypotheses and variants.
 
@@ -61,9 +66,9 @@ def rule_page() -> str:
     """The whole page."""
     return _PAGE.format(
         note=NOTE,
-        claim_grammar=indented_block(claim.__doc__),
+        claim_grammar=CLAIMS.shown,
         verbs=table(("verb", "claims that"), [(code(verb), text) for verb, text in MEANS_OF_VERBS.items()]),
-        rule_grammar=indented_block(condition.__doc__),
+        rule_grammar=CONDITIONS.shown,
         longest=LONGEST,
         deepest=DEEPEST,
         names=MOST_NAMES,

@@ -16,7 +16,7 @@ from prereg.metrics.catalogue import TASK_METRICS
 from prereg.study.analysis import AtStep, OverLast
 from prereg.study.claim import BEYOND, Claim
 from prereg.study.designs.per_task import of_any_task, said_once, tasks_of
-from prereg.study.designs.sides import weights_in_words
+from prereg.study.designs.trends import weights_in_words
 from prereg.study.spec import Study
 from prereg.text import compact, counted, listed, side
 

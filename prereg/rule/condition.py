@@ -1,10 +1,6 @@
 """Conditions of the decision language: their grammar, and what each is worth under given outcomes.
 
-    either   := both { 'or' both }
-    both     := denied { 'and' denied }
-    denied   := 'not' denied | '(' either ')' | question
-    question := ('supported' | 'refuted' | 'inconclusive' | 'stable') '(' NAME ')'
-              | ('all' | 'any') ('supported' | 'refuted' | 'inconclusive') '(' FAMILY ')'
+    supported(gain) and not (refuted(harm) or any refuted(FAMILY))
 
 A FAMILY is a line `per: task`: `all` is the conjunction of the question over its hypotheses, `any` the disjunction, and
 nothing that reads a condition needs to know more.
@@ -15,18 +11,21 @@ and whether a list of conditions decides every case is `prereg.rule.rule`'s work
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
-from prereg.errors import RuleError, nearest
+from prereg.errors import RuleError, SpecError, nearest
+from prereg.grammar import Expected, Language
 from prereg.study.claim import Claim
 from prereg.text import listed
 
 if TYPE_CHECKING:
+    from lark import Token, Tree
+    from lark.tree import Meta
+
     from prereg.study.analysis import Hypothesis
 
 
@@ -50,9 +49,30 @@ LONGEST = 10_000
 """Characters of a condition."""
 DEEPEST = 50
 """Levels of `not` and parentheses."""
-_TOKEN = re.compile(r"(?P<mark>[()])|(?P<word>[A-Za-z0-9_.\-]+)|(?P<other>\S)")
-_JOINS = ("and", "or", "not")
-_QUANTIFIERS = ("all", "any")
+_QUESTIONS = "supported(H), refuted(H), inconclusive(H), stable(V), joined by and, or, not, ( )"
+CONDITIONS = Language(
+    rules=r"""
+        ?either: both (_OR both)*
+        ?both: denied (_AND denied)*
+        ?denied: _NOT denied -> negation
+            | "(" either ")" -> group
+            | (SUPPORTED | REFUTED | INCONCLUSIVE | STABLE) "(" NAME ")" -> question
+            | (ALL | ANY) (SUPPORTED | REFUTED | INCONCLUSIVE) "(" NAME ")" -> family
+        NAME: /[A-Za-z0-9_.\-]+/
+    """,
+    keywords={"_OR": "or", "_AND": "and", "_NOT": "not", "ALL": "all", "ANY": "any"}
+    | {state.upper(): state for state in STATES},
+    expected=(
+        Expected("NAME", "a name", "the name of a hypothesis, of a family, or of a variant after stable"),
+        Expected("_NOT", "a question", _QUESTIONS),
+        Expected("SUPPORTED", "supported, refuted or inconclusive", "all or any, and a question about a family"),
+        Expected("LPAR", "'('", "a name in parentheses: supported(H), stable(V)"),
+        Expected("RPAR", "the ')'", "a ')' for each '(', and 'and' or 'or' between two conditions"),
+        Expected("$END", "'and', 'or' or the end", "'and' or 'or' between two conditions, as many ')' as '('"),
+    ),
+    error=RuleError,
+    names=r"A-Za-z0-9_.\-",
+)
 
 
 @dataclass(frozen=True)
@@ -152,140 +172,51 @@ def parse_condition(text: str, groups: Groups = MappingProxyType({})) -> Conditi
             required="a condition, or no 'when' at all on the last line",
             fix='when: "supported(H)"',
         )
-    return _Parser(text, groups).whole()
-
-
-def pointed(text: str, column: int, message: str) -> str:
-    """The message, the condition below it, and a caret under the column (from 1)."""
-    shown = re.sub(r"\s", " ", text.rstrip())
-    start = max(0, column - 70)  # a long condition is shown around the fault
-    return f"{message}, column {column}\n    {shown[start : start + 100]}\n    {' ' * (column - 1 - start)}^"
+    return _Reader(text, groups).read(CONDITIONS.parse(text), 0)
 
 
 @dataclass(frozen=True)
-class _Token:
+class _Reader:
+    """A condition from its tree."""
+
     text: str
-    column: int
+    groups: Groups
 
+    def read(self, tree: Tree[Token], depth: int) -> Condition:
+        if depth > DEEPEST:
+            raise self.mistake(tree.meta, f"'not' and '(' nested more than {DEEPEST} deep", "a simpler condition")
+        deeper = depth + (tree.data in ("negation", "group"))
+        if tree.data in ("question", "family"):
+            return self.question(*tree.children)  # type: ignore[arg-type]
+        parts = tuple(self.read(part, deeper) for part in tree.children if not isinstance(part, str))
+        match tree.data:
+            case "either":
+                return AnyOf(parts)
+            case "both":
+                return All(parts)
+            case "negation":
+                return Not(*parts)
+        return parts[0]
 
-class _Parser:
-    """Recursive descent over the tokens of one condition."""
-
-    def __init__(self, text: str, groups: Groups) -> None:
-        self.text = text
-        self.groups = groups
-        self.tokens = [_Token(match.group(), match.start() + 1) for match in _TOKEN.finditer(text)]
-        self.end = _Token("", len(text.rstrip()) + 1)
-        self.position = 0
-        self.depth = 0
-
-    def whole(self) -> Condition:
-        condition = self.either()
-        left = self.peek()
-        if left.text == ")":
-            raise self.error(left, "')' closes nothing", "as many '(' as ')'")
-        if left.text:
-            raise self.error(
-                left,
-                f"'{left.text}' after a whole condition",
-                "'and' or 'or' between two conditions",
-                self.suggest(left, ("and", "or")),
-            )
-        return condition
-
-    def either(self) -> Condition:
-        parts = [self.both()]
-        while self.peek().text == "or":
-            self.take()
-            parts.append(self.both())
-        return parts[0] if len(parts) == 1 else AnyOf(tuple(parts))
-
-    def both(self) -> Condition:
-        parts = [self.denied()]
-        while self.peek().text == "and":
-            self.take()
-            parts.append(self.denied())
-        return parts[0] if len(parts) == 1 else All(tuple(parts))
-
-    def denied(self) -> Condition:
-        token = self.take()
-        if token.text in ("not", "("):
-            self.depth += 1
-            if self.depth > DEEPEST:
-                raise self.error(token, f"'not' and '(' nested more than {DEEPEST} deep", "a simpler condition")
-            if token.text == "not":
-                inner: Condition = Not(self.denied())
-            else:
-                inner = self.either()
-                self.close(token)
-            self.depth -= 1
-            return inner
-        if token.text in _QUANTIFIERS and self.peek().text in STATES:
-            return self.quantified(token)
-        found = self.question(token)
-        if found.name in self.groups and found.state != "stable":
-            wrong = _Token(found.name, found.column)
-            said = f"'{found.name}' is a family of {len(self.groups[found.name])} hypotheses"
-            question = f"{found.state}({found.name})"
-            raise self.error(wrong, said, f"all {question} or any {question}", f"all {question}")
-        return found
-
-    def quantified(self, token: _Token) -> Condition:
-        """`all` or `any` of a family: the plain conjunction, or disjunction, over its hypotheses."""
-        question = self.question(self.take())
-        if question.name not in self.groups or question.state == "stable":
-            wrong = _Token(question.name, question.column)
+    def question(self, *words: Token) -> Condition:
+        """`STATE(NAME)`; of a family the plain conjunction, or disjunction, over its hypotheses."""
+        *quantifier, state, name = words
+        asked = Question(cast("State", str(state)), str(name), (name.start_pos or 0) + 1)
+        family = self.groups.get(asked.name) if asked.state != "stable" else None
+        if not quantifier and family is None:
+            return asked
+        if not quantifier:
+            found, question = f"'{name}' is a family of {len(family or ())} hypotheses", f"{state}({name})"
+            raise self.mistake(name, found, f"all {question} or any {question}", f"all {question}")
+        if family is None:
             known = listed(self.groups) or "none: no hypothesis of this study is `per: task`"
-            fix = nearest(question.name, tuple(self.groups)) or f"{question.state}({question.name})"
-            raise self.error(wrong, f"'{question.name}' is no family", f"a family of hypotheses ({known})", fix)
-        each = tuple(Question(question.state, name, question.column) for name in self.groups[question.name])
-        return All(each, question) if token.text == "all" else AnyOf(each, question)
+            fix = nearest(asked.name, tuple(self.groups)) or f"{state}({name})"
+            raise self.mistake(name, f"'{name}' is no family", f"a family of hypotheses ({known})", fix)
+        each = tuple(replace(asked, name=member) for member in family)
+        return All(each, asked) if quantifier[0] == "all" else AnyOf(each, asked)
 
-    def question(self, token: _Token) -> Question:
-        state = next((known for known in STATES if known == token.text), None)
-        if state is None:
-            if not token.text:
-                raise self.error(token, "the condition ends where a question should be", self.grammar())
-            found = (
-                f"'{token.text}' is where a question should be"
-                if token.text in (*_JOINS, ")")
-                else f"'{token.text}' is not a question of the decision language"
-            )
-            raise self.error(token, found, self.grammar(), self.suggest(token, (*STATES, "not")))
-        opening = self.take()
-        if opening.text != "(":
-            raise self.error(opening, f"no '(' after '{state}'", f"{state}(NAME)")
-        name = self.take()
-        if not re.fullmatch(r"[A-Za-z0-9_.\-]+", name.text):
-            raise self.error(name, f"no name in '{state}(...)'", f"{state}(NAME)")
-        self.close(opening)
-        return Question(state, name.text, name.column)
-
-    def close(self, opening: _Token) -> None:
-        token = self.take()
-        if token.text != ")":
-            found = f"'{token.text}'" if token.text else "the end"
-            raise self.error(token, f"{found} where the '(' of column {opening.column} should close", "')'")
-
-    def peek(self) -> _Token:
-        return self.tokens[self.position] if self.position < len(self.tokens) else self.end
-
-    def take(self) -> _Token:
-        token = self.peek()
-        self.position += 1
-        return token
-
-    def error(self, token: _Token, found: str, required: str, fix: str = "") -> RuleError:
-        return RuleError(pointed(self.text, token.column, found), required=required, fix=fix)
-
-    @staticmethod
-    def grammar() -> str:
-        return "supported(H), refuted(H), inconclusive(H), stable(V), joined by and, or, not, ( )"
-
-    @staticmethod
-    def suggest(token: _Token, known: tuple[str, ...]) -> str:
-        close = nearest(token.text[:80].lower(), known)
-        return close if close.startswith("did") else ""
+    def mistake(self, at: Token | Meta, found: str, required: str, fix: str = "") -> SpecError:
+        return CONDITIONS.mistake(self.text, at.start_pos or 0, found, required, fix)
 
 
 Ending = tuple[str, Outcome]

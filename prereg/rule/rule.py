@@ -18,6 +18,7 @@ from pydantic import Field
 
 from prereg.errors import FieldPath, RuleError, Where, nearest
 from prereg.frozen import FrozenModel
+from prereg.grammar import pointed
 from prereg.rule.condition import (
     OUTCOMES,
     STATES,
@@ -32,7 +33,6 @@ from prereg.rule.condition import (
     deciding_term,
     holds,
     parse_condition,
-    pointed,
     questions,
 )
 from prereg.rule.diagram import FALSE, TRUE, Diagrams, TooLargeError

@@ -1,12 +1,6 @@
 """The claim language: one sentence that says which arms differ in which metric, and which way.
 
-    claim := side VERB METRIC [ 'by' 'at' 'least' NUMBER ] [ 'than' side ]
-           | side 'lowers' METRIC 'below' NUMBER [ 'by' 'at' 'least' NUMBER ]
-           | side 'raises' METRIC 'above' NUMBER [ 'by' 'at' 'least' NUMBER ]
-           | 'trend' '(' [ 'log2' | 'log10' ] FACTOR ')' VERB METRIC [ 'by' 'at' 'least' NUMBER ]
-    side  := NAME | GROUP | '(' term { ('+' | '-') term } ')' | 'mean' '(' NAME ',' NAME { ',' NAME } ')'
-    term  := [ NUMBER '*' ] ( NAME | GROUP )
-    VERB  := lowers | raises | changes | does_not_worsen | does_not_change
+    (a - b) raises val/loss by at least 0.02 than (c - d)
 
 `lowers` and `raises` alone claim a direction: any effect that is not zero supports them. With `by at least D` they
 claim an effect of D or more (superiority by a margin), which is what most readers take "A lowers M" with a smallest
@@ -18,7 +12,7 @@ NUMBER after `by at least` may be a percentage: the margin is then a ratio, and 
 `below` and `above` compare with a constant: the weights of the left side then sum to one, and the right side has no
 arm. The claim is one-sided (inside the tool `lowers_below` and `raises_above`, or `_by` with a least effect).
 
-`trend(rate)` is the slope of the arms over the values of a factor (`prereg.study.designs.sides`, which gives it its
+`trend(rate)` is the slope of the arms over the values of a factor (`prereg.study.designs.trends`, which gives it its
 weights: they sum to zero); it has no right side, and the effect is per unit of the value, or of its logarithm.
 
 Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that
@@ -33,13 +27,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from math import inf, log1p
-from typing import Literal, get_args
+from math import inf, isinf, log1p
+from typing import Any, Literal, NamedTuple, cast, get_args
 
 from prereg.errors import ClaimError
+from prereg.grammar import Expected, Language
 from prereg.metrics.catalogue import Better
-from prereg.study.designs.sides import Side, Trend, read_side, words_of
+from prereg.study.designs.trends import Trend, TrendScale
 from prereg.study.labels import NO_LABELS, Labels
 from prereg.text import compact, side
 
@@ -159,45 +153,91 @@ class Claim:
         return tuple(dict.fromkeys([*self.left, *self.right]))
 
 
-_SYNONYMS = dict.fromkeys(("reduces", "decreases", "minimizes"), "lowers") | dict.fromkeys(
-    ("increases", "maximizes"), "raises"
+_NUMBER = r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
+_END = r"(?![^\s()])"
+_VERBS = dict(zip(("LOWERS", "RAISES", "CHANGES", "WORSENS", "SAME"), VERBS, strict=True))
+_EXAMPLE = "layernorm lowers val/loss by at least 0.02"
+_OF_MEANS = "mean(ARM, ARM), with two arms or more, a comma between them and a parenthesis at the end"
+_OF_TRENDS = "trend(FACTOR), trend(log2 FACTOR) or trend(log10 FACTOR)"
+_OF_UNITS = "a margin is in the metric's own unit, or in percent"
+_OF_MARGINS = (
+    "'by at least' and a number above zero, in the metric's own unit on the claim's scale; or a percentage above zero, "
+    "and below 100% for a fall"
+)
+_OF_CONSTANTS = "lowers METRIC below NUMBER [by at least D], or raises METRIC above NUMBER [by at least D]"
+CLAIMS = Language(
+    rules=rf"""
+        claim: side _ordered least? than? | side _bounded least? | side _open than?
+            | trend (_ordered least? | _open)
+        _ordered: (LOWERS | RAISES) METRIC
+        _bounded: LOWERS METRIC _BELOW CONSTANT | RAISES METRIC _ABOVE CONSTANT
+        _open: (CHANGES | WORSENS | SAME) METRIC
+        ?side: NAME -> arm | "(" term (SIGN term)* ")" -> sum | _MEAN "(" MEMBER ("," MEMBER)+ ")" -> mean
+        term: (WEIGHT "*")? NAME
+        trend: _TREND "(" SCALE? FACTOR ")"
+        least: _BY _AT _LEAST LEAST
+        than: _THAN side
+
+        NAME: /[^\s()*,+-][^\s()*,]*/
+        MEMBER: NAME
+        FACTOR: NAME
+        METRIC: /[^\s()]+/
+        CONSTANT: /-?{_NUMBER}{_END}/
+        LEAST: /{_NUMBER}%?{_END}/
+        WEIGHT.1: /\d+(\.\d+)?(?=\s*\*)/
+        SIGN: /[+-](?=\s)/
+        SCALE.1: /({"|".join(get_args(TrendScale))})(?=\s+[^\s()])/
+        _MEAN.1: /mean(?=\s*\()/
+        _TREND.1: /trend(?=\s*\()/
+    """,
+    keywords=_VERBS
+    | {"_BELOW": "below", "_ABOVE": "above", "_BY": "by", "_AT": "at", "_LEAST": "least", "_THAN": "than"},
+    expected=(
+        Expected("LOWERS", "a verb", f"one of {', '.join(VERBS)}", f"claim: {_EXAMPLE}"),
+        Expected("METRIC", "a metric", "ARM VERB METRIC [than ARM]", "claim: {before} val/loss"),
+        Expected("_MEAN", "an arm", "ARM VERB METRIC [than ARM]", "claim: layernorm lowers val/loss"),
+        Expected("NAME", "an arm", "(ARM - ARM), with spaces around the sign", "(a - b)"),
+        Expected("SIGN", "'+', '-' or ')'", "(ARM - ARM), with spaces around the sign", "(a - b)"),
+        Expected("MEMBER", "an arm", _OF_MEANS, "mean(fast, faster)"),
+        Expected("COMMA", "a comma", _OF_MEANS, "mean(fast, faster)"),
+        Expected("FACTOR", "a factor", _OF_TRENDS, "trend(rate) lowers val/loss"),
+        Expected("RPAR", "the ')'", _OF_TRENDS, "trend(rate) lowers val/loss"),
+        Expected("_AT", "'at least'", _OF_MARGINS, "claim: {before} at least {after}"),
+        Expected("_LEAST", "'least'", _OF_MARGINS, "claim: {before} least {after}"),
+        Expected("LEAST", "a least effect", _OF_MARGINS, f"claim: {_EXAMPLE}"),
+        Expected("CONSTANT", "a constant", _OF_CONSTANTS, "claim: record lowers val/loss below 3.28"),
+        Expected("_THAN", "'than ARM' or the end", f"'than ARM', or nothing; {_OF_UNITS}", "claim: {before}"),
+        Expected("$END", "the end", f"nothing more; {_OF_UNITS}", "claim: {before}"),
+    ),
+    misplaced=dict.fromkeys(("below", "above"), _OF_CONSTANTS)
+    | {
+        "by": "lowers METRIC by at least D, or raises METRIC by at least D, and 'than' after it; the margin of another "
+        "verb is its smallest",
+        "than": "two sides, or one: a trend, and a claim against a constant, has no other side",
+    },
+    error=ClaimError,
+    names=r"^\s()",
+    synonyms=dict.fromkeys(("reduces", "decreases", "minimizes"), "lowers")
+    | dict.fromkeys(("increases", "maximizes"), "raises"),
 )
 
 
 def parse_claim(text: str, *, baseline: str) -> Claim:
-    """Read one claim. Names are not checked against a study here; `prereg.study.validate` does that."""
-    tokens = words_of(text)
-    left, rest = read_side(tokens, text)
-    if not rest:
-        raise ClaimError(
-            f"claim '{text}' ends after its first arm",
-            required="ARM VERB METRIC [than ARM]",
-            fix="claim: layernorm lowers val/loss",
-        )
-    verb, *rest = rest
-    if verb not in VERBS:
-        close = _SYNONYMS.get(verb) or next(iter(get_close_matches(verb, VERBS, n=1, cutoff=0.5)), None)
-        raise ClaimError(
-            f"'{verb}' is not a verb of the claim language",
-            required="one of " + ", ".join(VERBS),
-            fix=f"did you mean '{close}'?" if close else "claim: layernorm lowers val/loss by at least 0.02",
-        )
-    if not rest:
-        raise ClaimError(
-            f"claim '{text}' names no metric", required="ARM VERB METRIC [than ARM]", fix=f"claim: {text} val/loss"
-        )
-    metric, *rest = rest
-    constant, rest = _constant(verb, rest, text)
-    by, percent, rest = _margin(verb, rest, text)
-    right = _right_side(left, constant, rest, text, metric=metric, baseline=baseline)
-    kind: Verb = verb
-    if by is not None:
-        kind = "lowers_by" if verb == "lowers" else "raises_by"
-    elif constant is not None:
-        kind = "lowers_below" if verb == "lowers" else "raises_above"
+    """Read one claim. Raises `ClaimError`, with a caret under the word that breaks it. Names are not checked against a
+    study here; `prereg.study.validate` does that."""
+    written, verb, metric, *rest = CLAIMS.parse(text).children
+    parts = {part.type if isinstance(part, str) else str(part.data): part for part in rest}
+    left, trend = _side(written)
+    plain = cast("PlainVerb", str(verb))
+    by, percent = _least(parts["least"], plain, text) if "least" in parts else (None, None)
+    constant = float(str(parts["CONSTANT"])) if "CONSTANT" in parts else None
+    right, _ = _side(parts["than"]) if "than" in parts else (_Side({baseline: 1.0}), None)
+    if trend is not None or constant is not None:
+        right = _Side({})
+    suffix = "_by" if by is not None else "" if constant is None else f"_{BEYOND[plain]}"
     claim = Claim(
-        verb=kind,
-        metric=metric,
+        verb=cast("Verb", f"{plain}{suffix}"),
+        metric=str(metric),
         left=left.weights,
         right=right.weights,
         by=by,
@@ -205,27 +245,96 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
         right_as_written=right.as_written,
         constant=constant,
         percent=percent,
-        trend=left.trend,
+        trend=trend,
     )
-    if left.trend is not None and verb == "does_not_worsen":
-        raise ClaimError(
-            f"claim '{text}' asks whether a trend worsens",
-            required="lowers, raises, changes or does_not_change, of a trend",
-            fix="trend(rate) does_not_change val/loss",
-        )
-    if not claim.weights and left.trend is None:
+    _check(claim, text, baseline)
+    return claim
+
+
+def _check(claim: Claim, text: str, baseline: str) -> None:
+    """Refuse a sentence of the grammar that is no contrast."""
+    total = sum(claim.weights.values())
+    if claim.trend is not None:
+        if claim.verb == "does_not_worsen":
+            raise ClaimError(
+                f"claim '{text}' asks whether a trend worsens",
+                required="lowers, raises, changes or does_not_change, of a trend",
+                fix="trend(rate) does_not_change val/loss",
+            )
+    elif claim.constant is not None:
+        if abs(total - 1.0) > 1e-12 or isinf(claim.constant):
+            raise ClaimError(
+                f"the weights of claim '{text}', which compares with a constant, do not sum to one",
+                required="an arm, or a mean of arms, and a finite constant",
+                fix="mean(a, b) lowers val/loss below 3.28",
+            )
+    elif not claim.weights:
         raise ClaimError(
             f"claim '{text}' compares an arm with itself",
             required="two different sides; without 'than' the right side is the baseline",
             fix=f"name another arm than '{baseline}', or add 'than ARM'",
         )
-    if claim.is_paired and abs(sum(claim.weights.values())) > 1e-12:
+    elif not abs(total) <= 1e-12:
         raise ClaimError(
             f"the weights of claim '{text}' do not sum to zero",
             required="a contrast: as many arms on the left as on the right",
             fix="(a - b) raises METRIC than (c - d)",
         )
-    return claim
+
+
+class _Side(NamedTuple):
+    """Weights by arm; a trend gets them from the factors of its study."""
+
+    weights: Mapping[str, float]
+    as_written: str = ""
+    """How the study writes it, where it does so by a function of arms."""
+
+
+def _side(tree: Any) -> tuple[_Side, Trend | None]:
+    """One side of a claim, from its tree."""
+    match tree.data, [*tree.children]:
+        case "than", [side]:
+            return _side(side)
+        case "trend", [*scale, factor]:
+            trend = Trend(str(factor), cast("TrendScale", str(scale[0]) if scale else "raw"))
+            return _Side({}, trend.text), trend
+        case "mean", arms:
+            return _mean([str(arm) for arm in arms]), None
+        case "sum", [first, *others]:
+            weights: dict[str, float] = {}
+            for sign, term in zip(["+", *others[0::2]], [first, *others[1::2]], strict=True):
+                *weight, arm = map(str, term.children)
+                size = float(weight[0] if weight else 1.0)
+                if not 0.0 < size < inf:
+                    found = f"{weight[0]:.80} as the weight of '{arm}'"
+                    raise ClaimError(found, required="a number above zero", fix="0.5*ARM")
+                weights[arm] = weights.get(arm, 0.0) + (size if sign == "+" else -size)
+            return _Side(weights), None
+    return _Side({str(tree.children[0]): 1.0}), None
+
+
+def _mean(arms: list[str]) -> _Side:
+    twice = next((arm for arm in arms if arms.count(arm) > 1), None)
+    if twice is not None:
+        raise ClaimError(
+            f"'mean({', '.join(arms)})' names '{twice}' twice",
+            required="each arm once: a mean weighs its arms equally",
+            fix="(0.667*a + 0.333*b) for other weights",
+        )
+    return _Side(dict.fromkeys(arms, 1.0 / len(arms)), f"mean({', '.join(arms)})")
+
+
+def _least(tree: Any, verb: PlainVerb, text: str) -> tuple[float, float | None]:
+    """The least effect that is claimed, and the same in percent if so written."""
+    word = tree.children[0]
+    percent = percent_of(word)
+    if percent is None:
+        least = float(word)
+    else:
+        least = log_margin(percent, falls=verb == "lowers") if percent < (100.0 if verb == "lowers" else inf) else inf
+    if not 0.0 < least < inf:
+        raise CLAIMS.mistake(text, word.start_pos, f"{word} as a least effect", _OF_MARGINS, f"claim: {_EXAMPLE}")
+    return least, percent
 
 
 def with_groups(claim: Claim, groups: Mapping[str, tuple[str, ...]]) -> Claim:
@@ -245,109 +354,20 @@ def with_groups(claim: Claim, groups: Mapping[str, tuple[str, ...]]) -> Claim:
     return replace(claim, left=arms(claim.left), right=arms(claim.right), left_as_written=left, right_as_written=right)
 
 
-def _right_side(left: Side, constant: float | None, rest: list[str], text: str, *, metric: str, baseline: str) -> Side:
-    """The other side, from the words after the metric and its margin; without arms where there is none."""
-    if constant is not None or (rest and rest[0] in BEYOND.values()):
-        if rest:
-            raise ClaimError(
-                f"'{' '.join(rest)}' in claim '{text}', which compares with a constant",
-                required="lowers METRIC below NUMBER [by at least D], or raises METRIC above NUMBER [by at least D]",
-                fix="claim: record lowers val/loss below 3.28 by at least 0.01",
-            )
-        if abs(sum(left.weights.values()) - 1.0) > 1e-12:
-            raise ClaimError(
-                f"the weights of claim '{text}', which compares with a constant, do not sum to one",
-                required="an arm, or a mean of arms",
-                fix="mean(a, b) lowers val/loss below 3.28",
-            )
-        return Side({})
-    if rest and rest[0] != "than":
-        margin = margin_of(text) is not None
-        fix = f"{text.split(metric, maxsplit=1)[0]}{metric} than {baseline}"
-        raise ClaimError(
-            f"'{rest[0]}' after the {'margin' if margin else 'metric'} in claim '{text}'",
-            required="'than ARM', or nothing" + "; a margin is in the metric's own unit, or in percent" * margin,
-            fix=f"claim: {text.rpartition(rest[0])[0].strip()}" if margin else fix,
-        )
-    right, rest = read_side(rest[1:], text) if rest else (Side({} if left.trend else {baseline: 1.0}), [])
-    if rest:
-        raise ClaimError(f"'{' '.join(rest)}' after the end of claim '{text}'", required="nothing more")
-    if right.trend is not None or (left.trend is not None and right.weights):
-        raise ClaimError(
-            f"claim '{text}' compares a trend with another side",
-            required="a trend alone: its effect is the slope",
-            fix="trend(rate) lowers val/loss by at least 0.01",
-        )
-    return right
-
-
 def margin_of(text: str) -> float | None:
-    """The D of `by at least D` in a claim's text; none where there is none, or where the text is no claim."""
-    found = _BY.search(text)
-    return None if found is None else _number(found["least"])
-
-
-_BY = re.compile(r"\sby\s+at\s+least\s+(?P<least>[^\s()]+)")
-
-
-def _number(word: str) -> float | None:
-    return float(word) if re.fullmatch(r"\d+(\.\d*)?([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?", word) else None
+    """The D of `by at least D`; none where a claim has none, or has it in percent, and of what is no claim."""
+    try:
+        claim = parse_claim(text, baseline="")
+    except ClaimError:
+        return None
+    return claim.by if claim.percent is None else None
 
 
 def percent_of(word: str) -> float | None:
     """2 for `2%`; none where the word is no percentage."""
-    return _number(word[:-1]) if word.endswith("%") else None
+    return float(word[:-1]) if re.fullmatch(f"{_NUMBER}%", word) else None
 
 
 def log_margin(percent: float, *, falls: bool) -> float:
     """The size of a fall, or rise, by so many percent as a difference of natural logarithms."""
     return -log1p(-percent / 100.0) if falls else log1p(percent / 100.0)
-
-
-def _margin(verb: str, rest: list[str], text: str) -> tuple[float | None, float | None, list[str]]:
-    """The least effect that is claimed, the same in percent if so written, and the tokens after it."""
-    if not rest or rest[0] != "by":
-        return None, None, rest
-    word = rest[3] if len(rest) > 3 and rest[1:3] == ["at", "least"] else ""
-    percent = percent_of(word)
-    least = _number(word)
-    if percent is not None and 0.0 < percent < (100.0 if verb == "lowers" else inf):
-        least = log_margin(percent, falls=verb == "lowers")
-    if least is None or not 0.0 < least < inf:
-        meant = f"by {rest[1]}" if len(rest) == 2 and (_number(rest[1]) or percent_of(rest[1])) else ""
-        raise ClaimError(
-            f"'{' '.join(rest[:4])}' in claim '{text}' is not a least effect",
-            required="'by at least' and a number above zero, in the metric's own unit on the claim's scale; or a "
-            "percentage above zero, and below 100% for a fall",
-            fix=f"claim: {text.replace(meant, f'by at least {rest[1]}')}"
-            if meant
-            else "claim: layernorm lowers val/loss by at least 0.02",
-        )
-    if verb not in ("lowers", "raises"):
-        raise ClaimError(
-            f"'by at least' after '{verb}' in claim '{text}'",
-            required="lowers or raises; the margin of another claim is its `smallest`",
-            fix=f"leave it out, and write smallest: {rest[3]}",
-        )
-    return least, percent, rest[4:]
-
-
-def _constant(verb: str, rest: list[str], text: str) -> tuple[float | None, list[str]]:
-    """The constant after `below` or `above`, and the tokens after it."""
-    if not rest or rest[0] not in BEYOND.values():
-        return None, rest
-    word = BEYOND.get(verb)  # type: ignore[call-overload]
-    if rest[0] != word:
-        raise ClaimError(
-            f"'{rest[0]}' after '{verb}' in claim '{text}'",
-            required="lowers METRIC below NUMBER, or raises METRIC above NUMBER",
-            fix="claim: record lowers val/loss below 3.28",
-        )
-    size = _number(rest[1].removeprefix("-")) if len(rest) > 1 else None
-    if size is None or size == inf:
-        raise ClaimError(
-            f"'{' '.join(rest[:2])}' in claim '{text}' names no constant",
-            required=f"'{word}' and a number, in the metric's own unit",
-            fix=f"claim: record {verb} val/loss {word} 3.28",
-        )
-    return (-size if rest[1].startswith("-") else size), rest[2:]

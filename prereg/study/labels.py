@@ -62,9 +62,12 @@ NO_LABELS = Labels()
 def check_labels(study: Study) -> None:
     """Raise `SpecError` for a label of nothing, or one that cannot be read as one name."""
     labels = study.labels
-    measured = {*(claim.metric for claim in study.claims.values()), *study.tie_breakers, *labels.metrics}
-    known = {metric for metric in measured if study.trainer == "command" or study.metric(metric) is not None}
-    known |= {metric for metric in labels.metrics if metric in TASK_METRICS}
+    measured = [*(claim.metric for claim in study.claims.values()), *study.tie_breakers, *labels.metrics]
+    known = [
+        metric
+        for metric in dict.fromkeys(measured)
+        if study.trainer == "command" or study.metric(metric) is not None or metric in TASK_METRICS
+    ]
     _check(labels.arms, "arms", study.arms)
     _check(labels.claims, "claims", study.hypotheses)
     _check(labels.metrics, "metrics", known)

@@ -25,7 +25,7 @@ from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim, with_groups
 from prereg.study.designs.components import check_components, components_write_the_rest, placed, with_components
 from prereg.study.designs.gate import Step, steps_of
-from prereg.study.designs.sides import with_weights
+from prereg.study.designs.trends import with_weights
 from prereg.study.designs.tune import Pilot, pilots_of
 from prereg.study.designs.unpaired import with_arm_seeds
 from prereg.study.faults import spec_error

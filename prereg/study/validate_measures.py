@@ -17,7 +17,7 @@ from prereg.errors import ClaimError, FieldPath, field_error, nearest
 from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TASK_NAMES, Metric, source_of
 from prereg.registry.canon import canonical_bytes
 from prereg.study.claim import Claim, parse_claim, with_groups
-from prereg.study.designs.sides import with_weights
+from prereg.study.designs.trends import with_weights
 from prereg.study.handover import nearest_metric
 from prereg.study.training import Bpe, Data
 from prereg.text import listed

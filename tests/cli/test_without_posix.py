@@ -51,10 +51,11 @@ WORKS = (
     "verify",
     "verify tiny.ablate.zip",
     "report tiny.ablate.zip",
-    "export studies/tiny.yaml --as osf",
+    "plan studies/tiny.yaml --as osf",
+    "status studies/tiny.yaml",
     "ledger --hypotheses",
 )
-REFUSED = tuple(f"{verb} studies/tiny.yaml" for verb in ("status", "run", "try", "decide", "report"))
+REFUSED = tuple(f"{verb} studies/tiny.yaml" for verb in ("run", "try", "decide", "report"))
 REFUSED += ("register studies/quickstart.yaml",)
 
 

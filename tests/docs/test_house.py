@@ -49,7 +49,7 @@ GPT_AND_WHAT_IT_RECORDS = {
     "safetensors",
 }
 ROOMS: dict[str, set[str]] = {
-    "prereg": {"prereg", "pydantic", "yaml", "rfc8785"},
+    "prereg": {"prereg", "pydantic", "yaml", "lark", "rfc8785"},
     # The formats of timestamps belong to well-kept libraries, loaded only when a seal is made or looked at.
     "prereg.seals": {"prereg", "pydantic"},
     "ablate": {"ablate", "prereg"},

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ablate.gpt.checkpoints import LiveRows
-from ablate.records.store import Row
+from ablate.records.rows import Row
 from prereg.registry.canon import sha256_bytes, sha256_file
 
 ROWS = [

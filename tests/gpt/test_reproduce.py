@@ -21,8 +21,9 @@ from rich.console import Console
 import ablate as api
 from ablate import cli
 from ablate.records.comparison import MetricCompared, Reproduction, compare_items, compare_rows
+from ablate.records.rows import Row
 from ablate.records.run_record import RunRecord
-from ablate.records.store import ItemScore, Row, RunFolder, items_bytes, parquet_bytes
+from ablate.records.store import ItemScore, RunFolder, items_bytes, parquet_bytes
 from ablate.reporting.summaries.run import reproduction_section
 from ablate.reporting.terminal import show
 from ablate.runner.messages import Message

@@ -1,4 +1,4 @@
-"""Claims about the judge over rows: it is the scalar judge, study by study, whatever the study says."""
+"""Claims about the judge over rows: blocks, losses and the levels of items give each study what it gets by itself."""
 
 from __future__ import annotations
 
@@ -6,19 +6,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-from evidence_factory import one_claim, small_study
+from evidence_factory import small_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paired_tests import outcomes_of
+from paired_tests import outcomes_of, two_way, weigh
 
-from ablate.judge.stats.crossed_items import Crossed, TwoWay, spread_of, tail_of
-from ablate.judge.stats.estimate import prepare
-from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
-from ablate.judge.stats.paired_t import Floats, Procedure
-from ablate.judge.stats.resample import COUNTED_PAIRS, FAST_ENUMERATED_PAIRS, BootstrapT
-from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
-from ablate.judge.stats.vectorized_tests import OverItems, rows_of_test
-from prereg.study.analysis import Test
+from ablate.judge.judge import OUTCOME, ItemsOf, judge_families, judge_rows
+from ablate.judge.stats.crossed_items import Crossed
+from ablate.judge.stats.null_hypotheses import Nulls
+from ablate.judge.stats.tests import FAST_ENUMERATED_PAIRS, Floats
+from ablate.judge.stats.two_way import spread_of, tail_of
 from prereg.study.spec import Study
 
 VERBS = ("lowers", "raises", "changes", "does_not_worsen", "does_not_change")
@@ -63,7 +60,9 @@ def studies(draw: Any) -> Study:
 @given(studies(), st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
 @settings(max_examples=60, deadline=None)
 @pytest.mark.simulation
-def test_the_judge_over_rows_is_the_scalar_judge(study: Study, seed: int, coarse: bool, losses: bool) -> None:
+def test_a_study_among_others_has_the_outcomes_that_it_has_alone(
+    study: Study, seed: int, coarse: bool, losses: bool
+) -> None:
     rng, rows, n = np.random.default_rng(seed), 8, len(study.seeds)
     drawn = {name: rng.standard_normal((rows, n)) + rng.normal(0, 0.6) for name in study.hypotheses}
     if coarse:  # ties, zeros, equal rows: where rounding decides
@@ -76,7 +75,7 @@ def test_the_judge_over_rows_is_the_scalar_judge(study: Study, seed: int, coarse
             for name, values in drawn.items()
         }
     kept = {name: rng.random((rows, n)) < 0.7 for name in study.hypotheses} if losses else None
-    found = judge_rows(study, drawn, kept, rng_seed=seed % 3)[0]
+    found = judge_rows(study, drawn, kept, rng_seed=seed % 3).codes
     for row in range(rows):
         one = {name: values[row] if kept is None else values[row][kept[name][row]] for name, values in drawn.items()}
         expected = outcomes_of(study, one, seed % 3, left_out=losses)
@@ -86,7 +85,7 @@ def test_the_judge_over_rows_is_the_scalar_judge(study: Study, seed: int, coarse
 def test_all_outcomes_occur_so_that_the_comparison_means_something() -> None:
     study, rng = small_study(), np.random.default_rng(0)
     drawn = {name: rng.normal(0.0, 0.01, (500, 5)) + rng.normal(0, 0.02, (500, 1)) for name in study.hypotheses}
-    assert set(np.unique(judge_rows(study, drawn)[0])) == {0, 1, 2}
+    assert set(np.unique(judge_rows(study, drawn).codes)) == {0, 1, 2}
 
 
 N_TABLES = 8
@@ -96,7 +95,7 @@ SIZES = {"equal": (3,) * 12, "unequal": (1, 2, 2, 3, 5, 8, 13, 21)}
 @pytest.mark.simulation
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=SIZES)
 @pytest.mark.parametrize("correct", ["holm", "none"])
-def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int, ...], correct: str) -> None:
+def test_the_levels_of_the_correction_decide_as_the_p_of_each_table(sizes: tuple[int, ...], correct: str) -> None:
     rng, weights = np.random.default_rng(len(sizes)), np.array(sizes) / sum(sizes)
     tail = tail_of(weights)
     hypotheses = {
@@ -131,8 +130,8 @@ def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int,
         for name, table in tables.items():
             each = [spread_of(one[mine], weights) for one, mine in zip(table, kept, strict=True)]
             over = (np.array([float(getattr(one, term)) for one in each]) for term in ("units", "both"))
-            items[name] = OverItems(*over, tail)
-        found = judge_rows(study, rows, dict.fromkeys(rows, kept), items=items)[0]
+            items[name] = ItemsOf(*over, tail)
+        found = judge_rows(study, rows, dict.fromkeys(rows, kept), items=items).codes
         for row in range(N_TABLES):
             nulls: dict[str, Nulls | None] = {}
             for name, claim in study.claims.items():
@@ -141,62 +140,9 @@ def test_the_judge_over_rows_is_the_two_way_test_of_each_table(sizes: tuple[int,
                     nulls[name] = None
                     continue
                 table = Crossed(mine, np.repeat(np.arange(len(sizes)), sizes))
-                test = TwoWay(table)
+                test = two_way(table)
                 nulls[name] = weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
             expected = judge_families(study, nulls)
             assert [OUTCOME[code] for code in found[row]] == [one.outcome for one in expected.values()], (n, row)
             seen |= {one.outcome for one in expected.values()}
     assert seen == set(OUTCOME)
-
-
-def test_random_sign_vectors_over_rows_are_those_of_the_scalar_test() -> None:
-    study, n = one_claim(seeds=COUNTED_PAIRS + 1, analysis={"test": "sign_flip"}), COUNTED_PAIRS + 1
-    values = np.random.default_rng(1).standard_normal((6, n)) + 0.2
-    rows = rows_of_test(study, values, 3)
-    assert rows.p(0.1, "two").tolist() == [
-        prepare(row, "sign_flip", np.random.default_rng(3)).p(0.1, "two") for row in values
-    ]
-
-
-def scalar_of(row: Floats, test: Test) -> Procedure:
-    """The test of one study as rows have it: of more than eight pairs a simulated study draws fewer resamples."""
-    rng = np.random.default_rng(3)
-    return BootstrapT(row, rng, fast=True) if test == "bootstrap_t" and row.size > 8 else prepare(row, test, rng)
-
-
-@pytest.mark.parametrize("test", ["paired_t", "bootstrap_t", "sign_flip", "wilcoxon"])
-@pytest.mark.parametrize("n", [5, 8, 9])
-def test_the_p_values_over_rows_are_those_of_the_scalar_test(test: Test, n: int) -> None:
-    study = one_claim(seeds=n, analysis={"test": test})
-    values = np.random.default_rng(n).standard_normal((40, n)) + 0.7
-    rows = rows_of_test(study, values, 3)
-    for null, side in ((0.0, "two"), (0.3, "greater"), (-0.2, "less"), (9.0, "less")):
-        scalar = [scalar_of(row, test).p(null, side) for row in values]  # type: ignore[arg-type]
-        # A t distribution over rows is summed in another order; all else is the same operations.
-        expected = pytest.approx(scalar, rel=1e-11) if test == "paired_t" else scalar
-        assert rows.p(null, side).tolist() == expected  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("n", [5, 9])
-def test_a_steep_t_over_rows_has_the_p_value_of_the_scalar_test(n: int) -> None:
-    study, rng = one_claim(seeds=n, analysis={"test": "bootstrap_t"}), np.random.default_rng(n)
-    # One value far from a tight cluster: resamples without it have a t of any size.
-    values = rng.standard_normal((24, n)) * 10.0 ** rng.uniform(-5, 0, (24, 1))
-    values[::2, 0] += 1.0
-    rows, steep = rows_of_test(study, values, 3), False
-    for null, side in ((2.0, "two"), (-2.0, "greater"), (2.0, "less"), (1e200, "greater"), (-1e200, "greater")):
-        scalar = [scalar_of(row, "bootstrap_t").p(null, side) for row in values]  # type: ignore[arg-type]
-        assert rows.p(null, side).tolist() == scalar  # type: ignore[arg-type]
-        steep |= bool((np.abs(rows.statistic(null)) > 1e3).any())  # type: ignore[attr-defined]
-    assert steep
-
-
-@pytest.mark.parametrize("test", ["paired_t", "bootstrap_t", "sign_flip", "wilcoxon"])
-@pytest.mark.parametrize("power", [-1000, -700, 700, 1015])
-def test_outcomes_over_rows_do_not_move_with_the_unit(test: Test, power: int) -> None:
-    study = one_claim(seeds=6, analysis={"test": test})
-    values = np.random.default_rng(2).standard_normal((30, 6)) + 0.7
-    values[0], values[1], values[2, :3] = 0.0, 0.5, 0.25
-    plain, scaled = (rows_of_test(study, values * 2.0**k, 0) for k in (0, power))
-    for side in ("two", "greater", "less"):
-        assert plain.p(0.25, side).tolist() == scaled.p(0.25 * 2.0**power, side).tolist()  # type: ignore[arg-type]

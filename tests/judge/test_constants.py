@@ -18,9 +18,9 @@ from ablate.judge.design.reach import sd_difference
 from ablate.judge.design.scenarios import TrueEffects, draw, effect_scenarios
 from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.findings import judge_hypotheses
+from ablate.judge.judge import OUTCOME
 from ablate.judge.recompute import recompute
 from ablate.judge.stats.null_hypotheses import nulls_of
-from ablate.judge.stats.vectorized_judge import OUTCOME
 from ablate.judge.verdict import Finding
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.findings import pairs_figure

@@ -9,14 +9,16 @@ from typing import Any
 import numpy as np
 import pytest
 from evidence_factory import small_study
+from paired_tests import two_way, weigh
 
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import Design, design
 from ablate.judge.design.scenarios import Drawn, TrueEffects, draw
 from ablate.judge.design.simulate import judge_drawn
-from ablate.judge.stats.crossed_items import Crossed, TwoWay, critical_values, spread_of, tail_of
-from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
-from ablate.judge.stats.vectorized_judge import judge_rows
+from ablate.judge.judge import judge_families, judge_rows
+from ablate.judge.stats.crossed_items import Crossed
+from ablate.judge.stats.null_hypotheses import Nulls
+from ablate.judge.stats.two_way import critical_values, spread_of, tail_of
 from prereg.errors import SpecError
 from prereg.rule.divergence import least_pairs
 from prereg.study.measure import Harness, units_of
@@ -79,7 +81,7 @@ def judged(study: Study, drawn: dict[str, Any], row: int, kept: Any = None) -> l
         if len(table) < (2 if kept is None or kept[name][row].all() else least_pairs(study)):
             nulls[name] = None
             continue
-        test = TwoWay(Crossed(table, np.arange(N)))
+        test = two_way(Crossed(table, np.arange(N)))
         nulls[name] = weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
     return [one.outcome for one in judge_families(study, nulls).values()]
 
@@ -152,7 +154,7 @@ def test_a_p_over_items_is_a_statement_about_the_interval_of_its_level() -> None
         rng=np.random.default_rng(4),
     )
     assert drawn.items is not None
-    codes = judge_rows(study, drawn.differences, items=drawn.items)[0]
+    codes = judge_rows(study, drawn.differences, items=drawn.items).codes
     seconds, units = critical_values(n, tail_of(np.full(N, 1 / N)), 0.05)
     rows, over = drawn.differences["gain_ln"], drawn.items["gain_ln"]
     by_seeds, by_units = rows.var(axis=1, ddof=1) / n * seconds**2, over.units * units**2

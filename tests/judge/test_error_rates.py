@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from ablate.judge.findings import judge_hypotheses
+from ablate.judge.judge import OUTCOME
 from ablate.judge.readings import item_means
-from ablate.judge.stats.vectorized_judge import OUTCOME
 from ablate.records.evidence import ITEM_COLUMNS
 
 

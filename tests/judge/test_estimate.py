@@ -10,13 +10,22 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from paired_tests import estimate, p_against
+from paired_tests import estimate, p_against, prepare
 from scipy import stats
 
-from ablate.judge.stats.estimate import NoTestError, p_floor, prepare, summarise
-from ablate.judge.stats.paired_t import TINY
-from ablate.judge.stats.resample import COUNTED_PAIRS, RESAMPLES, BootstrapT, SignFlip, multisets
-from prereg.errors import UnsupportedError
+from ablate.judge.stats.kinds import p_floor
+from ablate.judge.stats.tests import (
+    COUNTED_PAIRS,
+    RESAMPLES,
+    TINY,
+    BootstrapT,
+    NoTestError,
+    SignedRank,
+    multisets,
+    subset_mean,
+    subset_means,
+    subsets_up_to,
+)
 
 METHODS = ("paired_t", "bootstrap_t", "sign_flip", "wilcoxon")
 
@@ -40,7 +49,7 @@ def rng(seed: int = 1) -> np.random.Generator:
 
 def test_the_paired_t_gives_the_sleep_data_of_r() -> None:
     # R: t.test(extra ~ group, data = sleep, paired = TRUE)
-    found = estimate(SLEEP, "paired_t", alpha=0.05, rng=rng())
+    found = estimate(SLEEP, "paired_t", alpha=0.05, rng_seed=1)
     assert found.p == pytest.approx(0.002833, abs=5e-7)
     assert found.se is not None and found.difference / found.se == pytest.approx(-4.0621, abs=5e-5)
     assert found.df == 9 and found.n == 10
@@ -52,14 +61,14 @@ def test_the_paired_t_agrees_with_scipy_on_every_side() -> None:
     for null in (0.0, -1.0, 0.3):
         for side, name in (("two", "two-sided"), ("greater", "greater"), ("less", "less")):
             expected = stats.ttest_1samp(SLEEP, null, alternative=name).pvalue
-            assert p_against(SLEEP, "paired_t", null=null, side=side, rng=rng()) == pytest.approx(expected, rel=1e-10)
+            assert p_against(SLEEP, "paired_t", null=null, side=side, rng_seed=1) == pytest.approx(expected, rel=1e-10)
 
 
 def test_wilcoxon_gives_the_depression_data_of_r() -> None:
     # R: wilcox.test(x, y, paired = TRUE, alternative = "greater"): V = 40, p-value = 0.01953
-    assert p_against(DEPRESSION, "wilcoxon", null=0.0, side="greater", rng=rng()) == pytest.approx(0.01953125, 1e-12)
-    ranks, signs = prepare(DEPRESSION, "wilcoxon", rng()).ranks(0.0)  # type: ignore[attr-defined]
-    assert ranks[signs > 0].sum() == 40
+    assert p_against(DEPRESSION, "wilcoxon", null=0.0, side="greater", rng_seed=1) == pytest.approx(0.01953125, 1e-12)
+    doubled, signs = SignedRank(DEPRESSION[None, :]).ranks(0.0)
+    assert doubled[signs > 0].sum() == 2 * 40
 
 
 def test_wilcoxon_is_exact_over_the_observed_ranks_with_ties_and_zeros_after_pratt() -> None:
@@ -71,31 +80,31 @@ def test_wilcoxon_is_exact_over_the_observed_ranks_with_ties_and_zeros_after_pra
 
     pratt = enumerated(stats.rankdata(np.abs(differences))[differences != 0])  # zeros ranked, then left out
     dropped = enumerated(stats.rankdata(np.abs(differences[differences != 0])))
-    found = p_against(differences, "wilcoxon", null=0.0, side="greater", rng=rng())
+    found = p_against(differences, "wilcoxon", null=0.0, side="greater", rng_seed=1)
     assert found == pytest.approx(pratt, abs=1e-12) and pratt != dropped
 
 
 def test_wilcoxon_with_zeros_left_out_before_ranking_is_scipys() -> None:
     differences = np.array([0.0, 0.0, 0.0, -1.0, 2.0, 2.0, -3.0, 4.0, 4.0, 5.0])
-    found = {zeros: prepare(differences, "wilcoxon", rng(), zeros).p(0.0, "two") for zeros in ("pratt", "wilcox")}
+    found = {zeros: prepare(differences, "wilcoxon", 1, zeros).p(0.0, "two") for zeros in ("pratt", "wilcox")}
     for zeros, p in found.items():
         # scipy by permutation: every sign of the ranks that are left.
         peer = stats.wilcoxon(differences, zero_method=zeros, method=stats.PermutationMethod(n_resamples=np.inf))
         assert p == pytest.approx(peer.pvalue, abs=1e-12), zeros
     assert found["pratt"] != found["wilcox"]
-    assert any("Wilcox" in note for note in prepare(differences, "wilcoxon", rng(), "wilcox").notes)
+    assert any("Wilcox" in note for note in prepare(differences, "wilcoxon", 1, "wilcox").notes)
 
 
 def test_wilcoxon_shows_the_hodges_lehmann_estimate_that_its_interval_is_about() -> None:
     # R: wilcox.test(depression, conf.int = TRUE): (pseudo)median 0.46, 95% CI 0.010 to 0.786.
-    found = estimate(DEPRESSION, "wilcoxon", alpha=0.05, rng=rng())
+    found = estimate(DEPRESSION, "wilcoxon", alpha=0.05, rng_seed=1)
     assert found.difference == pytest.approx(0.46, abs=5e-4)
     # One outlier moves the mean out of the interval: it was shown as "0.0246 (95% CI 0.0432 to 0.0818)".
     skewed = np.array([0.05, 0.06, 0.045, 0.07, 0.055, 0.065, 0.0432, 0.09, 0.08, -0.31])
-    found = estimate(skewed, "wilcoxon", alpha=0.1, rng=rng())
+    found = estimate(skewed, "wilcoxon", alpha=0.1, rng_seed=1)
     assert found.interval is not None and found.difference is not None
     assert found.interval.low <= found.difference <= found.interval.high and skewed.mean() < found.interval.low
-    turned = estimate(np.array([*skewed[:-1], -3.0]), "wilcoxon", alpha=0.1, rng=rng())
+    turned = estimate(np.array([*skewed[:-1], -3.0]), "wilcoxon", alpha=0.1, rng_seed=1)
     assert any("has the other sign" in note for note in turned.notes)
 
 
@@ -109,7 +118,7 @@ def test_the_rank_interval_under_ties_and_zeros_holds_every_null_that_is_not_rej
     whole: list[int], alpha: float, zeros: str
 ) -> None:
     differences = np.array(whole, dtype=float)
-    test = prepare(differences, "wilcoxon", rng(), zeros)  # type: ignore[arg-type]
+    test = prepare(differences, "wilcoxon", 1, zeros)  # type: ignore[arg-type]
     nulls = np.arange(-4.0, 5.0, 0.125)  # every Walsh average, and points between
     kept = [null for null in nulls if test.p(null, "two") > alpha]
     bounds = test.bounds(alpha)
@@ -128,7 +137,7 @@ def test_the_rank_interval_under_ties_and_zeros_holds_every_null_that_is_not_rej
 
 def test_the_hodges_lehmann_interval_is_that_of_r() -> None:
     # R: wilcox.test(depression, conf.int = TRUE): 95% CI 0.010 to 0.786 (exact level 0.961)
-    found = estimate(DEPRESSION, "wilcoxon", alpha=0.05, rng=rng()).interval
+    found = estimate(DEPRESSION, "wilcoxon", alpha=0.05, rng_seed=1).interval
     assert found is not None
     assert (found.low, found.high) == pytest.approx((0.010, 0.786), abs=5e-4)
 
@@ -140,39 +149,36 @@ def test_sign_flip_enumerates_every_sign_vector() -> None:
         sums = np.array([np.dot(signs, shifted) for signs in product((1, -1), repeat=6)])
         two = np.mean(np.abs(sums) >= abs(shifted.sum()) - 1e-12)
         greater = np.mean(sums >= shifted.sum() - 1e-12)
-        assert p_against(differences, "sign_flip", null=null, side="two", rng=rng()) == pytest.approx(two)
-        assert p_against(differences, "sign_flip", null=null, side="greater", rng=rng()) == pytest.approx(greater)
+        assert p_against(differences, "sign_flip", null=null, side="two", rng_seed=1) == pytest.approx(two)
+        assert p_against(differences, "sign_flip", null=null, side="greater", rng_seed=1) == pytest.approx(greater)
 
 
 def test_sign_flip_beyond_enumeration_draws_and_never_gives_zero() -> None:
     n = COUNTED_PAIRS + 1
-    found = estimate(np.linspace(1.0, 2.0, n), "sign_flip", alpha=0.05, rng=rng())
+    found = estimate(np.linspace(1.0, 2.0, n), "sign_flip", alpha=0.05, rng_seed=1)
     assert found.p == pytest.approx(p_floor("sign_flip", n)) == 2 / 10_000
     assert any("random sign vectors" in note and "third digit" in note for note in found.notes)
 
 
-@pytest.mark.parametrize("n", [2, 7, 16])
+@pytest.mark.parametrize("n", [2, 7, 13, 16])
 def test_counting_by_halves_is_the_enumeration(n: int) -> None:
     for differences in (rng(n).standard_normal(n) + 0.3, np.round(4 * rng(n).standard_normal(n)) / 10):
-        listed = prepare(differences, "sign_flip", rng())
-        assert isinstance(listed, SignFlip) and listed.subset_means is not None
-        counted = prepare(differences, "sign_flip", rng())
-        assert isinstance(counted, SignFlip)
-        counted.subset_means = None
-        for null in (0.0, 0.1, -0.3, 0.7):
-            for side in ("two", "greater", "less"):
-                assert counted.p(null, side) == listed.p(null, side)
-        for alpha in (0.02, 0.05, 0.3):
-            bounds = listed.bounds(alpha)
-            assert counted.bounds(alpha) == (bounds if bounds is None else pytest.approx(bounds, abs=2e-12))
+        means = np.sort(subset_means(differences[None, :])[0])
+        for limit in (0.0, 0.1, -0.3, 0.7):
+            listed = 1 + int((means <= limit + 1e-12).sum())
+            assert subsets_up_to(differences - limit - 1e-12) == listed
+            p = p_against(differences, "sign_flip", null=limit, side="greater")
+            assert p == listed / 2**n
+        for rank in {1, 2, max(1, 2**n // 40)}:
+            assert subset_mean(differences, rank) == pytest.approx(means[rank - 1], abs=2e-12)
 
 
 def test_thirty_pairs_are_flipped_exactly_without_random_numbers() -> None:
     # By 9,999 random sign vectors the p of these differences came out anywhere between .036 and .043.
     differences = rng(5).standard_normal(30) + 0.37
-    found = {estimate(differences, "sign_flip", alpha=0.05, rng=rng(seed)).model_dump_json() for seed in range(3)}
+    found = {estimate(differences, "sign_flip", alpha=0.05, rng_seed=seed).model_dump_json() for seed in range(3)}
     assert len(found) == 1
-    test = prepare(differences, "sign_flip", rng())
+    test = prepare(differences, "sign_flip", 1)
     # An exact count on integers: sums of the rounded differences, by convolution.
     whole = np.rint(differences * 2000).astype(np.int64)
     ways = np.zeros(2 * int(np.abs(whole).sum()) + 1)
@@ -181,7 +187,7 @@ def test_thirty_pairs_are_flipped_exactly_without_random_numbers() -> None:
         ways = np.roll(ways, value) + np.roll(ways, -value)
     beyond = np.abs(np.arange(ways.size) - ways.size // 2) >= abs(int(whole.sum()))
     expected = float(ways[beyond].sum()) / 2**30
-    assert prepare(whole.astype(float), "sign_flip", rng()).p(0.0, "two") == pytest.approx(expected, rel=1e-12)
+    assert prepare(whole.astype(float), "sign_flip", 1).p(0.0, "two") == pytest.approx(expected, rel=1e-12)
     for alpha in (0.05, 0.01, 1e-5):
         bounds = test.bounds(alpha)
         assert bounds is not None
@@ -200,9 +206,9 @@ def test_bootstrap_t_enumerates_all_index_vectors_up_to_six_pairs() -> None:
     stars = (drawn.mean(axis=1)[kept] - mean) / (spread[kept] / np.sqrt(n))
     assert kept.sum() == 5**5 - 5
     expected = (1 + np.sum(np.abs(stars) >= abs(t) - 1e-9)) / (1 + kept.sum())
-    assert p_against(differences, "bootstrap_t", null=0.0, side="two", rng=rng()) == pytest.approx(expected)
+    assert p_against(differences, "bootstrap_t", null=0.0, side="two", rng_seed=1) == pytest.approx(expected)
     one_sided = (1 + np.sum(stars >= t - 1e-9)) / (1 + kept.sum())
-    assert p_against(differences, "bootstrap_t", null=0.0, side="greater", rng=rng()) == pytest.approx(one_sided)
+    assert p_against(differences, "bootstrap_t", null=0.0, side="greater", rng_seed=1) == pytest.approx(one_sided)
 
 
 def test_bootstrap_t_needs_no_draws_up_to_ten_pairs_and_its_draws_near_that_enumeration() -> None:
@@ -210,15 +216,15 @@ def test_bootstrap_t_needs_no_draws_up_to_ten_pairs_and_its_draws_near_that_enum
         counts, ways = multisets(n)
         assert len(counts) == len(np.unique(counts, axis=0)) == comb(2 * n - 1, n) and ways.sum() == n**n
         assert (counts.sum(axis=1) == n).all()
-    exact = p_against(SLEEP, "bootstrap_t", null=0.0, side="two", rng=rng(1))
-    assert exact == p_against(SLEEP, "bootstrap_t", null=0.0, side="two", rng=rng(2))
-    drawn = BootstrapT(SLEEP, rng(), fast=True).p(0.0, "two")
+    exact = p_against(SLEEP, "bootstrap_t", null=0.0, side="two", rng_seed=1)
+    assert exact == p_against(SLEEP, "bootstrap_t", null=0.0, side="two", rng_seed=2)
+    drawn = BootstrapT(SLEEP[None, :], rng_seed=1, simulated=True).p(0.0, "two")[0]
     assert drawn == pytest.approx(exact, abs=5 * np.sqrt(exact / RESAMPLES))
 
 
 def test_bootstrap_t_drops_resamples_without_spread_and_can_reject_at_three() -> None:
     # Counting them as extreme would keep p at 3/27 and above: the test would never reject at n = 3.
-    found = estimate(np.array([10.0, 10.1, 10.3]), "bootstrap_t", alpha=0.05, rng=rng())
+    found = estimate(np.array([10.0, 10.1, 10.3]), "bootstrap_t", alpha=0.05, rng_seed=1)
     assert found.p == pytest.approx(1 / 25) == pytest.approx(p_floor("bootstrap_t", 3))
     assert any("3 without spread dropped" in note for note in found.notes)
 
@@ -227,16 +233,16 @@ def test_the_bootstrap_is_paired_and_does_not_see_what_pairs_share() -> None:
     # Resampling the two arms independently (deep-significance; dabest #193) would let seed-to-seed swings swamp this.
     shared = np.array([0.0, 50.0, -30.0, 80.0, 20.0, -70.0])
     left, right = shared + np.array([1.0, 1.2, 0.9, 1.1, 1.05, 0.95]), shared
-    assert estimate(left - right, "bootstrap_t", alpha=0.05, rng=rng()).p < 0.001
+    assert estimate(left - right, "bootstrap_t", alpha=0.05, rng_seed=1).p < 0.001
 
 
 def test_the_seed_is_honoured_and_another_seed_gives_other_numbers() -> None:
     # rliable's `arch` bootstrap ignored its seed because the library drew from numpy's global state.
     more = np.concatenate([SLEEP, SLEEP[:3] + 0.15])  # ten pairs are enumerated
-    first = p_against(more, "bootstrap_t", null=0.0, side="two", rng=rng(1))
+    first = p_against(more, "bootstrap_t", null=0.0, side="two", rng_seed=1)
     np.random.seed(0)
-    again = p_against(more, "bootstrap_t", null=0.0, side="two", rng=rng(1))
-    other = p_against(more, "bootstrap_t", null=0.0, side="two", rng=rng(2))
+    again = p_against(more, "bootstrap_t", null=0.0, side="two", rng_seed=1)
+    other = p_against(more, "bootstrap_t", null=0.0, side="two", rng_seed=2)
     assert first == again != other
     assert abs(first - other) < 0.01
 
@@ -247,21 +253,21 @@ def test_smallest_attainable_p_of_the_exact_tests() -> None:
         extreme = np.arange(1.0, n + 1)
         for method in ("sign_flip", "wilcoxon"):
             assert p_floor(method, n) == floor
-            assert estimate(extreme, method, alpha=0.05, rng=rng()).p == pytest.approx(floor)
+            assert estimate(extreme, method, alpha=0.05, rng_seed=1).p == pytest.approx(floor)
 
 
 def test_the_floor_of_the_bootstrap_is_reached() -> None:
     for n in (2, 3, 4, 5, 6, 7):
         extreme = 1e6 + np.arange(n) * 1.37 ** np.arange(n)
-        assert estimate(extreme, "bootstrap_t", alpha=0.05, rng=rng()).p == pytest.approx(p_floor("bootstrap_t", n))
+        assert estimate(extreme, "bootstrap_t", alpha=0.05, rng_seed=1).p == pytest.approx(p_floor("bootstrap_t", n))
 
 
 def test_p_is_never_zero() -> None:
     far = np.array([1e6, 1e6 + 1.0, 1e6 + 2.0] * 40)
     for method in METHODS:
         for side in ("two", "greater", "less"):
-            assert p_against(far, method, null=0.0, side=side, rng=rng()) > 0.0
-    assert p_against(far, "paired_t", null=0.0, side="two", rng=rng()) >= TINY
+            assert p_against(far, method, null=0.0, side=side, rng_seed=1) > 0.0
+    assert p_against(far, "paired_t", null=0.0, side="two", rng_seed=1) >= TINY
 
 
 @given(samples, st.sampled_from(METHODS), st.floats(-5, 5).map(lambda x: round(x, 2)))
@@ -270,10 +276,10 @@ def test_a_one_sided_p_belongs_to_its_side_and_not_to_the_data(
     differences: np.ndarray, method: str, null: float
 ) -> None:
     # autorank picks the side after looking: the two one-sided p values would then never be large together.
-    greater = p_against(differences, method, null=null, side="greater", rng=rng())  # type: ignore[arg-type]
-    less = p_against(differences, method, null=null, side="less", rng=rng())  # type: ignore[arg-type]
+    greater = p_against(differences, method, null=null, side="greater", rng_seed=1)  # type: ignore[arg-type]
+    less = p_against(differences, method, null=null, side="less", rng_seed=1)  # type: ignore[arg-type]
     assert greater + less >= 1.0 - 1e-9
-    mirrored = p_against(-differences, method, null=-null, side="less", rng=rng())  # type: ignore[arg-type]
+    mirrored = p_against(-differences, method, null=-null, side="less", rng_seed=1)  # type: ignore[arg-type]
     assert mirrored == pytest.approx(greater, rel=1e-9)
 
 
@@ -282,7 +288,7 @@ def test_a_one_sided_p_belongs_to_its_side_and_not_to_the_data(
 def test_a_null_is_rejected_exactly_when_it_lies_outside_the_interval(
     differences: np.ndarray, method: str, alpha: float, share: float
 ) -> None:
-    test = prepare(differences, method, rng())  # type: ignore[arg-type]
+    test = prepare(differences, method, 1)  # type: ignore[arg-type]
     bounds = test.bounds(alpha)
     if bounds is None:
         # No null at all may be rejected then.
@@ -302,7 +308,7 @@ def test_a_null_is_rejected_exactly_when_it_lies_outside_the_interval(
 @pytest.mark.parametrize("method", ["paired_t", "bootstrap_t", "sign_flip", "wilcoxon"])
 def test_the_ends_of_the_interval_are_where_the_p_crosses_alpha(method: str) -> None:
     differences = np.array([0.31, -0.12, 0.55, 0.93, 0.24, 0.47, 0.11, 0.68])
-    test = prepare(differences, method, rng())  # type: ignore[arg-type]
+    test = prepare(differences, method, 1)  # type: ignore[arg-type]
     for alpha in (0.05, 0.0731, 0.1, 0.1237, 0.2):
         bounds = test.bounds(alpha)
         assert bounds is not None
@@ -312,7 +318,7 @@ def test_the_ends_of_the_interval_are_where_the_p_crosses_alpha(method: str) -> 
 
 def test_no_interval_is_given_where_none_is_attainable_and_the_note_says_why() -> None:
     for method in ("sign_flip", "wilcoxon"):
-        found = estimate(np.arange(1.0, 6.0), method, alpha=0.05, rng=rng())
+        found = estimate(np.arange(1.0, 6.0), method, alpha=0.05, rng_seed=1)
         assert found.interval is None
         assert any("no finite 0.95 interval from 5 pairs" in note for note in found.notes)
 
@@ -322,38 +328,38 @@ def test_equal_differences_have_no_t_and_say_so_while_sign_flip_still_works() ->
     same = np.array([1.1, 2.2, 3.3, 4.4, 5.5, 6.6]) - np.array([0.8, 1.9, 3.0, 4.1, 5.2, 6.3])
     for method in ("paired_t", "bootstrap_t"):
         with pytest.raises(NoTestError, match="standard error is zero"):
-            estimate(same, method, alpha=0.05, rng=rng())
-    assert estimate(same, "sign_flip", alpha=0.05, rng=rng()).p == pytest.approx(2 / 64)
+            estimate(same, method, alpha=0.05, rng_seed=1)
+    assert estimate(same, "sign_flip", alpha=0.05, rng_seed=1).p == pytest.approx(2 / 64)
 
 
 def test_differences_that_are_all_zero_give_p_one() -> None:
     for method in METHODS:
-        found = estimate(np.zeros(8), method, alpha=0.05, rng=rng())
+        found = estimate(np.zeros(8), method, alpha=0.05, rng_seed=1)
         assert found.p == 1.0
         assert any("exactly zero" in note for note in found.notes)
         assert found.interval is not None and (found.interval.low, found.interval.high) == (0.0, 0.0)
     with pytest.raises(NoTestError, match=r"against 0\.1"):
-        p_against(np.zeros(8), "paired_t", null=0.1, side="less", rng=rng())
+        p_against(np.zeros(8), "paired_t", null=0.1, side="less", rng_seed=1)
 
 
 def test_fewer_than_two_pairs_are_no_test() -> None:
     with pytest.raises(NoTestError, match="at least two"):
-        estimate(np.array([1.0]), "paired_t", alpha=0.05, rng=rng())
+        estimate(np.array([1.0]), "paired_t", alpha=0.05, rng_seed=1)
 
 
 def test_values_that_are_not_finite_are_our_bug() -> None:
     with pytest.raises(AssertionError):
-        estimate(np.array([1.0, np.nan]), "paired_t", alpha=0.05, rng=rng())
+        estimate(np.array([1.0, np.nan]), "paired_t", alpha=0.05, rng_seed=1)
 
 
 def test_a_test_that_is_not_built_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="items"):
-        estimate(SLEEP, "items", alpha=0.05, rng=rng())
+    with pytest.raises(AssertionError, match="items"):
+        estimate(SLEEP, "items", alpha=0.05, rng_seed=1)
 
 
 def test_wilcoxon_leans_where_its_ranks_lean_and_not_where_the_mean_does() -> None:
     differences = np.array([*np.linspace(0.1, 1.0, 19), -1000.0])
-    test = prepare(differences, "wilcoxon", rng())
+    test = prepare(differences, "wilcoxon", 1)
     assert test.mean < 0 and test.leaning == 1
 
 
@@ -372,9 +378,9 @@ def test_no_finite_number_breaks_a_test(differences: np.ndarray, null: float, me
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         try:
-            test = prepare(differences, method, rng())  # type: ignore[arg-type]
+            test = prepare(differences, method, 1)  # type: ignore[arg-type]
             assert 0.0 < test.p(null, side) <= 1.0  # type: ignore[arg-type]
-            summarise(test, 0.2)
+            test.estimate(0.2)
         except NoTestError:
             return
 
@@ -389,7 +395,7 @@ def test_no_finite_number_breaks_a_test(differences: np.ndarray, null: float, me
 def test_a_p_does_not_move_with_the_unit(differences: np.ndarray, null: float, method: str, power: int) -> None:
     def p_values(scale: float) -> list[float] | str:
         try:
-            test = prepare(differences * scale, method, rng())  # type: ignore[arg-type]
+            test = prepare(differences * scale, method, 1)  # type: ignore[arg-type]
             return [test.p(null * scale, side) for side in ("two", "greater", "less")]
         except NoTestError as error:
             return type(error).__name__

@@ -9,14 +9,12 @@ import pytest
 from evidence_factory import one_claim, small_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paired_tests import p_against
+from paired_tests import p_against, prepare, weigh
 from scipy import stats
 
 from ablate.judge.findings import contrast, judge_hypotheses
+from ablate.judge.judge import judge_rows
 from ablate.judge.stats.effects import effect_sizes
-from ablate.judge.stats.estimate import prepare
-from ablate.judge.stats.null_hypotheses import weigh
-from ablate.judge.stats.vectorized_judge import judge_rows
 from ablate.judge.verdict import Finding, shown_zone
 from ablate.judge.wording import said_p
 from ablate.reporting.view import FindingView
@@ -137,7 +135,7 @@ def test_few_seeds_support_effects_too_small_to_matter_only_without_a_least_effe
     for claim in ("layernorm lowers val/loss", "layernorm lowers val/loss by at least 0.02"):
         for n in (3, 8, 15):
             study = one_claim(claim, seeds=n)
-            codes = judge_rows(study, {"h": rng.normal(-0.01, 0.01, (20_000, n))})[0]
+            codes = judge_rows(study, {"h": rng.normal(-0.01, 0.01, (20_000, n))}).codes
             rates[claim, n] = float((codes[:, 0] == 0).mean())
     plain, least = (list(rates.values())[at : at + 3] for at in (0, 3))
     assert max(plain) > 0.15, rates
@@ -177,7 +175,7 @@ def test_support_counts_only_in_the_claimed_direction() -> None:
 )
 @settings(max_examples=60, deadline=None)
 def test_lowers_of_the_mirrored_data_is_raises(differences: list[float], method: str) -> None:
-    tests = [prepare(sign * np.array(differences), method, np.random.default_rng(1)) for sign in (1.0, -1.0)]  # type: ignore[arg-type]
+    tests = [prepare(sign * np.array(differences), method, 1) for sign in (1.0, -1.0)]  # type: ignore[arg-type]
     there = weigh(tests[0], "lowers", "lower", 0.2)
     back = weigh(tests[1], "raises", "lower", 0.2)
     assert there.support == pytest.approx(back.support) and there.refute == pytest.approx(back.refute)
@@ -209,7 +207,7 @@ def test_equivalence_agrees_with_the_documented_example_of_pingouin() -> None:
     # pingouin.tost, documented paired example: bound 0.5, p = 0.954854.
     a, b = np.array([4, 7, 8, 6, 3, 2.0]), np.array([6, 8, 7, 10, 11, 9.0])
     theirs = float(pingouin.tost(a, b, bound=0.5, paired=True)["pval"].iloc[0])
-    test = prepare(a - b, "paired_t", np.random.default_rng(0))
+    test = prepare(a - b, "paired_t", 0)
     ours = weigh(test, "does_not_change", "neither", 0.5).support
     assert ours == pytest.approx(theirs, abs=1e-9) == pytest.approx(0.954854, abs=5e-7)
 
@@ -396,8 +394,8 @@ def test_one_sided_p_against_a_margin_is_the_tost_of_statsmodels() -> None:
     a, b = 2.0 + around(0.003), np.full(5, 2.0)
     theirs = ttost_paired(a, b, -0.02, 0.02)[0]
     ours = max(
-        p_against(a - b, "paired_t", null=-0.02, side="greater", rng=np.random.default_rng(0)),
-        p_against(a - b, "paired_t", null=0.02, side="less", rng=np.random.default_rng(0)),
+        p_against(a - b, "paired_t", null=-0.02, side="greater", rng_seed=0),
+        p_against(a - b, "paired_t", null=0.02, side="less", rng_seed=0),
     )
     assert ours == pytest.approx(theirs, rel=1e-6)
 
@@ -407,8 +405,10 @@ def test_equivalence_gives_the_clinic_data_of_r() -> None:
     # (as quoted by statsmodels' test_tost.py).
     treated = [4.00, 3.26, 4.14, 3.42, 3.25, 4.34, 4.97, 4.31, 3.11, 3.41, 5.02, 4.21, 4.59, 5.30, 4.32]
     control = [3.76, 3.66, 3.65, 3.60, 3.48, 2.87, 3.24, 3.92, 3.99, 4.21, 4.21, 3.31, 3.61, 2.97, 2.73]
-    test = prepare(np.array(treated) - np.array(control), "paired_t", np.random.default_rng(0))
-    assert test.mean == pytest.approx(0.5626666666666665) and test.se == pytest.approx(0.2478276410785118)
+    test = prepare(np.array(treated) - np.array(control), "paired_t", 0)
+    assert test.mean == pytest.approx(0.5626666666666665) and (
+        test.estimate(0.05).se == pytest.approx(0.2478276410785118)
+    )
     assert weigh(test, "does_not_change", "neither", 0.6).support == pytest.approx(0.4412034046017588, abs=1e-9)
 
 
@@ -438,6 +438,6 @@ def test_values_at_the_edge_of_the_numbers_are_judged_or_say_why_not(size: float
     }
     found = contrast(study, "h", values)
     if size < 1e308:
-        assert prepare(found.differences, "paired_t", np.random.default_rng(0)).p(0.0, "two") < 1e-6
+        assert prepare(found.differences, "paired_t", 0).p(0.0, "two") < 1e-6
     else:  # the difference of two such numbers is none
         assert found.refused is not None and "largest number" in found.refused

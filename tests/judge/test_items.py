@@ -9,17 +9,12 @@ from time import perf_counter
 import numpy as np
 import pandas as pd
 import pytest
+from paired_tests import two_way
 from scipy import stats
 
-from ablate.judge.stats.crossed_items import (
-    Crossed,
-    Spread,
-    TwoWay,
-    cross,
-    spread_of,
-    tail_of,
-)
-from ablate.judge.stats.paired_t import Floats, NoTestError
+from ablate.judge.stats.crossed_items import Crossed, cross
+from ablate.judge.stats.tests import Floats, NoTestError
+from ablate.judge.stats.two_way import Spread, spread_of, tail_of
 from ablate.records.evidence import ITEM_COLUMNS
 
 
@@ -83,7 +78,7 @@ def test_each_term_has_its_own_critical_value_and_none_is_undercut() -> None:
 @pytest.mark.parametrize("labels", [None, [0] * 3 + [1] * 4 + [2] * 13])
 @pytest.mark.parametrize("alpha", [0.5, 0.05, 1e-6])
 def test_intervals_invert_the_tests(labels: list[int] | None, alpha: float) -> None:
-    test = TwoWay(crossed(draw(np.random.default_rng(1), 4, 20, by_seed=0.1, by_item=1.0, both=1.0) + 0.3, labels))
+    test = two_way(crossed(draw(np.random.default_rng(1), 4, 20, by_seed=0.1, by_item=1.0, both=1.0) + 0.3, labels))
     bounds = test.bounds(alpha)
     assert bounds is not None
     low, high = bounds
@@ -101,7 +96,7 @@ def test_with_one_factor_alone_it_is_its_paired_t() -> None:
         (rows + np.zeros((1, 9)), stats.ttest_1samp(rows.ravel(), 0.0)),
         (np.zeros((4, 1)) + columns, stats.ttest_1samp(columns.ravel(), 0.0)),
     ):
-        assert TwoWay(crossed(values)).p(0.0, "two") == pytest.approx(reference.pvalue)
+        assert two_way(crossed(values)).p(0.0, "two") == pytest.approx(reference.pvalue)
 
 
 def test_two_seeds_do_not_pass_for_nine_degrees_of_freedom() -> None:
@@ -109,7 +104,7 @@ def test_two_seeds_do_not_pass_for_nine_degrees_of_freedom() -> None:
     rng, studies, rejected = np.random.default_rng(3), 600, 0
     for _ in range(studies):
         table = crossed(draw(rng, 2, 10, by_seed=0.7, by_item=0.0, both=1.0))
-        rejected += TwoWay(table).p(0.0, "two") <= 0.0125
+        rejected += two_way(table).p(0.0, "two") <= 0.0125
     assert rejected / studies <= 0.0125 + 3 * sqrt(0.0125 * 0.9875 / studies), rejected
 
 
@@ -120,14 +115,15 @@ def test_few_unequal_tasks_do_not_pass_for_many() -> None:
     rng, studies, rejected = np.random.default_rng(4), 60, 0
     for _ in range(studies):
         tasks = draw(rng, 5, 5, by_seed=0.0, by_item=1.0, both=0.05)
-        test = TwoWay(crossed(np.repeat(tasks, sizes, axis=1), labels))
+        test = two_way(crossed(np.repeat(tasks, sizes, axis=1), labels))
         bounds = test.bounds(0.05)
         assert bounds is not None
         rejected += not bounds[0] <= 0.0 <= bounds[1]
     assert rejected / studies <= 0.05 + 3 * sqrt(0.05 * 0.95 / studies), rejected
-    assert test.items is not None and test.items.effective == pytest.approx(sizes.sum() ** 2 / (sizes**2).sum())
+    items = test.estimate(0.05).items
+    assert items is not None and items.effective == pytest.approx(sizes.sum() ** 2 / (sizes**2).sum())
     assert test.notes == ("5 tasks of 10 to 500 items weigh like 2.18 of equal size",)
-    assert TwoWay(crossed(np.repeat(tasks, 4, axis=1), [i // 4 for i in range(20)])).notes == ()
+    assert two_way(crossed(np.repeat(tasks, 4, axis=1), [i // 4 for i in range(20)])).notes == ()
 
 
 @pytest.mark.parametrize("sizes", [(100, 50), (100, 60, 40, 20), tuple(np.geomspace(10, 500, 10).round())])
@@ -158,7 +154,7 @@ def test_tasks_of_almost_equal_size_are_as_good_as_equal() -> None:
 
 def test_with_the_items_fixed_it_is_the_paired_t_over_the_means_of_seeds() -> None:
     values = draw(np.random.default_rng(1), 5, 40, by_seed=0.2, by_item=1.0, both=1.0)
-    test = TwoWay(crossed(values), estimand="new_seeds")
+    test = two_way(crossed(values), estimand="new_seeds")
     reference = stats.ttest_1samp(values.mean(axis=1), 0.0)
     assert test.p(0.0, "two") == pytest.approx(reference.pvalue)
     interval = reference.confidence_interval(0.95)
@@ -168,9 +164,9 @@ def test_with_the_items_fixed_it_is_the_paired_t_over_the_means_of_seeds() -> No
 
 def test_items_that_differ_widen_the_interval_when_new_items_are_meant() -> None:
     values = draw(np.random.default_rng(2), 5, 40, by_seed=0.05, by_item=2.0, both=1.0)
-    fixed, both = TwoWay(crossed(values), estimand="new_seeds"), TwoWay(crossed(values))
-    assert fixed.se is not None and both.se is not None
-    assert both.se > 1.5 * fixed.se
+    fixed, both = two_way(crossed(values), estimand="new_seeds"), two_way(crossed(values))
+    se = [one.estimate(0.05).se for one in (fixed, both)]
+    assert se[0] is not None and se[1] is not None and se[1] > 1.5 * se[0]
     assert both.mean == pytest.approx(fixed.mean) == pytest.approx(values.mean())
 
 
@@ -187,7 +183,8 @@ def test_clusters_of_unequal_size_keep_the_mean_over_items() -> None:
     table = crossed(values, labels)
     assert table.means @ table.weights == pytest.approx(values.mean(axis=1))
     # Adding a constant moves the mean and nothing else: sizes alone are no effect.
-    assert TwoWay(crossed(values + 5.0, labels)).se == pytest.approx(TwoWay(table).se)
+    moved = two_way(crossed(values + 5.0, labels)).estimate(0.05).se
+    assert moved == pytest.approx(two_way(table).estimate(0.05).se)
     assert crossed(values, list(range(30))).means == pytest.approx(values)
 
 
@@ -196,11 +193,11 @@ def test_one_cluster_or_one_item_has_no_standard_error_instead_of_zero() -> None
     values = draw(np.random.default_rng(4), 4, 6, by_seed=1.0, by_item=1.0, both=1.0)
     for table in (crossed(values, [0] * 6), crossed(values[:, :1])):
         with pytest.raises(NoTestError, match="unknown, not zero"):
-            TwoWay(table)
+            two_way(table)
     with pytest.raises(NoTestError, match="zero"):
-        TwoWay(crossed(np.ones((3, 4))))
+        two_way(crossed(np.ones((3, 4))))
     # Where the items are the ones that matter, one is enough: their variance is not asked for.
-    assert TwoWay(crossed(values[:, :1]), estimand="new_seeds").df == 3
+    assert two_way(crossed(values[:, :1]), estimand="new_seeds").estimate(0.05).df == 3
 
 
 def test_a_metric_without_items_has_no_table_to_pair() -> None:
@@ -240,7 +237,7 @@ def test_ten_thousand_items_take_a_moment_and_little_memory() -> None:
     accuracy = np.random.default_rng(9).integers(-1, 2, size=(5, 10_000)).astype(float)
     tracemalloc.start()
     started = perf_counter()
-    TwoWay(crossed(accuracy)).bounds(0.05)
+    two_way(crossed(accuracy)).bounds(0.05)
     elapsed, peak = perf_counter() - started, tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 100e6
@@ -263,7 +260,7 @@ def test_coverage_of_the_crossed_design_is_that_of_the_statistics_notes(seeds: i
     covered = np.zeros(2)
     for _ in range(studies):
         table = crossed(draw(rng, seeds, items, by_seed=1.0, by_item=0.45 * items, both=0.5 * items))
-        tests = (TwoWay(table).bounds(0.05), TwoWay(table, estimand="new_seeds").bounds(0.05))
+        tests = (two_way(table).bounds(0.05), two_way(table, estimand="new_seeds").bounds(0.05))
         covered += [low <= 0.0 <= high for low, high in tests]
     for found, expected in zip(covered / studies, (0.978 if seeds == 3 else 0.95, single), strict=True):
         # Rounding of the notes and of their own simulation (.01), and four errors of this one.

@@ -67,7 +67,7 @@ def test_long_rows_are_read_as_they_are(tmp_path: Path) -> None:
     long.to_csv(path, index=False)
     require_the_paired_test(ablate.judge_file(path, CLAIM))
     pd.concat([long, long.head(1)]).to_csv(path, index=False)
-    with pytest.raises(EvidenceError, match="is there twice"):
+    with pytest.raises(EvidenceError, match="line 18: acc of small seed 1 at step 1 is already on line 2"):
         ablate.judge_file(path, CLAIM)
 
 

@@ -144,11 +144,18 @@ def test_the_baseline_is_the_arm_of_the_first_row_in_any_order_of_steps(frame: p
     assert finding.estimate.difference == given.estimate.difference
 
 
+def test_several_rows_of_a_run_need_a_column_of_steps(frame: pd.DataFrame) -> None:
+    claim = "dropout lowers valid_loss by at least 0.02"
+    guessed = ablate.judge_frame(frame, claim).judged[0]
+    assert guessed.estimate == ablate.judge_frame(frame, claim, arm="arm", seed="seed", step="epoch").judged[0].estimate
+    with pytest.raises(StudyError, match="has several rows"):
+        ablate.judge_frame(frame.rename(columns={"epoch": "when"}), claim)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"arm": "name"}, "no column 'name'"),
-        ({"step": None}, "has several rows"),
         ({"seed": "arm"}, "other than whole numbers"),
         ({"claims": "dropot lowers valid_loss"}, "did you mean 'dropout'"),
         ({"claims": "dropout lowers valid_los"}, "did you mean 'valid_loss'"),

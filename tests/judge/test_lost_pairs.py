@@ -18,8 +18,8 @@ from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import design
 from ablate.judge.design.scenarios import Drawn, TrueEffects, draw
 from ablate.judge.design.simulate import Scenario, judge_drawn, simulate
-from ablate.judge.stats.null_hypotheses import Nulls, judge_families
-from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
+from ablate.judge.judge import OUTCOME, judge_families, judge_rows, possible_codes
+from ablate.judge.stats.null_hypotheses import Nulls
 from ablate.judge.verdict import Decision
 from prereg.rule.divergence import impossible_after, least_pairs, pushed, said_losses
 from prereg.study.load import load_study
@@ -246,7 +246,8 @@ def test_the_possible_outcomes_over_rows_are_those_of_one_study(analysis: dict[s
     drawn = {name: 0.01 * (rng.standard_normal((rows, 5)) + rng.normal(0, 1, (rows, 1))) for name in study.hypotheses}
     kept = {name: rng.random((rows, 5)) < 0.9 for name in study.hypotheses}
     ends = {end: rng.random((rows, 4)) < 0.4 for end in ("supported", "refuted")}
-    codes, possible = judge_rows(study, drawn, kept, ends)  # type: ignore[arg-type]
+    judgement = judge_rows(study, drawn, kept)
+    codes, possible = judgement.codes, possible_codes(judgement, ends)  # type: ignore[arg-type]
     sizes = set()
     for row in range(rows):
         nulls = nulls_of_study(study, {n: drawn[n][row][kept[n][row]] for n in drawn}, left_out=True)

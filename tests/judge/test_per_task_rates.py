@@ -18,11 +18,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from evidence_factory import small_study
+from paired_tests import OneStudy, prepare, two_way, weigh
 
-from ablate.judge.stats.crossed_items import Crossed, TwoWay
-from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
-from ablate.judge.stats.paired_t import PairedT
-from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
+from ablate.judge.judge import OUTCOME, judge_families, judge_rows
+from ablate.judge.stats.crossed_items import Crossed
+from ablate.judge.stats.null_hypotheses import Nulls
 from prereg.study.spec import Study
 
 Floats = npt.NDArray[np.float64]
@@ -83,7 +83,7 @@ def over_seeds(n_tasks: int, shared: float, n: int, seed: int = 0) -> tuple[floa
         means = {name: one.mean(axis=2) for name, one in zip(study.hypotheses, drawn, strict=True)}
         at_margin = {name: one - MARGIN for name, one in means.items()}
         for place, (differences, outcome) in enumerate(((at_margin, "supported"), (means, "refuted"))):
-            codes = judge_rows(study, differences)[0]
+            codes = judge_rows(study, differences).codes
             wrong[place] += (codes == OUTCOME.index(outcome)).any(axis=1).sum()  # type: ignore[call-overload]
     return float(wrong[0] / n), float(wrong[1] / n)
 
@@ -102,18 +102,18 @@ def over_items(n_tasks: int, shared: float, n: int, seed: int = 0) -> tuple[floa
                 nulls: dict[str, Nulls | None] = {}
                 for name, table in zip(study.hypotheses, tables, strict=True):
                     crossed = Crossed(table + moved, np.arange(table.shape[1], dtype=np.int64))
-                    nulls[name] = weigh(TwoWay(crossed), "does_not_worsen", "higher", MARGIN)
+                    nulls[name] = weigh(two_way(crossed), "does_not_worsen", "higher", MARGIN)
                 judged = judge_families(study, nulls)
                 counts[place] += any(one.outcome == outcome for one in judged.values())
             counts[2] += not covers_zero(tables)
     return float(counts[0] / n), float(counts[1] / n), float(counts[2] / n)
 
 
-def macro_of(tables: list[Floats]) -> TwoWay:
+def macro_of(tables: list[Floats]) -> OneStudy:
     """The test of the mean over tasks, which are strata."""
     tasks = np.repeat(np.arange(len(tables)), [table.shape[1] for table in tables])
     whole = np.concatenate(tables, axis=1)
-    return TwoWay(Crossed(whole, np.arange(tasks.size, dtype=np.int64), strata=tasks))
+    return two_way(Crossed(whole, np.arange(tasks.size, dtype=np.int64), strata=tasks))
 
 
 def covers_zero(tables: list[Floats]) -> bool:
@@ -130,7 +130,7 @@ def misses_over_seeds(n_tasks: int, shared: float, n: int, *, suits: float) -> f
         drawn = answers(rng, 500, sizes(n_tasks), shared=shared, suits=suits)
         macro = np.mean([one.mean(axis=2) for one in drawn], axis=0)
         for row in macro:
-            bounds = PairedT(row).bounds(0.05)
+            bounds = prepare(row, "paired_t").bounds(0.05)
             assert bounds is not None
             missed += not bounds[0] <= 0.0 <= bounds[1]
     return missed / n

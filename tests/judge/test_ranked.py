@@ -8,16 +8,15 @@ from math import inf, nan
 import numpy as np
 import pytest
 from evidence_factory import make_evidence, one_claim, small_study
-from paired_tests import estimate, outcomes_of
+from paired_tests import estimate, outcomes_of, prepare
 from scipy import stats
 
 from ablate.checking import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.design.scenarios import Drawn
 from ablate.judge.design.simulate import judge_drawn
-from ablate.judge.stats.estimate import prepare
-from ablate.judge.stats.resample import hodges_lehmann
-from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
+from ablate.judge.judge import OUTCOME, judge_rows
+from ablate.judge.stats.tests import hodges_lehmann
 from ablate.judge.verdict import Finding
 from prereg.study.spec import Study
 
@@ -49,16 +48,16 @@ def test_the_distribution_is_the_enumeration_over_mid_ranks_with_infinite_ones_t
         ("two", np.mean([abs(total) >= abs(np.dot(signs, ranks)) for total in flipped])),
     ):
         for method in ("wilcoxon", "sign_flip"):
-            assert prepare(values, method, RNG).p(0.0, side) == pytest.approx(share)  # type: ignore[arg-type]
+            assert prepare(values, method, 0).p(0.0, side) == pytest.approx(share)  # type: ignore[arg-type]
 
 
 def test_two_diverged_runs_of_a_pair_say_nothing_about_any_margin() -> None:
-    both = prepare(np.array([nan] * 6), "wilcoxon", RNG)
+    both = prepare(np.array([nan] * 6), "wilcoxon", 0)
     assert both.p(0.3, "less") == both.p(-0.3, "greater") == both.p(0.0, "two") == 1.0
 
 
 def test_a_diverged_run_is_beyond_every_margin() -> None:
-    test = prepare(np.array([-inf] * 6), "wilcoxon", RNG)
+    test = prepare(np.array([-inf] * 6), "wilcoxon", 0)
     assert test.p(1e9, "less") == pytest.approx(1 / 2**6)
     assert test.p(-1e9, "less") == pytest.approx(1 / 2**6)
 
@@ -128,7 +127,7 @@ def test_a_ranked_study_is_carried_out_whole() -> None:
 
 
 def test_an_estimate_without_a_difference_survives_its_file() -> None:
-    found = estimate(np.array([inf] * 5), "wilcoxon", alpha=0.1, rng=RNG)
+    found = estimate(np.array([inf] * 5), "wilcoxon", alpha=0.1)
     assert type(found).model_validate_json(found.model_dump_json()) == found
 
 
@@ -140,7 +139,7 @@ def test_the_size_holds_however_many_runs_diverge(rate: float) -> None:
         sides = np.where(rng.random((2, 8)) < rate, inf, rng.standard_normal((2, 8)))
         with np.errstate(invalid="ignore"):
             differences = sides[0] - sides[1]
-        wrong += prepare(differences, "sign_flip", rng).p(0.0, "two") <= 0.05
+        wrong += prepare(differences, "sign_flip", 0).p(0.0, "two") <= 0.05
     assert wrong / studies <= 0.05 + 4 * np.sqrt(0.05 * 0.95 / studies)
 
 
@@ -168,4 +167,6 @@ def test_bootstrap_t_gives_no_finding_where_pairs_were_lost() -> None:
     assert lost.outcome == "inconclusive" and any("3 pairs" in note for note in lost.notes)
     planned = outcomes_of(study, {"h": np.array([-0.9, -0.91, -0.92])})
     assert planned == {"h": "inconclusive"}
-    assert judge_rows(study, {"h": np.array([[-0.9, -0.91, -0.92]])})[0].tolist() == [[OUTCOME.index("inconclusive")]]
+    assert judge_rows(study, {"h": np.array([[-0.9, -0.91, -0.92]])}).codes.tolist() == [
+        [OUTCOME.index("inconclusive")]
+    ]

@@ -8,25 +8,26 @@ from math import sqrt
 import numpy as np
 import pytest
 from evidence_factory import one_claim, small_study
+from paired_tests import OneStudy, single, weigh
 from scipy import integrate, special, stats
 
 from ablate.judge.audit.sensitivity import settles
 from ablate.judge.design.characteristics import design
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.interim import rows_at, run_to_the_stop
-from ablate.judge.stats.null_hypotheses import Nulls, judge_families, weigh
-from ablate.judge.stats.paired_t import NoTestError
+from ablate.judge.interim import run_to_the_stop
+from ablate.judge.judge import OUTCOME, judge_families
+from ablate.judge.stats.null_hypotheses import Nulls
 from ablate.judge.stats.sequential import (
     EFFECT_VARIANCE,
     EProcessT,
     RepeatedT,
+    at_look,
     e_from,
     look_level,
-    prepare_at,
-    repeated_p,
+    repeated_ps,
 )
-from ablate.judge.stats.spending import nominal_levels
-from ablate.judge.stats.vectorized_judge import OUTCOME
+from ablate.judge.stats.spending import Spending, nominal_levels
+from ablate.judge.stats.tests import NoTestError
 from prereg.errors import EvidenceError
 from prereg.registry.looks import looks_of
 from prereg.study.spec import Study
@@ -47,29 +48,45 @@ def test_a_repeated_p_is_the_alpha_at_which_its_look_rejects(spending: str, two_
         for alpha in (1e-6, 0.0125, 0.05, 0.3):
             exact = nominal_levels(np.array([alpha]), (3, 5, 10), spending, two_sided=two_sided)  # type: ignore[arg-type]
             level = float(exact[look - 1, 0])
-            found = repeated_p(level, (3, 5, 10), look, spending, two_sided=two_sided)  # type: ignore[arg-type]
+            found = repeated(level, look, spending, two_sided=two_sided)  # type: ignore[arg-type]
             assert found == pytest.approx(alpha, rel=2e-4), "interpolation"
             assert found >= level
             if two_sided:
                 level = look_level(alpha, (3, 5, 10), look, spending)  # type: ignore[arg-type]
                 assert level == pytest.approx(float(exact[look - 1, 0]), rel=2e-4), "interpolation"
-                assert repeated_p(level, (3, 5, 10), look, spending) == pytest.approx(alpha, rel=2e-6)  # type: ignore[arg-type]
+                assert repeated(level, look, spending) == pytest.approx(alpha, rel=2e-6)  # type: ignore[arg-type]
+
+
+def repeated(p: float, look: int, spending: Spending, *, two_sided: bool = True) -> float:
+    return float(repeated_ps(np.array([p]), (3, 5, 10), look, spending, two_sided=two_sided)[0])
+
+
+def e_process(x: np.ndarray) -> OneStudy:
+    return single(EProcessT(x[None, :]))
+
+
+def e_values(x: np.ndarray) -> np.ndarray:
+    return EProcessT(x[None, :]).e_values(0.0)[0]
 
 
 def test_a_repeated_p_is_never_zero_nor_above_one_and_grows_with_p() -> None:
-    found = [repeated_p(p, (3, 5, 10), 2, "obrien_fleming") for p in (5e-324, 1e-200, 1e-9, 1e-3, 0.2, 0.9, 1.0)]
+    found = [repeated(p, 2, "obrien_fleming") for p in (5e-324, 1e-200, 1e-9, 1e-3, 0.2, 0.9, 1.0)]
     assert found == sorted(found) and found[0] > 0 and found[-1] == 1.0
 
 
 def test_one_look_at_all_the_seeds_is_the_fixed_test() -> None:
-    test = RepeatedT(SLEEP, looks=(10,), look=1, spending="pocock")
+    test = single(RepeatedT(SLEEP[None, :], looks=(10,), look=1, spending="pocock"))
     assert test.p(0.0, "two") == pytest.approx(0.002833, abs=5e-7)  # R t.test(paired)
     assert test.bounds(0.05) == pytest.approx((-2.4598858, -0.7001142), abs=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["looks", "e_process"])
 def test_the_interval_holds_exactly_the_nulls_that_are_not_rejected(kind: str) -> None:
-    test = RepeatedT(SLEEP, looks=(5, 10), look=1, spending="pocock") if kind == "looks" else EProcessT(SLEEP)
+    test = single(
+        RepeatedT(SLEEP[None, :], looks=(5, 10), look=1, spending="pocock")
+        if kind == "looks"
+        else EProcessT(SLEEP[None, :])
+    )
     bounds = test.bounds(0.05)
     assert bounds is not None
     for edge, outside in zip(bounds, (-1, 1), strict=True):
@@ -86,40 +103,41 @@ def test_the_e_value_is_the_ratio_of_the_two_integrals_of_its_derivation() -> No
     null = integrate.quad(lambda s: inner(0.0, s), 0, np.inf)[0]
     prior = stats.norm(scale=math.sqrt(EFFECT_VARIANCE))
     other = integrate.dblquad(lambda s, d: inner(d, s) * prior.pdf(d), -9, 9, 0, 12, epsabs=1e-6)[0]
-    assert EProcessT(x).e_values(0.0)[-1] == pytest.approx(other / null, rel=1e-3)
+    assert e_values(x)[-1] == pytest.approx(other / null, rel=1e-3)
 
 
 def test_e_is_one_for_one_seed_and_bounded_by_its_floor() -> None:
     assert e_from(np.array([1e30]), np.array([1.0]))[0] == pytest.approx(1.0)
     assert EProcessT.floor(1) == 1.0
     far = np.array([1.0, 1.0 + 1e-9, 1.0 - 1e-9, 1.0 + 2e-9, 1.0])
-    assert EProcessT(far).p(0.0, "two") == pytest.approx(EProcessT.floor(5), rel=1e-6)
+    assert e_process(far).p(0.0, "two") == pytest.approx(EProcessT.floor(5), rel=1e-6)
     assert EProcessT.floor(3) > 0.05 > EProcessT.floor(4)
 
 
 def test_e_does_not_change_with_the_unit_and_p_uses_the_best_moment() -> None:
-    test = EProcessT(SLEEP)
-    assert EProcessT(SLEEP * 1000).e_values(0.0) == pytest.approx(test.e_values(0.0))
-    assert test.p(0.0, "two") == pytest.approx(1 / test.e_values(0.0).max())
-    late = EProcessT(np.append(SLEEP[:4], [9.0, -9.0, 9.0]))  # a clear start, then noise
-    assert late.p(0.0, "two") == pytest.approx(1 / late.e_values(0.0).max()) and late.e_values(0.0)[-1] < 1
+    test = e_process(SLEEP)
+    assert e_values(SLEEP * 1000) == pytest.approx(e_values(SLEEP))
+    assert test.p(0.0, "two") == pytest.approx(1 / e_values(SLEEP).max())
+    late = np.append(SLEEP[:4], [9.0, -9.0, 9.0])  # a clear start, then noise
+    assert e_process(late).p(0.0, "two") == pytest.approx(1 / e_values(late).max()) and e_values(late)[-1] < 1
 
 
 def test_one_sided_evidence_counts_only_where_the_mean_lies_beyond_the_margin() -> None:
-    test = EProcessT(SLEEP)
+    test = e_process(SLEEP)
     assert test.p(0.0, "less") == test.p(0.0, "two") < 0.05
     assert test.p(0.0, "greater") == 1.0 and test.leaning == -1
-    turned = EProcessT(np.array([1.0, 1.1, 0.9, 1.0, 1.05, -9.0]))
+    turned = e_process(np.array([1.0, 1.1, 0.9, 1.0, 1.05, -9.0]))
     assert turned.mean < 0 < turned.leaning, "the evidence is that of the first five"
 
 
 def test_differences_without_a_spread_have_no_sequential_test() -> None:
     with pytest.raises(NoTestError, match="standard error is zero"):
-        EProcessT(np.full(4, 0.5))
-    nothing = EProcessT(np.zeros(4))
+        e_process(np.full(4, 0.5))
+    nothing = e_process(np.zeros(4))
     assert nothing.p(0.0, "two") == 1.0 and nothing.leaning == 0 and nothing.bounds(0.05) is None
-    partly = EProcessT(np.array([0.5, 0.5, 0.7, 0.6]))
-    assert len(partly.e_values(0.0)) == 2, "equal first seeds say nothing"
+    assert (e_values(np.array([0.5, 0.5, 0.7, 0.6])) != 1.0).tolist() == [False, False, True, True], (
+        "equal seeds say nothing"
+    )
 
 
 def test_a_sequential_study_judged_by_a_fixed_rule_is_refused_and_the_reverse() -> None:
@@ -171,7 +189,7 @@ def test_simulated_studies_stop_where_the_judge_of_real_ones_stops(stopping: obj
             nulls: dict[str, Nulls | None] = {}
             for name, claim in study.claims.items():
                 try:
-                    test = prepare_at(drawn[name][row, : look.n_seeds], study.stopping, look)
+                    test = single(at_look(drawn[name][row : row + 1, : look.n_seeds], study.stopping, look))
                     nulls[name] = weigh(test, claim.verb, claim.better, study.hypotheses[name].smallest)
                 except NoTestError:
                     nulls[name] = None
@@ -197,7 +215,7 @@ def test_a_design_says_where_the_study_would_end_and_what_an_e_process_cannot_re
 
 def test_a_registered_look_prepares_its_own_test() -> None:
     study = planned({"looks": [2, 10], "spending": "pocock"})
-    test = prepare_at(SLEEP[:2], study.stopping, looks_of(study)[0])
+    test = at_look(SLEEP[None, :2], study.stopping, looks_of(study)[0])
     assert isinstance(test, RepeatedT) and test.looks == (2, 10) and test.spending == "pocock"
 
 
@@ -239,7 +257,7 @@ def test_levels_of_the_plan_hold_nearly_where_a_pair_is_lost() -> None:
     wrong = np.zeros(len(x), dtype=bool)
     for look in looks_of(study):
         part = x[:, : look.n_seeds][:, kept[0, : look.n_seeds]]
-        wrong |= rows_at(study, look, part).p(0.0, "two") <= ALPHA
+        wrong |= at_look(part, study.stopping, look).p(0.0, "two") <= ALPHA
     print(f"a pair lost: size {wrong.mean():.4f} of {len(x):,}")
     assert wrong.mean() == pytest.approx(0.05, abs=0.0025)
 
@@ -266,5 +284,5 @@ def test_e_has_mean_at_most_one_and_rarely_reaches_twenty() -> None:
 def test_one_sided_evidence_at_the_margin_stays_within_alpha_under_continuous_looks() -> None:
     rng, studies, wrong = np.random.default_rng(6), 4000, 0
     for _ in range(studies):
-        wrong += EProcessT(rng.standard_normal(12) + 0.7).p(0.7, "less") <= ALPHA
+        wrong += e_process(rng.standard_normal(12) + 0.7).p(0.7, "less") <= ALPHA
     share_within(wrong, studies, ALPHA)

@@ -11,12 +11,11 @@ from math import exp, sqrt
 
 import numpy as np
 import pytest
-from evidence_factory import one_claim
-from paired_tests import p_against
+from paired_tests import p_against, prepare
 
-from ablate.judge.stats.estimate import prepare, undecided
-from ablate.judge.stats.resample import FEWEST_BOOTSTRAPPED
-from ablate.judge.stats.vectorized_tests import rows_of_test
+from ablate.judge.stats.kinds import KINDS, over_seeds, undecided
+
+FEWEST_BOOTSTRAPPED = KINDS["bootstrap_t"].fewest
 
 pytestmark = pytest.mark.simulation
 
@@ -41,7 +40,7 @@ def test_size_at_the_null_is_that_of_the_table(method: str, n: int) -> None:
     for law, expected in zip(DRAW, TABLE[method][n], strict=True):
         rng = np.random.default_rng([n, len(method), len(law)])
         wrong = sum(
-            p_against(DRAW[law](rng, n), method, null=0.0, side="two", rng=np.random.default_rng(index)) <= 0.05
+            p_against(DRAW[law](rng, n), method, null=0.0, side="two", rng_seed=index) <= 0.05
             for index in range(studies)
         )
         # Rounding of the table, and four standard errors of this simulation.
@@ -54,7 +53,7 @@ def test_coverage_of_the_interval_is_at_least_nominal_for_normal_differences(met
     rng, n, studies = np.random.default_rng(8), 6, 1500
     covered = 0
     for index in range(studies):
-        bounds = prepare(rng.standard_normal(n) + 0.7, method, np.random.default_rng(index)).bounds(0.1)  # type: ignore[arg-type]
+        bounds = prepare(rng.standard_normal(n) + 0.7, method, index).bounds(0.1)  # type: ignore[arg-type]
         assert bounds is not None
         covered += bounds[0] <= 0.7 <= bounds[1]
     assert covered / studies >= 0.9 - 4 * sqrt(0.09 / studies)
@@ -67,15 +66,14 @@ def test_a_one_sided_margin_test_keeps_its_level(method: str, side: str) -> None
     wrong = 0
     for _ in range(studies):
         differences = rng.standard_normal(7) + 0.3
-        wrong += p_against(differences, method, null=0.3, side=side, rng=np.random.default_rng(0)) <= 0.05
+        wrong += p_against(differences, method, null=0.3, side=side, rng_seed=0) <= 0.05
     assert wrong / studies <= 0.05 + 4 * sqrt(0.05 * 0.95 / studies)
 
 
 @pytest.mark.parametrize("n", [FEWEST_BOOTSTRAPPED, 5, 6])
 def test_bootstrap_t_keeps_its_level_from_the_fewest_pairs_that_it_decides_from(n: int) -> None:
     studies, rng = 20_000, np.random.default_rng(n)
-    study = one_claim(seeds=n, analysis={"test": "bootstrap_t"})
-    rows = rows_of_test(study, rng.standard_normal((studies, n)), 0)
+    rows = over_seeds("bootstrap_t", rng.standard_normal((studies, n)), simulated=True)
     for side, level in (("two", 0.05), ("two", 0.025), ("two", 0.0125), ("greater", 0.05)):
         wrong = np.mean(rows.p(0.0, side) <= level)  # type: ignore[arg-type]
         assert wrong <= level + 4 * sqrt(level * (1 - level) / studies), (n, side, level, wrong)

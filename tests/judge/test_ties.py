@@ -12,7 +12,7 @@ from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.scenarios import TrueEffects
 from ablate.judge.design.simulate import Scenario, harmful_verdicts, simulate
-from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
+from ablate.judge.judge import OUTCOME, judge_rows
 from prereg.study.spec import Study
 
 TWO_ARMS = {"none": {}, "layernorm": {"model.embedding_norm": "layernorm"}}
@@ -158,7 +158,7 @@ def called_best(correct: str, none: float, rms: float, n_sims: int = 40_000) -> 
     study, rng = best_of_three(correct), np.random.default_rng(0)
     noise = rng.standard_normal((3, n_sims, len(study.seeds)))
     layernorm, others = noise[0], (noise[1] + none, noise[2] + rms)
-    codes = judge_rows(study, dict(zip(study.hypotheses, (layernorm - other for other in others), strict=True)))[0]
+    codes = judge_rows(study, dict(zip(study.hypotheses, (layernorm - other for other in others), strict=True))).codes
     return float((codes == OUTCOME.index("supported")).all(axis=1).mean())
 
 

@@ -15,6 +15,7 @@ from evidence_factory import make_evidence, one_claim, small_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from own_trainer import OwnHouse
+from paired_tests import single
 from scipy import special, stats
 from statsmodels.stats.multitest import multipletests
 from study_samples import unpaired
@@ -23,10 +24,10 @@ from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design
 from ablate.judge.design.scenarios import TrueEffects
 from ablate.judge.findings import judge_hypotheses
+from ablate.judge.judge import OUTCOME, judge_rows
 from ablate.judge.recompute import recompute
-from ablate.judge.stats.paired_t import NoTestError
-from ablate.judge.stats.unpaired import Sample, Welch
-from ablate.judge.stats.vectorized_judge import OUTCOME, judge_rows
+from ablate.judge.stats.tests import NoTestError
+from ablate.judge.stats.unpaired import Sample, welch
 from ablate.judge.verdict import Decision, Finding
 from prereg.study.spec import Study, study_from_document
 
@@ -136,11 +137,11 @@ def test_a_contrast_of_four_arms_has_the_degrees_of_freedom_of_satterthwaite() -
         Sample(f"arm{at}", weight, tuple(range(size)), rng.normal(at, 1.0 + at, size))
         for at, (weight, size) in enumerate(zip(weights, sizes, strict=True))
     ]
-    test = Welch(samples)
+    test = single(welch(samples))
     parts = [one.weight**2 * one.values.var(ddof=1) / one.values.size for one in samples]
     df = sum(parts) ** 2 / sum(part**2 / (size - 1) for part, size in zip(parts, sizes, strict=True))
     mean = sum(one.weight * one.values.mean() for one in samples)
-    assert test.df == pytest.approx(df, rel=1e-12) and test.mean == pytest.approx(mean, rel=1e-12)
+    assert test.estimate(0.05).df == pytest.approx(df, rel=1e-12) and test.mean == pytest.approx(mean, rel=1e-12)
     assert test.p(0.3, "greater") == pytest.approx(stats.t.sf((mean - 0.3) / sqrt(sum(parts)), df), rel=1e-10)
 
 
@@ -151,7 +152,7 @@ def test_intervals_are_the_nulls_that_are_not_rejected(sizes: tuple[int, int]) -
         Sample("a", 0.5, tuple(range(sizes[0])), rng.exponential(1.0, sizes[0])),
         Sample("b", -0.5, tuple(range(sizes[1])), rng.exponential(2.0, sizes[1])),
     ]
-    test = Welch(samples)
+    test = single(welch(samples))
     for alpha in (0.05, 0.2):
         bounds = test.bounds(alpha)
         assert bounds is not None
@@ -196,7 +197,7 @@ def test_runs_without_any_spread_decide_nothing() -> None:
 @pytest.mark.parametrize("power", [-300, 0, 300])
 def test_no_sum_or_square_over_or_underflows(power: int) -> None:
     first, second = (np.ldexp(np.array(one), power) for one in SLEEP)
-    found = Welch([Sample("a", 1.0, tuple(range(10)), first), Sample("b", -1.0, tuple(range(10)), second)])
+    found = single(welch([Sample("a", 1.0, tuple(range(10)), first), Sample("b", -1.0, tuple(range(10)), second)]))
     assert found.p(0.0, "two") == pytest.approx(0.0793941401873583, rel=1e-9)
 
 
@@ -335,7 +336,9 @@ def columns_of(study: Study, values: Mapping[tuple[str, int], np.ndarray]) -> di
 
 @given(row_studies(), st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
 @settings(max_examples=25, deadline=None)
-def test_the_judge_over_rows_is_the_scalar_judge(study: Study, seed: int, coarse: bool, losses: bool) -> None:
+def test_a_study_without_pairs_among_others_has_the_outcomes_that_it_has_alone(
+    study: Study, seed: int, coarse: bool, losses: bool
+) -> None:
     rng, rows = np.random.default_rng(seed), 6
     values = {(arm, one): rng.standard_normal(rows) + 2.0 * (arm == "layernorm") for arm, one in study.cells}
     if coarse:  # ties, and arms without any spread
@@ -345,7 +348,7 @@ def test_the_judge_over_rows_is_the_scalar_judge(study: Study, seed: int, coarse
         name: np.nan_to_num(mask).astype(bool)
         for name, mask in columns_of(study, {cell: one.astype(float) for cell, one in there.items()}).items()
     }
-    found = judge_rows(study, columns_of(study, values), kept if losses else None)[0]
+    found = judge_rows(study, columns_of(study, values), kept if losses else None).codes
     for row in range(rows):
         mine = {"val/loss": {cell: float(value[row]) for cell, value in values.items() if there[cell][row]}}
         assert [OUTCOME[code] for code in found[row]] == [one.outcome for one in judge_hypotheses(study, mine)], row
@@ -358,7 +361,7 @@ def error_rate(sizes: tuple[int, int], *, law: str = "normal", ratio: float = 1.
     for at, (size, scale) in enumerate(zip(sizes, (1.0, sqrt(ratio)), strict=True)):
         z = rng.standard_normal((draws, size)) if law == "normal" else rng.exponential(1.0, (draws, size)) - 1.0
         values[:, at, :size] = scale * z
-    codes = judge_rows(study, {"h": values.reshape(draws, -1)})[0]
+    codes = judge_rows(study, {"h": values.reshape(draws, -1)}).codes
     return float((codes == OUTCOME.index("supported")).mean())
 
 
@@ -393,9 +396,9 @@ def test_from_two_runs_of_an_arm_nothing_is_decided() -> None:
     values = rng.standard_normal((draws, 24))
     kept = np.ones((draws, 24), dtype=bool)
     kept[:, 14:] = False  # one of three runs was lost, and more were never planned
-    assert (judge_rows(study, {"h": values}, {"h": kept})[0] == OUTCOME.index("inconclusive")).all()
+    assert (judge_rows(study, {"h": values}, {"h": kept}).codes == OUTCOME.index("inconclusive")).all()
     with pytest.raises(NoTestError, match="b has 2 run"):
-        Welch([Sample("a", 1.0, tuple(range(12)), rng.standard_normal(12)), Sample("b", -1.0, (1, 2), np.ones(2) / 3)])
+        welch([Sample("a", 1.0, tuple(range(12)), rng.standard_normal(12)), Sample("b", -1.0, (1, 2), np.ones(2) / 3)])
 
 
 def test_an_sd_many_times_another_is_said_in_the_finding_and_by_a_check() -> None:
@@ -432,7 +435,7 @@ def test_holm_keeps_the_rate_of_a_role_of_two_unpaired_claims(sizes: tuple[int, 
     values = {
         (arm, seed): rng.standard_normal(draws) * (sqrt(ratio) if arm == "none" else 1.0) for arm, seed in study.cells
     }
-    codes = judge_rows(study, columns_of(study, values))[0]
+    codes = judge_rows(study, columns_of(study, values)).codes
     assert (codes == OUTCOME.index("supported")).any(axis=1).mean() <= 0.055
 
 

@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ablate.records.outcome import outcome_hash
+from ablate.records.rows import Row
 from ablate.records.run_record import RunRecord
-from ablate.records.store import Row, RunFolder, parquet_bytes
+from ablate.records.store import RunFolder, parquet_bytes
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file, sha256_of
 from prereg.registry.ledger_entry import FIRST, Event
 from prereg.registry.paths import Root

@@ -23,10 +23,10 @@ from ablate.judge.design.characteristics import design
 from ablate.judge.design.reach import attainable, obstacle
 from ablate.judge.design.scenarios import TrueEffects, draw
 from ablate.judge.findings import judge_hypotheses
+from ablate.judge.judge import OUTCOME, judge_families, judge_p, judge_rows, possible_codes
 from ablate.judge.recompute import recompute
 from ablate.judge.stats.multiplicity import adjusted, adjusted_rows, holm, levels_tested, rejected_rows
-from ablate.judge.stats.null_hypotheses import Nulls, judge_families, levels_of
-from ablate.judge.stats.vectorized_judge import OUTCOME, code_rows, judge_rows
+from ablate.judge.stats.null_hypotheses import Nulls, levels_of
 from ablate.judge.verdict import Finding
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
@@ -160,10 +160,10 @@ GATES: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("gate", GATES)
-def test_the_judge_over_rows_is_the_scalar_judge_under_a_gate(gate: dict[str, Any]) -> None:
+def test_many_studies_under_a_gate_get_what_each_gets_alone(gate: dict[str, Any]) -> None:
     study, rng = gated(gate, analysis={"gate": gate, "alpha": 0.1}), np.random.default_rng(0)
     support, refute = rng.random((2, 300, 4)) ** 3
-    codes = code_rows(study, list(study.hypotheses), support, refute)
+    codes = judge_p(study, list(study.hypotheses), support, refute).codes
     for row, (s, r) in enumerate(zip(support, refute, strict=True)):
         judged = judge_families(study, nulls(study, s.tolist(), r.tolist()))
         assert [OUTCOME[code] for code in codes[row]] == [one.outcome for one in judged.values()]
@@ -173,7 +173,7 @@ def test_the_judge_over_rows_is_the_scalar_judge_under_a_gate(gate: dict[str, An
         for p in (support, refute):
             above = np.searchsorted(levels, p[:, place], side="left")
             p[:, place] = np.where(above < levels.size, levels[np.minimum(above, levels.size - 1)] * (1 - 1e-9), 1.0)
-    assert (code_rows(study, list(study.hypotheses), support, refute) == codes).all()
+    assert (judge_p(study, list(study.hypotheses), support, refute).codes == codes).all()
 
 
 @pytest.mark.parametrize("gate", GATES)
@@ -181,7 +181,8 @@ def test_lost_pairs_over_rows_are_those_of_one_study_under_a_gate(gate: dict[str
     study, rng = gated(gate), np.random.default_rng(1)
     drawn = {name: rng.normal(0, 1, (60, 5)) * 0.01 + rng.normal(0, 0.03, (60, 1)) for name in study.hypotheses}
     ends = {end: rng.random((60, 4)) < 0.3 for end in ("supported", "refuted")}
-    codes, possible = judge_rows(study, drawn, None, ends)  # type: ignore[arg-type]
+    judged = judge_rows(study, drawn)
+    codes, possible = judged.codes, possible_codes(judged, ends)  # type: ignore[arg-type]
     for row in range(60):
         found = nulls_of_study(study, {name: values[row] for name, values in drawn.items()})
         outcomes = {name: one.outcome for name, one in judge_families(study, found).items()}
@@ -332,7 +333,7 @@ def false_supports(study: Study, true: Sequence[str], n_sims: int, seed: int) ->
         n_seeds=len(study.seeds),
         rng=np.random.default_rng(seed),
     )
-    codes = judge_rows(study, drawn.differences)[0]
+    codes = judge_rows(study, drawn.differences).codes
     return float((codes[:, [name not in true for name in THREE]] == 0).any(axis=1).mean())
 
 

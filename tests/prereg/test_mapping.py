@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 import ablate as api
 from ablate.cli import app
-from ablate.records.tables import TableLayout, read_mapping
+from ablate.records.rows import TableLayout
+from ablate.records.tables import read_mapping
 from prereg.errors import EvidenceError, StudyError
 
 CELLS = [(arm, seed) for seed in (1, 2, 3) for arm in ("slow", "fast")]

@@ -15,15 +15,17 @@ import pytest
 from conftest import House
 from evidence_factory import Cell, make_evidence, with_items
 from harness_samples import TASKS, items_document, items_house
+from paired_tests import two_way
 from scipy import stats
 from study_samples import LINE, SIZES, per_task_document
 
 import ablate as api
 from ablate.judge.decide import decide
 from ablate.judge.recompute import recompute
-from ablate.judge.stats.crossed_items import Crossed, TwoWay, spread_within
+from ablate.judge.stats.crossed_items import Crossed
 from ablate.judge.stats.multiplicity import holm
-from ablate.judge.stats.paired_t import NoTestError
+from ablate.judge.stats.tests import NoTestError
+from ablate.judge.stats.two_way import spread_of, spread_within
 from ablate.judge.verdict import Decision, Finding
 from ablate.records.evidence import Evidence
 from ablate.reporting.context import ReportContext
@@ -218,9 +220,10 @@ def test_a_mean_over_tasks_weighs_them_alike_whatever_their_sizes() -> None:
     rng = np.random.default_rng(3)
     values, tasks = rng.standard_normal((4, 9)), [0, 0, 1, 1, 1, 1, 2, 2, 2]
     by_task = np.stack([values[:, np.array(tasks) == at].mean(axis=1) for at in range(3)], axis=1)
-    test = TwoWay(strata(values, tasks))
-    assert test.differences == pytest.approx(by_task.mean(axis=1))
-    assert test.items.strata == 3 and test.items.n_items == 9
+    test = two_way(strata(values, tasks))
+    assert test.mean == pytest.approx(by_task.mean())
+    items = test.estimate(0.05).items
+    assert items is not None and items.strata == 3 and items.n_items == 9
 
 
 def test_the_variance_within_tasks_is_the_sum_of_the_two_way_variances_of_each() -> None:
@@ -228,12 +231,13 @@ def test_the_variance_within_tasks_is_the_sum_of_the_two_way_variances_of_each()
     rng = np.random.default_rng(4)
     values, tasks = rng.standard_normal((5, 14)), [0] * 5 + [1] * 9
     whole, df = spread_within(values, np.array(tasks))
-    parts = [TwoWay(Crossed(values[:, np.array(tasks) == at], np.arange(n))) for at, n in ((0, 5), (1, 9))]
-    assert whole.units == pytest.approx(sum(float(one.spread.units) for one in parts) / 4)
-    assert whole.both == pytest.approx(sum(float(one.spread.both) for one in parts) / 4)
+    tables = [Crossed(values[:, np.array(tasks) == at], np.arange(n)) for at, n in ((0, 5), (1, 9))]
+    parts = [spread_of(table.means, table.weights) for table in tables]
+    assert whole.units == pytest.approx(sum(float(one.units) for one in parts) / 4)
+    assert whole.both == pytest.approx(sum(float(one.both) for one in parts) / 4)
     assert df == 4.0, "of the smallest task: Satterthwaite's err at tasks of very unequal size"
     alone, _ = spread_within(values[:, 5:], np.zeros(9, dtype=np.int64))
-    assert float(alone.half(1.0, 1.0)) == pytest.approx(parts[1].se)
+    assert float(alone.half(1.0, 1.0)) == pytest.approx(two_way(tables[1]).estimate(0.05).se)
     with pytest.raises(NoTestError, match="one item"):
         spread_within(values, np.array([0] * 13 + [1]))
 

@@ -13,7 +13,8 @@ from harness_samples import items_document, items_house
 from study_samples import LINE, of_task, over_tasks
 
 from ablate.judge.design.warnings import design_warnings
-from ablate.judge.stats.null_hypotheses import Nulls, judge_families
+from ablate.judge.judge import judge_families
+from ablate.judge.stats.null_hypotheses import Nulls
 from prereg.errors import SpecError, StudyError
 from prereg.registry.amendments import affected, amendments_of
 from prereg.registry.history import differing_fields

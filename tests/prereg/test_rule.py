@@ -66,20 +66,25 @@ def test_precedence_is_not_then_and_then_or(text: str, expected: bool) -> None:
 @pytest.mark.parametrize(
     ("when", "column", "found", "fix"),
     [
-        ("suported(gain)", 1, "'suported' is not a question", "did you mean 'supported'?"),
+        ("suported(gain)", 1, "'suported' where a question should be", "did you mean 'supported'?"),
         ("supported(gian)", 11, "'gian' is not a hypothesis", "did you mean 'gain'?"),
         ("supported(gain) and stable(nnone)", 28, "'nnone' is not a variant", "did you mean 'none'?"),
         ("supported(none)", 11, "'none' is not a hypothesis", "stable(none)"),
         ("stable(harm)", 8, "'harm' is not a variant", "supported(harm)"),
-        ("supported(gain) AND refuted(harm)", 17, "'AND' after a whole condition", "did you mean 'and'?"),
-        ("supported(gain) && refuted(harm)", 17, "'&' after a whole condition", ""),
-        ("supported gain", 11, "no '(' after 'supported'", ""),
-        ("supported()", 11, "no name in 'supported(...)'", ""),
-        ("(supported(gain)", 17, "the end where the '(' of column 1 should close", ""),
-        ("supported(gain))", 16, "')' closes nothing", ""),
-        ("supported(gain) and", 20, "the condition ends where a question should be", ""),
-        ("or supported(gain)", 1, "'or' is where a question should be", ""),
-        ("__import__(gain)", 1, "'__import__' is not a question", ""),
+        (
+            "supported(gain) AND refuted(harm)",
+            17,
+            "'AND' where 'and', 'or' or the end should be",
+            "did you mean 'and'?",
+        ),
+        ("supported(gain) && refuted(harm)", 17, "'&&' where 'and', 'or' or the end should be", ""),
+        ("supported gain", 11, "'gain' where '(' should be", ""),
+        ("supported()", 11, "')' where a name should be", ""),
+        ("(supported(gain)", 17, "the end where the ')' of the '(' in column 1 should be", ""),
+        ("supported(gain))", 16, "')' where 'and', 'or' or the end should be", ""),
+        ("supported(gain) and", 20, "the end where a question should be", ""),
+        ("or supported(gain)", 1, "'or' where a question should be", ""),
+        ("__import__(gain)", 1, "'__import__' where a question should be", ""),
     ],
 )
 def test_a_mistake_is_shown_with_its_column_and_a_caret(when: str, column: int, found: str, fix: str) -> None:
@@ -236,7 +241,7 @@ def test_a_rule_too_entangled_to_prove_is_refused_and_not_believed() -> None:
 
 def test_deep_nesting_is_refused_not_followed() -> None:
     with pytest.raises(RuleError, match="nested more than 50 deep"):
-        parse_condition("(" * 5000 + "supported(gain)" + ")" * 4000)
+        parse_condition("(" * 4000 + "supported(gain)" + ")" * 4000)
     with pytest.raises(RuleError, match="at most 10000"):
         parse_condition("not " * 5000 + "supported(gain)")
 

@@ -20,12 +20,12 @@ from ablate.judge.design.reach import sd_difference
 from ablate.judge.design.scenarios import TrueEffects, draw
 from ablate.judge.design.simulate import harmful_verdicts, judge_drawn
 from ablate.judge.findings import judge_hypotheses
+from ablate.judge.judge import OUTCOME
 from ablate.judge.recompute import recompute
-from ablate.judge.stats.vectorized_judge import OUTCOME
 from ablate.judge.verdict import Finding
 from prereg.documents.claims import statement
 from prereg.study.claim import parse_claim
-from prereg.study.designs.sides import with_weights
+from prereg.study.designs.trends import with_weights
 from prereg.study.spec import Study
 
 # Potthoff and Roy (1964), Biometrika 51; Orthodont in R's nlme. Distance at ages 8, 10, 12, 14 of 11 girls and 16 boys.

@@ -26,8 +26,9 @@ from typer.testing import CliRunner
 import ablate as api
 from ablate.cli import app
 from ablate.records.gather import gather
+from ablate.records.outcome import outcome_hash
+from ablate.records.rows import Row, TableLayout
 from ablate.records.store import ItemScore, RunFolder
-from ablate.records.tables import TableLayout
 from ablate.reporting.context import ReportContext
 from ablate.runner.options import RunOptions
 from ablate.running import Imported
@@ -100,6 +101,14 @@ def reseal(folder: Path, **columns: list[Any]) -> None:
     rewrite(folder, lambda record: record.update(metrics_sha256=sha256_file(folder / "metrics.parquet")))
 
 
+def reseal_outcome(folder: Path, **columns: list[Any]) -> None:
+    """Forge the outcome too, so that every hash holds."""
+    reseal(folder, **columns)
+    table = pq.read_table(folder / "metrics.parquet").to_pydict()
+    rows = [Row(*cells) for cells in zip(table["step"], table["metric"], table["value"], strict=True)]
+    rewrite(folder, lambda record: record.update(outcome_sha256=outcome_hash(rows)))
+
+
 def rows_of(cluster: Path) -> list[dict[str, Any]]:
     """The tidy rows of all runs."""
     keys = ("variant", "seed", "step", "metric", "value")
@@ -157,7 +166,7 @@ def test_scores_of_items_come_along_and_are_checked(here: OwnHouse, cluster: Pat
     folder.seal(record, folder.sealed_rows(), [score])
     sealed = folder.items_path.read_bytes()
     folder.items_path.write_bytes(sealed + b"x")
-    refused(here, cluster, "not the items that run.json sealed")
+    refused(here, cluster, "items.parquet is not what run.json sealed")
     folder.items_path.write_bytes(sealed)
     bring(here, cluster)
     assert (here.run_folder("slow", 1) / folder.items_path.name).read_bytes() == sealed
@@ -274,10 +283,10 @@ def test_a_wide_table_is_read_by_its_columns(here: OwnHouse, tmp_path: Path, nam
     ("old", "new", "found"),
     [
         ("run_name", "name", "line 1: no column 'run_name'"),
-        ("slow,1,2", "slow,1.5,2", 'line 3: seed "1.5"'),
+        ("slow,1,2", "slow,1.5,2", "line 3: seed 1.5, which is not a whole number"),
         ("slow,1,2", "slow,1,x", "line 3: step"),
-        ("1.9", "low", 'line 3: value "low"'),
-        ("1.9", "nan", "line 3: val/loss is nan"),
+        ("1.9", "low", "line 3: 'valid_loss': value \"low\", which is not a number"),
+        ("1.9", "nan", "line 3: 'valid_loss': val/loss is nan"),
         ("fast,1,2", "fast,1,1", "train/loss of fast seed 1 at step 1 is already on line 4"),
         ("fast,1,2,2.0,1.6,", "fast,1,2,2.0", "line 5: 4 fields under 6 columns"),
         ("fast", "quick", "quick"),
@@ -413,13 +422,25 @@ SPOILT: dict[str, tuple[Callable[[Path], None], str]] = {
     "no record": (lambda f: (f / "run.json").write_text("{}"), "not a run record"),
     "other metrics": (
         lambda f: (f / "metrics.parquet").write_bytes(b"PAR1"),
-        "not the metrics that run.json sealed",
+        "metrics.parquet is not what run.json sealed",
     ),
-    "no metrics": (lambda f: (f / "metrics.parquet").unlink(), "metrics.parquet is not there"),
-    "forged values": (lambda f: reseal(f, value=[0.0] * 5), "not those of run.json's outcome_sha256"),
-    "a value that is no number": (lambda f: reseal(f, value=[float("nan")] * 5), "row 1: "),
-    "rows twice": (lambda f: reseal(f, step=[1] * 5), "row 2: train/loss at step 1: twice"),
-    "rows of another seed": (lambda f: reseal(f, seed=[3] * 5), "row 1: seed 3 in the record of 2"),
+    "no metrics": (lambda f: (f / "metrics.parquet").unlink(), "metrics.parquet is missing"),
+    "forged values": (lambda f: reseal(f, value=[0.0] * 5), "have the outcome [0-9a-f]{8}, and run.json says"),
+    "a value that is no number": (
+        lambda f: reseal_outcome(f, value=[float("inf"), 2.0, 2.0, 2.0, 2.0]),
+        "row 1: a value that is not finite",
+    ),
+    "rows twice": (
+        lambda f: reseal_outcome(f, step=[1] * 5),
+        "row 2: train/loss at step 1 is already on line 1",
+    ),
+    "a name that is none": (lambda f: reseal_outcome(f, metric=["val loss"] * 5), "row 1: metric .val loss."),
+    "a row after the last step": (lambda f: reseal_outcome(f, step=[1, 2, 3, 4, 9]), "holds rows after step 4"),
+    "rows of another study": (
+        lambda f: reseal(f, study=["other"] * 5),
+        "holds rows of another run: study 'other' in the record of 'own'",
+    ),
+    "rows of another seed": (lambda f: reseal(f, seed=[3] * 5), "holds rows of another run: seed 3 in the record of 2"),
 }
 
 
@@ -462,7 +483,7 @@ def test_a_faulty_row_is_named_and_nothing_is_taken(
 @pytest.mark.parametrize(
     "case",
     [
-        ("variant,seed", "variant,sed", "line 1: columns variant, sed"),
+        ("variant,seed", "variant,sed", "line 1: no 'seed' and \"sed\", which is none of variant, seed"),
         ("fast,1,1,", "fast,1,1,x,", "line 2: 6 fields under 5 columns"),
         ("fast,1,1,", "fast,1_0,1,", 'line 2: seed "1_0"'),
         ("fast,1,1,", 'fast,"1,1,', "not CSV"),
@@ -603,3 +624,70 @@ def test_an_import_before_a_registration_proposes_to_register_and_not_to_train(o
         api.import_runs(path, own_house.path / "rows.csv", note="elsewhere")
     assert refused.value.fix == f"ablate register {path}, then import again"
     assert own_house.snapshot() == before
+
+
+def panel(**changes: str) -> str:
+    """What W&B exports from a panel, quoted, with the ends of its bands; W&B's own _step among the metrics."""
+    values = {f"{arm}/seed{seed}": f"{1.0 + seed / 10 + (arm == 'slow') / 5}" for arm, seed in CELLS}
+    columns = [f"{run} - {name}{end}" for run in values for name in ("_step", "val/loss") for end in ENDS]
+    lines = [["Step", *columns]]
+    for step in ("1", "4"):
+        cells = {f"{run} - _step{end}": step for run in values for end in ENDS}
+        cells |= {f"{run} - val/loss{end}": value for run, value in values.items() for end in ENDS}
+        cells |= {"slow/seed2 - val/loss" + end: "" for end in ENDS if step == "1"} | changes
+        lines.append([step, *(cells[column] for column in columns)])
+    return "".join(",".join(f'"{cell}"' for cell in line) + "\n" for line in lines)
+
+
+ENDS = ("", "__MIN", "__MAX")
+
+
+def test_a_panel_that_wandb_exported_is_imported_as_it_is(here: OwnHouse, tmp_path: Path) -> None:
+    source = tmp_path / "wandb_export.csv"
+    source.write_text(panel())
+    refused(here, source, "neither when they were made")
+    assert len(bring(here, source, exploratory=True).imported) == 6
+    rows = {cell: RunFolder(here.run_folder(*cell)).sealed_rows() for cell in CELLS}
+    assert [(row.step, row.metric) for row in rows["fast", 1]] == [(1, "val/loss"), (4, "val/loss")]
+    assert [row.value for row in rows["slow", 2]] == [1.4]  # a blank is no value
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "found"),
+    [
+        ("fast/seed1 -", "fast -", "the name 'fast' does not say its arm and seed"),
+        ("fast/seed1 -", "fast-2 -", "two runs of fast seed 2"),
+        ('"Step"', '"When"', "a panel of W&B without a column of steps"),
+        ("fast/seed1 -", "quick/seed1 -", '"quick" is no variant'),
+        ('"1.1"', '"high"', "line 2: 'fast/seed1 - val/loss': value \"high\""),
+    ],
+)
+def test_a_panel_that_does_not_say_whose_values_it_holds_is_refused(
+    here: OwnHouse, tmp_path: Path, old: str, new: str, found: str
+) -> None:
+    source = tmp_path / "wandb_export.csv"
+    source.write_text(panel().replace(old, new))
+    refused(here, source, re.escape(found), exploratory=True)
+
+
+def test_means_that_a_panel_shows_are_no_runs_own_values(here: OwnHouse, tmp_path: Path) -> None:
+    source = tmp_path / "wandb_export.csv"
+    source.write_text(panel(**{"slow/seed3 - val/loss__MAX": "1.75"}))
+    refused(
+        here, source, "'slow/seed3 - val/loss' is a mean of several points or runs, from 1.5 to 1.75", exploratory=True
+    )
+
+
+def test_a_pattern_says_how_the_runs_of_a_panel_are_named(here: OwnHouse, tmp_path: Path) -> None:
+    source = tmp_path / "wandb_export.csv"
+    source.write_text(re.sub(r"(slow|fast)/seed(\d)", r"\2 of \1", panel()))
+    pattern = "{seed} of {variant}"
+    assert len(bring(here, source, exploratory=True, run_pattern=pattern).imported) == 6
+    source.write_text(TABLE)
+    refused(here, source, "no panel of W&B", exploratory=True, layout=WIDE, run_pattern=pattern)
+
+
+def test_a_run_without_any_value_is_refused_by_name(here: OwnHouse, tmp_path: Path) -> None:
+    source = tmp_path / "results.csv"
+    source.write_text(TABLE + "fast,2,2,,,\n")
+    refused(here, source, "fast seed 2: it is empty", exploratory=True, layout=WIDE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from typer.testing import CliRunner
 
 import ablate as api
 from ablate.cli import app
+from ablate.records.rows import TableLayout
 from ablate.records.store import RunFolder
-from ablate.records.tables import TableLayout
+from ablate.records.tables import read_mapping
 from ablate.records.tracked import Tracked, read_tracked
 from ablate.runner.process import tracker_names
 from ablate.running import Imported
@@ -36,7 +38,7 @@ def house(own_house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def read(house: OwnHouse, source: str, pattern: str | None = None, **layout: Any) -> Tracked:
-    return read_tracked(source, api.load(house.study), TableLayout(**layout), pattern)
+    return read_tracked(source, api.load(house.study), TableLayout(**layout, run_pattern=pattern))
 
 
 def bring(house: OwnHouse, source: str, **options: Any) -> Imported:
@@ -235,3 +237,55 @@ def test_the_table_that_wandb_exports_is_a_wide_table(house: OwnHouse, tmp_path:
     assert len(done.imported) == 6
     rows = RunFolder(house.run_folder("fast", 2)).sealed_rows()
     assert [(row.step, row.value) for row in rows if row.metric == "val/loss"] == [(4, VALUES["fast", 2])]
+
+
+MADE = Path(__file__).parent / "trackers"
+"""Files that the libraries themselves wrote (README.md there)."""
+METRICS = {"train/loss": "train_loss", "val/loss": "val_loss"}
+
+
+def value(arm: str, seed: int) -> float:
+    """As trackers/make.py has it."""
+    return 1.0 + seed / 8 + (arm == "slow") * (4 + seed) / 16
+
+
+def rows_made(arm: str, seed: int) -> list[tuple[str, int, float]]:
+    return [*(("train/loss", step, 3.0 / step) for step in (1, 2, 3, 4)), ("val/loss", 4, value(arm, seed))]
+
+
+def test_the_store_of_an_mlflow_script_is_read_to_the_last_value(house: OwnHouse, tmp_path: Path) -> None:
+    shutil.unpack_archive(MADE / "mlruns.zip", tmp_path)
+    source = f"mlflow:{(tmp_path / 'mlruns').as_uri()}#sweep"
+    found = read(house, source, variant="model", seed="seed", metrics=METRICS)
+    assert set(found.rows) == set(CELLS) and found.left_out == ()
+    for cell, rows in found.rows.items():
+        assert sorted((row.metric, row.step, row.value) for row in rows) == rows_made(*cell)
+    assert read(house, source, "{variant}-{seed}", metrics=METRICS).rows == found.rows
+
+
+def test_the_event_files_of_a_torch_script_are_read_whichever_way_it_wrote_scalars(
+    house: OwnHouse, tmp_path: Path
+) -> None:
+    shutil.unpack_archive(MADE / "tensorboard.zip", tmp_path)
+    found = read(house, f"tensorboard:{tmp_path / 'runs'}")
+    assert set(found.rows) == set(CELLS) and found.left_out == ()
+    for cell, rows in found.rows.items():
+        made = rows_made(*cell)
+        assert sorted((row.metric, row.step) for row in rows) == [(metric, step) for metric, step, _ in made]
+        assert sorted(row.value for row in rows) == pytest.approx(sorted(v for *_, v in made), rel=1e-7)
+
+
+def test_the_table_of_runs_that_mlflow_writes_is_judged_and_imported_by_one_guess(
+    house: OwnHouse, tmp_path: Path
+) -> None:
+    source = MADE / "mlflow_search_runs.csv"
+    judged = api.judge_file(source, "slow raises val/loss by at least 0.125", baseline="fast")
+    (finding,) = judged.judged
+    assert finding.estimate is not None and finding.estimate.difference == 0.375 and finding.n == 3
+    mapping = api.mapping_template(house.study, source)
+    for line in ('arm: "params.model"', 'seed: "params.seed"', '  val/loss: "metrics.val_loss"'):
+        assert line in mapping.splitlines()
+    (tmp_path / "map.yaml").write_text(mapping.replace('step: ""', "at_step: 4"))
+    assert len(bring(house, str(source), layout=read_mapping(tmp_path / "map.yaml")).imported) == 6
+    rows = RunFolder(house.run_folder("slow", 3)).sealed_rows()
+    assert {row.metric: row.value for row in rows} == {"val/loss": value("slow", 3), "train/loss": 0.75}

@@ -13,7 +13,8 @@ from test_items_verdict import case, drawn, items_study
 from ablate.judge.decide import decide
 from ablate.records.evidence import Evidence
 from ablate.records.gather import gather
-from ablate.records.store import ItemScore, Row, RunFolder
+from ablate.records.rows import Row
+from ablate.records.store import ItemScore, RunFolder
 from ablate.runner.logbook import Logbook
 from ablate.runner.progress import Tally
 from ablate.verification.verify import verify

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.records.rows import diverged_at, read_rows
-from ablate.records.store import Row
+from ablate.records.rows import Row, diverged_at, read_rows
 from prereg.errors import EvidenceError
 from prereg.study.command import MetricsFile
 

@@ -14,8 +14,7 @@ from own_trainer import OwnHouse
 import ablate as api
 from ablate import config, log, must_match, seed
 from ablate.records.outputs import read_must_match
-from ablate.records.rows import read_rows
-from ablate.records.store import Row
+from ablate.records.rows import Row, read_rows
 from ablate.runner.progress import PlainWatcher
 
 # Flags, a CSV log, relative data: written as one would without knowing ablate.

@@ -54,7 +54,7 @@ def test_submitted_preempted_and_finished_without_its_controller(
     time.sleep(0.5)
     job = cluster.say("squeue", "--noheader", "--format", "%A").split()[0]
     cluster.say("scontrol", "requeue", f"{job}_1")  # as a preemption does: SIGTERM, and back into the queue
-    wait_for(lambda: f"{job}_1 " in cluster.say("squeue", "--noheader", "--array", "--format", "%i %T "), 30)
+    wait_for(lambda: f"{job}_3 RUNNING" in cluster.say("squeue", "--noheader", "--array", "--format", "%i %T "), 60)
     cluster.kill("slurmctld")
     wait_for(lambda: sealed_on_disk(own_house) >= 3, 90)
     cluster.start("slurmctld")

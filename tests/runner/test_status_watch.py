@@ -22,7 +22,7 @@ def test_runs_at_work_are_watched_to_their_end(house: House) -> None:
     path = house.write(base=BASE, seeds=[1, 2], measure={"every": 200})
     process = start(path, "--slots", "2")
     try:
-        while not list(house.path.glob("data/runs/tiny/*/*/1/metrics.jsonl")):
+        while not list(house.path.glob("data/runs/tiny/*/*/1/work/metrics.jsonl")):
             assert process.poll() is None
         done = CliRunner().invoke(app, ["status", str(path), "--watch", "--every", "0.2", "--json"])
     finally:

@@ -29,15 +29,14 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.audit.checks import Found, Result, check, named
-from ablate.judge.stats.null_hypotheses import Nulls, found_nulls, judge_families
-from ablate.judge.stats.paired_t import TINY, Floats
-from ablate.judge.stats.vectorized_judge import OUTCOME, Codes, Items, judge_rows
-from ablate.judge.stats.vectorized_tests import Kept, Rows
+from ablate.judge.judge import OUTCOME, Codes, Judgement, judge_families, judge_nulls, p_of_nulls, possible_codes
+from ablate.judge.stats.null_hypotheses import Nulls, found_nulls
+from ablate.judge.stats.tests import TINY, Kept
 from ablate.judge.verdict import Check, Finding, Outcomes
 from prereg.registry.amendments import Affected
 from prereg.registry.plan import Cell
 from prereg.rule.condition import OUTCOMES, Outcome
-from prereg.rule.divergence import ENDS, End, between, pushed, refutable
+from prereg.rule.divergence import ENDS, End, between, pushed
 from prereg.study.spec import Study
 
 
@@ -202,21 +201,11 @@ def possible_outcomes(
 ) -> dict[str, frozenset[Outcome]]:
     """Hypothesis -> the outcomes to reckon with, given p values of all, the ends of those that lost pairs, and the p
     values of those with retried runs at an end (`worst`)."""
-    possible = {name: {outcome} for name, outcome in outcomes.items()}
-    for end in ENDS:
-        moved = {} if worst is None else dict(worst[end])
-        moved |= {name: _at(study, name, end) for name, mine in ends.items() if end in mine}
-        reached = {other for name in moved for other in study.corrected_with(name)}
-        judged = judge_families(study, dict(nulls) | moved) if moved else {}
-        for name, one in judged.items():
-            if name in reached:
-                possible[name].add(one.outcome)
-    return {name: between(found) for name, found in possible.items()}
-
-
-def _at(study: Study, name: str, end: End) -> Nulls:
-    support, refute = (TINY, 1.0) if end == "supported" else (1.0, TINY)
-    return Nulls(support, refute if refutable(study, name) else None)
+    moved = {end: np.array([[end in ends.get(name, ()) for name in study.hypotheses]]) for end in ENDS}
+    retried = None if worst is None else {end: p_of_nulls(study, dict(nulls) | dict(worst[end])) for end in ENDS}
+    masks = possible_codes(judge_nulls(study, nulls), moved, retried)[0]
+    found = {name: unmasked(mask) for name, mask in zip(study.hypotheses, masks, strict=True)}
+    return {name: between({outcomes[name], *found[name]}) for name in study.hypotheses}
 
 
 def other_verdicts(
@@ -274,20 +263,13 @@ def check_retried(retried: Sequence[Cell], verdict: str, others: tuple[str, ...]
     return Result(passed=not others, found=found)
 
 
-def judge_rows_with_losses(
-    study: Study,
-    differences: Mapping[str, Floats],
-    kept: Mapping[str, Kept] | None,
-    lost: Kept | None,
-    stable: Kept,
-    *,
-    rows_of: Callable[[Floats], Rows] | None = None,
-    items: Items | None = None,
-) -> tuple[Codes, Kept]:
-    """Outcome codes, and whether the verdict of each study is the same with lost pairs at their worst."""
-    ends = {} if kept is None or lost is None else ends_of_rows(study, lost)
-    codes, possible = judge_rows(study, differences, kept, ends, rows_of=rows_of, items=items)
-    return codes, same_verdict_rows(study, codes, possible, stable) if ends else np.ones(len(stable), dtype=bool)
+def same_with_losses(judged: Judgement, lost: Kept | None, stable: Kept) -> Kept:
+    """Whether each simulated study has one verdict only, also with its lost pairs at their worst. `lost` is studies x
+    arms x seeds; none where no pair is left out."""
+    if lost is None:
+        return np.ones(len(stable), dtype=bool)
+    possible = possible_codes(judged, ends_of_rows(judged.study, lost))
+    return same_verdict_rows(judged.study, judged.codes, possible, stable)
 
 
 def ends_of_rows(study: Study, lost: Kept) -> dict[End, Kept]:

@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from scipy import special
 
-from ablate.judge.stats.paired_t import Floats
 from ablate.judge.stats.root import root
+from ablate.judge.stats.tests import Floats
 from ablate.judge.verdict import Stability
 from prereg.study.spec import Study
 from prereg.study.training import Training

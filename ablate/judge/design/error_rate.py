@@ -36,9 +36,9 @@ from ablate.judge.design.effects import effect_when_true
 from ablate.judge.design.reach import standard_error
 from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, constants_of, draw, weights_of
 from ablate.judge.design.simulate import Scenario, adopting_verdicts, affordable, harmful_verdicts, is_true, simulate
+from ablate.judge.judge import OUTCOME, Shifted, judge_p, tests_of, weigh
 from ablate.judge.stats.null_hypotheses import nulls_in
-from ablate.judge.stats.paired_t import Floats
-from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, code_rows, weigh_rows
+from ablate.judge.stats.tests import Floats
 from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
 from prereg.text import compact, counted
@@ -287,16 +287,15 @@ class _Screen(_Search):
             names = [name for name, _ in case]
             p = [self._weighed(name, effect) for name, effect in case]
             support, refute = (np.stack([one[which] for one in p], axis=1) for which in (0, 1))
-            codes = code_rows(self.study, names, support, refute)
+            codes = judge_p(self.study, names, support, refute).codes
             self._codes[case] = codes.astype(np.int64) @ self.powers[[self.names.index(name) for name in names]]
         return self._codes[case]
 
     def _weighed(self, name: str, effect: float) -> tuple[Floats, Floats]:
         if (name, effect) not in self._p:
             wanted = {effect, *self.states.get(name, ())}
-            found = weigh_rows(
-                self.study, name, self.differences[name], cases=[Shifted(one) for one in wanted], items=self.items
-            )
+            tests = tests_of(self.study, name, self.differences[name], items=self.items)
+            found = weigh(self.study, name, tests, self.n_sims, [Shifted(one) for one in wanted])
             self._p |= {(name, one): p for one, p in zip(wanted, found, strict=True)}
         return self._p[name, effect]
 
@@ -393,7 +392,7 @@ def worst_choice(
             chosen = (pilot[:, start : start + sizes[arm]] + losses).argmin(axis=1)
             differences += weight * sd * (judged[:, at] + sign * losses[chosen][:, None])
             start += sizes[arm]
-        ((p, _),) = weigh_rows(study, name, differences, rng_seed=seed)
+        ((p, _),) = weigh(study, name, tests_of(study, name, differences, rng_seed=seed), n_sims)
         found.append((float((p <= study.analysis.alpha).mean()), gap))
     return max(found)
 

@@ -6,7 +6,7 @@ margin, needs no new studies, and a power is the same number wherever it is prin
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 
@@ -26,12 +26,11 @@ from ablate.judge.design.reach import (
 )
 from ablate.judge.design.scenarios import TrueEffects, all_true, arm_means, constants_of, draw, weights_of
 from ablate.judge.design.simulate import Chance, Scenario, affordable, simulate
+from ablate.judge.judge import AS_IT_IS, OUTCOME, Shifted, judge_p, moved_by, tests_of, weigh
 from ablate.judge.stats import t_power
 from ablate.judge.stats.null_hypotheses import EDGE
-from ablate.judge.stats.paired_t import Floats
+from ablate.judge.stats.tests import Floats
 from ablate.judge.stats.unpaired import welch_df
-from ablate.judge.stats.vectorized_judge import OUTCOME, Shifted, code_rows, weigh_rows
-from ablate.judge.stats.vectorized_tests import moved_by
 from prereg.study.spec import Study
 
 MOST_SEEDS = 200
@@ -133,7 +132,11 @@ class Planning:
         n, n_sims = study.n_seeds, min(self.n_sims, affordable(study, study.n_seeds), 5_000)
         drawn = draw(study, truth, self.beliefs, n_sims=n_sims, n_seeds=n, rng=np.random.default_rng([self.seed, 999]))
         names = list(study.corrected_with(name))
-        p = {one: weigh_rows(study, one, drawn.differences[one], items=drawn.items)[0] for one in names}
+
+        def weighed(one: str, x: Floats, cases: Sequence[Shifted] = AS_IT_IS) -> list[tuple[Floats, Floats]]:
+            return weigh(study, one, tests_of(study, one, x, items=drawn.items), n_sims, cases)
+
+        p = {one: weighed(one, drawn.differences[one])[0] for one in names}
         centred = (
             drawn.differences[name] - truth.effects[name]
             if study.paired
@@ -147,9 +150,9 @@ class Planning:
         def powers(sizes: Floats) -> Floats:
             cases = [Shifted(smallest=size) if absence else Shifted(sign * size) for size in sizes.tolist()]
             found = []
-            for mine in weigh_rows(study, name, centred, cases=cases, items=drawn.items):
+            for mine in weighed(name, centred, cases):
                 both = [np.stack([(p | {name: mine})[one][which] for one in names], axis=1) for which in (0, 1)]
-                codes = code_rows(study, names, *both)
+                codes = judge_p(study, names, *both).codes
                 found.append(float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean()))
             return np.array(found)
 

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.effects import KIND, contrast_sd, distance
 from ablate.judge.stats import t_power
-from ablate.judge.stats.estimate import p_floor, words
+from ablate.judge.stats.kinds import p_floor, words
 from ablate.judge.stats.multiplicity import adjusted
 from ablate.judge.stats.null_hypotheses import Null, is_gated, nulls_in, support_levels
-from ablate.judge.stats.paired_t import Side
 from ablate.judge.stats.sequential import EProcessT
+from ablate.judge.stats.tests import Side
 from ablate.judge.stats.unpaired import proportional, welch_df
 from prereg.errors import UndecidableDesignError, Where
 from prereg.frozen import FrozenModel

@@ -22,10 +22,10 @@ from ablate.judge.audit.stability import false_alarm_rate
 from ablate.judge.design.assumptions import Beliefs, Group, groups_of, over_new_items
 from ablate.judge.design.effects import effect_when_true
 from ablate.judge.design.reach import planned_sizes
-from ablate.judge.stats.crossed_items import Tail, tail_of
+from ablate.judge.judge import ItemsOf
 from ablate.judge.stats.null_hypotheses import EDGE
-from ablate.judge.stats.paired_t import Floats
-from ablate.judge.stats.vectorized_tests import Kept, OverItems
+from ablate.judge.stats.tests import Floats, Kept
+from ablate.judge.stats.two_way import Tail, tail_of
 from prereg.study.analysis import Ceiling
 from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
@@ -57,14 +57,14 @@ class Drawn:
     """Simulated studies."""
 
     differences: dict[str, Floats]
-    """By hypothesis: studies x seeds; without pairs the runs themselves, laid out as for `vectorized_tests.arms_of`."""
+    """By hypothesis: studies x seeds; without pairs the runs, laid out as for `ablate.judge.judge.arms_of`."""
     kept: dict[str, Kept] | None
     """Pairs (or runs) that enter; none when all do."""
     stable: Kept
     """Studies x arms."""
     lost: Kept | None = None
     """Which runs diverged, studies x arms x seeds; none where none can."""
-    items: dict[str, OverItems] | None = None
+    items: dict[str, ItemsOf] | None = None
     """Of a test over new items, what it knows of them."""
 
 
@@ -278,7 +278,7 @@ def _with_items(
     kept: dict[str, Kept] | None,
     *,
     rng: np.random.Generator,
-) -> tuple[dict[str, Floats], dict[str, OverItems]]:
+) -> tuple[dict[str, Floats], dict[str, ItemsOf]]:
     """Seeds' means with the luck of new items, which all seeds share, and the mean squares of items and residuals.
 
     These are independent of each other and of the seeds' means where everything is normal and there are equally many
@@ -315,7 +315,7 @@ def _with_items(
             pairs = np.maximum(2.0, kept[name].sum(axis=1))
             rest = rest[pairs.astype(np.int64) - 2, np.arange(n_sims)]
         shifted[name] = differences[name] + (by_item / sqrt(count) * luck[:, place])[:, None]
-        items[name] = OverItems(
+        items[name] = ItemsOf(
             units=(by_item**2 + residual**2 / pairs) * over_units / (count * (count - 1)),
             both=residual**2 * rest / (count * (count - 1) * pairs * (pairs - 1.0)),
             tail=_equal_tail(count),

@@ -1,7 +1,7 @@
 """Made-up differences through the functions that will judge the real ones: the chance of every verdict.
 
-Differences drawn by `ablate.judge.design.scenarios` are judged all at once by `vectorized_judge`, whose outcomes are
-those of `judge_hypotheses`, and `Rule.decide` sees each combination of outcomes once.
+Differences drawn by `ablate.judge.design.scenarios` are judged all at once by `ablate.judge.judge`, as real ones are,
+and `Rule.decide` sees each combination of outcomes once.
 
 Three terms, used throughout:
 
@@ -18,27 +18,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from math import inf, sqrt
+from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.audit.sensitivity import (
-    judge_rows_with_losses,
-)
+from ablate.judge.audit.sensitivity import same_with_losses
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.reach import verdicts_of
 from ablate.judge.design.scenarios import Drawn, Law, TrueEffects, draw
 from ablate.judge.interim import run_to_the_stop
+from ablate.judge.judge import OUTCOME, Codes, judge_rows
+from ablate.judge.stats import kinds
 from ablate.judge.stats.null_hypotheses import nulls_in
-from ablate.judge.stats.resample import LISTED_PAIRS
-from ablate.judge.stats.vectorized_judge import OUTCOME, Codes
-from ablate.judge.stats.vectorized_tests import ROWS_LISTED_PAIRS, Kept
+from ablate.judge.stats.tests import Kept
 from ablate.judge.verdict import Outcomes
 from prereg.frozen import FrozenModel
 from prereg.registry.looks import looks_of
 from prereg.rule.condition import Outcome
-from prereg.study.analysis import Test
 from prereg.study.spec import Study
 
 
@@ -105,10 +102,9 @@ def judge_drawn(study: Study, drawn: Drawn) -> tuple[Codes, Kept, npt.NDArray[np
     if study.stopping != "fixed":
         codes, stopped, ruled = run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable, drawn.lost)
         return codes, ruled, stopped
-    codes, ruled = judge_rows_with_losses(
-        study, drawn.differences, drawn.kept, drawn.lost, drawn.stable, items=drawn.items
-    )
-    return codes, ruled, None
+    judged = judge_rows(study, drawn.differences, drawn.kept, items=drawn.items)
+    lost = None if drawn.kept is None else drawn.lost
+    return judged.codes, same_with_losses(judged, lost, drawn.stable), None
 
 
 def simulate(
@@ -253,12 +249,4 @@ def affordable(study: Study, n: int | None = None) -> int:
         return min(affordable(study, n), max(_FEWEST, _MOST_DRAWN // n))
     if study.stopping != "fixed":
         return 4_000
-    limits: dict[Test, tuple[tuple[float, int], ...]] = {
-        "paired_t": ((inf, 10_000),),
-        "items": ((inf, 10_000),),
-        "bootstrap_t": ((6, 2_000), (inf, 500)),
-        "sign_flip": ((8, 6_000), (10, 3_000), (ROWS_LISTED_PAIRS, 1_500), (LISTED_PAIRS, 500), (inf, 1_500)),
-        "wilcoxon": ((6, 6_000), (inf, 2_500)),
-        "welch": ((inf, 10_000),),
-    }
-    return next(most for limit, most in limits[study.analysis.test] if n <= limit)
+    return kinds.affordable(study.analysis.test, n)

@@ -20,8 +20,8 @@ from math import log, sqrt
 import numpy as np
 from scipy import special
 
-from ablate.judge.stats.paired_t import EQUAL, Floats
 from ablate.judge.stats.root import root
+from ablate.judge.stats.tests import EQUAL, Floats
 from ablate.judge.stats.unpaired import Sample
 from ablate.judge.verdict import EffectSize, Interval
 

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.stats.paired_t import Floats
+from ablate.judge.stats.tests import Floats
 from prereg.study.designs.gate import Step
 
 

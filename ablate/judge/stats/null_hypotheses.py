@@ -40,25 +40,25 @@ any false "supported" has at most alpha, where the test's assumptions hold. Refu
 without one. What opens a gate is the rejected null of support, also where the finding is then refuted for being too
 small to matter.
 
-This module knows no records and makes no sentence; `design` uses exactly these functions on simulated data.
+This module knows no records and makes no sentence; outcomes are given by `ablate.judge.judge`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ablate.judge.stats.multiplicity import adjusted, holm, levels_tested
-from ablate.judge.stats.paired_t import Procedure, Side
-from ablate.judge.verdict import Estimate, Finding, GateLevel, Interval, MarginTest, Zone
+import numpy as np
+
+from ablate.judge.stats.tests import Floats, Side, SignificanceTest
+from ablate.judge.verdict import Estimate, Finding, Interval, MarginTest
 from prereg.errors import UnsupportedError
 from prereg.metrics.catalogue import Better
 from prereg.rule.condition import Outcome
 from prereg.study.analysis import Ceiling
 from prereg.study.claim import Verb
 from prereg.study.spec import Study
-from prereg.text import compact
 
 EDGE: Final = 1e-9
 """True effects this close to a null, relative to its margin, lie on it."""
@@ -71,11 +71,15 @@ class Null:
     points: tuple[tuple[float, Side], ...]
     towards: int = 0
 
-    def p(self, test: Procedure) -> float:
-        """p of the null by one test: two points are an intersection-union test, and the larger p counts."""
-        if self.towards and test.leaning != self.towards:
-            return 1.0
-        return max(test.p(point, side) for point, side in self.points)
+    def p(self, test: SignificanceTest, by: float = 0.0) -> Floats:
+        """p of the null, row by row: two points are an intersection-union test, and the larger p counts.
+
+        With `by`, of the same studies with every difference moved by so much: they meet a point as the rows meet
+        point - by.
+        """
+        found = [test.p(point - by, side) for point, side in self.points]
+        p = found[0] if len(found) == 1 else np.maximum(*found)
+        return np.where(test.leaning_at(-by) == self.towards, p, 1.0) if self.towards else p
 
     def excludes(self, effect: float) -> bool:
         """Whether the null is false at a true effect. One within `EDGE` of a point, relative to it, lies on it."""
@@ -95,21 +99,8 @@ class Nulls:
 
     support: float
     refute: float | None
-    test: Procedure | None = None
+    test: SignificanceTest | None = None
     """The test they come from."""
-
-
-@dataclass(frozen=True)
-class Judged:
-    """The same after correction, and the outcome."""
-
-    support: float | None
-    refute: float | None
-    outcome: Outcome
-    note: str = ""
-    """What a reader must know of the gate."""
-    gate: GateLevel | None = None
-    """Under a gate, the levels of its support."""
 
 
 def levels_of(study: Study, name: str) -> tuple[float, ...]:
@@ -136,44 +127,29 @@ def interval_level(study: Study, name: str) -> float:
     return study.analysis.alpha / len(first) if name in first else 0.0
 
 
-def weigh(test: Procedure, verb: Verb, better: Better, smallest: float) -> Nulls:
-    """Both p values of a claim."""
-    support, refute = nulls_of(verb, better, smallest)
-    return Nulls(support.p(test), None if refute is None else refute.p(test), test)
-
-
 def nulls_of(verb: Verb, better: Better, smallest: float) -> tuple[Null, Null | None]:
     """What a claim must reject to be supported, and to be refuted; none when no data could refute it."""
     if verb in ("lowers", "raises"):
         sign = -1 if verb == "lowers" else 1
-        return _towards(sign), _short_of(sign, smallest)
+        return towards_(sign), short_of(sign, smallest)
     if verb in ("lowers_by", "raises_by"):
         sign = -1 if verb == "lowers_by" else 1
-        return _beyond(sign, smallest), _short_of(sign, smallest)
+        return beyond(sign, smallest), short_of(sign, smallest)
     if verb in ("lowers_below", "raises_above"):
         sign = -1 if verb == "lowers_below" else 1
-        return _beyond(sign, 0.0), _short_of(sign, smallest)
+        return beyond(sign, 0.0), short_of(sign, smallest)
     if verb == "does_not_worsen":
         assert better != "neither", (verb, better)
         worse = 1 if better == "lower" else -1
-        return _short_of(worse, smallest), _towards(worse)
+        return short_of(worse, smallest), towards_(worse)
     if verb == "changes":
-        return _towards(0), _within(smallest) if smallest > 0 else None
-    return _within(smallest), _towards(0)
+        return towards_(0), within(smallest) if smallest > 0 else None
+    return within(smallest), towards_(0)
 
 
 def nulls_in(study: Study, name: str) -> tuple[Null, Null | None]:
     """`nulls_of` a hypothesis of a study, at its registered margin."""
     return nulls_of(study.claims[name].verb, study.claims[name].better, study.hypotheses[name].smallest)
-
-
-@dataclass(frozen=True)
-class AgainstMargin:
-    """One-sided p values of an effect against the smallest difference that matters, and the zone after correction."""
-
-    reached: float
-    short: float
-    zone: Zone
 
 
 def rejected_null(verb: Verb, better: Better, smallest: float, outcome: Outcome) -> Null | None:
@@ -224,94 +200,9 @@ def deciding_interval(
     return next((one for one in candidates if one is not None and excludes(one, null)), None)
 
 
-def step_level(study: Study, name: str, nulls: Mapping[str, Nulls | None], judged: Judged) -> float | None:
-    """The level at which the correction tested the null that was rejected: of Holm's step, or of the gate; none without
-    a correction."""
-    if judged.gate is not None and judged.outcome == "supported":
-        return judged.gate.level
-    if study.analysis.correct != "holm":
-        return None
-    which = 0 if judged.outcome == "supported" else 1
-    together = study.corrected_with(name) if which == 0 else study.family_of(name)
-    p = _p([nulls[one] for one in together], which)
-    mine = p[list(together).index(name)]
-    return study.analysis.alpha / (len(p) - sum(one < mine for one in p))
-
-
-def zones(study: Study, nulls: Mapping[str, Nulls | None], judged: Mapping[str, Judged]) -> dict[str, AgainstMargin]:
-    """Hypothesis -> where its effect lies against its margin; only those with a margin and a test.
-
-    Description by the tests that decide: an outcome that is itself a test against the margin gives the zone, and the
-    rest is corrected over the role as outcomes are; under a gate too, and what the claim says needs its support.
-    """
-    found: dict[str, tuple[float, float]] = {}
-    for name, one in nulls.items():
-        smallest, test = study.hypotheses[name].smallest, None if one is None else one.test
-        if test is not None and smallest > 0.0:
-            sign = study.claims[name].direction
-            short = (_short_of(sign, smallest) if sign else _within(smallest)).p(test)
-            sides = [_beyond(side, smallest).p(test) for side in ((sign,) if sign else (1, -1))]
-            found[name] = (min(1.0, len(sides) * min(sides)), short)
-    zoned: dict[str, AgainstMargin] = {}
-    for names in study.families.values():
-        p = [[found[name][which] if name in found else 1.0 for name in names] for which in (0, 1)]
-        corrected = p if study.analysis.correct == "none" else [holm(column) for column in p]
-        for name, reached, short in zip(names, *corrected, strict=True):
-            if name in found:
-                zone = _implied(study.claims[name].verb, judged[name].outcome)
-                if zone is None and min(reached, short) <= study.analysis.alpha:
-                    zone = "at least the margin" if reached < short else "short of the margin"
-                    says = (zone == "short of the margin") == study.claims[name].verb.startswith("does_not")
-                    # What a claim says is not shown by its zone where its gate did not let it pass.
-                    if says and judged[name].gate is not None and judged[name].outcome != "supported":
-                        zone = None
-                zoned[name] = AgainstMargin(*found[name], zone or "undecided")
-    return zoned
-
-
-def _implied(verb: Verb, outcome: Outcome) -> Zone | None:
-    """The zone of an outcome that is a test against the margin."""
-    if outcome == "supported" and verb in ("lowers_by", "raises_by"):
-        return "at least the margin"
-    if outcome == ("supported" if verb.startswith("does_not") else "refuted"):
-        return "short of the margin"
-    return None
-
-
 def found_nulls(findings: Iterable[Finding]) -> dict[str, Nulls | None]:
     """The p values of findings, by hypothesis; none of one that could not be tested."""
     return {one.hypothesis: None if one.p_support is None else Nulls(one.p_support, one.p_refute) for one in findings}
-
-
-def judge_families(study: Study, nulls: Mapping[str, Nulls | None]) -> dict[str, Judged]:
-    """Correct within each role, or support over the gate, and give every hypothesis its outcome."""
-    alpha = study.analysis.alpha
-    support: dict[str, float] = {}
-    refute: dict[str, float] = {}
-    gates: dict[str, GateLevel] = {}
-    for names in study.corrected_together.values():
-        found = [nulls[name] for name in names]
-        if is_gated(study, names):
-            support |= zip(names, adjusted(study.gate_steps, _p(found, 0)), strict=True)
-            gates = _gate_levels(study, [support[name] <= alpha for name in names])
-        else:
-            support |= zip(names, _corrected(study, found, 0), strict=True)
-    for names in study.families.values():
-        refute |= zip(names, _corrected(study, [nulls[name] for name in names], 1), strict=True)
-    judged = {}
-    for name in study.hypotheses:
-        one, gate = nulls[name], gates.get(name)
-        if one is None:
-            judged[name] = Judged(None, None, "inconclusive", gate=gate)
-            continue
-        supported, refuted = support[name] <= alpha, one.refute is not None and refute[name] <= alpha
-        if supported and refuted:
-            supported = study.claims[name].verb.startswith("does_not")
-        outcome: Outcome = "supported" if supported else "refuted" if refuted else "inconclusive"
-        against = refute[name] if one.refute is not None else None
-        note = "" if gate is None else _about_gate(gate)
-        judged[name] = Judged(support[name], against, outcome, note, gate)
-    return judged
 
 
 def require_known_methods(study: Study) -> None:
@@ -331,48 +222,22 @@ def is_gated(study: Study, names: Sequence[str]) -> bool:
     return bool(study.gate_steps) and study.hypotheses[names[0]].role != "exploratory"
 
 
-def _gate_levels(study: Study, passed: Sequence[bool]) -> dict[str, GateLevel]:
-    steps = study.gate_steps
-    names = [name for step in steps for name in step]
-    levels = levels_tested(steps, passed, study.analysis.alpha)
-    return {
-        name: GateLevel(weight=1.0 / len(steps[0]) if name in steps[0] else 0.0, level=level)
-        for name, level in zip(names, levels, strict=True)
-    }
-
-
-def _about_gate(gate: GateLevel) -> str:
-    if gate.level == 0.0:
-        return "not tested for support: the gate before it did not open"
-    return f"tested for support at the level {compact(float(f'{gate.level:.6g}'))} of the gate"
-
-
-def _corrected(study: Study, found: Sequence[Nulls | None], which: int) -> tuple[float, ...]:
-    """Corrected p of support (0) or refutation (1); a claim without a p keeps its place with 1."""
-    p = _p(found, which)
-    return tuple(p) if study.analysis.correct == "none" else holm(p)
-
-
-def _p(found: Sequence[Nulls | None], which: int) -> list[float]:
-    return [1.0 if one is None or (value := (one.support, one.refute)[which]) is None else value for one in found]
-
-
-def _towards(sign: int) -> Null:
+def towards_(sign: int) -> Null:
     """No effect, two-sided, worth nothing unless the test's own statistic points the claimed way (0: either way)."""
     return Null(((0.0, "two"),), sign)
 
 
-def _short_of(sign: int, margin: float) -> Null:
+def short_of(sign: int, margin: float) -> Null:
     """An effect that reaches the margin in the given direction, one-sided."""
     return Null(((sign * margin, "less" if sign > 0 else "greater"),))
 
 
-def _beyond(sign: int, margin: float) -> Null:
+def beyond(sign: int, margin: float) -> Null:
     """An effect that falls short of the margin in the given direction, one-sided."""
     return Null(((sign * margin, "greater" if sign > 0 else "less"),))
 
 
-def _within(margin: float) -> Null:
+def within(margin: float) -> Null:
     """TOST: an effect that reaches the margin in either direction; the larger of the two one-sided p values counts."""
     assert margin > 0, margin
-    return Null((*_short_of(1, margin).points, *_short_of(-1, margin).points))
+    return Null((*short_of(1, margin).points, *short_of(-1, margin).points))

@@ -41,9 +41,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy import special
 
-from ablate.judge.stats.paired_t import TINY, Floats, PairedT, Side, Studentized
 from ablate.judge.stats.root import root
 from ablate.judge.stats.spending import Spending, nominal_levels
+from ablate.judge.stats.tests import EQUAL, TINY, Floats, Kept, PairedT, Side, Studentized
 from prereg.registry.looks import Look
 from prereg.study.analysis import Looks, Stopping
 
@@ -74,13 +74,8 @@ def look_level(alpha: float, looks: tuple[int, ...], look: int, spending: Spendi
     return float(special.ndtr(root(lambda level: float(table(level)) - wanted, low, high, xtol=1e-13)))
 
 
-def repeated_p(p: float, looks: tuple[int, ...], look: int, spending: Spending, *, two_sided: bool = True) -> float:
-    """The smallest alpha whose level at this look the nominal p reaches; 1 where that is above one half."""
-    return float(repeated_ps(np.array([p]), looks, look, spending, two_sided=two_sided)[0])
-
-
 def repeated_ps(p: Floats, looks: tuple[int, ...], look: int, spending: Spending, *, two_sided: bool = True) -> Floats:
-    """`repeated_p` of many."""
+    """The smallest alphas whose level at this look the nominal p reach; 1 where that is above one half."""
     table = _tables(looks, spending, two_sided)[look - 1]
     # Below the table lies nothing that any level in use could tell apart: its lowest alpha errs upwards only.
     given = np.clip(special.ndtri(np.maximum(p, TINY)), table.x[0], table.x[-1])
@@ -105,22 +100,37 @@ def _tables(looks: tuple[int, ...], spending: Spending, two_sided: bool) -> tupl
 
 
 class RepeatedT(PairedT):
-    """The paired t at a registered look: every p and interval holds over all the looks, whenever the study stops."""
+    """The paired t at a registered look: every p and interval holds over all the looks, whenever the study stops.
 
-    def __init__(self, differences: Floats, *, looks: tuple[int, ...], look: int, spending: Spending) -> None:
-        super().__init__(differences)
+    Statistic    t as of `PairedT`, over the seeds that the look sees
+    Null         the mean of the differences is `null`
+    p            the smallest alpha at which this look would reject (`repeated_ps`)
+    Interval     that of `PairedT` at the nominal level of this look
+    Fails        as `PairedT`; its levels are those of the planned numbers of seeds
+
+    >>> # At a single look the repeated p is the nominal one, and wider with a look before it.
+    >>> x = np.array([[0.3, -0.1, 0.5, 0.9, 0.2]])
+    >>> p = float(PairedT(x).p(0.0, "two")[0])
+    >>> once, twice = (float(repeated_ps(np.array([p]), looks, len(looks), "pocock")[0]) for looks in ((5,), (3, 5)))
+    >>> abs(once - p) < 1e-9, twice > p
+    (True, True)
+    """
+
+    def __init__(self, x: Floats, *, looks: tuple[int, ...], look: int, spending: Spending) -> None:
+        super().__init__(x)
         self.looks, self.look, self.spending = looks, look, spending
         self.words = f"paired t repeated at look {look} of {len(looks)}, {SPENDING_WORDS[spending]}"
 
-    def p(self, null: float, side: Side) -> float:
-        return repeated_p(super().p(null, side), self.looks, self.look, self.spending, two_sided=side == "two")
+    def tail(self, null: float, side: Side) -> Floats:
+        nominal = super().tail(null, side)
+        return repeated_ps(nominal, self.looks, self.look, self.spending, two_sided=side == "two")
 
-    def bounds(self, alpha: float) -> tuple[float, float] | None:
+    def bounds(self, alpha: float) -> tuple[Floats, Floats]:
         return super().bounds(look_level(alpha, self.looks, self.look, self.spending))
 
     def describe(self, alpha: float) -> str:
         """The nominal level and p of this look, for a reader who wants to check."""
-        nominal = super().p(0.0, "two")
+        nominal = float(np.where(self.usable, super().tail(0.0, "two"), 1.0)[0])
         level = look_level(alpha, self.looks, self.look, self.spending)
         return (
             f"at look {self.look} of {len(self.looks)} the nominal two-sided p against zero is {nominal:.3g} and the "
@@ -130,22 +140,32 @@ class RepeatedT(PairedT):
 
 
 class EProcessT(Studentized):
-    """The t-test e-process over the differences in the order of their seeds."""
+    """The t-test e-process over the differences in the order of their seeds.
+
+    Statistic    e_n after each number n of seeds, above
+    Null         the differences are normal with mean `null`, whatever their SD
+    p            1 / the largest e so far, and 1 at most: valid whenever the study stops (Ville 1939)
+    Interval     every null whose e has nowhere reached 1 / alpha
+    Fails        few seeds can only show effects of one SD and more; undefined where all differences are equal
+
+    >>> # By hand, n = 2: t^2 = 4 against zero, and e = (1 + 2 g)^(-1/2) (1 + 4) / (1 + 4 / (1 + 2 g)), g = 2.
+    >>> (1.0 / EProcessT(np.array([[1.0, 3.0]])).p(0.0, "two")).round(6).tolist()
+    [1.24226]
+    """
 
     name = "e_process"
     words = "t-test e-process, anytime-valid"
     against_mean = "the strongest evidence came with fewer seeds and points the other way than the mean of them all"
 
-    def __init__(self, differences: Floats) -> None:
-        super().__init__(differences)
-        count = np.arange(1, self.n + 1)
-        means = np.cumsum(self.scaled) / count
-        squares = np.array([((self.scaled[:k] - means[k - 1]) ** 2).sum() for k in count])
+    def __init__(self, x: Floats) -> None:
+        super().__init__(x)
+        self.count = np.arange(1.0, self.n + 1)
+        self.means = np.cumsum(self.x, axis=1) / self.count
+        each = [((self.x[:, :k] - self.means[:, k - 1, None]) ** 2).sum(axis=1) for k in range(1, self.n + 1)]
+        self.squares = np.stack(each, axis=1)
+        spread = np.maximum.accumulate(self.x, axis=1) - np.minimum.accumulate(self.x, axis=1)
         # Seeds so far that do not differ have no standard error, and say nothing: e counts as 1 there.
-        spreads = np.array([np.ptp(self.scaled[:k]) for k in count])
-        usable = spreads > 1e-12 * self.scaled_size
-        self._n, self._means = count[usable].astype(np.float64), means[usable]
-        self._squares = squares[usable]
+        self.spread_so_far: Kept = spread > EQUAL * self.size[:, None]
 
     @classmethod
     def floor(cls, n: int, side: Side = "two") -> float:
@@ -153,36 +173,40 @@ class EProcessT(Studentized):
         return min(1.0, float((1.0 + EFFECT_VARIANCE * n) ** (-(n - 1) / 2.0)))
 
     def e_values(self, null: float) -> Floats:
-        """e against the null after each number of seeds at which the differences have a spread."""
-        t2_by_df = self._n * (self._means - self.to_unit(null)) ** 2 / self._squares  # t^2 / (n - 1)
-        return e_from(t2_by_df, self._n)
+        """e against the null after each number of seeds; 1 where the differences so far have no spread."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            t2_by_df = self.count * (self.means - self.to_unit(null)[:, None]) ** 2 / self.squares  # t^2 / (n - 1)
+        return np.where(self.spread_so_far, e_from(np.where(self.spread_so_far, t2_by_df, 0.0), self.count), 1.0)
 
-    def p(self, null: float, side: Side) -> float:
-        if self.statistic(null) is None:
-            return 1.0
+    def tail(self, null: float, side: Side) -> Floats:
         values = self.e_values(null)
         if side != "two":
-            values = values[np.sign(self._means - self.to_unit(null)) == (1.0 if side == "greater" else -1.0)]
-        return min(1.0, max(TINY, 1.0 / float(values.max(initial=1.0))))
+            beyond = np.sign(self.means - self.to_unit(null)[:, None]) == (1.0 if side == "greater" else -1.0)
+            values = np.where(beyond, values, 1.0)
+        p: Floats = np.clip(1.0 / values.max(axis=1), TINY, 1.0)
+        return p
 
-    def bounds(self, alpha: float) -> tuple[float, float] | None:
-        if self.all_zero:
-            return None
-        scale = 1.0 + EFFECT_VARIANCE * self._n
-        reach = (scale / alpha**2) ** (1.0 / self._n)
+    def leaning_at(self, null: float) -> Floats:
+        """Where the strongest evidence points: what a rejection rests on."""
+        best = np.where(self.spread_so_far, self.e_values(null), -np.inf).argmax(axis=1)
+        strongest = np.take_along_axis(self.means, best[:, None], axis=1)[:, 0] - self.to_unit(null)
+        return np.where(self.spread_so_far.any(axis=1), np.sign(strongest), 0.0)
+
+    def bounds(self, alpha: float) -> tuple[Floats, Floats]:
+        return self.by_row([self._bounds(row, alpha) for row in range(len(self.x))])
+
+    def _bounds(self, row: int, alpha: float) -> tuple[float, float] | None:
+        has_spread = self.spread_so_far[row]
+        n, means, squares = self.count[has_spread], self.means[row, has_spread], self.squares[row, has_spread]
+        scale = 1.0 + EFFECT_VARIANCE * n
+        reach = (scale / alpha**2) ** (1.0 / n)
         bounded = reach < scale
         if not bounded.any():
             return None
         scale, reach = scale[bounded], reach[bounded]
-        half = np.sqrt(self._squares[bounded] / self._n[bounded] * (reach - 1.0) / (1.0 - reach / scale))
-        low, high = float((self._means[bounded] - half).max()), float((self._means[bounded] + half).min())
-        return (self.from_unit(low), self.from_unit(high)) if low <= high else None
-
-    @property
-    def leaning(self) -> int:
-        """Where the strongest evidence against zero points: what a rejection rests on."""
-        values = self.e_values(0.0) if self._n.size and not self.all_zero else np.empty(0)
-        return int(np.sign(self._means[int(values.argmax())])) if values.size else 0
+        half = np.sqrt(squares[bounded] / n[bounded] * (reach - 1.0) / (1.0 - reach / scale))
+        low, high = float((means[bounded] - half).max()), float((means[bounded] + half).min())
+        return (low, high) if low <= high else None
 
     def without_interval(self, alpha: float) -> str:
         if self.floor(self.n) > alpha:
@@ -194,10 +218,9 @@ class EProcessT(Studentized):
 
     def describe(self, alpha: float) -> str:
         """The evidence itself, for a reader who wants to check."""
-        values = self.e_values(0.0) if not self.all_zero else np.empty(0)
         return (
-            f"e against zero reached at most {values.max(initial=1.0):.4g} in {self.n} seeds; p is 1 over it, and "
-            f"{1.0 / alpha:.4g} is needed before any correction over hypotheses"
+            f"e against zero reached at most {self.e_values(0.0)[0].max(initial=1.0):.4g} in {self.n} seeds; p is 1 "
+            f"over it, and {1.0 / alpha:.4g} is needed before any correction over hypotheses"
         )
 
 
@@ -212,8 +235,8 @@ def e_from(t2_by_df: Floats, n: Floats) -> Floats:
 Sequential = RepeatedT | EProcessT
 
 
-def prepare_at(differences: Floats, stopping: Stopping, look: Look) -> Sequential:
-    """The registered sequential test bound to the differences that a look sees."""
+def at_look(x: Floats, stopping: Stopping, look: Look) -> Sequential:
+    """The registered sequential test of the differences that a look sees."""
     if isinstance(stopping, Looks):
-        return RepeatedT(differences, looks=stopping.looks, look=look.number, spending=stopping.spending)
-    return EProcessT(differences)
+        return RepeatedT(x, looks=stopping.looks, look=look.number, spending=stopping.spending)
+    return EProcessT(x)

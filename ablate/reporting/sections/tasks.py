@@ -12,8 +12,9 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from ablate.judge.stats.crossed_items import TwoWay, cross
-from ablate.judge.stats.paired_t import NoTestError
+from ablate.judge.stats.crossed_items import cross, over_items
+from ablate.judge.stats.estimate import interval_of
+from ablate.judge.stats.tests import NoTestError
 from ablate.judge.verdict import Finding, Interval
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Table, columns
@@ -137,7 +138,7 @@ def _described(
         difference = sides[0] - sides[1]
         try:
             crossed = cross(items, f"{scores}/{task}", claim.left, claim.right, seeds)
-            bounds = TwoWay(crossed, estimand=context.study.analysis.estimand).interval(finding.alpha)
+            bounds = interval_of(over_items(crossed, estimand=context.study.analysis.estimand), finding.alpha)
         except NoTestError:
             pass
         width = 0.0 if bounds is None or bounds.low is None or bounds.high is None else (bounds.high - bounds.low) / 2.0

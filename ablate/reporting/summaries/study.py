@@ -19,7 +19,7 @@ from prereg.rule.divergence import said_losses
 from prereg.study.command import ScriptPin, command_line, filled
 from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import by_family, of_any_task, said_once, tasks_of
-from prereg.study.designs.sides import weights_in_words
+from prereg.study.designs.trends import weights_in_words
 from prereg.study.measure import is_folder
 from prereg.study.spec import Study
 

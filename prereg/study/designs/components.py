@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
-from prereg.errors import ClaimError, FieldPath, SpecError, field_error
+from prereg.errors import ClaimError, FieldPath, SpecError, field_error, nearest
 from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
 from prereg.study.analysis import Hypothesis, Read, Role, Scale
-from prereg.study.claim import margin_of, parse_claim
+from prereg.study.claim import VERBS, margin_of, parse_claim
 from prereg.study.faults import read_model
 from prereg.study.measure import Name, own_better
 from prereg.text import counted, listed
@@ -141,7 +141,7 @@ class Components(FrozenModel):
     def hypotheses(self, own: Mapping[str, Better]) -> dict[str, Hypothesis]:
         """The claims; `own`: which way the study's own metrics improve. Raises `SpecError` where none can be made."""
         verb, metric, rest = self._claim(own)
-        smallest = margin_of(f" {rest}") if self.smallest is None else self.smallest
+        smallest = margin_of(f"PART {verb} {metric} {rest}") if self.smallest is None else self.smallest
         if smallest is None:
             required = "the smallest difference that matters, or a claim 'by at least D'"
             raise field_error(("components", "smallest"), "no smallest", required, "smallest: 0.02")
@@ -219,11 +219,16 @@ class Components(FrozenModel):
                 found, required = f"nothing says which way {metric} improves", "better: lower, or better: higher"
                 raise field_error(("components", "better"), found, required, "better: lower")
             verb = "lowers" if (verb == "improves") == (better == "lower") else "raises"
+        if verb not in VERBS:
+            verbs = (*VERBS, "worsens", "improves")
+            found, required = f"'{verb}' where a verb should be", f"one of {', '.join(verbs)}"
+            close = nearest(verb, verbs)
+            fix = close if close.startswith("did") else "claim: worsens val/loss by at least 0.02"
+            raise ClaimError(found, required=required, fix=fix).at(field=place)
         try:
-            parse_claim(f"a {verb} {metric} {rest} than b", baseline="b")
+            parse_claim(f"PART {verb} {metric} {rest}".strip(), baseline="")
         except ClaimError as error:
-            verbs = f"{error.required} (or worsens, improves)" if "is not a verb" in error.found else error.required
-            raise ClaimError(error.found, required=verbs, fix=error.fix).at(field=place) from None
+            raise error.at(field=place) from None
         return verb, metric, rest
 
 

@@ -1,0 +1,416 @@
+"""From tests to outcomes: the one judge, over rows. `decide` calls it with one study, `design` with thousands.
+
+    tests by hypothesis -> p of both nulls -> corrected by role, or over the gate -> outcomes
+    outcomes            -> every outcome to reckon with, where pairs were lost or runs were begun again
+
+What must be rejected, from which side and at which level stands in `ablate.judge.stats.null_hypotheses`; the tests in
+`ablate.judge.stats.tests`. A hypothesis that cannot be tested keeps its place in its family with p = 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from ablate.judge.stats.kinds import KINDS, over_seeds, undecided
+from ablate.judge.stats.multiplicity import adjusted_rows, holm, holm_rows, levels_tested
+from ablate.judge.stats.null_hypotheses import Nulls, beyond, is_gated, levels_of, nulls_in, nulls_of, short_of, within
+from ablate.judge.stats.sequential import at_look
+from ablate.judge.stats.tests import TINY, Floats, Kept, SignificanceTest, Welch
+from ablate.judge.stats.two_way import Spread, Tail, TwoWay
+from ablate.judge.verdict import GateLevel, Zone
+from prereg.registry.looks import Look
+from prereg.rule.condition import Outcome
+from prereg.rule.divergence import ENDS, End, least_of, least_pairs, refutable
+from prereg.study.analysis import LEAST_RUNS
+from prereg.study.claim import Verb
+from prereg.study.spec import Study
+from prereg.text import compact
+
+Codes = npt.NDArray[np.int8]
+Rows = npt.NDArray[np.intp]
+OUTCOME: tuple[Outcome, ...] = ("supported", "refuted", "inconclusive")
+"""What a code means."""
+_DECIDED, _OPEN = 0b011, 0b100
+"""Masks of outcomes: supported and refuted; inconclusive."""
+
+Tested = Iterable[tuple[Rows, SignificanceTest]]
+"""The tests of one hypothesis, each of some studies; a study in none of them cannot be tested."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What became of one hypothesis of one study: p after correction, and the outcome."""
+
+    support: float | None
+    """None where there is no test."""
+    refute: float | None
+    """None where there is no test, or nothing could refute the claim."""
+    outcome: Outcome
+    note: str = ""
+    """What a reader must know of the gate."""
+    gate: GateLevel | None = None
+    """Under a gate, the levels of its support."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """p values and outcomes, studies x hypotheses."""
+
+    study: Study
+    names: tuple[str, ...]
+    support: Floats
+    """p of the null that a claim must reject to be supported; 1 where there is none."""
+    refute: Floats
+    """p of the null that must be rejected to refute it; 1 where there is none."""
+    support_adjusted: Floats
+    refute_adjusted: Floats
+    codes: Codes
+
+    def with_p(self, support: Floats, refute: Floats) -> Judgement:
+        """The same studies with other p values."""
+        return judge_p(self.study, self.names, support, refute)
+
+    def single(self, tested: Mapping[str, bool]) -> dict[str, Judged]:
+        """What became of every hypothesis of the first study, of which some may have had no test."""
+        study, found, gates = self.study, {}, {}
+        for together in study.corrected_together.values():
+            if is_gated(study, together):
+                places = [self.names.index(name) for name in together]
+                gates = _gate_levels(study, (self.support_adjusted[0, places] <= study.analysis.alpha).tolist())
+        for at, name in enumerate(self.names):
+            gate = gates.get(name)
+            if not tested[name]:
+                found[name] = Judged(None, None, "inconclusive", gate=gate)
+                continue
+            refute = float(self.refute_adjusted[0, at]) if nulls_in(study, name)[1] is not None else None
+            note = "" if gate is None else _about_gate(gate)
+            support, outcome = float(self.support_adjusted[0, at]), OUTCOME[self.codes[0, at]]
+            found[name] = Judged(support, refute, outcome, note, gate)
+        return found
+
+
+def judge(study: Study, tests: Mapping[str, Tested], n_studies: int) -> Judgement:
+    """The outcomes of studies of which each hypothesis has these tests."""
+    weighed = [weigh(study, name, tests[name], n_studies)[0] for name in study.hypotheses]
+    support, refute = (np.stack([p[which] for p in weighed], axis=1) for which in (0, 1))
+    return judge_p(study, tuple(study.hypotheses), support, refute)
+
+
+@dataclass(frozen=True)
+class Shifted:
+    """The same studies under another truth: every difference moved by `by`, and another margin than the registered."""
+
+    by: float = 0.0
+    smallest: float | None = None
+
+
+AS_IT_IS = (Shifted(),)
+
+
+def weigh(
+    study: Study, name: str, tests: Tested, n_studies: int, cases: Sequence[Shifted] = AS_IT_IS
+) -> list[tuple[Floats, Floats]]:
+    """p of support and of refutation of one hypothesis, study by study, in each case; 1 where it has no p.
+
+    One preparation of the tests serves all cases, because every test moves with its differences.
+    """
+    claim = study.claims[name]
+    found = [(np.ones(n_studies), np.ones(n_studies)) for _ in cases]
+    for rows, test in tests:
+        for both, case in zip(found, cases, strict=True):
+            smallest = study.hypotheses[name].smallest if case.smallest is None else case.smallest
+            for p, null in zip(both, nulls_of(claim.verb, claim.better, smallest), strict=True):
+                if null is not None:
+                    p[rows] = null.p(test, case.by)
+        del test  # its arrays make room for the next block's
+    return found
+
+
+def judge_p(study: Study, names: Sequence[str], support: Floats, refute: Floats) -> Judgement:
+    """Outcomes from p values, studies x hypotheses, of whole roles (or the gate) at a time."""
+    alpha, uncorrected = study.analysis.alpha, study.analysis.correct == "none"
+    support_adjusted, refute_adjusted = np.empty_like(support), np.empty_like(refute)
+    for together in dict.fromkeys(study.corrected_with(name) for name in names):
+        places = [names.index(name) for name in together]
+        p = support[:, places]
+        if is_gated(study, together):
+            support_adjusted[:, places] = adjusted_rows(study.gate_steps, p)
+        else:
+            support_adjusted[:, places] = p if uncorrected else holm_rows(p)
+    for family in dict.fromkeys(study.family_of(name) for name in names):
+        places = [names.index(name) for name in family]
+        refute_adjusted[:, places] = refute[:, places] if uncorrected else holm_rows(refute[:, places])
+    refuted = refute_adjusted <= alpha
+    # Where both hold, the difference is real and smaller than what matters: it refutes a claim of a difference.
+    yields = np.array([study.claims[name].verb.startswith("does_not") for name in names])
+    supported = (support_adjusted <= alpha) & (~refuted | yields)
+    codes = np.where(supported, 0, np.where(refuted, 1, 2)).astype(np.int8)
+    return Judgement(study, tuple(names), support, refute, support_adjusted, refute_adjusted, codes)
+
+
+def p_of_nulls(study: Study, nulls: Mapping[str, Nulls | None]) -> tuple[Floats, Floats]:
+    """p of support and of refutation of one study, 1 x hypotheses."""
+    none = Nulls(1.0, None)
+    found = [nulls[name] or none for name in study.hypotheses]
+    refute = [1.0 if one.refute is None else one.refute for one in found]
+    return np.array([[one.support for one in found]]), np.array([refute])
+
+
+def judge_nulls(study: Study, nulls: Mapping[str, Nulls | None]) -> Judgement:
+    """The same of one study whose p values are known."""
+    return judge_p(study, tuple(study.hypotheses), *p_of_nulls(study, nulls))
+
+
+def judge_families(study: Study, nulls: Mapping[str, Nulls | None]) -> dict[str, Judged]:
+    """What becomes of every hypothesis of one study, from its p values; none of one that could not be tested."""
+    return judge_nulls(study, nulls).single({name: nulls[name] is not None for name in study.hypotheses})
+
+
+def possible_codes(
+    judged: Judgement,
+    ends: Mapping[End, Kept],
+    worst: Mapping[End, tuple[Floats, Floats]] | None = None,
+) -> Codes:
+    """A bit for each outcome to reckon with, studies x hypotheses.
+
+    `ends` are the ends towards which lost pairs push each hypothesis: its p values are taken there in the family that
+    it is corrected in. `worst` are p values at each end where something else is in doubt.
+    """
+    study = judged.study
+    can = np.array([refutable(study, name) for name in judged.names])
+    possible = np.left_shift(1, judged.codes).astype(np.int8)
+    for end in ENDS:
+        support, refute = (judged.support, judged.refute) if worst is None else worst[end]
+        moved = ends.get(end)
+        if moved is not None:
+            at = (TINY, 1.0) if end == "supported" else (1.0, TINY)
+            support = np.where(moved, at[0], support)
+            refute = np.where(moved, np.where(can, at[1], 1.0), refute)
+        possible |= np.left_shift(1, judged.with_p(support, refute).codes).astype(np.int8)
+    # Inconclusive lies between the two.
+    possible[possible & _DECIDED == _DECIDED] |= _OPEN
+    return possible
+
+
+# The gate, the step of the correction, and where an effect lies against its margin: what a finding says beyond p.
+
+
+def _gate_levels(study: Study, passed: Sequence[bool]) -> dict[str, GateLevel]:
+    steps = study.gate_steps
+    names = [name for step in steps for name in step]
+    levels = levels_tested(steps, passed, study.analysis.alpha)
+    return {
+        name: GateLevel(weight=1.0 / len(steps[0]) if name in steps[0] else 0.0, level=level)
+        for name, level in zip(names, levels, strict=True)
+    }
+
+
+def _about_gate(gate: GateLevel) -> str:
+    if gate.level == 0.0:
+        return "not tested for support: the gate before it did not open"
+    return f"tested for support at the level {compact(float(f'{gate.level:.6g}'))} of the gate"
+
+
+def step_level(judged: Judgement, name: str, gate: GateLevel | None) -> float | None:
+    """The level at which the correction tested the null that was rejected, of the first study: of Holm's step, or of
+    the gate; none without a correction."""
+    study, at = judged.study, judged.names.index(name)
+    supported = OUTCOME[judged.codes[0, at]] == "supported"
+    if gate is not None and supported:
+        return gate.level
+    if study.analysis.correct != "holm":
+        return None
+    p = (judged.support if supported else judged.refute)[0]
+    together = study.corrected_with(name) if supported else study.family_of(name)
+    return study.analysis.alpha / (len(together) - sum(bool(p[judged.names.index(one)] < p[at]) for one in together))
+
+
+@dataclass(frozen=True)
+class AgainstMargin:
+    """One-sided p values of an effect against the smallest difference that matters, and the zone after correction."""
+
+    reached: float
+    short: float
+    zone: Zone
+
+
+def zones(
+    study: Study, tests: Mapping[str, SignificanceTest], judged: Mapping[str, Judged]
+) -> dict[str, AgainstMargin]:
+    """Hypothesis -> where its effect lies against its margin; only those with a margin and a test.
+
+    Description by the tests that decide: an outcome that is itself a test against the margin gives the zone, and the
+    rest is corrected over the role as outcomes are; under a gate too, and what the claim says needs its support.
+    """
+    p_of: dict[str, tuple[float, float]] = {}
+    for name, test in tests.items():
+        smallest, sign = study.hypotheses[name].smallest, study.claims[name].direction
+        if smallest > 0.0:
+            short = (short_of(sign, smallest) if sign else within(smallest)).p(test)
+            sides = [float(beyond(side, smallest).p(test)[0]) for side in ((sign,) if sign else (1, -1))]
+            p_of[name] = (min(1.0, len(sides) * min(sides)), float(short[0]))
+    zoned: dict[str, AgainstMargin] = {}
+    for names in study.families.values():
+        p = [[p_of[name][which] if name in p_of else 1.0 for name in names] for which in (0, 1)]
+        corrected = p if study.analysis.correct == "none" else [holm(column) for column in p]
+        for name, reached, short_p in zip(names, *corrected, strict=True):
+            if name in p_of:
+                zone = _implied(study.claims[name].verb, judged[name].outcome)
+                if zone is None and min(reached, short_p) <= study.analysis.alpha:
+                    zone = "at least the margin" if reached < short_p else "short of the margin"
+                    says = (zone == "short of the margin") == study.claims[name].verb.startswith("does_not")
+                    # What a claim says is not shown by its zone where its gate did not let it pass.
+                    if says and judged[name].gate is not None and judged[name].outcome != "supported":
+                        zone = None
+                zoned[name] = AgainstMargin(*p_of[name], zone or "undecided")
+    return zoned
+
+
+def _implied(verb: Verb, outcome: Outcome) -> Zone | None:
+    """The zone of an outcome that is a test against the margin."""
+    if outcome == "supported" and verb in ("lowers_by", "raises_by"):
+        return "at least the margin"
+    if outcome == ("supported" if verb.startswith("does_not") else "refuted"):
+        return "short of the margin"
+    return None
+
+
+# The tests of simulated studies, a block of rows at a time.
+
+_CHUNK = 160_000
+"""Numbers held at a time by one array over rows and resamples: 1.3 MB, which a cache holds."""
+
+
+@dataclass(frozen=True)
+class ItemsOf:
+    """What a test over seeds and new items knows of each study beyond the seeds' means; see `two_way.Spread`."""
+
+    units: Floats
+    """What items (or tasks) add to the variance of the mean difference, the interaction once in it."""
+    both: Floats
+    """What the interaction of seeds and items adds to it."""
+    tail: Tail
+    """Of the mean over units, from their weights."""
+
+
+Items = Mapping[str, ItemsOf]
+"""By hypothesis; needed under `estimand: new_seeds_and_items` alone."""
+
+
+def tests_of(
+    study: Study,
+    name: str,
+    differences: Floats,
+    kept: Kept | None = None,
+    *,
+    rng_seed: int = 0,
+    look: Look | None = None,
+    items: Items | None = None,
+) -> Iterator[tuple[Rows, SignificanceTest]]:
+    """The registered test of one hypothesis of simulated studies, studies x seeds, a block of studies at a time.
+
+    `kept` are the pairs that enter. Studies with too few of them are in no block. All studies share the resamples of
+    `rng_seed`, as real ones do.
+    """
+    test, estimand = study.analysis.test, study.analysis.estimand
+    assert estimand != "new_seeds_and_items" or items is not None, study.analysis
+    if not study.paired:
+        yield from _unpaired(study, name, differences, kept)
+        return
+    numbers = 1 if look is not None else KINDS[test].numbers(differences.shape[1])
+    for rows, x in _blocks(differences, kept, least_pairs(study), numbers):
+        if look is not None:
+            yield rows, at_look(x, study.stopping, look)
+        elif items is not None and estimand == "new_seeds_and_items":
+            mine = items[name]
+            spread = Spread(x.var(axis=1, ddof=1) / x.shape[1], mine.units[rows], mine.both[rows])
+            yield rows, TwoWay(x, spread, mine.tail, levels=levels_of(study, name))
+        elif undecided(test, x.shape[1]) is None:
+            method = "paired_t" if test == "items" else test  # over these items: the seeds' means
+            yield rows, over_seeds(method, x, rng_seed=rng_seed, zeros=study.analysis.zeros, simulated=True)
+
+
+def _blocks(differences: Floats, kept: Kept | None, least: int, numbers: int) -> Iterator[tuple[Rows, Floats]]:
+    """Studies with equally many complete pairs and all or not all of them with a size, a block at a time."""
+    for rows, values in _complete(differences, kept, least):
+        sized = np.isfinite(values).all(axis=1)
+        for alike in (np.flatnonzero(sized), np.flatnonzero(~sized)):
+            step = max(1, _CHUNK // numbers)
+            for start in range(0, alike.size, step):
+                chosen = alike[start : start + step]
+                yield rows[chosen], values[chosen]
+
+
+def _complete(differences: Floats, kept: Kept | None, least: int) -> Iterator[tuple[Rows, Floats]]:
+    """Studies with equally many complete pairs, all or at least `least`, and these pairs in the order of the seeds."""
+    if kept is None:
+        yield np.arange(len(differences)), differences
+        return
+    counts = kept.sum(axis=1)
+    for count in np.unique(counts):
+        rows = np.flatnonzero(counts == count)
+        if count >= (2 if count == differences.shape[1] else least):
+            yield rows, np.ascontiguousarray(differences[rows][kept[rows]].reshape(len(rows), count))
+
+
+def _unpaired(study: Study, name: str, values: Floats, kept: Kept | None) -> Iterator[tuple[Rows, SignificanceTest]]:
+    """Welch's test of every study that has enough runs of each arm, studies with equally many runs together.
+
+    A row holds the runs of a study, arm by arm: as many columns for every arm of the claim as the largest arm has runs,
+    in the order of the claim's weights. A run that is not planned is NaN, and one that was lost is not `kept`.
+    """
+    weights = np.array(list(study.claims[name].weights.values()))
+    parts = arms_of(study, name, values) * weights[None, :, None]
+    there = ~np.isnan(parts)
+    planned = there[:1].sum(axis=2)
+    if kept is not None:
+        there &= kept.reshape(parts.shape)
+    counts = there.sum(axis=2)
+    least = np.array([[least_of(study, int(size)) for size in planned[0]]])
+    enough = np.all((counts >= LEAST_RUNS) & ((counts == planned) | (counts >= least)), axis=1)
+    for sizes in np.unique(counts[enough], axis=0):
+        rows = np.flatnonzero(enough & np.all(counts == sizes, axis=1))
+        yield rows, Welch([parts[rows, at][there[rows, at]].reshape(rows.size, n) for at, n in enumerate(sizes)])
+
+
+def arms_of(study: Study, name: str, values: Floats) -> Floats:
+    """The columns of a claim without pairs by arm: studies x arms x runs."""
+    weights = study.claims[name].weights
+    return values.reshape(len(values), len(weights), values.shape[1] // len(weights))
+
+
+def moved_by(study: Study, name: str, values: Floats, by: float) -> Floats:
+    """The same studies with an effect that is larger by this: the runs of the first arm are shifted."""
+    weight = next(iter(study.claims[name].weights.values()))
+    arms = arms_of(study, name, values).copy()
+    arms[:, 0] += by / weight
+    return np.asarray(arms.reshape(values.shape))
+
+
+def judge_rows(
+    study: Study,
+    differences: Mapping[str, Floats],
+    kept: Mapping[str, Kept] | None = None,
+    *,
+    rng_seed: int = 0,
+    look: Look | None = None,
+    items: Items | None = None,
+) -> Judgement:
+    """The judgement of simulated studies, by hypothesis studies x seeds, at a look of a sequential study."""
+    tests = {
+        name: tests_of(
+            study,
+            name,
+            values,
+            None if kept is None else kept[name],
+            rng_seed=rng_seed,
+            look=look,
+            items=items,
+        )
+        for name, values in differences.items()
+    }
+    return judge(study, tests, len(next(iter(differences.values()))))

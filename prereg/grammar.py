@@ -1,0 +1,132 @@
+"""Sentences of the study format, claims and conditions: read by a grammar, and refused at the word that breaks it.
+
+A `Language` is a grammar of lark (LALR, with a lexer that knows what may come next), its keywords, and a table of what
+is said where a word is not one of those that may come next. lark is imported, and a grammar compiled, when the first
+sentence is read: it takes longer than everything else about a study.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from textwrap import dedent
+from typing import TYPE_CHECKING, NamedTuple
+
+from prereg.errors import SpecError, nearest
+
+if TYPE_CHECKING:
+    from lark import Token, Tree
+
+_WORD = re.compile(r"[(),]|[^\s(),]+")
+
+
+class Expected(NamedTuple):
+    """What is said where a terminal was expected and another word, or the end, was found."""
+
+    terminal: str
+    what: str
+    """What should be there, in a sentence's part: `a verb`."""
+    required: str
+    fix: str = ""
+    """What to type where no keyword is close. {before} and {after} are the sentence up to the word, and from it on."""
+
+
+@dataclass(frozen=True)
+class Language:
+    """A grammar with what is said of its mistakes."""
+
+    rules: str
+    """Its rules and terminals in the notation of lark, without those of the keywords; the first rule is a sentence."""
+    keywords: Mapping[str, str]
+    """Terminal -> the word that it is."""
+    expected: Sequence[Expected]
+    """The first row of which the terminal was expected says what is wrong; the last where nothing was."""
+    error: type[SpecError]
+    names: str
+    """Characters of a name, as the inside of a regular expression's brackets: a keyword ends before others."""
+    misplaced: Mapping[str, str] = field(default_factory=dict)
+    """A word -> what is required where it stands in the wrong place, in place of what its row says."""
+    synonyms: Mapping[str, str] = field(default_factory=dict)
+    """A word that people write -> the keyword that means it."""
+
+    @cached_property
+    def _read(self) -> Callable[[str], Tree[Token]]:
+        from lark import Lark
+
+        words = [f"{terminal}.2: /{word}(?![{self.names}])/" for terminal, word in self.keywords.items()]
+        start = self.rules.split(":", maxsplit=1)[0].strip("? \n")
+        grammar = "\n".join([self.rules, *words, r"%ignore /\s+/"])
+        parser = Lark(grammar, parser="lalr", start=start, maybe_placeholders=False, propagate_positions=True)
+        # A study is read several times in a command, and each of its claims several times a reading.
+        return lru_cache(maxsize=1024)(parser.parse)
+
+    @property
+    def shown(self) -> str:
+        """The grammar for readers: each keyword as the word that it is."""
+        text = dedent(self.rules).strip()
+        for terminal, word in self.keywords.items():
+            text = re.sub(rf"(?<!\w){terminal}(?!\w)", f'"{word}"', text)
+        return re.sub(r"(?<!\w)_(?=[a-z])", "", text)
+
+    def parse(self, text: str) -> Tree[Token]:
+        """The sentence as a tree. Raises the language's error, with a caret under the word that breaks it."""
+        from lark.exceptions import UnexpectedCharacters, UnexpectedEOF, UnexpectedInput, UnexpectedToken
+
+        try:
+            return self._read(text)
+        except UnexpectedInput as error:
+            expected: set[str] = set()
+            at_end = isinstance(error, UnexpectedEOF)
+            if isinstance(error, UnexpectedToken):
+                at_end = error.token.type == "$END"
+                expected = {*(error.accepts or error.expected)}
+            elif isinstance(error, UnexpectedCharacters):
+                expected = {*(error.allowed or ())}
+            place = len(text.rstrip()) if at_end else error.pos_in_stream or 0
+            raise self._misplaced(text, place, expected) from None
+
+    def mistake(self, text: str, place: int, found: str, required: str, fix: str = "") -> SpecError:
+        """The error of what the grammar takes and has no meaning, at a place of the sentence, from 0."""
+        return self.error(pointed(text, place + 1, found), required=required, fix=fix)
+
+    def _misplaced(self, text: str, place: int, expected: set[str]) -> SpecError:
+        opened = _opened(text[:place])
+        if not opened and "RPAR" in expected:  # states of the parser that differ in this alone are one
+            expected = expected - {"RPAR"} | {"$END"}
+        row = next((row for row in self.expected if row.terminal in expected), self.expected[-1])
+        word = _WORD.match(text, place)
+        fix = ""
+        if word is not None:
+            known = [self.keywords[terminal] for terminal in self.keywords if terminal in expected]
+            close = nearest(word[0][:80].lower(), known) if known else ""
+            fix = close if close.startswith("did") else ""
+            meant = self.synonyms.get(word[0].lower())
+            fix = f"did you mean '{meant}'?" if meant in known else fix
+        what, required = row.what, self.misplaced.get(word[0] if word else "", row.required)
+        if row.terminal == "RPAR":
+            what += f" of the '(' in column {opened}"
+        shown = f"'{word[0][:80]}'" if word else "the end"
+        before, after = text[:place].strip(), text[place:].strip()
+        fix = fix or row.fix.format(before=before, after=after or "D")
+        return self.mistake(text, place, f"{shown} where {what} should be", required, fix)
+
+
+def pointed(text: str, column: int, message: str) -> str:
+    """The message, the sentence below it, and a caret under the column (from 1)."""
+    if not text.strip():
+        return message
+    shown = re.sub(r"\s", " ", text.rstrip())
+    start = max(0, column - 70)  # a long sentence is shown around the fault
+    return f"{message}, column {column}\n    {shown[start : start + 100]}\n    {' ' * (column - 1 - start)}^"
+
+
+def _opened(before: str) -> int:
+    """Column of the last parenthesis that is open, from 1; 0 where none is."""
+    closed = 0
+    for place in range(len(before) - 1, -1, -1):
+        closed += (before[place] == ")") - (before[place] == "(")
+        if closed < 0:
+            return place + 1
+    return 0
