@@ -8,14 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-<<<<<<< HEAD
-=======
-from ablate.judge.stats.estimate import one_sample
-from ablate.judge.stats.null_hypotheses import has_bounds
-from ablate.judge.verdict import Estimate, Finding
-from ablate.judge.wording import is_pseudomedian
-from ablate.reporting import estimates
->>>>>>> next
 from ablate.reporting.blocks import Figure, Panel
 from ablate.reporting.charts import DIRECTIONS, forest, forest_domain
 from ablate.reporting.view import FindingView, by_scale, of_all_tasks
