@@ -89,14 +89,7 @@ def _result(faults: list[str]) -> Result:
     return Result(passed=False, found=f"{len(faults)}: {'; '.join(faults[:5])}{more}") if faults else Result()
 
 
-@check(
-    "every look was taken in its turn",
-    "inadmissible",
-    looks_at="`looked` entries of a sequential study",
-    why="levels are spent look by look",
-    required="the registered looks one after another, none left out",
-    applies=_at_a_look,
-)
+@check("every look was taken in its turn", applies=_at_a_look)
 def _in_turn(context: AuditContext) -> Found:
     assert context.look is not None
     numbers = [one.number for one in _taken(context)]
@@ -106,14 +99,7 @@ def _in_turn(context: AuditContext) -> Found:
     return _result(faults)
 
 
-@check(
-    "no look was taken twice on different evidence",
-    "inadmissible",
-    looks_at="the evidence that each look saw",
-    why="a second look at other data is a look more",
-    required="the evidence that each look saw, unchanged",
-    applies=_at_a_look,
-)
+@check("no look was taken twice on different evidence", applies=_at_a_look)
 def _unchanged(context: AuditContext) -> Found:
     assert context.whole is not None
     seen: dict[int, set[str]] = defaultdict(set)
@@ -129,26 +115,12 @@ def _unchanged(context: AuditContext) -> Found:
     )
 
 
-@check(
-    "no seed was added after the verdict",
-    "inadmissible",
-    looks_at="runs sealed after the look that ended the study",
-    why="seeds added after a verdict undo its error rate",
-    required="no run after the look that ended the study",
-    applies=_at_a_look,
-)
+@check("no seed was added after the verdict", applies=_at_a_look)
 def _added(context: AuditContext) -> Found:
     return _trained_between(context, after_end=True)
 
 
-@check(
-    "no seed was trained before the look it follows",
-    "deviation",
-    looks_at="runs sealed before their look",
-    why="levels are spent as if the look had come in time",
-    required="each look before the seeds that come after it",
-    applies=_at_a_look,
-)
+@check("no seed was trained before the look it follows", applies=_at_a_look)
 def _early(context: AuditContext) -> Found:
     return _trained_between(context, after_end=False)
 

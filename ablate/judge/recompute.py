@@ -74,14 +74,7 @@ class Recomputed:
         return f"{len(self.numbers)} numbers were recomputed by {self.libraries}: {close}.{left_out}"
 
 
-@check(
-    "independent computations of the deciding numbers agree",
-    "inadmissible",
-    looks_at="every number of a finding that pingouin or scipy computes too",
-    why="of two computations that differ one is wrong; a library's version must not change a verdict otherwise",
-    required="numbers equal to 1e-9 of their size",
-    only_failed=True,
-)
+@check("independent computations of the deciding numbers agree")
 def check_numbers(recomputed: Recomputed) -> Found:
     return [
         f"{one.hypothesis} {one.name} {one.ours!r}, recomputed {one.theirs!r}"

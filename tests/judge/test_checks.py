@@ -28,13 +28,15 @@ from evidence_factory import (
     with_run,
 )
 
-from ablate.judge.audit.audit import MEANS, OF_EVIDENCE, OF_FINDINGS, admissible, audit, declarations, rows, why
-from ablate.judge.audit.checks import DECLARED, AuditContext
+from ablate.judge.audit.audit import WITH_BODIES, admissible, audit, rows, why
+from ablate.judge.audit.checks import BODIES, DECLARED, AuditContext
+from ablate.judge.audit.checks import check as body_of
 from ablate.judge.audit.history import Starts, starts_of
 from ablate.judge.audit.user_checks import OWN
 from ablate.judge.decide import decide
 from ablate.judge.verdict import Check
 from ablate.records.evidence import Evidence
+from ablate.records.imports import CLOCKS_APART
 from ablate.records.run_record import RunRecord
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.audit import checks_section
@@ -456,11 +458,14 @@ def test_the_checks_of_findings_looks_and_a_users_own_are_declared_too() -> None
             require_declared(check)
 
 
-def test_every_check_is_declared_in_a_module_of_the_audit_with_a_reason() -> None:
-    modules = {module.__name__ for module in (*OF_EVIDENCE, *OF_FINDINGS)}
-    assert {one.run.__module__ for one in DECLARED.values()} == modules
-    assert len(declarations()) == len(DECLARED)
-    assert all(one.looks_at and one.why and set(one.consequence) <= set(MEANS) for one in declarations())
+def test_every_check_is_a_row_with_a_reason_and_has_a_body() -> None:
+    assert {body.__module__ for body in BODIES.values()} == {module.__name__ for module in WITH_BODIES}
+    assert list(BODIES) != [] and set(BODIES) == set(DECLARED)
+    assert all(one.looks_at and one.why and one.consequence for one in DECLARED.values())
+    minutes = f"{CLOCKS_APART.total_seconds() / 60:g} minutes"
+    assert sum(minutes in one.required for one in DECLARED.values()) == 2, "the limit that the code has"
+    with pytest.raises(KeyError):
+        body_of("of no row")
     made = {path.stem for path in (ROOT / "ablate").rglob("*.py") if re.search(r"\bCheck\(", path.read_text("utf-8"))}
     assert made == {"checks", "verdict"}, "a check is made by ablate.judge.audit.checks, from its declaration"
     assert why(Check(name="of another version", passed=False, severity="deviation", found="x")) == ""

@@ -1,15 +1,14 @@
 """Is the evidence what was promised? Checked before any inference, and answered with every check, passed ones too.
 
 A failed check of severity `inadmissible` means that no verdict is given; a `deviation` is listed next to the verdict;
-a `note` is a remark. Nothing here compares arms. A new check is a function in one of the modules; the order of modules,
-and of the functions in each, is that of every verdict. The report, the terminal and docs/checks.md show what each check
-looks at, what its failure means, and why, by the tables at the end.
+a `note` is a remark. Nothing here compares arms. A new check is a row of checks.toml and a function with `@check` in
+one of the modules named here. The report, the terminal and docs/checks.md show what each check looks at, what its
+failure means, and why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from types import ModuleType
+from collections.abc import Iterable
 
 from ablate.judge import interim, recompute
 from ablate.judge.audit import (
@@ -24,22 +23,20 @@ from ablate.judge.audit import (
     tuning,
     user_checks,
 )
-from ablate.judge.audit.checks import DECLARED, AuditContext, Declared
+from ablate.judge.audit.checks import BODIES, DECLARED, AuditContext
 from ablate.judge.verdict import OWN, Check, Severity
 
-OF_EVIDENCE = (ledger, runs, pairs, history, outcomes, comparable, interim, tuning)
-OF_FINDINGS = (user_checks, recompute, headroom, sensitivity)
-"""Modules whose checks `decide` makes itself, of more than an `AuditContext`."""
-
-
-def declarations(modules: Sequence[ModuleType] = (*OF_EVIDENCE, *OF_FINDINGS)) -> list[Declared]:
-    """The declaration of every check of the modules, in the order in which they are made."""
-    return [one for module in modules for one in DECLARED.values() if one.run.__module__ == module.__name__]
+WITH_BODIES = (
+    ledger, runs, pairs, history, outcomes, comparable, interim, tuning, user_checks, recompute, headroom, sensitivity
+)  # fmt: skip
+"""The modules that hold the bodies of checks."""
+assert set(BODIES) == set(DECLARED), set(BODIES) ^ set(DECLARED)
 
 
 def audit(context: AuditContext) -> tuple[Check, ...]:
     """Every check of the evidence, in the order of every verdict."""
-    return tuple(check for one in declarations(OF_EVIDENCE) for check in one.run(context))
+    of_evidence = (name for name, declared in DECLARED.items() if declared.of == "evidence")
+    return tuple(check for name in of_evidence for check in BODIES[name](context))
 
 
 def admissible(checks: Iterable[Check]) -> bool:
@@ -58,7 +55,7 @@ MEANS: dict[Severity, str] = {
 def why(check: Check) -> str:
     """Why a failure of the check means what it means; empty for a check that only another version declares."""
     declared = DECLARED.get(OWN if check.name.startswith(OWN) else check.name)
-    return declared.why if declared else ""
+    return declared.reason if declared else ""
 
 
 def rows() -> list[tuple[str, str, str, str]]:
@@ -68,7 +65,7 @@ def rows() -> list[tuple[str, str, str, str]]:
             f"{one.name}NAME" if one.name == OWN else one.name,
             one.looks_at,
             " or ".join(MEANS[severity] for severity in one.consequence),
-            one.why,
+            one.reason,
         )
-        for one in declarations()
+        for one in DECLARED.values()
     ]

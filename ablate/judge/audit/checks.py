@@ -1,25 +1,28 @@
-"""How a check of the evidence is declared, what it sees, and how it reports what it found.
+"""How a check of the evidence is made: its declaration in checks.toml, and a function that looks.
 
-    @check("no run failed", "inadmissible", looks_at="...", why="...", required="...")
+    @check("no run failed")
     def _failed(context: AuditContext) -> Found:
         return [named_run(run) for run in context.runs if run.status == "failed"]
 
 A check returns its faults and passes without any; a `Result` where text, severity or requirement depend on what was
-found; None where it does not apply. `ablate.judge.audit.audit.audit` makes the checks of each module in the order in
-which they are defined. Nothing else describes a check: docs/checks.md and the report read its declaration.
+found; None where it does not apply. checks.toml gives name, consequence, what it looks at, why and what is required;
+the order there is that of every verdict. Nothing else describes a check: docs/checks.md and the report read that file.
 """
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from typing import ParamSpec
+from pathlib import Path
+from typing import Literal, ParamSpec
 
 from ablate.judge.readings import read_values, reading_of
 from ablate.judge.verdict import Check, Severity
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
+from prereg.frozen import FrozenModel
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import Look
 from prereg.registry.plan import Cell, newest_seals
@@ -103,37 +106,50 @@ class Result:
 Found = list[str] | Result | None
 
 
-@dataclass(frozen=True)
-class Declared:
-    """A check's declaration."""
+class Declared(FrozenModel):
+    """One check of checks.toml."""
 
     name: str
     """Its name in verdicts; of checks that a study brings, the beginning of their names."""
-    looks_at: str
+    of: Literal["evidence", "findings"]
+    """Made by `audit` of the evidence alone, or by `decide` of what it has found."""
     consequence: tuple[Severity, ...]
     """What a failure means; the gravest first where it depends on what was found."""
+    looks_at: str
     why: str
     """Why it means that, and what it depends on."""
-    run: Callable[..., tuple[Check, ...]]
+    required: str = ""
+    only_failed: bool = False
+    """Whether it is listed only when it fails."""
+
+    @property
+    def reason(self) -> str:
+        """Why, and whether the check is listed where it holds."""
+        return f"listed only when it fails; {self.why}" if self.only_failed else self.why
 
 
-DECLARED: dict[str, Declared] = {}
-"""Every check by its name, as far as its module is imported."""
+def _read() -> dict[str, Declared]:
+    rows = tomllib.loads(Path(__file__).with_name("checks.toml").read_text(encoding="utf-8"))["check"]
+    declared = [Declared.model_validate(row | {"consequence": tuple(row["consequence"])}) for row in rows]
+    assert len({one.name for one in declared}) == len(declared), "a name stands twice in checks.toml"
+    return {one.name: one for one in declared}
+
+
+DECLARED = _read()
+"""Every check by its name, in the order of every verdict."""
+
+BODIES: dict[str, Callable[..., tuple[Check, ...]]] = {}
+"""What makes each, as far as its module is imported."""
 
 
 def check(
-    name: str,
-    *consequence: Severity,
-    looks_at: str,
-    why: str,
-    required: str = "",
-    only_failed: bool = False,
-    applies: Callable[[AuditContext], bool] | None = None,
+    name: str, *, applies: Callable[[AuditContext], bool] | None = None
 ) -> Callable[[Callable[Arguments, Found]], Callable[Arguments, tuple[Check, ...]]]:
-    """Declare the check that a function makes; the function then returns it as a tuple of one `Check`, or of none.
+    """Make a function the body of a declared check; it then returns it as a tuple of one `Check`, or of none.
 
-    `only_failed` checks are listed only when they fail, `applies` says in which studies the check is made.
+    `applies` says in which studies the check is made.
     """
+    declared = DECLARED[name]
 
     def decorate(find: Callable[Arguments, Found]) -> Callable[Arguments, tuple[Check, ...]]:
         @wraps(find)
@@ -146,22 +162,21 @@ def check(
             if isinstance(result, list):
                 result = Result(result)
             passed = not result.faults if result.passed is None else result.passed
-            if passed and only_failed:
+            if passed and declared.only_failed:
                 return ()
             found = result.found or (str(len(result.faults)) if result.faults else "none against it")
             return (
                 Check(
                     name=result.name or name,
                     passed=passed,
-                    severity=result.severity or consequence[0],
+                    severity=result.severity or declared.consequence[0],
                     found=f"{found}{listed(result.faults)}{result.after}",
-                    required=result.required or required,
+                    required=result.required or declared.required,
                 ),
             )
 
-        assert name not in DECLARED, name
-        reason = f"listed only when it fails; {why}" if only_failed else why
-        DECLARED[name] = Declared(name, looks_at, consequence, reason, run)
+        assert name not in BODIES, name
+        BODIES[name] = run
         return run
 
     return decorate

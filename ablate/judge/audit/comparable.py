@@ -26,18 +26,7 @@ ENOUGH = 10
 """So much do equal values of two runs weigh that chance did not make them equal: see `_weight`."""
 
 
-@check(
-    "pairs were measured at the same steps",
-    "inadmissible",
-    "note",
-    looks_at="the steps of the values that each claim reads, and the last step, of the finished runs that it compares",
-    why="a best value gains by more evaluations, means and areas by later ones, and a final value by more training; a "
-    "remark where measure.uneven_steps declares it",
-    required="the same steps for the runs of a pair (without pairs, for all runs of a claim), or a reason in "
-    "measure.uneven_steps",
-    only_failed=True,
-    applies=shown,
-)
+@check("pairs were measured at the same steps", applies=shown)
 def _same_steps(context: AuditContext) -> Found:
     study, done = context.study, {run.cell: run.steps for run in context.done}
     faults = []
@@ -83,17 +72,7 @@ def _against(found: dict[tuple[int, ...], list[Cell]], *, at_end: bool, with_see
     return ("" if with_seeds else f"seed {seed}: ") + " against ".join(shown)
 
 
-@check(
-    "seeds gave distinct runs",
-    "inadmissible",
-    looks_at="all claimed values of the runs of an arm, and all that was recorded of them, to the last bit",
-    why="a run that is there twice is counted as two: the trainer ignores the seed, or runs were copied; equal values "
-    "on a coarse grid, such as one accuracy over few items, can be chance and are not counted",
-    required="seeds that change the run; an arm that is the same under every seed is a number to compare with: "
-    "`ARM lowers METRIC below NUMBER`",
-    only_failed=True,
-    applies=shown,
-)
+@check("seeds gave distinct runs", applies=shown)
 def _distinct(context: AuditContext) -> Found:
     study, evidence = context.study, context.evidence
     claimed = sorted({claim.metric for claim in study.claims.values()})

@@ -148,14 +148,7 @@ def _deterministic(study: Study, variant: str) -> bool:
     return isinstance(config, Training) and config.numerics.deterministic
 
 
-@check(
-    "every run was made in one go",
-    "deviation",
-    "note",
-    looks_at="attempts, resumptions and `failed` entries of each run",
-    why="a remark where numerics are deterministic, since resuming is then exact",
-    required="one attempt a run",
-)
+@check("every run was made in one go")
 def _attempts(context: AuditContext) -> Found:
     failures = Counter(map(cell_of, context.of("failed")))
     faults, exact = [], built_in(context)
@@ -174,18 +167,7 @@ def _attempts(context: AuditContext) -> Found:
     return Result(faults, severity="note" if exact else "deviation")
 
 
-@check(
-    "no start of a run was lost before its seal",
-    "inadmissible",
-    "deviation",
-    looks_at="`started` and `failed` entries of runs: starts that were removed, failed, or begun again from the first "
-    "step",
-    why="metrics can be read while a run lives, and to begin it again for them is a choice. Starts that may have "
-    "recorded a value of a claimed metric count, unless they can only give the same bits: no verdict above one, or "
-    "above `analysis.most_lost_starts`, by which every lost start counts",
-    required="every start sealed or resumed, or ended before it had recorded a value of a claimed metric",
-    only_failed=True,
-)
+@check("no start of a run was lost before its seal")
 def _lost(context: AuditContext) -> Found:
     starts = starts_of(context.registration, context.entries)
     most = context.study.analysis.most_lost_starts
@@ -221,14 +203,7 @@ def retried_runs(context: AuditContext) -> list[Cell]:
     return [cell for cell in lost if cell in ended]
 
 
-@check(
-    "every run wrote in its own folder only",
-    "inadmissible",
-    looks_at="`failed` entries of runs during which files in the folders of other runs were written",
-    why="a trainer that writes the records of other runs can choose their outcomes",
-    required="no file of a run written while it was not being made",
-    only_failed=True,
-)
+@check("every run wrote in its own folder only")
 def _wrote_elsewhere(context: AuditContext) -> Found:
     faults = []
     for entry in context.of("failed"):
@@ -239,14 +214,7 @@ def _wrote_elsewhere(context: AuditContext) -> Found:
     return faults
 
 
-@check(
-    "no sealed run was trained again",
-    "inadmissible",
-    "note",
-    looks_at="several `sealed` entries of one run, under any registration of the study, and their outcomes",
-    why="no verdict where the outcomes differ, since one of them may have been chosen; a remark where they agree",
-    required="each run sealed once",
-)
+@check("no sealed run was trained again")
 def _trained_again(context: AuditContext) -> Found:
     ends: dict[Cell, list[tuple[str, str]]] = defaultdict(list)
     for cell, entry in _seals_of_every_registration(context):
@@ -307,26 +275,12 @@ def _ends(ends: dict[Cell, list[tuple[str, str]]]) -> list[str]:
     return found
 
 
-@check(
-    "every attempt at a run was put on record before it began",
-    "deviation",
-    looks_at="`sealed` entries that say how many attempts at their run the ledger has no start of",
-    why="an `ablate train` by hand leaves such attempts, or a job that its cluster queued again by itself; nobody can "
-    "show that there were no more of them",
-    required="each start in the ledger before its first step: by `ablate run`, or by `ablate plan STUDY --commands`",
-    only_failed=True,
-)
+@check("every attempt at a run was put on record before it began")
 def _without_start(context: AuditContext) -> Found:
     n_by_cell = {cell_of(entry): entry.body.get("without_start") for entry in context.of("sealed")}
     return [f"{named(cell)}: {n} without a logged start" for cell, n in n_by_cell.items() if n]
 
 
-@check(
-    "every seal was reported by the run that made it",
-    "deviation",
-    looks_at="`sealed` entries that a later `ablate run` took in, marked `recovered`",
-    why="listed only where there are some; a crash leaves such runs, and a folder copied by hand looks the same",
-    required="a seal in the ledger the moment a run ends",
-)
+@check("every seal was reported by the run that made it")
 def _recovered(context: AuditContext) -> Found:
     return [named(cell_of(entry)) for entry in context.of("sealed") if entry.body.get("recovered")] or None

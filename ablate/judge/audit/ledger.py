@@ -18,16 +18,9 @@ from prereg.registry.plan import cell_of
 from prereg.text import counted
 
 _REGISTERED = ("registered", "amended")
-_APART = f"(clocks may differ by {int(CLOCKS_APART.total_seconds() // 60)} minutes)"
 
 
-@check(
-    "registered before any run",
-    "inadmissible",
-    looks_at="the ledger's entries of the registration and of its runs",
-    why="a promise made after the fact is none",
-    required="the registration's entry before the first run's",
-)
+@check("registered before any run")
 def _registered_first(context: AuditContext) -> Found:
     promised = [entry.index for entry in context.of(*_REGISTERED)]
     ran = [entry.index for entry in context.of("started", "sealed", "failed", "finished", "imported")]
@@ -38,27 +31,13 @@ def _registered_first(context: AuditContext) -> Found:
     return Result(passed=passed, found=f"registered as entry {min(promised)}, {first}")
 
 
-@check(
-    "the ledger and the registration are intact",
-    "inadmissible",
-    looks_at="the chain of hashes, the chain of the study's registrations, and git's history of the ledger where there "
-    "is one",
-    why="what was promised and done cannot be known otherwise",
-    required="an unbroken chain and an unchanged registration",
-)
+@check("the ledger and the registration are intact")
 def _intact(context: AuditContext) -> Found:
     evidence = context.evidence
     return [*evidence.ledger_faults, *evidence.history_faults, *chain_faults(evidence.ledger)]
 
 
-@check(
-    "the registered code and data are as they were registered",
-    "inadmissible",
-    looks_at="the bytes of every pinned file of a user's own trainer on this disk, where the study is decided",
-    why="a reader can no longer see what made the runs; with the file restored the verdict is what it was",
-    required="the registered bytes: restore each file, for instance git checkout -- FILE",
-    only_failed=True,
-)
+@check("the registered code and data are as they were registered")
 def _as_registered(context: AuditContext) -> Found:
     return [*context.evidence.altered]
 
@@ -82,40 +61,17 @@ def _late_amendments(context: AuditContext, evidence: str, severity: Severity) -
     return Result([f"entry {one.index} ({one.reason})" for one in late], severity=severity, after=after)
 
 
-@check(
-    "no amendment after outcomes were read",
-    "inadmissible",
-    "deviation",
-    "note",
-    looks_at="`amended` entries after a decision or a look, early ones too",
-    why="no verdict if it changed the rule or what is admissible; otherwise what it touched is exploratory; a remark "
-    "if it touched nothing",
-    required="amendments before any outcome is read",
-)
+@check("no amendment after outcomes were read")
 def _amended_after_outcomes(context: AuditContext) -> Found:
     return _late_amendments(context, "outcomes read", "inadmissible")
 
 
-@check(
-    "no amendment after runs started",
-    "inadmissible",
-    "deviation",
-    "note",
-    looks_at="`amended` entries after a run was started",
-    why="the same: nothing in the ledger shows that nobody read the records of a run by hand",
-    required="amendments before any run",
-)
+@check("no amendment after runs started")
 def _amended_after_starts(context: AuditContext) -> Found:
     return _late_amendments(context, "runs started", "deviation")
 
 
-@check(
-    "the design could reach every verdict",
-    "deviation",
-    looks_at="an override in the registration",
-    why="accepted on record before any run; some verdict could never happen",
-    required="data that could lead to every verdict",
-)
+@check("the design could reach every verdict")
 def _design(context: AuditContext) -> Found:
     override = context.registration.override
     if override is None:
@@ -124,15 +80,7 @@ def _design(context: AuditContext) -> Found:
     return Result(passed=False, found=found)
 
 
-@check(
-    "no look before the last run ended",
-    "inadmissible",
-    looks_at="`peeked` entries before the last planned run was sealed, or recorded afterwards; in a sequential study, "
-    "all",
-    why="seeds are fixed, but what was seen can end a study, retry a run or move an amendment, and not all of that "
-    "shows; a sequential study pays alpha for every look, and this one was not paid for",
-    required="no look at outcomes while runs are missing",
-)
+@check("no look before the last run ended")
 def _early_looks(context: AuditContext) -> Found:
     waiting, found = set(context.evidence.planned), []
     # Recorded only where it was an early one, wherever its entry is.
@@ -147,14 +95,7 @@ def _early_looks(context: AuditContext) -> Found:
     return found
 
 
-@check(
-    "no run was sealed after the decision",
-    "inadmissible",
-    looks_at="`sealed` and `imported` entries after the first `decided` entry of the registration",
-    why="with the findings known, training again is a choice; the same outcome is none",
-    required="after a decision no run, or one with the outcome that was judged",
-    only_failed=True,
-)
+@check("no run was sealed after the decision")
 def _sealed_after_decision(context: AuditContext) -> Found:
     decided = next(iter(context.of("decided")), None)
     if decided is None:
@@ -176,18 +117,7 @@ def _outcome(entry: Entry) -> str:
     return str(entry.body.get("outcome_sha256"))
 
 
-@check(
-    "no run repeats one of another study",
-    "inadmissible",
-    "note",
-    looks_at="runs that another study of the ledger had sealed before, with the same outcome, or of the same "
-    "configuration, code, data and seed",
-    why="no verdict where they were sealed before this registration: they may have chosen its claim, and reading them "
-    "by hand leaves no trace; a remark where later, for the verdicts then share runs, and where `reuses` declares "
-    "them: every claim is then exploratory",
-    required="runs that no earlier study of this ledger has (seeds: fresh N)",
-    only_failed=True,
-)
+@check("no run repeats one of another study")
 def _repeated_elsewhere(context: AuditContext) -> Found:
     place = context.evidence.place
     seals: dict[str, list[Entry]] = defaultdict(list)
@@ -218,14 +148,7 @@ def _repeated_elsewhere(context: AuditContext) -> Found:
     return Result(faults, severity="inadmissible" if before else "note")
 
 
-@check(
-    "the ledger's times run forward",
-    "deviation",
-    looks_at="the times of this study's entries",
-    why="the chain proves the order, and a clock that was set back can hide when a look was",
-    required=f"each entry no earlier than those before it {_APART}",
-    only_failed=True,
-)
+@check("the ledger's times run forward")
 def _times(context: AuditContext) -> Found:
     faults, latest = [], None
     for entry in context.evidence.ledger:
@@ -238,14 +161,7 @@ def _times(context: AuditContext) -> Found:
     return faults
 
 
-@check(
-    "no run began before its registration",
-    "inadmissible",
-    looks_at="the times in run.json against the registration's entry; of imports, see below",
-    why="such a run may have been known before the promise",
-    required=f"starts after the registration's entry {_APART}",
-    only_failed=True,
-)
+@check("no run began before its registration")
 def _begun_before(context: AuditContext) -> Found:
     promised = next((entry.at for entry in context.of(*_REGISTERED)), None)
     if promised is None:
@@ -260,16 +176,7 @@ def _begun_before(context: AuditContext) -> Found:
     return faults
 
 
-@check(
-    "every sealed run was started here",
-    "inadmissible",
-    looks_at="`sealed` entries without a `started` entry of their run before them; not those of imports, nor those "
-    "that say themselves how many attempts had none",
-    why="a run that the ledger never started was made elsewhere, or before; an import says so, and so does "
-    "`ablate run` of a run that it found sealed",
-    required="a start on record before the seal of each run (ablate import takes in runs made elsewhere)",
-    only_failed=True,
-)
+@check("every sealed run was started here")
 def _started_here(context: AuditContext) -> Found:
     starts, faults = context.of("started"), []
     first = {cell_of(entry): entry.index for entry in reversed(starts) if "variant" in entry.body}

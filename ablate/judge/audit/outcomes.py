@@ -37,14 +37,7 @@ _REQUESTS = {
 """Fields of a harness record that must be equal over runs, and what they are called."""
 
 
-@check(
-    "every finished run has every claimed metric",
-    "inadmissible",
-    looks_at="values where the claims read them",
-    why="pairs would be left out in silence",
-    required="a value where the claim reads it",
-    applies=shown,
-)
+@check("every finished run has every claimed metric", applies=shown)
 def _measured(context: AuditContext) -> Found:
     return [
         f"{reading} of {named_run(run)}"
@@ -55,11 +48,7 @@ def _measured(context: AuditContext) -> Found:
 
 
 @check(
-    f"every finished run has its {CURVE} at every step",
-    "inadmissible",
-    looks_at="the curve that `stable` reads",
-    why="a spike could hide in the hole",
-    required="the curve that the stability rule reads, without a hole",
+    "every finished run has its train/loss at every step",
     applies=lambda context: shown(context) and bool(context.study.rule.arms_read),
 )
 def _whole_curve(context: AuditContext) -> Found:
@@ -76,11 +65,6 @@ def _whole_curve(context: AuditContext) -> Found:
 
 @check(
     "every finished run has a value by the step of stable.reached",
-    "inadmissible",
-    looks_at="the evaluations after step 0 of each metric whose level `stable` asks for",
-    why="a run that was not evaluated in time would be called unstable",
-    required="an evaluation after step 0, by the registered step",
-    only_failed=True,
     applies=lambda context: shown(context) and bool(context.study.rule.arms_read and context.study.stable.reached),
 )
 def _in_time(context: AuditContext) -> Found:
@@ -98,13 +82,7 @@ def _requests(run: RunRecord) -> tuple[object, ...]:
     return tuple(getattr(run.harness, field) for field in _REQUESTS)
 
 
-@check(
-    "every run was asked by the same harness",
-    "deviation",
-    looks_at="version, tasks, prompts, requests and precision in each run's record",
-    why="two ways of asking are two measures",
-    required="one version of the harness, and the same tasks, prompts and requests for every run",
-)
+@check("every run was asked by the same harness")
 def _harness(context: AuditContext) -> Found:
     if context.registration.tasks is None:
         return None
@@ -120,12 +98,7 @@ def _harness(context: AuditContext) -> Found:
     return Result(other, f"{count} over {len(runs)} runs")
 
 
-@check(
-    "every run answered the registered tasks",
-    "inadmissible",
-    looks_at="the tasks' hash and the number of items in each run's record",
-    why="other tasks would be another measure",
-)
+@check("every run answered the registered tasks")
 def _tasks(context: AuditContext) -> Found:
     pin = context.registration.tasks
     if pin is None:
@@ -152,14 +125,7 @@ def _by_items(context: AuditContext, faults: list[str]) -> Result:
     return Result(faults, severity=severity)
 
 
-@check(
-    "every finished run scored the same items",
-    "inadmissible",
-    "deviation",
-    looks_at="tasks, items and texts under every arm and seed",
-    why="arms would differ in items too; a deviation where no claim is about items",
-    required="the same tasks, items and texts under every arm and seed, each once",
-)
+@check("every finished run scored the same items")
 def _same_items(context: AuditContext) -> Found:
     items, keys = context.evidence.items, ["metric", "task", "item", "item_sha256"]
     if items is None:
@@ -188,14 +154,7 @@ def _same_items(context: AuditContext) -> Found:
     return _by_items(context, [*twice, *other])
 
 
-@check(
-    "every item is sealed with its run",
-    "inadmissible",
-    "deviation",
-    looks_at="the items hash in each run's record",
-    why="scores outside the seal could be changed; a deviation where no claim is about items",
-    required="an items hash in the run's record",
-)
+@check("every item is sealed with its run")
 def _items_sealed(context: AuditContext) -> Found:
     if context.evidence.items is None:
         return None
@@ -205,14 +164,7 @@ def _items_sealed(context: AuditContext) -> Found:
     return _by_items(context, [named(cell) for cell in cells if cell not in sealed])
 
 
-@check(
-    "every recorded mean is that of its items",
-    "inadmissible",
-    "deviation",
-    looks_at="metrics against the scores they average",
-    why="one of the two is wrong; a deviation where no claim is about items",
-    required=f"metrics that agree with the scores they average, to {_ROUNDING:g}",
-)
+@check("every recorded mean is that of its items")
 def _item_means(context: AuditContext) -> Found:
     evidence, wrong = context.evidence, []
     if evidence.items is None:
@@ -228,13 +180,7 @@ def _item_means(context: AuditContext) -> Found:
     return _by_items(context, wrong)
 
 
-@check(
-    "no pair was left out for divergence",
-    "deviation",
-    looks_at="diverged runs under exclude_pair",
-    why="listed only where a run diverged; the rest are the luckier seeds",
-    required="every seed in",
-)
+@check("no pair was left out for divergence")
 def _divergence(context: AuditContext) -> Found:
     # Whether the other pairs may decide: `ablate.judge.audit.sensitivity`.
     judged = [run for run in context.ended if run.variant not in context.study.pilots]
@@ -242,13 +188,7 @@ def _divergence(context: AuditContext) -> Found:
     return diverged if diverged and context.study.on_divergence == "exclude_pair" else None
 
 
-@check(
-    "the ceiling of diverged runs is worse than any value",
-    "inadmissible",
-    looks_at="the value at which diverged runs are scored, against those of finished runs",
-    why="listed only when it fails and a run diverged; diverging would be an improvement",
-    required="a ceiling worse than any value that a run reached",
-)
+@check("the ceiling of diverged runs is worse than any value")
 def _ceiling(context: AuditContext) -> Found:
     study = context.study
     if not isinstance(study.on_divergence, Ceiling) or all(run.status != "diverged" for run in context.runs):

@@ -17,8 +17,7 @@ from functools import partial
 from pydantic import JsonValue
 
 from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, named_run
-from ablate.judge.readings import SPREAD_APART, read_values, samples_of, uneven_spread
-from ablate.judge.verdict import Severity
+from ablate.judge.readings import read_values, samples_of, uneven_spread
 from ablate.records.run_record import Provenance, RunRecord
 from prereg.metrics.catalogue import source_of
 from prereg.registry.canon import canonical_bytes
@@ -67,13 +66,7 @@ def _paired(context: AuditContext) -> list[tuple[RunRecord, Hashes]]:
     return [(run, run.must_match or {}) for run in _ended(context) if _states_all(run)]
 
 
-@_check(
-    "every run states what its pair shares",
-    "inadmissible",
-    looks_at="hashes of weights, batches, dropout, corpus, tokenizer",
-    why="a pair that cannot be checked is none",
-    required="hashes of initial weights, batches, dropout, corpus and tokenizer in every run.json",
-)
+@_check("every run states what its pair shares")
 def _stated(context: AuditContext) -> Found:
     ended = _ended(context)
     bare = [named_run(run) for run in ended if not _states_all(run)]
@@ -85,9 +78,6 @@ def _declare_equal(
     hashes: Callable[[Hashes], Hashes],
     fields: tuple[str, ...],
     *,
-    looks_at: str,
-    why: str,
-    required: str = "equal hashes within a seed",
     compares: str = "pairs of runs",
     only_done: bool = False,
     over_seeds: bool = False,
@@ -100,7 +90,7 @@ def _declare_equal(
 
     declared = _check if over_seeds else _check_pairs
 
-    @declared(name, "inadmissible", looks_at=looks_at, why=why, required=required)
+    @declared(name)
     def _equal(context: AuditContext) -> Found:
         if len(context.study.arms) == 1:
             return None
@@ -120,13 +110,7 @@ def _declare_equal(
                         wrong.append(f"{of}{run.variant} and {variant}, seed {run.seed}")
         return Result(wrong, f"{compared} {compares} compared, {len(wrong)} differ")
 
-    @declared(
-        f"{name}, for all variants",
-        "note",
-        looks_at="arms whose configurations promise no equality",
-        why="such arms share the seed, not all that it fixes",
-        required="differences by seed still share the seed, but not all that it fixes",
-    )
+    @declared(f"{name}, for all variants")
     def _apart(context: AuditContext) -> Found:
         arms = {run.variant for run, _ in paired(context)}
         values = [[canonical_bytes(value) for value in _values(context.study, arm, fields)] for arm in arms]
@@ -141,43 +125,30 @@ _declare_equal(
         name.removeprefix(_INITIAL): sha256 for name, sha256 in stated.items() if name.startswith(_INITIAL)
     },
     _SHAPES,
-    looks_at="initial bytes of every shared parameter",
-    why="the difference would hold the initial weights too",
-    required="equal initial bytes of every parameter that two variants share",
     compares="shared parameters",
 )
 _declare_equal(
     "pairs read the same batches",
     lambda stated: {"": stated["batches"]},
     _READING,
-    looks_at="chained hashes of the batches",
-    why="the difference would hold the order of data too",
     only_done=True,
 )
 _declare_equal(
     "pairs drew the same dropout",
     lambda stated: {"": stated["dropout"]},
     _MASKS,
-    looks_at="chained hashes of the dropout keys",
-    why="the difference would hold the masks too",
     only_done=True,
 )
 _declare_equal(
     "pairs used the same tokenizer",
     lambda stated: {"": stated["tokenizer"]},
     _TOKENS,
-    looks_at="hashes of the tokenizer",
-    why="losses are not comparable",
     over_seeds=True,
 )
 
 
 @check(
     "pairs match in what their trainer says they must",
-    "inadmissible",
-    looks_at="hashes that a user's own trainer stated, such as of initial weights or of the order of data",
-    why="the difference would hold what was to be equal too",
-    required="equal hashes of every name that two runs of a seed state",
     applies=lambda context: context.study.paired and not built_in(context),
 )
 def _matched(context: AuditContext) -> Found:
@@ -192,14 +163,7 @@ def _matched(context: AuditContext) -> Found:
     return Result(wrong, f"{compared} hashes compared, {len(wrong)} differ") if first else None
 
 
-@check(
-    "runs are compared without pairs",
-    "note",
-    looks_at="the deciding test, and which seeds the arms share",
-    why="that runs of one seed start, read and drop the same is then no promise, and is not checked",
-    required="runs of different arms that are independent of each other",
-    applies=lambda context: not context.study.paired,
-)
+@check("runs are compared without pairs", applies=lambda context: not context.study.paired)
 def _without_pairs(context: AuditContext) -> Result:
     study, found = context.study, []
     for name, claim in study.claims.items():
@@ -208,15 +172,7 @@ def _without_pairs(context: AuditContext) -> Result:
     return Result(found="; ".join(found))
 
 
-@check(
-    "arms without pairs vary alike",
-    "note",
-    looks_at=f"the SDs over the runs of the arms of a claim; one more than {SPREAD_APART:g} times another",
-    why="with few runs of the arm that varies more the level is only near alpha; by chance 12% of equal SDs of 3 do",
-    required="more runs of the arm that varies more",
-    only_failed=True,
-    applies=lambda context: not context.study.paired,
-)
+@check("arms without pairs vary alike", applies=lambda context: not context.study.paired)
 def _spread_apart(context: AuditContext) -> Found:
     found = []
     for name in context.study.hypotheses:
@@ -237,12 +193,7 @@ def _values(study: Study, arm: str, fields: Iterable[str]) -> list[JsonValue]:
     return [value[section][name] for section, name in (field.split(".") for field in fields)]
 
 
-@_check(
-    "every run read the registered corpus",
-    "inadmissible",
-    looks_at="the corpus hash of each run",
-    why="another text was learned",
-)
+@_check("every run read the registered corpus")
 def _corpus(context: AuditContext) -> Found:
     runs, registered, wanted = _paired(context), context.registration, {}
     for arm in context.study.trained:
@@ -259,13 +210,7 @@ def _corpus(context: AuditContext) -> Found:
     return Result(wrong, found, required=f"{name}, as registered")
 
 
-@_check(
-    "every run used the registered tokenizer",
-    "inadmissible",
-    looks_at="the tokenizer hash of each run, where tokenizers were registered",
-    why="the text was cut into other tokens; byte pairs are trained and registered by hash",
-    required="the tokenizer whose hash was registered for the arm",
-)
+@_check("every run used the registered tokenizer")
 def _tokenizer(context: AuditContext) -> Found:
     runs, registered = _paired(context), context.registration
     if registered.data is None:  # a tokenizer of single characters follows from the corpus
@@ -274,14 +219,7 @@ def _tokenizer(context: AuditContext) -> Found:
     return Result(wrong, f"{len(runs) - len(wrong)} of {len(runs)} runs used the tokenizer of their arm")
 
 
-@_check(
-    "claimed losses are of the same validation text",
-    "deviation",
-    looks_at="the corpora of the arms that a claim about a validation metric names",
-    why="a difference of losses is then one of texts too, as it was registered",
-    required="one validation text: a mixture of all sources, with weight 0 for those that are not trained on",
-    only_failed=True,
-)
+@_check("claimed losses are of the same validation text")
 def _validated(context: AuditContext) -> Found:
     study, apart = context.study, []
     for name, claim in study.claims.items():
@@ -293,18 +231,11 @@ def _validated(context: AuditContext) -> Found:
 
 
 def _one_kind(
-    name: str,
-    consequence: Severity,
-    kind_of: Callable[[Provenance], str],
-    *,
-    looks_at: str,
-    why: str,
-    only_failed: bool = False,
-    applies: Callable[[AuditContext], bool] | None = None,
+    name: str, kind_of: Callable[[Provenance], str], applies: Callable[[AuditContext], bool] | None = None
 ) -> None:
     """Declare that a part of the provenance is the same for all runs."""
 
-    @check(name, consequence, looks_at=looks_at, why=why, required="one", only_failed=only_failed, applies=applies)
+    @check(name, applies=applies)
     def _kinds(context: AuditContext) -> Found:
         kinds = Counter(kind_of(run.provenance) for run in context.ended)
         counts = [f"{kind if len(kind) < 64 else kind[:12]} ({count} runs)" for kind, count in sorted(kinds.items())]
@@ -313,21 +244,11 @@ def _one_kind(
 
 _one_kind(
     "every run used the same code",
-    "inadmissible",
     lambda made: made.code,
-    looks_at="hash of every module that a run executes",
-    why="arms and seeds would differ in code too",
 )
 
 
-@check(
-    "every run was made at the same commit",
-    "note",
-    looks_at="git commits of the tool's source tree",
-    why="the hash of the source decides, not the commit",
-    required="one",
-    only_failed=True,
-)
+@check("every run was made at the same commit")
 def _commits(context: AuditContext) -> Found:
     commits = sorted({run.provenance.commit or "no commit" for run in context.ended})
     return [commit[:12] for commit in commits] if len(commits) > 1 else []
@@ -335,44 +256,24 @@ def _commits(context: AuditContext) -> Found:
 
 _one_kind(
     "every run used the same device class",
-    "inadmissible",
     lambda made: made.device,
-    looks_at="the device of each run",
-    why="arithmetic differs between devices, and with it pairs",
     applies=built_in,
 )
 _one_kind(
     "every run used the same library versions",
-    "deviation",
     lambda made: f"python {made.python}, torch {made.torch}, numpy {made.numpy}",
-    looks_at="Python, torch and numpy of each run",
-    why="arithmetic may differ, mostly by rounding",
     applies=built_in,
 )
 _one_kind(
     "the steps of every run were compiled alike",
-    "deviation",
     lambda made: made.compiler,
-    looks_at="what compiled the steps of each run, where they were compiled",
-    why="they differ by rounding, and pairs then differ by it too",
-    only_failed=True,
 )
 _one_kind(
     "every run used the same processor and platform",
-    "note",
     lambda made: f"{made.platform}, {made.processor}",
-    looks_at="processor and system of each run",
-    why="rounding may differ",
 )
 
 
-@check(
-    "the tool's source tree was clean",
-    "note",
-    looks_at="uncommitted changes, by git, in the modules that a run executes",
-    why="the hash of the source names the code all the same",
-    required="no uncommitted change",
-    applies=built_in,
-)
+@check("the tool's source tree was clean", applies=built_in)
 def _clean(context: AuditContext) -> Found:
     return [named_run(run) for run in context.ended if run.provenance.dirty]

@@ -19,48 +19,24 @@ from prereg.study.training import Training
 from prereg.text import counted
 
 
-@check(
-    "every planned run is present",
-    "inadmissible",
-    looks_at="planned variants and seeds without an ended run",
-    why="seeds left out may have been chosen; no contrast is shown",
-    required="every planned run done, or diverged",
-)
+@check("every planned run is present")
 def _present(context: AuditContext) -> Found:
     lacking, total = [named(cell) for cell in context.evidence.missing], len(context.evidence.planned)
     return Result(lacking, f"{total - len(lacking)} of {total} planned runs ended")
 
 
-@check(
-    "no run failed",
-    "inadmissible",
-    looks_at="runs that ended in an error",
-    why="a failure of machine or code is no outcome; run it again",
-    required="every planned run done, or diverged",
-)
+@check("no run failed")
 def _failed(context: AuditContext) -> Found:
     failed = [run for run in context.runs if run.status == "failed"]
     return [named_run(run) + (f" ({run.error})" if run.error else "") for run in failed]
 
 
-@check(
-    "every seal matches",
-    "inadmissible",
-    looks_at="files against the hashes in run.json, and values against its outcome_sha256, derived from them again",
-    why="the numbers were changed",
-    required="files whose sha256 is the one in their run.json",
-)
+@check("every seal matches")
 def _seals(context: AuditContext) -> Found:
     return [*context.evidence.broken]
 
 
-@check(
-    "every sealed run is in the ledger",
-    "inadmissible",
-    looks_at="hashes on disk against `sealed` entries",
-    why="a run outside the ledger may be one of many",
-    required="a sealed entry with the same hashes for every ended run",
-)
+@check("every sealed run is in the ledger")
 def _in_ledger(context: AuditContext) -> Found:
     wrong = []
     for run in context.ended:
@@ -75,13 +51,7 @@ def _in_ledger(context: AuditContext) -> Found:
     return Result(wrong, f"{len(context.ended) - len(wrong)} of {len(context.ended)} runs match")
 
 
-@check(
-    "no run outside the plan",
-    "inadmissible",
-    looks_at="run folders that no plan names",
-    why="extra seeds or arms allow a choice among them",
-    required="no seed added, no run that no plan names",
-)
+@check("no run outside the plan")
 def _planned(context: AuditContext) -> Found:
     planned = set(context.evidence.planned)
     return [*context.evidence.extra, *(named_run(run) for run in context.runs if run.cell not in planned)]
@@ -96,12 +66,7 @@ def _imports(context: AuditContext, *, bound: bool) -> dict[Cell, Entry]:
     }
 
 
-@check(
-    "every run was made under this registration",
-    "inadmissible",
-    looks_at="the registration that each run names: the one in force, or one whose runs its amendments have kept",
-    why="runs of another registration answered another promise",
-)
+@check("every run was made under this registration")
 def _registration(context: AuditContext) -> Found:
     lineage, study = context.registration.lineage, context.study.study
     faults = [named_run(run) for run in context.runs if run.registration not in lineage or run.study != study]
@@ -114,13 +79,7 @@ def _registration(context: AuditContext) -> Found:
     return Result(faults, required=context.registration.runs_sha256)
 
 
-@check(
-    "every run was made here",
-    "deviation",
-    looks_at="`imported` entries of runs that name this registration",
-    why="listed only where runs were imported; that they were made after the promise is their maker's word",
-    required="runs whose start this ledger recorded",
-)
+@check("every run was made here")
 def _made_here(context: AuditContext) -> Found:
     bound = _imports(context, bound=True)
     if not bound:
@@ -133,13 +92,7 @@ def _made_here(context: AuditContext) -> Found:
     )
 
 
-@check(
-    "every configuration is the registered one",
-    "inadmissible",
-    looks_at="each run's configuration",
-    why="another arm was trained",
-    required="the configuration that the registration resolves for the variant",
-)
+@check("every configuration is the registered one")
 def _configuration(context: AuditContext) -> Found:
     wanted = {}
     for arm, variant in context.study.trained.items():
@@ -162,14 +115,7 @@ def _config_sha256(study: Study, run: RunRecord) -> str:
         return sha256_of(run.config)
 
 
-@check(
-    "every run consumed its tokens",
-    "inadmissible",
-    looks_at="tokens and steps of finished runs",
-    why="arms had other budgets",
-    required="the planned tokens and steps in every finished run",
-    applies=built_in,
-)
+@check("every run consumed its tokens", applies=built_in)
 def _tokens(context: AuditContext) -> Found:
     wrong = []
     for run in (run for run in context.done if run.variant in context.study.trained):
@@ -180,14 +126,7 @@ def _tokens(context: AuditContext) -> Found:
     return wrong
 
 
-@check(
-    "every run kept to its promised limits",
-    "deviation",
-    looks_at="measured memory and time of each run against the budget",
-    why="listed only where limits were promised; they are about cost, so the run went on and its pair counts",
-    required="memory and time within the limits of the budget",
-    applies=built_in,
-)
+@check("every run kept to its promised limits", applies=built_in)
 def _limits(context: AuditContext) -> Found:
     known = [run for run in context.ended if run.variant in context.study.trained]
     held = [(run, context.study.training(run.variant).budget) for run in known]
@@ -210,14 +149,7 @@ def _own_trainer(context: AuditContext) -> bool:
     return not built_in(context)
 
 
-@check(
-    "the trainer's code is registered",
-    "deviation",
-    looks_at="whether any file of a user's own trainer is pinned in the registration",
-    why="a command whose files nobody pinned may change from run to run, and that would not show",
-    required="the files of the code, so that every run is known to have used the same",
-    applies=_own_trainer,
-)
+@check("the trainer's code is registered", applies=_own_trainer)
 def _code_registered(context: AuditContext) -> Found:
     scripts = context.registration.scripts or ()
     if not scripts:
@@ -226,13 +158,7 @@ def _code_registered(context: AuditContext) -> Found:
     return Result([f"{pin.path} ({pin.sha256[:12]})" for pin in scripts], f"{len(scripts)} files", passed=True)
 
 
-@check(
-    "every run used the registered code",
-    "inadmissible",
-    looks_at="the hash of the trainer's files, of its code and its data, as each run found them",
-    why="another code answers another question",
-    applies=_own_trainer,
-)
+@check("every run used the registered code", applies=_own_trainer)
 def _code(context: AuditContext) -> Found:
     wanted = code_sha256(context.registration.files)
     other = [named_run(run) for run in context.ended if run.provenance.code != wanted]
@@ -242,14 +168,7 @@ def _code(context: AuditContext) -> Found:
 _PROMISE = "that one seed fixes the same randomness for every variant is the trainer's promise"
 
 
-@check(
-    "pairs are matched",
-    "note",
-    looks_at="whether the trainer states such hashes at all",
-    why="of a user's own trainer it is the user's promise",
-    required=_PROMISE,
-    applies=lambda context: _own_trainer(context) and context.study.paired,
-)
+@check("pairs are matched", applies=lambda context: _own_trainer(context) and context.study.paired)
 def _pairs_promised(context: AuditContext) -> Found:
     if len(context.study.arms) == 1:
         return None
@@ -264,14 +183,7 @@ def _pairs_promised(context: AuditContext) -> Found:
     )
 
 
-@check(
-    "device and library versions are known",
-    "note",
-    looks_at="whether the trainer states them",
-    why="of a user's own trainer they are the user's promise",
-    required="one device and one set of libraries for all runs is the trainer's promise",
-    applies=_own_trainer,
-)
+@check("device and library versions are known", applies=_own_trainer)
 def _device_promised(_: AuditContext) -> Found:
     found = "a user's own trainer does not state them; what its files import is pinned only if code: names it"
     return Result(passed=False, found=found)

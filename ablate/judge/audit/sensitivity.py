@@ -134,13 +134,7 @@ def rests_on(
     return tuple(f"stable({name})" if of_arm else name for name, of_arm in free)
 
 
-@check(
-    "the verdict rests on nothing that an amendment made exploratory",
-    "inadmissible",
-    looks_at="the rule, over every outcome of what amendments touched",
-    why="an outcome may have chosen the test that it passed",
-    required="the same verdict for every outcome of what was touched",
-)
+@check("the verdict rests on nothing that an amendment made exploratory")
 def check_verdict(affected: Affected, resting: Sequence[str]) -> Found:
     """The check that fails when the verdict rests on something touched; none where amendments touched nothing."""
     named = [*affected.hypotheses, *(f"stable({arm})" for arm in affected.arms)]
@@ -227,13 +221,7 @@ def settles(study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, 
     return ruling.verdict != UNDECIDED and ruling.line != study.rule.decide(nothing, stable).line
 
 
-@check(
-    "the verdict is the same with lost pairs at their worst",
-    "inadmissible",
-    looks_at="the rule, over every outcome that lost pairs leave open",
-    why="listed only where pairs were left out; without it the luckier seeds decide alone",
-    required="the same verdict for every outcome that the lost pairs leave open",
-)
+@check("the verdict is the same with lost pairs at their worst")
 def check_lost(lost: Mapping[str, Lost], verdict: str, others: tuple[str, ...]) -> Found:
     """The check that fails when lost pairs could have changed the verdict; none where no pair was lost."""
     if not lost:
@@ -245,14 +233,7 @@ def check_lost(lost: Mapping[str, Lost], verdict: str, others: tuple[str, ...]) 
     return Result(passed=not others, found=found)
 
 
-@check(
-    "the verdict is the same with runs begun again at their worst",
-    "inadmissible",
-    looks_at="the rule, with each run of which a start was lost that may have recorded a claimed value at the worst, "
-    "and at the best, of the other runs",
-    why="listed only where there are such runs; who begins a run again for its value gives up the worst one",
-    required="the same verdict with the pairs of these runs as bad, and as good, as any other pair",
-)
+@check("the verdict is the same with runs begun again at their worst")
 def check_retried(retried: Sequence[Cell], verdict: str, others: tuple[str, ...]) -> Found:
     """The check that fails when runs that were begun again could have changed the verdict; none without such runs."""
     if not retried:

@@ -27,13 +27,7 @@ def choices_of(context: AuditContext) -> tuple[Choice, ...]:
 _NOT_YET = "the pilot has not ended, and its choice is not made yet"
 
 
-@_check(
-    "the settings are those that the pilot chose",
-    "inadmissible",
-    looks_at="`tuned` entries of a tuned study against the choice that follows from the pilot's sealed values",
-    why="another setting was chosen by somebody, perhaps by its outcome",
-    required="one choice in the ledger, the one that the registered rule gives",
-)
+@_check("the settings are those that the pilot chose")
 def _chosen(context: AuditContext) -> Found:
     logged = [entry.body.get("chosen") for entry in context.of("tuned")]
     if not logged:
@@ -45,13 +39,7 @@ def _chosen(context: AuditContext) -> Found:
     return Result(wrong, f"{len(derived)} arms tuned by {len(context.study.pilots)} pilot arms")
 
 
-@_check(
-    "the settings were frozen before the runs that are judged",
-    "inadmissible",
-    looks_at="the order of seals, starts and imports around the first `tuned` entry of a tuned study",
-    why="a choice made after a judged run may rest on its outcome",
-    required="every pilot run sealed before the choice, and every other run started after it",
-)
+@_check("the settings were frozen before the runs that are judged")
 def _frozen_before(context: AuditContext) -> Found:
     """Pilot runs sealed after the choice that rests on them, and judged runs begun before the last choice."""
     study = context.study
@@ -74,12 +62,7 @@ def _frozen_before(context: AuditContext) -> Found:
     return [*late, *(f"{named(cell)} was begun before it" for cell in sorted(early) if cell[0] in study.arms)]
 
 
-@_check(
-    "no chosen setting lies at the edge of those tried",
-    "note",
-    looks_at="chosen numbers of a tuned study against the smallest and largest of at least three that were tried",
-    why="beyond the edge there may be a better one, and then the arm was not tuned",
-)
+@_check("no chosen setting lies at the edge of those tried")
 def _inside(context: AuditContext) -> Found:
     return [
         f"{choice.arm} at {field} = {choice.setting[field]}"

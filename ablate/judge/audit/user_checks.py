@@ -74,15 +74,7 @@ def quiet(checks: tuple[Check, ...]) -> tuple[Check, ...]:
     )
 
 
-@check(
-    OWN,
-    "inadmissible",
-    "deviation",
-    "note",
-    looks_at="whatever the study's own check looks at",
-    why="as registered; always no verdict when its code is not the registered code, or it was not run",
-    required="the code that was registered",
-)
+@check(OWN)
 def _own(result: Result) -> Found:
     return result
 
