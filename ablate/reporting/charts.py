@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import exp, log
+from math import ceil, exp, floor, log, log10
 from textwrap import wrap
 from typing import Any
 
@@ -240,6 +240,16 @@ def lines(
         layers.append(mark.encode(x=x_channel, y=at("mean")))
     layers += _names(named_ends, y, x_channel, at("mean"))
     return dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
+
+
+def round_ticks(first: float, last: float, count: int = 4) -> list[float]:
+    """About so many places of a range at even distances of 1, 2 or 5 times a power of ten; none beyond its ends."""
+    if last <= first:
+        return [first]
+    raw = (last - first) / count
+    power = 10.0 ** floor(log10(raw))
+    step = next(many * power for many in (1, 2, 5, 10) if many * power >= raw * (1 - 1e-9))
+    return [round(at * step, 12) for at in range(ceil(first / step - 1e-9), floor(last / step + 1e-9) + 1)]
 
 
 def shared(arms: Sequence[str], baseline: str) -> list[list[str]]:

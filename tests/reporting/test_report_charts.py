@@ -177,6 +177,21 @@ def test_inline_drawings_share_no_identifier() -> None:
     assert 'aria-label="say &#34;&lt;x&gt;&#34;"' in inlined
 
 
+@pytest.mark.parametrize(
+    ("first", "last", "ticks"),
+    [
+        # d3.ticks of d3-array 3.2, as far as it gives as many
+        (0, 300, [0, 100, 200, 300]),
+        (0, 120, [0, 50, 100]),
+        (0, 7, [0, 2, 4, 6]),
+        (0.1, 0.9, [0.2, 0.4, 0.6, 0.8]),
+        (25, 25, [25]),
+    ],
+)
+def test_ticks_are_round_and_lie_within_the_range(first: float, last: float, ticks: list[float]) -> None:
+    assert charts.round_ticks(first, last) == ticks
+
+
 def test_many_arms_share_panels_each_with_the_baseline() -> None:
     arms = ["none", *"abcdefg"]
     assert charts.shared(arms, "none") == [["none", *"abc"], ["none", *"def"], ["none", "g"]]

@@ -154,8 +154,12 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
     return sorted(checks, key=lambda check: (check.passed, SEVERITY_ORDER[check.severity]))
 
 
-def _stability(context: ReportContext) -> Table:
+def _stability(context: ReportContext) -> Table | Paragraph:
+    """One sentence where every arm is stable over as many runs, else a row for each."""
     stability = context.decision.stability
+    if stability and all(arm.stable for arm in stability) and len({arm.runs for arm in stability}) == 1:
+        arms = words.listed(context.arm(arm.variant) for arm in stability)
+        return Paragraph(phrase("audit.all_stable", arms, stability[0].runs, share_of_bound(stability[0])))
     short, spiky, ended = (
         any(getattr(arm, name) for arm in stability) for name in ("not_reached", "spikes", "diverged")
     )

@@ -113,10 +113,9 @@ def _by_step(context: ReportContext, metric: str) -> Iterator[Figure]:
         arm: [(float(at[-1]), float(values[-1]), "× diverged") for run, (at, values) in stopped if run.variant == arm]
         for arm in study.arms
     }
-    caption = (
-        f"By {study.step_axis}. Lines: means over seeds, at the steps that every run reached; band: {RANGE}; "
-        "dotted, where there is one: a floor that no model can pass."
-    )
+    caption = f"By {study.step_axis}. Lines: means over seeds, at the steps that every run reached; band: {RANGE}."
+    if context.floors:
+        caption += " Dotted: a floor that no model can pass."
     yield _figure(
         context,
         frame,
