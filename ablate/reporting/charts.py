@@ -178,20 +178,11 @@ def lines(
     """
     first, last = x.domain
     room = (first, last + NAME_SHARE * (last - first))
-    x_axis = {
-        "values": [*x.ticks],
-        "labelExpr": f"{json.dumps({f'{at:g}': one for at, one in x.ticks.items()})}[datum.value]",
-    }
-    x_channel = quantity(
-        alt.X,
-        "x",
-        room,
-        zero=False,
-        title=x.title,
-        grid=False,
-        titleLimit=240,
-        **(x_axis if x.ticks else {"tickCount": 5}),
-    )
+    x_axis: dict[str, Any] = {"values": round_ticks(first, last)}
+    if x.ticks:
+        labels = json.dumps({f"{place:g}": label for place, label in x.ticks.items()})
+        x_axis = {"values": [*x.ticks], "labelExpr": f"{labels}[datum.value]"}
+    x_channel = quantity(alt.X, "x", room, zero=False, title=x.title, grid=False, titleLimit=240, **x_axis)
     y_scale = alt.Scale(domain=list(y.domain), type="log" if y.logarithmic else "linear", nice=False, zero=False)
     y_axis = {"format": "~g"} if y.logarithmic else {"labelExpr": SIGNED if y.signed else PLAIN}
 

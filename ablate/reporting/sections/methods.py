@@ -66,6 +66,7 @@ def methods_section(context: ReportContext) -> Section:
             f"{role} ({words.counted(len(names), 'hypothesis', 'hypotheses')})"
             for role, names in study.families.items()
         ),
+        several=any(len(names) > 1 for names in study.families.values()),
         level=words.level(1 - study.analysis.alpha),
         bound_level=words.level(1 - 2 * study.analysis.alpha),
         look=look,
