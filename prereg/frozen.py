@@ -17,7 +17,9 @@ from typing import Any
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Discriminator,
     GetJsonSchemaHandler,
+    Tag,
 )
 from pydantic.json_schema import JsonSchemaValue
 
@@ -43,6 +45,34 @@ class FrozenModel(BaseModel):
             if written is not None and name in texts:
                 written.setdefault("description", texts[name])
         return schema
+
+
+BRANCH = "\N{INFORMATION SEPARATOR ONE}"
+"""What begins the name of a branch of a union in the place of an error: no text of a file can hold it."""
+
+
+def branch(kind: str) -> Tag:
+    """The mark of one branch of a union that `chosen_by` chooses from: the name of its model, or text, number or list.
+
+    What follows a comma is what else the value may be, for the message about a text that is none of the branch's."""
+    return Tag(BRANCH + kind)
+
+
+def chosen_by(*models: type[BaseModel], text: str = "text", number: str = "", listed: str = "") -> Discriminator:
+    """Which branch of a union a value was meant for: by its kind, and of several mappings the one that has most of the
+    fields that it gives. So an error is about that branch, and about no other."""
+
+    def kind(value: Any) -> str:
+        if isinstance(value, BaseModel):
+            return BRANCH + type(value).__name__
+        if isinstance(value, dict) and models:
+            return BRANCH + max(models, key=lambda model: len(value.keys() & model.model_fields.keys())).__name__
+        if listed and isinstance(value, list | tuple):
+            return BRANCH + listed
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        return BRANCH + (number if number and is_number else text)
+
+    return Discriminator(kind)
 
 
 @cache

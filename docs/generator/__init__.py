@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from docs.generator.checks import checks_page
 from docs.generator.commands import options_page
+from docs.generator.conflicts import conflicts_page
 from docs.generator.exit_codes import exit_codes_page
 from docs.generator.files import files_page
 from docs.generator.metrics import metrics_page
@@ -18,6 +19,7 @@ from docs.generator.study_file import study_file_page
 
 PAGES: dict[str, Callable[[], str]] = {
     "checks.md": checks_page,
+    "conflicts.md": conflicts_page,
     "metrics.md": metrics_page,
     "reference/study-file.md": study_file_page,
     "reference/rule.md": rule_page,

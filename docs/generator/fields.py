@@ -70,8 +70,7 @@ class Fields:
             if "properties" in self.defs.get(name, {}):
                 yield place, name, True
             return
-        if "anyOf" in value:
-            options = [one for one in value["anyOf"] if one.get("type") != "null"]
+        if options := _options(value):
             for one in options:
                 for inner, name, alone in self._models(place, one):
                     others = [other for other in options if other is not one and other.get("type") != "object"]
@@ -102,9 +101,8 @@ class Fields:
         """What a value can be, in words."""
         if "$ref" in value:
             return self._referred(value["$ref"].removeprefix(_PREFIX))
-        if "anyOf" in value:
-            parts = [self.words(one) for one in value["anyOf"] if one.get("type") != "null"]
-            return " or ".join(dict.fromkeys(parts))
+        if options := _options(value):
+            return " or ".join(dict.fromkeys(map(self.words, options)))
         if "const" in value:
             return code(str(value["const"]))
         if "enum" in value:
@@ -134,7 +132,7 @@ class Fields:
         return link(section.heading, "mapping")
 
     def _default(self, value: Schema) -> str:
-        default = value.get("default", {} if value.get("type") == "object" or "anyOf" in value else ())
+        default = value.get("default", {} if value.get("type") == "object" or _options(value) else ())
         if "$ref" in value and isinstance(default, dict):
             return "its defaults"
         return "none" if default is None or default == () else code(_yaml(default))
@@ -162,3 +160,8 @@ def _yaml(value: Any) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {_yaml(one)}" for key, one in value.items()) + "}"
     return value if isinstance(value, str) and value else json.dumps(value)
+
+
+def _options(value: Schema) -> list[Schema]:
+    """The branches of a union: of an optional value, or of one that is chosen by its kind."""
+    return [one for one in value.get("anyOf", value.get("oneOf", ())) if one.get("type") != "null"]

@@ -15,7 +15,7 @@ from pydantic import (
 )
 
 from prereg.errors import field_error
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.metrics.catalogue import Better
 from prereg.study.claim import margin_of
 from prereg.study.designs.gate import Gate
@@ -84,7 +84,12 @@ class EProcess(FrozenModel):
     """No more seeds than this."""
 
 
-Stopping = Literal["fixed"] | Looks | EProcess
+Stopping = Annotated[
+    Annotated[Literal["fixed"], branch("text, or a mapping")]
+    | Annotated[Looks, branch("Looks")]
+    | Annotated[EProcess, branch("EProcess")],
+    chosen_by(Looks, EProcess, text="text, or a mapping"),
+]
 Role = Literal["primary", "secondary", "guardrail", "exploratory"]
 Scale = Literal["raw", "log", "log10"]
 
@@ -103,7 +108,12 @@ class OverLast(FrozenModel):
     """How many evaluations, counted back from the one at the last step; step 0 is never among them."""
 
 
-Read = Literal["final", "best", "area"] | AtStep | OverLast
+Read = Annotated[
+    Annotated[Literal["final", "best", "area"], branch("text, or a mapping")]
+    | Annotated[AtStep, branch("AtStep")]
+    | Annotated[OverLast, branch("OverLast")],
+    chosen_by(AtStep, OverLast, text="text, or a mapping"),
+]
 
 
 _SMALLEST: dict[str, Any] = {
@@ -258,6 +268,12 @@ class Ceiling(FrozenModel):
     ceiling: float
     """The value of the metric that a diverged run is given, on the metric's own scale: worse than any value that a
     finished run reaches, or there is no verdict."""
+
+
+OnDivergence = Annotated[
+    Annotated[Literal["exclude_pair", "rank"], branch("text, or a mapping")] | Annotated[Ceiling, branch("Ceiling")],
+    chosen_by(Ceiling, text="text, or a mapping"),
+]
 
 
 GIB = 2**30

@@ -154,7 +154,7 @@ def apply_overrides(base: Config, overrides: Mapping[str, JsonValue], paths: Map
     try:
         return Training.model_validate_json(json.dumps(tree))
     except ValidationError as error:
-        fault = spec_error(error, tree, Training)
+        fault = spec_error(error, Training)
         raise fault.at(field=paths[_blamed(fault.where.field, overrides)]) from None
 
 

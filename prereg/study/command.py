@@ -159,18 +159,6 @@ def command_line(words: tuple[str, ...]) -> str:
 def check_command(study: Study) -> None:
     """Raise `SpecError` for words that no run could be started with."""
     if study.trainer == "gpt":
-        for field, given, said in (
-            ("command", study.command, "a command"),
-            ("code", study.code, "code"),
-            ("data", study.data, "data"),
-        ):
-            if given:
-                required = "trainer: command, or no command"
-                raise field_error((field,), f"{said} is given and trainer is 'gpt'", required, "trainer: command")
-        if study.metrics.declare or study.metrics.step_name != "step":
-            field = "declare" if study.metrics.declare else "step_name"
-            required = "a trainer of your own: what the built-in one records is in the catalogue"
-            raise field_error(("metrics", field), f"{field} and trainer is 'gpt'", required, f"leave {field} out")
         return
     _check_declared(study.metrics)
     if not study.command or not study.command[0].strip():

@@ -1,8 +1,7 @@
 """Validation errors as a user reads them: the faults worth showing, in the words of the study format.
 
-Pydantic reports every branch of every union and names Python types. A study's author wants the most
-useful fault: a misspelt field before the field it left missing, the branch of a union that was meant
-before the branches that were not. Lines are added by `prereg.study.load`, which alone knows the text.
+Pydantic names Python types. A study's author wants the most useful fault: a misspelt field before the field it left
+missing. Lines are added by `prereg.study.load`, which alone knows the text.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from prereg.errors import ClaimError, FieldPath, SpecError, StudyFileError, Where, nearest
-from prereg.frozen import field_texts
+from prereg.frozen import BRANCH, field_texts
 from prereg.study.claim import parse_claim
 from prereg.study.command import words_of
 
@@ -58,30 +57,28 @@ def read_model(model: type[M], document: Any, *, form: str = "the study format",
     try:
         return model.model_validate_json(json.dumps(document, allow_nan=False))
     except ValidationError as error:
-        fault = spec_error(error, document, model, form=form)
+        fault = spec_error(error, model, form=form)
         raise (fault.at(field=(*within, *fault.where.field)) if within else fault) from None
 
 
-def spec_error(
-    error: ValidationError, document: Any, model: type[BaseModel], *, form: str = "the study format"
-) -> SpecError:
-    """The faults of a validation error of `model` over `document`, which should have the `form`: the most useful first,
-    the others after it."""
+def spec_error(error: ValidationError, model: type[BaseModel], *, form: str = "the study format") -> SpecError:
+    """The faults of a validation error of `model`, over data that should have the `form`: the most useful first, the
+    others after it."""
     faults: list[Fault] = [{**fault} for fault in error.errors(include_url=False) if not _echo(fault)]
     errors: dict[FieldPath, SpecError] = {}
-    for chosen in sorted(_meant(faults, document), key=_usefulness):
-        path = _path(chosen, document)
+    for chosen in sorted(faults, key=_usefulness):
+        path = _path(chosen)
         misspelt = (error.fix for other, error in errors.items() if other[:-1] == path[:-1])
         if chosen["type"] == "missing" and f"did you mean '{path[-1]}'?" in misspelt:
             continue  # it is there, under another name
-        errors.setdefault(path, _error(chosen, faults, document, model=model, form=form))
+        errors.setdefault(path, _error(chosen, model=model, form=form))
     first, *others = errors.values()
     return first.followed_by(others)
 
 
-def _error(chosen: Fault, faults: Sequence[Fault], document: Any, *, model: type[BaseModel], form: str) -> SpecError:
+def _error(chosen: Fault, *, model: type[BaseModel], form: str) -> SpecError:
     """One fault, at the path that a user knows."""
-    path = _path(chosen, document)
+    path = _path(chosen)
     if chosen["type"] == "extra_forbidden":
         known = fields_at(model, path[:-1])
         below = [one for one in known if path[-1] in fields_at(model, (*path[:-1], one))]
@@ -98,18 +95,9 @@ def _error(chosen: Fault, faults: Sequence[Fault], document: Any, *, model: type
         absent = f"'{last}' is missing" if isinstance(last, str) else f"item {last + 1} of the list is missing"
         return SpecError(absent, required=_documented(model, path), where=Where(field=path))
     required, fix = _required(chosen)
-    alternatives = [
-        other
-        for other in faults
-        # That another branch has no such field, or wants one more, is no value that could be given here.
-        if other is not chosen
-        and _path(other, document) == path
-        and other["type"] not in ("extra_forbidden", "missing")
-    ]
-    for other in alternatives:
-        words = _required(other)[0]
-        if words and required and words not in required:
-            required += f"; or {words}"
+    of_branch = str(next(reversed(chosen["loc"]), ""))
+    if of_branch.startswith(BRANCH) and ", " in of_branch:
+        required += f"; {of_branch.partition(', ')[2]}"
     return SpecError(_found(chosen), required=required, fix=fix, where=Where(field=path))
 
 
@@ -226,63 +214,9 @@ def _usefulness(fault: Fault) -> int:
     return {"extra_forbidden": 0, "missing": 2}.get(fault["type"], 1)
 
 
-def _meant(faults: list[Fault], document: Any) -> list[Fault]:
-    """Drop the faults of union branches that were not meant: the branch with the fewest faults stays."""
-    branches: dict[FieldPath, dict[FieldPath, list[Fault]]] = {}
-    plain: list[Fault] = []
-    for fault in faults:
-        tag = _tag(fault, document)
-        if tag is None:
-            plain.append(fault)
-        else:
-            branches.setdefault(fault["loc"][:tag], {}).setdefault(fault["loc"][: tag + 1], []).append(fault)
-    for union in branches.values():
-        meant: list[Fault] = min(union.values(), key=_strangeness)
-        plain.extend(meant)
-    return plain
-
-
-def _strangeness(branch: list[Fault]) -> tuple[bool, int]:
-    """How far a value is from a branch: of another kind altogether, else by its number of faults."""
-    first = branch[0]
-    if first["type"] == "literal_error":
-        return isinstance(first["input"], (dict, list)), len(branch)
-    return first["type"] in _KINDS, len(branch)
-
-
-def _tag(fault: Fault, document: Any) -> int | None:
-    """Position of the first part that is no part of the document: the name of a union's branch."""
-    location: FieldPath = fault["loc"]
-    for position, part in enumerate(location):
-        inside, below = _step(document, part)
-        if not inside:
-            # The last part may be what is missing, and pydantic marks a faulty key by "[key]".
-            missing = fault["type"] == "missing" and position == len(location) - 1
-            return None if missing or part == "[key]" else position
-        document = below
-    return None
-
-
-def _path(fault: Fault, document: Any) -> FieldPath:
-    """The fault's location without the names of union branches: the path a user knows."""
-    path: list[str | int] = []
-    location: FieldPath = fault["loc"]
-    for position, part in enumerate(location):
-        inside, below = _step(document, part)
-        if inside:
-            path.append(part)
-            document = below
-        elif fault["type"] == "missing" and position == len(location) - 1:
-            path.append(part)
-    return tuple(path)
-
-
-def _step(document: Any, part: str | int) -> tuple[bool, Any]:
-    if isinstance(document, dict) and part in document:
-        return True, document[part]
-    if isinstance(document, list) and isinstance(part, int) and part < len(document):
-        return True, document[part]
-    return False, document
+def _path(fault: Fault) -> FieldPath:
+    """The fault's location as a user knows it: without the branches of unions, and pydantic's mark of a faulty key."""
+    return tuple(part for part in fault["loc"] if not str(part).startswith((BRANCH, "[key]")))
 
 
 def _found(fault: Fault) -> str:
@@ -312,7 +246,7 @@ def _required(fault: Fault) -> tuple[str, str]:
 
 def _typed(fault: Fault) -> str:
     """The value without its unit, or in brackets, where that is all that is wrong with it; else nothing."""
-    kind, given, field = fault["type"], fault["input"], fault["loc"][-1]
+    kind, given, field = fault["type"], fault["input"], next(reversed(_path(fault)), "")
     if kind in ("float_type", "int_type") and isinstance(given, str) and isinstance(field, str):
         number = re.match(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?(?=\s)", given)
         return f"{field}: {number[0]}" if number else ""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from pydantic import Field, JsonValue, TypeAdapter, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
 
 from prereg.rule.rule import DecisionLine
-from prereg.study.analysis import Analysis, Ceiling, Hypothesis, Stable, Stopping
+from prereg.study.analysis import Analysis, Hypothesis, OnDivergence, Stable, Stopping
 from prereg.study.command import MetricsFile
 from prereg.study.designs import percent
 from prereg.study.designs.components import Components
@@ -83,7 +83,7 @@ class StudyFields(YamlModel):
     """What is recorded of each run."""
     stable: Stable = Stable()
     """What counts as an unstable run."""
-    on_divergence: Literal["exclude_pair", "rank"] | Ceiling = "exclude_pair"
+    on_divergence: OnDivergence = "exclude_pair"
     """How a diverged run enters the tests: it is left out with its pair (and a verdict is given only if it is the same
     with the pair at its worst), it ranks worst, or it is scored at a registered ceiling. A ceiling takes
     `test: wilcoxon`."""

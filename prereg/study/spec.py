@@ -265,4 +265,4 @@ def study_from_document(document: Mapping[str, Any]) -> Study:
     try:
         return Study.model_validate_json(json.dumps(document, allow_nan=False))
     except ValidationError as error:
-        raise spec_error(error, document, Study) from None
+        raise spec_error(error, Study) from None

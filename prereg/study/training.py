@@ -11,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.study.command import is_inside
 
 Positive = Annotated[int, Field(ge=1)]
@@ -23,6 +23,13 @@ class NormalInit(FrozenModel):
 
     normal: Annotated[float, Field(gt=0.0)]
     """Its standard deviation."""
+
+
+Init = Annotated[
+    Annotated[Literal["gpt2", "small_embedding", "torch"], branch("text, or a mapping")]
+    | Annotated[NormalInit, branch("NormalInit")],
+    chosen_by(NormalInit, text="text, or a mapping"),
+]
 
 
 class Model(FrozenModel):
@@ -68,7 +75,7 @@ class Model(FrozenModel):
     residual_scale: Literal["none", "depth", "rezero"] = "none"
     """Factor on each sub-layer before it joins the residual stream: none, 1 / sqrt(2 x layers) (Hayou et al. 2021), or
     a learned scalar that starts at zero (ReZero, Bachlechner et al. 2021)."""
-    init: Literal["gpt2", "small_embedding", "torch"] | NormalInit = "gpt2"
+    init: Init = "gpt2"
     """Initial matrices. `gpt2`: normal(0, 0.02), those into the residual stream by 1 / sqrt(2 x layers) smaller
     (Radford et al. 2019); `small_embedding`: the same with embeddings at 1e-4 (SmallInit, Peng 2021); `torch`: the
     defaults of PyTorch's layers, embeddings normal(0, 1), linear layers and their biases
@@ -124,6 +131,18 @@ class TokenizerFile(FrozenModel):
         return self
 
 
+Tokenizer = Annotated[
+    Annotated[Literal["char", "own"], branch("text, or a mapping")]
+    | Annotated[Bpe, branch("Bpe")]
+    | Annotated[TokenizerFile, branch("TokenizerFile")],
+    chosen_by(Bpe, TokenizerFile, text="text, or a mapping"),
+]
+Validation = Annotated[
+    Annotated[float, Field(gt=0.0, le=0.5), branch("number")] | Annotated[Literal["own"], branch("text, or a number")],
+    chosen_by(text="text, or a number", number="number"),
+]
+
+
 class Data(FrozenModel):
     """The text that a model is trained on, and how it becomes tokens."""
 
@@ -135,11 +154,11 @@ class Data(FrozenModel):
     validation metrics are over the validation parts of all sources, every token alike; `val/loss/SOURCE` and
     `val/bits_per_byte/SOURCE` over that of one. A source of weight 0 is validated and never trained on: arms that list
     the same sources share tokenizer and validation text, whatever their weights."""
-    tokenizer: Literal["char", "own"] | Bpe | TokenizerFile = "char"
+    tokenizer: Tokenizer = "char"
     """`char`: one token per character; `{bpe: N}`: byte-level BPE with N entries, trained on the training split only;
     `{file: tokenizer.json}`: a tokenizer that exists, as Hugging Face stores it; `own`: the token ids that a corpus of
     shards is stored as."""
-    validation: Annotated[float, Field(gt=0.0, le=0.5)] | Literal["own"] = 0.1
+    validation: Validation = 0.1
     """Share of the text (of shards: of the tokens), taken from its end, that is never trained on; `own` where the
     corpus comes with a validation part of its own, which is then read whole."""
 

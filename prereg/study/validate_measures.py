@@ -76,12 +76,6 @@ def check_measure(study: Study) -> None:
             "'loss' among the suites",
             f"suites: [{', '.join([*measure.suites, 'loss'])}]",
         )
-    if measure.own and not built_in:
-        raise field_error(
-            ("measure", "own"),
-            "a metric of the study's own, of a user's own trainer",
-            "the built-in trainer: a user's own trainer writes what it likes to its file of metrics",
-        )
     names = [one.name for one in measure.own]
     for index, name in enumerate(names):
         if name in names[:index]:

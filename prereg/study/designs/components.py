@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
 from prereg.errors import ClaimError, FieldPath, SpecError, field_error, nearest
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
 from prereg.study.analysis import Hypothesis, Read, Role, Scale
 from prereg.study.claim import VERBS, margin_of, parse_claim
@@ -73,7 +73,10 @@ class Components(FrozenModel):
     """Where on its curve the metric is read, as of a hypothesis."""
     better: Better | None = None
     """Which way the metric improves, where this tool does not know it."""
-    interactions: Literal["none", "all"] | tuple[str, ...] = "none"
+    interactions: Annotated[
+        Annotated[Literal["none", "all"], branch("text, or a list")] | Annotated[tuple[str, ...], branch("list")],
+        chosen_by(text="text, or a list", listed="list"),
+    ] = "none"
     """Of a factorial: claims that two parts interact, for all pairs or for those listed, such as [rotary*swiglu]. An
     interaction is half the difference between the effect of one part with the other and without."""
 
@@ -307,13 +310,6 @@ def check_components(study: Study) -> None:
     """Raise `SpecError` where arms or claims are not those that `components` write."""
     if study.components is None:
         return
-    if study.factors:
-        raise field_error(
-            ("factors",),
-            "components and factors",
-            "one of the two: components write the arms",
-            "components: {design: factorial, ...}",
-        )
     found = components_from(study.components.model_dump(mode="json"))
     own = {one.name: one.better for one in study.measure.own}
     made: tuple[tuple[str, Mapping[str, Any], Mapping[str, Any]], ...] = (

@@ -141,13 +141,8 @@ def check_tune(study: Study) -> None:
     tune = study.tune
     if tune is None:
         return
-    if bool(tune.grid) == bool(tune.settings):
-        found = "both grid and settings" if tune.grid else "neither grid nor settings"
-        raise field_error(("tune",), found, "one of the two", "grid: {optim.lr: [1e-3, 3e-3]}")
-    if tune.settings and tune.arms:
-        raise field_error(
-            ("tune", "arms"), "arms next to settings", "settings, which name their arms", "leave arms out"
-        )
+    if not tune.grid and not tune.settings:
+        raise field_error(("tune",), "neither grid nor settings", "one of the two", "grid: {optim.lr: [1e-3, 3e-3]}")
     for place, names in ((("tune", "arms"), tune.arms), (("tune", "settings"), tuple(tune.settings))):
         for arm in names:
             if arm not in study.arms:
@@ -162,10 +157,6 @@ def check_tune(study: Study) -> None:
             found,
             "seeds of their own, each once: a run that chose a setting may not test it",
             f"seeds: [{', '.join(str(1001 + at) for at in range(max(2, len(tune.seeds))))}]",
-        )
-    if study.stopping != "fixed":
-        raise field_error(
-            ("tune",), "a pilot before a sequential design", "a fixed number of seeds", "leave stopping out"
         )
     check_known(study, tune.choose_by, ("tune", "choose_by"), "the pilot chooses by it")
     if study.trainer == "gpt":

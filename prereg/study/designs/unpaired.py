@@ -58,51 +58,19 @@ def check_seeds_of_arms(study: Study) -> None:
             raise field_error(place, f"seed {twice} is given twice", required)
     if study.seeds != _all_seeds(study.arm_seeds):
         raise field_error(("arm_seeds",), "other seeds than in seeds", "seeds: every seed of arm_seeds, once")
-    if study.paired:
-        raise field_error(
-            ("seeds",),
-            f"seeds of their own for each arm, and test is '{study.analysis.test}', over pairs of runs of one seed",
-            "one list of seeds for all arms, or a test without pairs: welch",
-            "analysis: {test: welch}",
-        )
 
 
 def check_unpaired(study: Study) -> None:
-    """Raise `SpecError` for what a test without pairs has no meaning with."""
+    """Raise `SpecError` where a test without pairs has too few runs."""
     analysis = study.analysis
     if study.paired:
-        if "welch" in analysis.also:
-            found = f"'welch' next to '{analysis.test}', a test over pairs"
-            raise field_error(("analysis", "also"), found, "tests over pairs", "also: []")
         return
-    if analysis.also:
-        raise field_error(
-            ("analysis", "also"),
-            f"'{analysis.also[0]}' next to 'welch', a test without pairs",
-            "no other test; the report says what pairing would have given",
-            "also: []",
-        )
     if not study.arm_seeds and len(study.seeds) < LEAST_RUNS:
         raise field_error(("seeds",), counted(len(study.seeds), "run") + " of each arm", _ENOUGH, "[1, 2, 3, 4, 5]")
     if analysis.least_pairs is not None and analysis.least_pairs < LEAST_RUNS:
         raise field_error(
             ("analysis", "least_pairs"), f"least_pairs is {analysis.least_pairs}", _ENOUGH, f"least_pairs: {LEAST_RUNS}"
         )
-    if study.stopping != "fixed":
-        raise field_error(
-            ("stopping",),
-            f"a sequential study, and test is '{analysis.test}'",
-            "test: paired_t, for which the levels of looks are computed, or a fixed number of runs",
-            "stopping: fixed",
-        )
-    for name, claim in study.claims.items():
-        if claim.constant is not None:
-            raise field_error(
-                ("hypotheses", name, "claim"),
-                f"a claim against a constant, and test is '{analysis.test}', of two groups of runs",
-                "a test of one group: paired_t is then the one-sample t test",
-                "test: paired_t",
-            )
 
 
 def _all_seeds(each: dict[str, tuple[int, ...]]) -> tuple[int, ...]:

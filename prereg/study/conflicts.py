@@ -1,0 +1,368 @@
+"""Settings of a study that exclude each other: one table, checked by one function, and printed as docs/conflicts.md.
+
+A row names two things that a study may not hold together, the reason, and what to write instead. Each thing is written
+as a study writes it, `PATH: VALUE`: the value may be `given`, `none`, several words joined by `or`, or `not` before
+them; of a list it means an entry, of a mapping a field. What is no setting (a claim with a constant) is a fact with a
+name, `_FACTS`. The error lies at the first of the two.
+
+Whoever adds a row adds one to tests/designs/test_refusals.py, and runs `python -m docs.generator`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from prereg.errors import FieldPath, SpecError, field_error, nearest
+from prereg.frozen import FrozenModel
+from prereg.metrics.catalogue import ITEM_METRICS
+
+if TYPE_CHECKING:
+    from prereg.study.spec import Study
+
+
+class Conflict(NamedTuple):
+    """Two things that no study has together."""
+
+    this: str
+    other: str
+    because: str
+    """What is required, and why."""
+    fix: str
+
+
+class Match(NamedTuple):
+    """One thing of a row as a study has it."""
+
+    place: FieldPath
+    words: str
+    fix: str = ""
+    """What to type here, where it is not what the row says."""
+
+
+OF_BLOCKS = (
+    Conflict(
+        "factors: given",
+        "components: given",
+        "one of the two: components write the arms",
+        "components: {design: factorial, ...}",
+    ),
+    Conflict("tune.grid: given", "tune.settings: given", "one of the two", "grid: {optim.lr: [1e-3, 3e-3]}"),
+    Conflict("tune.arms: given", "tune.settings: given", "settings, which name their arms", "leave arms out"),
+    Conflict("command: given", "trainer: gpt", "trainer: command, or no command", "trainer: command"),
+    Conflict("code: given", "trainer: gpt", "trainer: command, or no code", "trainer: command"),
+    Conflict("data: given", "trainer: gpt", "trainer: command, or no data", "trainer: command"),
+    Conflict(
+        "metrics.declare: given",
+        "trainer: gpt",
+        "a trainer of your own: what the built-in one records is in the catalogue",
+        "leave declare out",
+    ),
+    Conflict(
+        "metrics.step_name: not step",
+        "trainer: gpt",
+        "a trainer of your own: what the built-in one records is in the catalogue",
+        "leave step_name out",
+    ),
+    Conflict(
+        "measure.own: given",
+        "trainer: command",
+        "the built-in trainer: a user's own trainer writes what it likes to its file of metrics",
+        "leave own out",
+    ),
+)
+OF_SETTINGS = (
+    Conflict(
+        "tune: given",
+        "stopping: looks or evidence",
+        "a fixed number of seeds after a pilot",
+        "leave stopping out",
+    ),
+    Conflict(
+        "analysis.correct: none",
+        "analysis.gate: given",
+        "holm: a gate is a correction of its own, and what it leaves out (refutations) is corrected by Holm",
+        "correct: holm, or no gate",
+    ),
+    Conflict(
+        "analysis.gate: given",
+        "stopping: looks or evidence",
+        "a fixed number of seeds: no joint error rate of gates and looks is established here",
+        "stopping: fixed, or no gate",
+    ),
+    Conflict(
+        "seeds of their own for each arm",
+        "analysis.test: not welch",
+        "one list of seeds for all arms, whose runs of one seed are pairs, or a test without pairs: welch",
+        "analysis: {test: welch}",
+    ),
+    Conflict("analysis.also: welch", "analysis.test: not welch", "tests over pairs", "also: []"),
+    Conflict(
+        "analysis.also: not welch",
+        "analysis.test: welch",
+        "no other test next to one without pairs; the report says what pairing would have given",
+        "also: []",
+    ),
+    Conflict(
+        "stopping: looks or evidence",
+        "analysis.test: welch",
+        "test: paired_t, for which the levels of looks are computed, or a fixed number of runs",
+        "stopping: fixed",
+    ),
+    Conflict(
+        "analysis.test: bootstrap_t or sign_flip or wilcoxon or items",
+        "stopping: looks or evidence",
+        "paired_t: the levels of looks, and the e-process, are those of a t test",
+        "test: paired_t, or stopping: fixed",
+    ),
+    Conflict(
+        "analysis.zeros: wilcox",
+        "no test that ranks differences",
+        "wilcoxon, or on_divergence: rank",
+        "leave it out",
+    ),
+    Conflict(
+        "analysis.least_pairs: given",
+        "on_divergence: rank or ceiling",
+        "on_divergence: exclude_pair: where no pair is left out, none can be too few",
+        "leave it out",
+    ),
+    Conflict(
+        "on_divergence: ceiling",
+        "analysis.test: items",
+        "wilcoxon with a ceiling, or another rule: it is one value of a run, and its items would have none",
+        "on_divergence: exclude_pair, and stable(ARM) in the decision; or test: wilcoxon",
+    ),
+    Conflict(
+        "on_divergence: ceiling",
+        "analysis.test: not wilcoxon or items",
+        "wilcoxon with a ceiling, or another rule: it moves a mean by far more than the noise, and few seeds often "
+        "show none of it (one run in ten of an arm at the ceiling: 'no harm' was supported in 73%, 58% and 43% of "
+        "studies with 3, 5 and 8 seeds)",
+        "on_divergence: exclude_pair, and stable(ARM) in the decision; or test: wilcoxon",
+    ),
+    Conflict(
+        "analysis.test: not wilcoxon or sign_flip",
+        "on_divergence: rank",
+        "wilcoxon or sign_flip: a diverged run has a rank and no number, and other tests need one",
+        "test: wilcoxon, or on_divergence: exclude_pair",
+    ),
+    Conflict(
+        "analysis.also: not wilcoxon or sign_flip",
+        "on_divergence: rank",
+        "wilcoxon or sign_flip: a diverged run has a rank and no number, and other tests need one",
+        "test: wilcoxon, or on_divergence: exclude_pair",
+    ),
+    Conflict(
+        "analysis.estimand: new_seeds_and_items",
+        "analysis.test: not items",
+        "test: items, because a test over seeds knows no items and speaks of new seeds on these ones",
+        "test: items, or estimand: new_seeds",
+    ),
+    *(
+        Conflict(test, other, required, fix)
+        for test, fix in (("analysis.test: items", "test: paired_t"), ("analysis.also: items", "also: []"))
+        for other, required in (
+            ("trainer: command", "trainer: gpt, because a command leaves one number a step and metric, and no items"),
+            ("measure.harness: none", "measure.harness, whose items are measured, or a test over seeds"),
+        )
+    ),
+    Conflict(
+        "estimand is not said",
+        "analysis.test: items",
+        "estimand: new_seeds (these items are the ones that matter), or new_seeds_and_items (both are samples, and the "
+        "interval is wider)",
+        "estimand: new_seeds_and_items",
+    ),
+    Conflict(
+        "measure.harness: given",
+        "an arm that reads token ids",
+        "tokenizer: char or {bpe: N}, over a corpus of text, for every variant: tasks are texts",
+        "a corpus of text; or no measure.harness",
+    ),
+)
+OF_CLAIMS = (
+    Conflict(
+        "a claim with a constant",
+        "analysis.test: welch",
+        "a test of one group: paired_t is then the one-sample t test",
+        "test: paired_t",
+    ),
+    *(
+        Conflict(
+            "a claim with a constant",
+            test,
+            "claims between arms: items are compared with the same items of another arm",
+            "test: paired_t, over the runs' own values",
+        )
+        for test in ("analysis.test: items", "analysis.also: items")
+    ),
+    Conflict(
+        "a claim about a metric without items",
+        "analysis.test: items",
+        f"claims about {' or '.join(ITEM_METRICS)}, or a test over seeds",
+        "test: paired_t",
+    ),
+    Conflict(
+        "analysis.also: items",
+        "no claim about a metric with items",
+        f"a claim about {' or '.join(ITEM_METRICS)}",
+        "also: []",
+    ),
+    *(
+        Conflict(
+            "a claim about items on a logarithm",
+            test,
+            "scale: raw, because the score of one item may be 0, which has no logarithm",
+            "scale: raw",
+        )
+        for test in ("analysis.test: items", "analysis.also: items")
+    ),
+    Conflict(
+        "a claim about a metric without a better side",
+        "on_divergence: rank",
+        "better: lower, or better: higher: a diverged run is ranked worst",
+        "better: lower",
+    ),
+    Conflict(
+        "claims that call opposite sides of a metric better",
+        "on_divergence: rank",
+        "one worst end for a metric on which diverged runs are ranked",
+        "better: lower, or better: higher, the same in each claim",
+    ),
+    Conflict(
+        "a claim with a constant",
+        "on_divergence: rank",
+        "claims between two arms: ranks of diverged runs are those of pairs",
+        "on_divergence: exclude_pair, or a ceiling",
+    ),
+    Conflict(
+        "a claim over more than two arms",
+        "on_divergence: rank",
+        "claims between two arms: the difference of two diverged runs has no rank",
+        "on_divergence: exclude_pair",
+    ),
+)
+
+
+def conflicts(study: Study, rows: Sequence[Conflict]) -> Iterator[SpecError]:
+    """What is wrong with a study by some rows of the table, one error for each row that it has both things of."""
+    for row in rows:
+        this = next(_matches(study, row.this), None)
+        other = next(_matches(study, row.other), None) if this is not None else None
+        if this is not None and other is not None:
+            yield field_error(this.place, f"{this.words} and {other.words}", row.because, this.fix or row.fix)
+
+
+def _matches(study: Study, thing: str) -> Iterator[Match]:
+    if thing in _FACTS:
+        yield from _FACTS[thing](study)
+        return
+    path, _, wanted = thing.partition(": ")
+    place = tuple(path.split("."))
+    value = reduce(lambda outer, name: getattr(outer, name, None), place, cast("Any", study))
+    has = _words(value)
+    if wanted == "given":
+        if has:
+            yield Match(place, f"{place[-1]} is given")
+        return
+    if wanted == "none" and not has:  # else it is the word of the format, as in `correct: none`
+        yield Match(place, f"no {path}")
+        return
+    words = wanted.removeprefix("not ").split(" or ")
+    found = [word for word in has if (word in words) is not wanted.startswith("not ")]
+    if found:
+        listed = ", ".join(f"'{word}'" for word in found)
+        yield Match(place, f"{place[-1]} {'is' if isinstance(value, str) else 'has'} {listed}")
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    """A setting as words: a text itself, the entries of a list, the fields of a mapping; none where it is left out."""
+    if value is None:
+        return ()
+    if isinstance(value, FrozenModel):
+        return tuple(field for field in type(value).model_fields if field in value.model_fields_set)
+    if isinstance(value, dict | tuple):
+        return tuple(str(entry) for entry in value)
+    return (str(value),)
+
+
+def _apart(study: Study) -> Iterator[Match]:
+    if study.arm_seeds:
+        yield Match(("seeds",), "seeds of their own for each arm")
+
+
+def _without_ranks(study: Study) -> Iterator[Match]:
+    if study.on_divergence != "rank" and "wilcoxon" not in (study.analysis.test, *study.analysis.also):
+        yield Match(("analysis", "test"), "no test ranks differences")
+
+
+def _without_estimand(study: Study) -> Iterator[Match]:
+    if "estimand" not in study.analysis.model_fields_set:
+        yield Match(("analysis", "estimand"), "nothing says what the verdict speaks of")
+
+
+def _of_token_ids(study: Study) -> Iterator[Match]:
+    for arm in study.arms if study.trainer == "gpt" else ():
+        if study.training(arm).data.tokenizer == "own":
+            yield Match(("variants", arm), f"'{arm}' reads token ids (tokenizer: own), whose tokenizer is not here")
+
+
+def _with_constant(study: Study) -> Iterator[Match]:
+    for name, claim in study.claims.items():
+        if claim.constant is not None:
+            yield Match(("hypotheses", name, "claim"), f"{name} compares with a constant")
+
+
+def _without_items(study: Study) -> Iterator[Match]:
+    for name, claim in study.claims.items():
+        if claim.metric not in ITEM_METRICS:
+            fix = nearest(claim.metric, ITEM_METRICS) if claim.metric.startswith("harness/") else ""
+            yield Match(("hypotheses", name, "claim"), f"{claim.metric} has no items", fix)
+
+
+def _no_items_at_all(study: Study) -> Iterator[Match]:
+    if not any(claim.metric in ITEM_METRICS for claim in study.claims.values()):
+        yield Match(("hypotheses",), "no claim is about a metric with items")
+
+
+def _items_on_logarithm(study: Study) -> Iterator[Match]:
+    for name, claim in study.claims.items():
+        if claim.metric in ITEM_METRICS and study.hypotheses[name].scale != "raw":
+            yield Match(("hypotheses", name, "scale"), f"scale is '{study.hypotheses[name].scale}'")
+
+
+def _without_side(study: Study) -> Iterator[Match]:
+    for name, claim in study.claims.items():
+        if claim.better == "neither":
+            yield Match(("hypotheses", name, "better"), f"nothing says which way {claim.metric} improves")
+
+
+def _both_ways(study: Study) -> Iterator[Match]:
+    sides: dict[str, str] = {}
+    for name, claim in study.claims.items():
+        if sides.setdefault(claim.metric, claim.better) != claim.better:
+            yield Match(("hypotheses", name, "better"), f"{claim.metric} improves both ways")
+
+
+def _over_more_arms(study: Study) -> Iterator[Match]:
+    for name, claim in study.claims.items():
+        if claim.constant is None and (len(claim.left) != 1 or len(claim.right) != 1):
+            what = "a difference of differences" if claim.trend is None else "a trend"
+            yield Match(("hypotheses", name, "claim"), what)
+
+
+_FACTS: dict[str, Callable[[Study], Iterator[Match]]] = {
+    "seeds of their own for each arm": _apart,
+    "no test that ranks differences": _without_ranks,
+    "estimand is not said": _without_estimand,
+    "an arm that reads token ids": _of_token_ids,
+    "a claim with a constant": _with_constant,
+    "a claim about a metric without items": _without_items,
+    "no claim about a metric with items": _no_items_at_all,
+    "a claim about items on a logarithm": _items_on_logarithm,
+    "a claim about a metric without a better side": _without_side,
+    "claims that call opposite sides of a metric better": _both_ways,
+    "a claim over more than two arms": _over_more_arms,
+}
