@@ -134,11 +134,10 @@ def judge_frame(
 
     hypotheses = _hypotheses(claims, smallest)
     columns = [str(column) for column in frame.columns]
-    layout = complete(
-        columns, TableLayout(arm or "", seed or "", step or "", metrics=dict.fromkeys(_metrics(hypotheses), ""))
-    )
+    metrics = dict.fromkeys(_metrics(hypotheses))
+    layout = complete(columns, TableLayout(arm=arm, seed=seed, step=step, metrics=metrics))
     require_complete(columns, layout)
-    arm, seed, step = str(layout.variant), str(layout.seed), layout.step or None
+    arm, seed, step = str(layout.arm), str(layout.seed), layout.step
     frame = frame.rename(columns={label: metric for metric, label in layout.metrics.items()})
     rows = _last_rows(frame.reset_index(drop=True), arm, seed, step)
     study = _study(
@@ -197,7 +196,7 @@ def judge_file(
     `run_pattern` says, `{variant}-{seed}` or `{variant}_seed{seed}` and the like by default) are read as what they
     are. Raises `EvidenceError` where a column cannot be guessed, and as `judge_frame` does.
     """
-    layout = TableLayout(arm or "", seed or "", step or "", run_pattern=run_pattern)
+    layout = TableLayout(arm=arm, seed=seed, step=step, run_pattern=run_pattern)
     return judge_frame(
         read_frame(Path(path), _metrics(_hypotheses(claims, smallest)), layout),
         claims,

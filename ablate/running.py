@@ -310,12 +310,14 @@ def import_runs(
     )
     at = context.now()
     unfinished: list[str] = []
-    layout = replace(layout or LONG, run_pattern=run_pattern)
+    layout = layout or LONG
+    if run_pattern is not None:
+        layout = layout.model_copy(update={"run_pattern": run_pattern})
     terms = Terms(registration, registered_at, at, exploratory, tuple(_cell(word) for word in only), layout)
     if is_tracked(str(source)):
         tracked = read_tracked(str(source), registration.study, layout)
         terms, unfinished = replace(terms, tracked=tracked.rows), list(tracked.left_out)
-    elif run_pattern is not None and Path(source).is_dir():
+    elif layout.run_pattern is not None and Path(source).is_dir():
         raise EvidenceError(
             "--run-pattern", required="a tracker, or a panel of W&B, as the source", fix=f"tensorboard:{source}"
         )

@@ -69,8 +69,8 @@ def import_records(
     if template:
         guessed = running.mapping_template(study, Path(source), workspace=workspace)
         return Result({"mapping": guessed}, lambda: [WholeText(guessed)])
-    metrics = dict(map(_metric_column, columns or ()))
-    layout = TableLayout(arm_column, seed_column, step_column, at_step, metrics)
+    metrics: dict[str, str | None] = dict(map(_metric_column, columns or ()))
+    layout = TableLayout(arm=arm_column, seed=seed_column, step=step_column, at_step=at_step, metrics=metrics)
     if mapping is not None:
         layout = _mapped(mapping, layout)
     if manifest:

@@ -28,8 +28,7 @@ from pydantic import JsonValue, ValidationError
 from ablate.records.outcome import OF_METRICS, outcome_hash
 from ablate.records.provenance import NOT_STATED, of_command
 from ablate.records.rows import (
-    OF_ONE_RUN,
-    OWN,
+    OWN_RUN,
     LineError,
     Row,
     TableLayout,
@@ -363,7 +362,7 @@ def _sealed_rows(folder: RunFolder, record: RunRecord, layout: MetricsFile) -> t
         raise EvidenceError(f"{len(table):,} rows", required=f"at most {most:,}", where=Where(file=path))
     records = ({"step": row.step, "metric": row.metric, "value": row.value} for row in folder.sealed_rows())
     try:
-        rows = collect(enumerate(records, start=1), OWN, layout.range_of).get(OF_ONE_RUN, [])
+        rows = collect(enumerate(records, start=1), LONG, layout.range_of, own=True).get(OWN_RUN, [])
         odd = next((number for number, row in enumerate(rows, start=1) if not isfinite(row.value)), None)
         if odd is not None:
             raise LineError("a value that is not finite", line=odd)

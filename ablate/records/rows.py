@@ -1,8 +1,8 @@
 """Metrics that others wrote, read strictly: every fault is named with its line, and nothing is repaired or skipped.
 
     file -> records: a dict of cells and its line (`json_records`, `csv_records`; Parquet in `ablate.records.tables`)
-         -> rows: a `TableLayout` says which column holds what, `RULES` what a cell must hold (`rows_of`)
-         -> rows by run: none twice, no value outside its metric's range (`collect`)
+         -> series: which column holds what, by the columns of a record and a `TableLayout` (`series_of`)
+         -> rows by run: every cell by its rule (`RULES`), none twice, none outside its metric's range (`collect`)
 
 A user's own trainer writes long rows {"step", "metric", "value"} or wide ones, a step and a number per metric; tables
 of many runs have `variant` and `seed` besides. The one value that need not be finite is a training loss, because that
@@ -19,14 +19,18 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
 
 from prereg.errors import EvidenceError, Where
 from prereg.escape import visible
+from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import SHARE
 
 if TYPE_CHECKING:
@@ -40,16 +44,22 @@ ROUNDING = 1e-6
 """Of the width of a range: a mean of shares in single precision can pass 1 by so much."""
 _LARGEST_WHOLE = 2**53 - 1
 """Of an integer that every reader of JSON holds exactly (RFC 8259, section 6)."""
+_PANEL = re.compile(r"(?P<run>.+) - (?P<metric>[^_].*)(?<!__MIN)(?<!__MAX)")
+"""A column of W&B's panel export, but for those of its own _step, _runtime and _timestamp and the ends of bands."""
+_RUN_NAME = re.compile(r"(?P<variant>.+?)[-_ ./]*(?:seed|s)?[-_ =]*(?P<seed>[0-9]{1,15})")
+"""Names as people give them to runs: wide-1, wide_seed1, wide/s=1."""
+RUN_PATTERN = "{variant}/seed{seed}"
+"""Of folders of event files, and of the names that a run finds in its environment (WANDB_NAME, MLFLOW_RUN_CONTEXT)."""
 _METRIC = re.compile(r"[A-Za-z][^\s()\x00-\x1f\x7f-\x9f]{0,199}")
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", re.IGNORECASE | re.ASCII)
 
 Record = dict[str, Any]
-Records = Iterator[tuple[int, Record]]
+Records = Iterable[tuple[int, Record]]
 """Line (of Parquet: row) and cells."""
 Cell = tuple[str, int]
 RangeOf = Callable[[str], tuple[float, float] | None]
-OF_ONE_RUN: Cell = ("", 0)
-"""The key of all rows of a file without a column for arm and seed."""
+OWN_RUN: Cell = ("", 0)
+"""The key of all rows of a file that one run wrote."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,65 +69,6 @@ class Row:
     step: int
     metric: str
     value: float
-
-
-@dataclass(frozen=True)
-class TableLayout:
-    """Which columns hold what. Long rows have `metric` and `value` besides; wide ones a column for each metric."""
-
-    variant: str | None = "variant"
-    """None where all rows are of one run, as in a trainer's own file."""
-
-    seed: str | None = "seed"
-
-    step: str = "step"
-
-    at_step: int | None = None
-    """The step of every row, where no column holds it."""
-
-    metrics: dict[str, str] = field(default_factory=dict)
-    """Metric -> column of a wide table, or label of long rows."""
-
-    run_pattern: str | None = None
-    """Arm and seed in the names of a tracker's runs, or of a panel's of W&B: `{variant}/seed{seed}`."""
-
-    panel: tuple[tuple[Cell, dict[str, str]], ...] = ()
-    """Of W&B's panel export: run, and metric -> column."""
-
-    @property
-    def places(self) -> dict[str, str]:
-        """variant, seed and step -> the columns that hold them."""
-        step = None if self.at_step is not None else self.step
-        columns = {"variant": self.variant, "seed": self.seed, "step": step}
-        return {role: column for role, column in columns.items() if column is not None}
-
-    @property
-    def long_columns(self) -> tuple[str, ...]:
-        """All that a long row has. In a trainer's own file it has `step`, whatever the column of wide ones is."""
-        return (*(("step",) if self.variant is None else self.places.values()), "metric", "value")
-
-    @property
-    def needed(self) -> tuple[str, ...]:
-        """Every column that a table must have."""
-        wide = [column for column in self.metrics.values() if column]
-        return (*self.places.values(), *wide) if wide else self.long_columns
-
-    def is_long(self, columns: Collection[str]) -> bool:
-        """Whether a record of these columns is a long row. A trainer's own file may hold both."""
-        if self.panel:
-            return False
-        if self.metrics:
-            both = "metric" in columns and "value" in columns and self.variant is not None
-            return both and not any(column in columns for column in self.metrics.values())
-        return self.variant is not None or "metric" in columns or "value" in columns or self.step not in columns
-
-    def role_of(self, column: str) -> str:
-        """What a column holds: one of `RULES`."""
-        roles = {"step": "step", "metric": "metric"} | {place: role for role, place in self.places.items()}
-        return roles.get(column, "value")
-
-
-OWN = TableLayout(variant=None, seed=None)
 
 
 class LineError(ValueError):
@@ -135,8 +86,41 @@ class RangeError(LineError):
     """A value that its metric cannot have. It is not shown: a run that fails shows nothing of which arm is better."""
 
 
+Column = Annotated[str, Field(min_length=1)]
+
+
+class TableLayout(FrozenModel):
+    """Which columns hold what. Long rows have `metric` and `value` besides; wide ones a column for each metric.
+
+    None leaves a column to be guessed (`ablate.records.tables.complete`).
+    """
+
+    arm: Column | None = "variant"
+    """Where the arm is."""
+
+    seed: Column | None = "seed"
+    """Where the seed is."""
+
+    step: Column | None = "step"
+    """Where the step is."""
+
+    at_step: Annotated[int, Field(ge=0)] | None = None
+    """The step of every row, where no column holds it."""
+
+    metrics: dict[str, Column | None] = {}
+    """Metric -> column of a wide table, or label of long rows."""
+
+    run_pattern: str | None = None
+    """Arm and seed in the names of a tracker's runs, or of those of W&B's panel: `{variant}/seed{seed}`."""
+
+
 def _is_whole(cell: object) -> bool:
     return isinstance(cell, int) and not isinstance(cell, bool) and abs(cell) <= _LARGEST_WHOLE
+
+
+@lru_cache
+def _is_name(text: str) -> bool:
+    return _METRIC.fullmatch(text) is not None and visible(text) == text
 
 
 RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
@@ -144,7 +128,7 @@ RULES: Mapping[str, tuple[Callable[[Any], bool], str]] = {
     "seed": (_is_whole, "a whole number"),
     "step": (lambda cell: _is_whole(cell) and cell >= 0, "a whole number from 0 to 2^53"),
     "metric": (
-        lambda cell: isinstance(cell, str) and _METRIC.fullmatch(cell) is not None and visible(cell) == cell,
+        lambda cell: isinstance(cell, str) and _is_name(cell),
         "a name: a letter first, no blanks, at most 200 characters",
     ),
     "value": (lambda cell: isinstance(cell, (int, float)) and not isinstance(cell, bool), "a number"),
@@ -166,7 +150,7 @@ def typed(role: str, text: str) -> Any:
         return text or None
     number = float(text)
     # pandas writes whole numbers as 20.0 where the column has a blank, numpy as 2.0e+01.
-    return int(number) if role != "value" and number.is_integer() else number
+    return int(number) if role in ("seed", "step") and number.is_integer() else number
 
 
 def value_of(cell: object, metric: str) -> float:
@@ -210,73 +194,152 @@ def require_keys(record: Collection[str], wanted: Collection[str]) -> None:
         raise LineError(" and ".join(parts))
 
 
-def rows_of(record: Record, layout: TableLayout) -> Iterator[tuple[Cell, list[Row]]]:
-    """The run of a record, and its rows: one of a long record; of a wide one a row for each value that is not blank."""
-    long, places = layout.is_long(record), layout.places
-    if long:
-        require_keys(record, layout.long_columns)
-        places = places if layout.variant is not None else {"step": "step"}
-    for role, column in places.items():
-        if column not in record:
-            raise LineError(f"no {column!r}, which is to hold the {role}")
-    step = checked("step", record[places["step"]] if "step" in places else layout.at_step)
-    if layout.panel:
-        for cell, columns in layout.panel:
-            _require_own_values(record, columns.values())
-            yield cell, _wide_rows(record, step, columns)
-        return
-    cell = OF_ONE_RUN
-    if layout.variant is not None and layout.seed is not None:
-        cell = checked("variant", record[layout.variant]), checked("seed", record[layout.seed])
-    if long:
-        label = checked("metric", record["metric"])
-        metric = next((metric for metric, name in layout.metrics.items() if name == label), label)
-        yield cell, [Row(step, metric, value_of(record["value"], metric))]
-    else:
-        columns = layout.metrics or {name: name for name in record if name not in places.values()}
-        yield cell, _wide_rows(record, step, columns)
+@dataclass(frozen=True)
+class Series:
+    """Where one series of rows is in a record: for each of `RULES` a column, or the same cell in every row."""
 
+    columns: Mapping[str, str]
 
-def _wide_rows(record: Record, step: int, columns: Mapping[str, str]) -> list[Row]:
-    rows = []
-    for metric, column in columns.items():
-        value = record.get(column)
-        if value is not None:
-            try:
-                rows.append(Row(step, checked("metric", metric), value_of(value, metric)))
-            except LineError as fault:
-                raise LineError(f"{column!r}: {fault}") from None
-    return rows
+    cells: Mapping[str, Any]
 
+    labels: Mapping[str, str] | None = None
+    """Label -> metric of long rows, where a blank value is a fault; None: in a wide table a blank is no value."""
 
-def _require_own_values(record: Record, columns: Iterable[str]) -> None:
-    """Raise `LineError` for a mean in a panel of W&B, which has the ends of its band next to it."""
-    for column in columns:
-        ends = [record[name] for name in (column + "__MIN", column + "__MAX") if name in record]
-        if any(repr(end) != repr(record[column]) for end in ends):  # a loss that is no number equals itself here
+    ends: Sequence[str] = ()
+    """Columns of the band that a panel of W&B draws around means."""
+
+    def row(self, record: Record) -> tuple[Cell, Row | None]:
+        """The run and row of a record; no row where a wide one has no value. Raises `LineError`."""
+        cells = dict(self.cells)
+        for role, column in self.columns.items():
+            cells[role] = record.get(column) if role == "value" else checked(role, record.get(column))
+        cell, value = (cells["variant"], cells["seed"]), cells["value"]
+        # A mean is no run's own value. As text, because a loss that is no number equals itself here.
+        ends = [record[end] for end in self.ends]
+        if any(repr(end) != repr(value) for end in ends):
             raise LineError(
-                f"{column!r} is a mean of several points or runs, from {ends[0]} to {ends[-1]}",
+                f"{self.columns['value']!r} is a mean of several points or runs, from {ends[0]} to {ends[-1]}",
                 fix="export the panel without grouping and sampling, or use run.scan_history()",
             )
+        if value is None and self.labels is None:
+            return cell, None
+        try:
+            metric = checked("metric", cells["metric"])
+            metric = metric if self.labels is None else self.labels.get(metric, metric)
+            return cell, Row(cells["step"], metric, value_of(value, metric))
+        except LineError as fault:
+            raise LineError(str(fault) if self.labels is not None else f"{self.columns['value']!r}: {fault}") from None
 
 
-def collect(records: Records, layout: TableLayout, range_of: RangeOf = lambda _: None) -> dict[Cell, list[Row]]:
+Form = Literal["long", "wide", "panel"]
+
+
+def form_of(columns: Collection[str], layout: TableLayout, *, own: bool = False) -> Form:
+    """How a record of these columns holds its values. `own`: of a file that one run wrote, which may hold two forms."""
+    if own:
+        long = not layout.metrics and ("metric" in columns or "value" in columns or layout.step not in columns)
+    elif layout.arm not in columns and any(map(_PANEL.fullmatch, columns)):
+        return "panel"
+    else:
+        both = "metric" in columns and "value" in columns
+        long = not layout.metrics or (both and not any(column in columns for column in layout.metrics.values()))
+    return "long" if long else "wide"
+
+
+def series_of(
+    columns: Collection[str], layout: TableLayout, *, own: bool = False, header: bool = False
+) -> list[Series]:
+    """Where the rows are in a record of these columns.
+
+    Raises `LineError` where a column is lacking; that of a metric only in a `header`, which all records share.
+    """
+    form = form_of(columns, layout, own=own)
+    run = {} if own or form == "panel" else {"variant": str(layout.arm), "seed": str(layout.seed)}
+    # A long row of a trainer's own file has `step`, whatever the column of its wide ones is.
+    step = {} if layout.at_step is not None else {"step": "step" if own and form == "long" else str(layout.step)}
+    places = run | step
+    cells: dict[str, Any] = dict(zip(("variant", "seed"), OWN_RUN, strict=True)) if own else {}
+    cells |= {} if step else {"step": layout.at_step}
+    if form == "long":
+        require_keys(columns, (*places.values(), "metric", "value"))
+        labels = {str(label): metric for metric, label in layout.metrics.items()}
+        return [Series(places | {"metric": "metric", "value": "value"}, cells, labels)]
+    metrics = layout.metrics or {name: name for name in columns if name not in places.values()}
+    wanted = [*places.values(), *(metrics.values() if header and form == "wide" else ())]
+    for column in wanted:
+        if column not in columns:
+            raise LineError(f"no column '{column}'; there are {', '.join(columns)[:120]}")
+    if form == "panel":
+        return _panel_series(columns, layout, places, cells)
+    return [Series(places | {"value": str(column)}, cells | {"metric": metric}) for metric, column in metrics.items()]
+
+
+def _panel_series(
+    columns: Collection[str], layout: TableLayout, places: Mapping[str, str], cells: Mapping[str, Any]
+) -> list[Series]:
+    """The series of every run that the header of a panel names."""
+    pattern = compiled_pattern(layout.run_pattern) if layout.run_pattern else _RUN_NAME
+    metric_of = {label: metric for metric, label in layout.metrics.items()}
+    series: dict[tuple[Cell, str], Series] = {}
+    for part in filter(None, map(_PANEL.fullmatch, columns)):
+        run = pattern.fullmatch(part["run"].strip())
+        if run is None:
+            raise LineError(
+                f"the name '{part['run']}' does not say its arm and seed",
+                fix="--run-pattern 'exp-{variant}-s{seed}', in the place of names such as wide-1 or wide_seed1",
+            )
+        metric = metric_of.get(part["metric"], "" if layout.metrics else part["metric"])
+        cell = run["variant"], int(run["seed"])
+        if metric and (cell, metric) in series:
+            raise LineError(f"two runs of {named(cell)}: '{part['run']}' and one before it")
+        if metric:
+            own = {"variant": cell[0], "seed": cell[1], "metric": metric}
+            ends = [end for end in (part[0] + "__MIN", part[0] + "__MAX") if end in columns]
+            series[cell, metric] = Series({**places, "value": part[0]}, {**cells, **own}, ends=ends)
+    return list(series.values())
+
+
+def panel_metrics(columns: Iterable[str]) -> list[str]:
+    """The metrics of a panel, each once."""
+    return list(dict.fromkeys(part["metric"] for part in filter(None, map(_PANEL.fullmatch, columns))))
+
+
+def compiled_pattern(text: str) -> re.Pattern[str]:
+    """A pattern of run names with {variant} and {seed}, each once. Raises `EvidenceError` for another."""
+    words = re.split(r"(\{variant\}|\{seed\})", text)
+    if sorted(words[1::2]) != ["{seed}", "{variant}"]:
+        raise EvidenceError(
+            f"--run-pattern {text}", required="{variant} and {seed}, each once", fix=f'--run-pattern "{RUN_PATTERN}"'
+        )
+    kinds = {"{variant}": "(?P<variant>.+)", "{seed}": "(?P<seed>[0-9]{1,15})"}
+    return re.compile("".join(kinds.get(word, re.escape(word)) for word in words))
+
+
+def collect(
+    records: Records, layout: TableLayout, range_of: RangeOf = lambda _: None, *, own: bool = False
+) -> dict[Cell, list[Row]]:
     """Rows by run, in their order; of a run without a value none. Raises `LineError` with the line."""
     runs: dict[Cell, list[Row]] = {}
+    series_by_columns: dict[tuple[str, ...], list[Series]] = {}
     line_by_value: dict[Cell, dict[tuple[int, str], int]] = {}
     number = 1
     try:
         for number, record in records:
-            for cell, rows in rows_of(record, layout):
+            columns = tuple(record)
+            if columns not in series_by_columns:
+                series_by_columns[columns] = series_of(columns, layout, own=own)
+            for cell, row in (series.row(record) for series in series_by_columns[columns]):
+                rows = runs.setdefault(cell, [])
+                if row is None:
+                    continue
                 lines = line_by_value.setdefault(cell, {})
-                for row in rows:
-                    first = lines.get((row.step, row.metric))
-                    if first is not None:
-                        whose = "" if cell == OF_ONE_RUN else f" of {named(cell)}"
-                        raise LineError(f"{row.metric}{whose} at step {row.step} is already on line {first}")
-                    lines[row.step, row.metric] = number
-                    require_range(row.metric, row.value, range_of(row.metric))
-                runs.setdefault(cell, []).extend(rows)
+                key = row.step, row.metric
+                if key in lines:
+                    whose = "" if own else f" of {named(cell)}"
+                    raise LineError(f"{row.metric}{whose} at step {row.step} is already on line {lines[key]}")
+                lines[key] = number
+                require_range(row.metric, row.value, range_of(row.metric))
+                rows.append(row)
     except LineError as fault:
         fault.line = number if fault.line is None else fault.line
         raise
@@ -351,24 +414,17 @@ def csv_table(data: bytes) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
     return header, numbered
 
 
-def csv_records(header: list[str], lines: Iterator[tuple[int, list[str]]], layout: TableLayout) -> Records:
+def csv_records(
+    header: list[str], lines: Iterable[tuple[int, list[str]]], layout: TableLayout, *, own: bool = False
+) -> Records:
     """The lines of CSV, typed by their columns. Raises `LineError` with the line."""
-    require_columns(header, layout)
-    roles = [layout.role_of(column) for column in header]
+    series = series_of(header, layout, own=own, header=True) if header else []  # an empty file has no rows
+    role_of = {column: role for one in series for role, column in one.columns.items()}
+    roles = [role_of.get(column, "value") for column in header]
     for number, cells in lines:
         if len(cells) != len(header):
             raise LineError(f"{len(cells)} fields under {len(header)} columns", line=number)
         yield number, dict(zip(header, map(typed, roles, cells), strict=True))
-
-
-def require_columns(columns: Collection[str], layout: TableLayout) -> None:
-    """Raise `LineError` where a table has not the columns of its layout."""
-    is_long = layout.is_long(columns)
-    if is_long and columns:
-        require_keys(columns, layout.long_columns)
-    for column in () if is_long or layout.panel else (*layout.places.values(), *layout.metrics.values()):
-        if columns and column not in columns:  # an empty file has no rows
-            raise LineError(f"no column '{column}'; there are {', '.join(columns)[:120]}", line=1)
 
 
 def _own_records(path: Path, metrics: MetricsFile, *, torn: bool = False) -> tuple[Records, TableLayout]:
@@ -377,12 +433,12 @@ def _own_records(path: Path, metrics: MetricsFile, *, torn: bool = False) -> tup
     if torn:
         data = data[: data.rfind(b"\n") + 1]
     layout = own_layout(metrics)
-    return csv_records(*csv_table(data), layout) if path.suffix == ".csv" else json_records(data), layout
+    return csv_records(*csv_table(data), layout, own=True) if path.suffix == ".csv" else json_records(data), layout
 
 
 def own_layout(metrics: MetricsFile) -> TableLayout:
     """The layout that a study declares for the files of its trainer."""
-    return replace(OWN, step=metrics.step, metrics=metrics.columns)
+    return TableLayout(step=metrics.step, metrics={**metrics.columns})
 
 
 def read_rows(path: Path, metrics: MetricsFile | None = None, *, torn: bool = False) -> list[Row]:
@@ -395,7 +451,7 @@ def read_rows(path: Path, metrics: MetricsFile | None = None, *, torn: bool = Fa
 
         metrics = MetricsFile()
     try:
-        return collect(*_own_records(path, metrics, torn=torn), metrics.range_of).get(OF_ONE_RUN, [])
+        return collect(*_own_records(path, metrics, torn=torn), metrics.range_of, own=True).get(OWN_RUN, [])
     except LineError as fault:
         raise EvidenceError(
             f"line {fault.line}: {fault}",
@@ -414,8 +470,14 @@ def readable_rows(path: Path, metrics: MetricsFile) -> list[Row]:
         records, layout = _own_records(path, metrics)
         for _, record in records:
             with suppress(LineError):
-                rows += (row for _, several in rows_of(record, layout) for row in several)
+                rows += own_rows_of(record, layout)
     return rows
+
+
+def own_rows_of(record: Record, layout: TableLayout) -> list[Row]:
+    """The rows of one record of a trainer's own file. Raises `LineError`."""
+    rows = (series.row(record)[1] for series in series_of(record, layout, own=True))
+    return [row for row in rows if row is not None]
 
 
 def read_bytes(path: Path) -> bytes:

@@ -16,12 +16,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from ablate.records.limited import MOST_MEMORY, in_limited_process
 from ablate.records.parquet import TableError, columns_of_parquet, read_parquet
@@ -35,13 +32,13 @@ from ablate.records.rows import (
     collect,
     csv_records,
     csv_table,
+    form_of,
     json_records,
-    named,
+    panel_metrics,
     read_bytes,
-    require_columns,
+    series_of,
 )
-from prereg.errors import EvidenceError, StudyError, Where, nearest
-from prereg.frozen import FrozenModel
+from prereg.errors import EvidenceError, SpecError, StudyError, Where, nearest
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -55,13 +52,6 @@ FREE_ROWS = 200_000
 space on a disk too."""
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 LONG = TableLayout()
-RUN_PATTERN = "{variant}/seed{seed}"
-"""Of folders of event files, and of the names that a run finds in its environment (WANDB_NAME, MLFLOW_RUN_CONTEXT)."""
-_RUN_NAME = re.compile(r"(?P<variant>.+?)[-_ ./]*(?:seed|s)?[-_ =]*(?P<seed>[0-9]{1,15})")
-"""Names as people give them to runs: wide-1, wide_seed1, wide/s=1."""
-_PANEL = re.compile(r"(?P<run>.+) - (?P<metric>[^_].*)(?<!__MIN)(?<!__MAX)")
-"""Of W&B's own _step, _runtime and _timestamp, and of the ends of its bands, no run is read."""
-
 ARMS = ("variant", "arm", "model", "config", "run_name", "name", "group", "method")
 SEEDS = ("seed", "random_seed", "rng", "rng_seed", "random_state")
 STEPS = ("step", "_step", "global_step", "iter", "iteration", "train_step", "epoch")
@@ -76,7 +66,7 @@ def read_table(path: Path, layout: TableLayout = LONG) -> dict[Cell, list[Row]]:
     Raises `EvidenceError` with the line, and where decoding takes more memory than such a file may.
     """
     # Two million rows take 0.9 GiB next to the lines on which their values stand.
-    runs = json.loads(in_limited_process(decode, str(path), asdict(layout), memory_bytes=2 * MOST_MEMORY))
+    runs = json.loads(in_limited_process(decode, str(path), layout.model_dump(), memory_bytes=2 * MOST_MEMORY))
     return {(variant, seed): [*map(Row, *columns)] for variant, seed, *columns in runs}
 
 
@@ -95,7 +85,7 @@ def decode(path: str, fields: dict[str, Any]) -> bytes:
     except LineError as fault:
         raise EvidenceError(
             f"line {fault.line}: {fault}",
-            required="rows of " + ", ".join(layout.needed),
+            required="rows of " + ", ".join(_needed(layout)),
             fix=fault.fix or f"--template prints a mapping of {place.name}, for --mapping; or --column METRIC=COLUMN",
             where=Where(file=place, line=fault.line),
         ) from None
@@ -130,15 +120,21 @@ def _opened(path: Path) -> tuple[list[str], Callable[[TableLayout], Records]]:
 
 
 def _parquet_records(data: bytes, names: Sequence[str], layout: TableLayout) -> Records:
-    require_columns(names, layout)
-    columns = [name for name in names if name in layout.needed]
+    series = series_of(names, layout, header=True)
+    columns = dict.fromkeys(column for one in series for column in (*one.columns.values(), *one.ends))
     try:
-        table = read_parquet(data, columns, most_rows=min(MOST_ROWS, FREE_ROWS + len(data)))
+        table = read_parquet(data, list(columns), most_rows=min(MOST_ROWS, FREE_ROWS + len(data)))
     except TableError as error:
         raise LineError(f"the file {error}", line=1) from None
     # Few at a time: a long text that a dictionary holds once becomes one of each row.
     batches = table.to_batches(max_chunksize=4096)
     yield from enumerate((record for batch in batches for record in batch.to_pylist()), start=1)
+
+
+def _needed(layout: TableLayout) -> list[str]:
+    """The columns of a table, for a message."""
+    step = layout.step if layout.at_step is None else None
+    return [name for name in (layout.arm, layout.seed, step, *(layout.metrics.values() or ("metric", "value"))) if name]
 
 
 def _counted(records: Records) -> Records:
@@ -155,7 +151,7 @@ def read_frame(path: Path, metrics: Iterable[str], layout: TableLayout) -> pd.Da
     """
     import pandas as pd
 
-    runs = read_table(path, replace(layout, metrics=dict.fromkeys(metrics, "")))
+    runs = read_table(path, layout.model_copy(update={"metrics": dict.fromkeys(metrics)}))
     last = max((row.step for rows in runs.values() for row in rows), default=0)
     records: dict[tuple[str, int, int], dict[str, Any]] = {}
     for (variant, seed), rows in runs.items():
@@ -166,110 +162,48 @@ def read_frame(path: Path, metrics: Iterable[str], layout: TableLayout) -> pd.Da
 
 
 def complete(columns: Sequence[str], layout: TableLayout) -> TableLayout:
-    """The layout with each empty name guessed from the columns, whatever their case and punctuation; where no column is
-    likely, a name stays empty, and without a column for steps every row is of step 0.
+    """The layout with each name that is none guessed from the columns, whatever their case and punctuation.
 
-    Raises `LineError` where a panel of W&B does not name its runs, or another table is to have a pattern of names.
+    Where no column is likely, a name stays none; without a column for steps every row is of step 0.
     """
-    free = [column for column in columns if column not in (layout.variant, layout.seed, layout.step)]
+    free = [column for column in columns if column not in (layout.arm, layout.seed, layout.step)]
 
-    def take(names: Sequence[str]) -> str:
+    def take(names: Sequence[str]) -> str | None:
         likely = (one for name in names for one in free if one == names[0] or plain_name(name) in _plain_forms(one))
-        column = next(likely, "")
-        if column:
+        column = next(likely, None)
+        if column is not None:
             free.remove(column)
         return column
 
-    series = [part for part in map(_PANEL.fullmatch, columns) if part]
-    own = [column for column in columns if " - " not in column]
-    if series and layout.variant not in columns and not any(plain_name(one) in map(plain_name, ARMS) for one in own):
-        free = [*dict.fromkeys(part["metric"] for part in series)]
-        metrics = {metric: label or take(_names_of(metric)) for metric, label in layout.metrics.items()}
-        free = own
-        step = layout.step if layout.step in own else take(STEPS)
-        return _of_panel(series, replace(layout, step=step, metrics=metrics))
-    if layout.run_pattern is not None:
-        raise LineError("a pattern of the names of runs, and no panel of W&B (columns RUN - METRIC and a step)", line=1)
+    layout = layout.model_copy(update={"arm": layout.arm or take(ARMS)})
+    is_panel = form_of(columns, layout) == "panel"
+    step = None if is_panel and layout.step not in columns else layout.step
+    places: dict[str, Any] = {"seed": layout.seed or take(SEEDS), "step": step or take(STEPS)}
+    if places["step"] is None and not is_panel:
+        places["at_step"] = layout.at_step or 0
+    free = panel_metrics(columns) if is_panel else free
     metrics = {metric: label or take(_names_of(metric)) for metric, label in layout.metrics.items()}
-    step = layout.step or take(STEPS)
-    return replace(
-        layout,
-        variant=layout.variant or take(ARMS),
-        seed=layout.seed or take(SEEDS),
-        step=step,
-        at_step=layout.at_step if step else layout.at_step or 0,
-        metrics=metrics,
-    )
+    return layout.model_copy(update=places | {"metrics": metrics})
 
 
 def require_complete(columns: Sequence[str], layout: TableLayout) -> None:
-    """Raise `EvidenceError` for the first name of a layout that is still empty."""
-    places = {"the arm": layout.variant, "the seed": layout.seed}
-    for what, column in (places | ({} if layout.is_long(columns) else layout.metrics)).items():
-        if column == "" and not layout.panel:
-            options = {"the arm": "--arm-column, ", "the seed": "--seed-column, "}
+    """Raise `EvidenceError` for the first name that is still none, or a pattern of names without a panel."""
+    form = form_of(columns, layout)
+    is_panel = form == "panel"
+    if is_panel and layout.step is None and layout.at_step is None:
+        raise EvidenceError("a panel of W&B without a column of steps", required="its export by the axis Step")
+    if layout.run_pattern is not None and not is_panel:
+        raise EvidenceError("--run-pattern, and no panel of W&B", required="columns RUN - METRIC, and one of steps")
+    there = panel_metrics(columns) if is_panel else columns
+    places = {} if is_panel else {"the arm": layout.arm, "the seed": layout.seed}
+    for what, name in (places | ({} if form == "long" else layout.metrics)).items():
+        if name is None:
+            one_of = "one of " + ", ".join(there)
             raise EvidenceError(
                 f"no column of the table is known to hold {what}",
-                required="columns for arm, seed and values: one of " + ", ".join(columns),
-                fix=options[what] + "one of " + ", ".join(columns) if what in options else nearest(what, columns),
+                required="columns for arm, seed and values",
+                fix=nearest(what, there) or one_of if what in layout.metrics else f"--{what[4:]}-column, {one_of}",
             )
-
-
-def _of_panel(series: Sequence[re.Match[str]], layout: TableLayout) -> TableLayout:
-    """The layout of a panel: the columns of each run that its header names."""
-    if not layout.step and layout.at_step is None:
-        raise LineError(
-            "a panel of W&B without a column of steps", line=1, fix="export it with the horizontal axis Step"
-        )
-    pattern = compiled_pattern(layout.run_pattern) if layout.run_pattern else _RUN_NAME
-    name_of = {label: metric for metric, label in layout.metrics.items()}
-    panel: dict[Cell, dict[str, str]] = {}
-    for part in series:
-        run = pattern.fullmatch(part["run"].strip())
-        if run is None:
-            raise LineError(
-                f"the name '{part['run']}' does not say its arm and seed",
-                line=1,
-                fix="--run-pattern 'exp-{variant}-s{seed}', in the place of names such as wide-1 or wide_seed1",
-            )
-        metric = name_of.get(part["metric"], "" if layout.metrics else part["metric"])
-        columns = panel.setdefault((run["variant"], int(run["seed"])), {})
-        if metric and columns.setdefault(metric, part[0]) != part[0]:
-            raise LineError(f"two runs of {named((run['variant'], int(run['seed'])))}: {part[0]}", line=1)
-    return replace(layout, variant=None, seed=None, panel=tuple(panel.items()))
-
-
-def compiled_pattern(text: str) -> re.Pattern[str]:
-    """A pattern of run names with {variant} and {seed}, each once. Raises `EvidenceError` for another."""
-    words = re.split(r"(\{variant\}|\{seed\})", text)
-    if sorted(words[1::2]) != ["{seed}", "{variant}"]:
-        raise EvidenceError(
-            f"--run-pattern {text}", required="{variant} and {seed}, each once", fix=f'--run-pattern "{RUN_PATTERN}"'
-        )
-    kinds = {"{variant}": "(?P<variant>.+)", "{seed}": "(?P<seed>[0-9]{1,15})"}
-    return re.compile("".join(kinds.get(word, re.escape(word)) for word in words))
-
-
-Column = Annotated[str, Field(min_length=1)]
-
-
-class Columns(FrozenModel):
-    """The columns of a wide table."""
-
-    arm: Column
-    """Where the arm is."""
-
-    seed: Column
-    """Where the seed is."""
-
-    step: Column = "step"
-    """Where the step is."""
-
-    at_step: Annotated[int, Field(ge=0)] | None = None
-    """The step of every row, where no column holds it."""
-
-    metrics: Annotated[dict[str, Column], Field(min_length=1)]
-    """Metric -> column."""
 
 
 def read_mapping(path: Path) -> TableLayout:
@@ -281,10 +215,12 @@ def read_mapping(path: Path) -> TableLayout:
     lines: Lines = {}
     try:
         document = parse_yaml(read_bytes(path), lines, first="arm: COLUMN")
-        columns = read_model(Columns, document, form="a mapping of columns")
+        layout = read_model(TableLayout, document, form="a mapping of columns")
+        if None in (layout.arm, layout.seed, layout.step, *layout.metrics.values()):
+            raise SpecError("a column without a name", required="the name of a column of the table")
     except StudyError as error:
         raise error.at(file=path, line=error.where.line or line_of(error.where.field, lines)) from None
-    return TableLayout(columns.arm, columns.seed, columns.step, columns.at_step, dict(columns.metrics))
+    return layout
 
 
 def template(path: Path, study: Study) -> str:
@@ -295,23 +231,24 @@ def template(path: Path, study: Study) -> str:
     from prereg.registry.plan import needed_metrics
 
     columns: list[str] = json.loads(in_limited_process(column_names, str(path)))
-    metrics = dict.fromkeys([*needed_metrics(study), CURVE], "")
-    layout = complete(columns, TableLayout("", "", "", metrics=metrics))
-    if layout.panel or sorted(columns) == sorted(LONG.needed):
+    metrics = dict.fromkeys([*needed_metrics(study), CURVE])
+    layout = complete(columns, TableLayout(arm=None, seed=None, step=None, metrics=metrics))
+    form = form_of(columns, layout)
+    if form != "wide":
         raise EvidenceError(
-            "a panel of W&B already" if layout.panel else "long rows already",
+            "a panel of W&B already" if form == "panel" else "long rows already",
             required="a wide table",
             fix=f"ablate import STUDY {path}",
             where=Where(file=path),
         )
-    if not layout.metrics[CURVE] and CURVE not in needed_metrics(study):
+    if layout.metrics[CURVE] is None and CURVE not in needed_metrics(study):
         del layout.metrics[CURVE]
-    places = {"arm": layout.variant, "seed": layout.seed, "step": layout.step}
-    shown = [f"{name}: {json.dumps(column)}" for name, column in places.items()]
-    shown += ["metrics:", *(f"  {metric}: {json.dumps(column)}" for metric, column in layout.metrics.items())]
-    rest = ", ".join(json.dumps(column) for column in columns if column not in layout.needed)
-    note = [f"# other columns: {rest}"] if rest else []
-    if not layout.step:
+    places = {"arm": layout.arm, "seed": layout.seed, "step": layout.step}
+    shown = [f"{name}: {json.dumps(column or '')}" for name, column in places.items()]
+    shown += ["metrics:", *(f"  {metric}: {json.dumps(column or '')}" for metric, column in layout.metrics.items())]
+    rest = [json.dumps(column) for column in columns if column not in (*places.values(), *layout.metrics.values())]
+    note = [f"# other columns: {', '.join(rest)}"] if rest else []
+    if layout.step is None:
         note.append("# where no column holds the step, write at_step: N in place of step")
     return "\n".join([*shown, *note]) + "\n"
 

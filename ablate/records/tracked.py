@@ -16,8 +16,20 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ablate.records.rows import Cell, LineError, Row, TableLayout, checked, diverged_at, lacking, named, value_of
-from ablate.records.tables import MOST_ROWS, RUN_PATTERN, compiled_pattern
+from ablate.records.rows import (
+    RUN_PATTERN,
+    Cell,
+    LineError,
+    Row,
+    TableLayout,
+    checked,
+    compiled_pattern,
+    diverged_at,
+    lacking,
+    named,
+    value_of,
+)
+from ablate.records.tables import MOST_ROWS
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.plan import needed_metrics
 from prereg.study.spec import Study
@@ -109,7 +121,7 @@ def _cell(run: Held, pattern: re.Pattern[str] | None, layout: TableLayout) -> Ce
     if pattern is not None:
         found = pattern.fullmatch(run.name)
         return (found["variant"], int(found["seed"])) if found else "its name is not of the pattern"
-    arm_field, seed_field = str(layout.variant), str(layout.seed)
+    arm_field, seed_field = str(layout.arm), str(layout.seed)
     for name in (arm_field, seed_field):
         if name not in run.fields:
             return f"no {name!r} among its parameters and tags"
@@ -124,7 +136,7 @@ def _rows(curves: Curves, layout: TableLayout) -> list[Row]:
     columns = layout.metrics or {name: name for name in curves}
     found: dict[tuple[str, int], float] = {}
     for metric, column in columns.items():
-        for step, number in curves.get(column, ()):
+        for step, number in curves.get(str(column), ()):
             key = (checked("metric", metric), checked("step", step if layout.at_step is None else layout.at_step))
             value = value_of(number, metric)
             first = found.setdefault(key, value)

@@ -8,7 +8,7 @@ import math
 import os
 from pathlib import Path
 
-from ablate.records.rows import CURVE, own_layout, rows_of, typed
+from ablate.records.rows import CURVE, csv_records, own_layout, own_rows_of
 from prereg.study.command import MetricsFile
 
 _GLANCE_BYTES = 64 * 2**10
@@ -40,7 +40,7 @@ class Glance:
     def _take(self, data: bytes) -> None:
         for line in data.split(b"\n")[:-1]:
             try:
-                ((_, rows),) = rows_of(self._object(line), self.layout)
+                rows = own_rows_of(self._object(line), self.layout)
             except (ValueError, KeyError, TypeError, RecursionError):
                 continue
             for row in rows:
@@ -56,8 +56,8 @@ class Glance:
             return dict(json.loads(line))
         cells = next(csv.reader([line.decode()]))
         self.header = self.header or cells
-        roles = map(self.layout.role_of, self.header)
-        return dict(zip(self.header, map(typed, roles, cells), strict=True))
+        ((_, record),) = csv_records(self.header, [(1, cells)], self.layout, own=True)
+        return record
 
     @property
     def falling(self) -> bool | None:

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel
 
 from ablate.judge.verdict import WORDS_OF, Check, Decision
-from ablate.records import imports, store, tables
+from ablate.records import imports, rows, store
 from ablate.records.outcome import MEANS_OF_COLUMNS
 from ablate.records.rows import Row
 from ablate.records.run_record import RunRecord
@@ -152,7 +152,7 @@ def files_page() -> str:
         published=Fields(published_schema(), prefix="published: ").page(3),
         sources=indented_block(imports.__doc__),
         made=_fields(imports.Manifest, "import manifest"),
-        mapping=_fields(tables.Columns, "mapping"),
+        mapping=_fields(rows.TableLayout, "mapping"),
         cluster=_fields(SlurmSettings, "cluster.yaml"),
     )
 

@@ -14,7 +14,6 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationInfo, ValidatorFun
 from prereg.rule.rule import DecisionLine
 from prereg.study.analysis import Analysis, Hypothesis, OnDivergence, Stable, Stopping
 from prereg.study.command import MetricsFile
-from prereg.study.designs import percent
 from prereg.study.designs.components import Components
 from prereg.study.designs.tune import Tune
 from prereg.study.labels import NO_LABELS, Labels
@@ -102,11 +101,6 @@ class StudyFields(YamlModel):
     """Assumptions for the design."""
     checks: tuple[OwnCheck, ...] = ()
     """The study's own checks of admissibility, in addition to the tool's."""
-
-    @field_validator("hypotheses", mode="before")
-    @classmethod
-    def _percentages_are_margins_on_the_logarithm(cls, value: Any, info: ValidationInfo) -> Any:
-        return percent.resolved(value, info.data.get("measure"), info.data.get("metrics"))
 
     @field_validator("base", mode="wrap")
     @classmethod

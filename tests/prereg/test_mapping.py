@@ -49,7 +49,7 @@ def test_a_template_is_a_mapping_that_imports_its_table(house: OwnHouse, tmp_pat
     mapping = tmp_path / "map.yaml"
     mapping.write_text(printed)
     metrics = {"val/loss": "valid loss", "train/loss": "training_loss"}
-    assert read_mapping(mapping) == TableLayout("run_name", "Seed", "_step", None, metrics)
+    assert read_mapping(mapping) == TableLayout(arm="run_name", seed="Seed", step="_step", metrics=metrics)
     assert '"_runtime"' in printed
     words += ["--note", "x", "--exploratory", "--mapping", str(mapping)]
     done = CliRunner().invoke(app, words, catch_exceptions=False)
@@ -65,14 +65,14 @@ def test_what_has_no_likely_column_is_left_empty_and_refused_until_completed(hou
     assert caught.value.where.line == 1 and caught.value.where.field == ("arm",)
     text = mapping.read_text().replace('arm: ""', "arm: who").replace('step: ""', "at_step: 4")
     mapping.write_text(text.replace('val/loss: ""', "val/loss: b"))
-    assert read_mapping(mapping) == TableLayout("who", "seed", "step", 4, {"val/loss": "b"})
+    assert read_mapping(mapping) == TableLayout(arm="who", seed="seed", at_step=4, metrics={"val/loss": "b"})
 
 
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("arm: a\nseed: b\n", "metrics"),
-        ("arm: a\nseed: b\nmetrics: {}\n", "metrics"),
+        ("arm: a\nseed: b\nmetrics: {val/loss: }\n", "without a name"),
+        ("arm: a\nseed: b\nmetrics: []\n", "metrics"),
         ("arm: a\nsede: b\nmetrics: {val/loss: c}\n", "sede"),
         ("arm: a\narm: b\n", "arm"),
         ("arm: a\nseed: b\nat_step: -1\nmetrics: {val/loss: c}\n", "at_step"),

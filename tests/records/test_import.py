@@ -245,7 +245,7 @@ def test_rows_without_a_binding_are_exploratory_and_give_no_verdict(
     assert ReportContext(decision, registration, evidence, "0" * 64, "2026-01-02T03:04:05+00:00").unusable
 
 
-WIDE = TableLayout("run_name", "seed", "iter", metrics={"val/loss": "valid_loss", "train/loss": "loss"})
+WIDE = TableLayout(arm="run_name", seed="seed", step="iter", metrics={"val/loss": "valid_loss", "train/loss": "loss"})
 TABLE = """run_name,seed,iter,loss,valid_loss,notes
 slow,1,1,3.0,,first
 slow,1,2,2.5,1.9,

@@ -91,7 +91,7 @@ def on_board(place: Path, *, steps: int = 4, only: tuple[str, ...] = ()) -> None
 def test_mlflow_gives_rows_by_parameters_tags_or_names(house: OwnHouse, tmp_path: Path) -> None:
     in_mlflow(tmp_path / "ml")
     source = f"mlflow:{(tmp_path / 'ml').as_uri()}#mine"
-    found = read(house, source, variant="model", seed="rng", metrics={"val/loss": "loss"})
+    found = read(house, source, arm="model", seed="rng", metrics={"val/loss": "loss"})
     assert set(found.rows) == set(CELLS) and found.left_out == ()
     for cell, rows in found.rows.items():
         assert [(row.step, row.metric, row.value) for row in rows] == [
@@ -117,7 +117,7 @@ def test_what_mlflow_has_not_finished_is_left_out_and_named(house: OwnHouse, tmp
     client.update_run(names["slow-1"], status="RUNNING")
     client.set_terminated(names["fast-2"], "KILLED")
     client.set_terminated(client.create_run(known, run_name="odd").info.run_id)
-    layout = TableLayout(variant="model", seed="rng", metrics={"val/loss": "loss"})
+    layout = TableLayout(arm="model", seed="rng", metrics={"val/loss": "loss"})
     done = bring(house, source, layout=layout)
     assert len(done.imported) == 4 and done.missing == 2
     assert sorted(done.unfinished) == [
@@ -130,7 +130,7 @@ def test_what_mlflow_has_not_finished_is_left_out_and_named(house: OwnHouse, tmp
 def test_faults_of_a_tracker_change_nothing(house: OwnHouse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     client, known = in_mlflow(tmp_path / "ml")
     uri = (tmp_path / "ml").as_uri()
-    layout = TableLayout(variant="model", seed="rng", metrics={"val/loss": "loss"})
+    layout = TableLayout(arm="model", seed="rng", metrics={"val/loss": "loss"})
     (first, *_) = client.search_runs([known], "tags.rng = '1' and params.model = 'slow'")
     refused(house, f"mlflow:{uri}#other", "no experiment 'other'")
     refused(house, f"mlflow:{uri}", "the source 'mlflow:")
@@ -144,10 +144,10 @@ def test_faults_of_a_tracker_change_nothing(house: OwnHouse, tmp_path: Path, mon
     refused(house, f"mlflow:{uri}#mine", "a second run of slow seed 2", layout=layout)
     client.set_tag(first.info.run_id, "rng", "9")
     client.delete_run(first.info.run_id)
-    assert len(read(house, f"mlflow:{uri}#mine", variant="model", seed="rng").rows) == 5
+    assert len(read(house, f"mlflow:{uri}#mine", arm="model", seed="rng").rows) == 5
     client.restore_run(first.info.run_id)
     client.log_metric(first.info.run_id, "bad", float("nan"), step=4)
-    refused(house, f"mlflow:{uri}#mine", "bad is nan", layout=TableLayout(variant="model", seed="rng"))
+    refused(house, f"mlflow:{uri}#mine", "bad is nan", layout=TableLayout(arm="model", seed="rng"))
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     refused(house, "mlflow:http://127.0.0.1:9#mine", "mlflow:http")
     refused(house, "wandb:proj", "no stable way")
@@ -233,7 +233,7 @@ def test_the_table_that_wandb_exports_is_a_wide_table(house: OwnHouse, tmp_path:
             for step in range(1, 5):
                 writer.writerow([step, 0.5 * step, 1.7e9, arm, seed, 3.0, value if step == 4 else ""])
     columns = {"train/loss": "train/loss", "val/loss": "val/loss"}
-    done = bring(house, str(path), layout=TableLayout(variant="arm", step="_step", metrics=columns))
+    done = bring(house, str(path), layout=TableLayout(arm="arm", step="_step", metrics=columns))
     assert len(done.imported) == 6
     rows = RunFolder(house.run_folder("fast", 2)).sealed_rows()
     assert [(row.step, row.value) for row in rows if row.metric == "val/loss"] == [(4, VALUES["fast", 2])]
@@ -256,7 +256,7 @@ def rows_made(arm: str, seed: int) -> list[tuple[str, int, float]]:
 def test_the_store_of_an_mlflow_script_is_read_to_the_last_value(house: OwnHouse, tmp_path: Path) -> None:
     shutil.unpack_archive(MADE / "mlruns.zip", tmp_path)
     source = f"mlflow:{(tmp_path / 'mlruns').as_uri()}#sweep"
-    found = read(house, source, variant="model", seed="seed", metrics=METRICS)
+    found = read(house, source, arm="model", seed="seed", metrics=METRICS)
     assert set(found.rows) == set(CELLS) and found.left_out == ()
     for cell, rows in found.rows.items():
         assert sorted((row.metric, row.step, row.value) for row in rows) == rows_made(*cell)
