@@ -135,7 +135,7 @@ def _check_assumptions(study: Study) -> None:
                 "correlation: 0",
             )
     for name in study.assume.effects:
-        if name not in study.hypotheses or study.claims[name].verb.startswith("does_not"):
+        if name not in study.hypotheses or study.claims[name].kind.is_absence:
             raise field_error(
                 ("assume", "effects", name),
                 f"'{name}' is " + ("a claim of no change" if name in study.hypotheses else "not a hypothesis"),

@@ -20,10 +20,11 @@ from prereg.errors import ClaimError, FieldPath, SpecError, field_error, nearest
 from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
 from prereg.study.analysis import Hypothesis, Read, Role, Scale
-from prereg.study.claim import VERBS, margin_of, parse_claim
+from prereg.study.claim import margin_of, parse_claim
 from prereg.study.faults import read_model
 from prereg.study.macros import Document, Written
 from prereg.study.measure import Name, own_better
+from prereg.study.verbs import VERBS
 from prereg.text import counted, listed
 
 Effect = tuple[str, ...]

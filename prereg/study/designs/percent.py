@@ -72,7 +72,7 @@ def _resolved(name: str, one: Mapping[str, Any], own: Mapping[str, Better]) -> d
         )
     known = METRICS.get(claim.metric) or TASK_METRICS.get(claim.metric)
     better = one.get("better") or own.get(claim.metric) or ("neither" if known is None else known.better)
-    falls = claim.plain_verb == "lowers" or (claim.verb == "does_not_worsen" and better == "higher")
+    falls = claim.kind.direction(better) < 0 and (claim.kind.towards != "worse" or better == "higher")
     if not 0.0 < wanted < (100.0 if falls else 1e6):
         raise field_error(
             (*place, "smallest" if written is not None else "claim"),
