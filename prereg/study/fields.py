@@ -18,6 +18,7 @@ from prereg.study.designs.components import Components
 from prereg.study.designs.tune import Tune
 from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.measure import Assume, Measure, Name, OwnCheck, Seed
+from prereg.study.report import Report
 from prereg.study.training import Training
 from prereg.yaml_model import YamlModel
 
@@ -57,6 +58,8 @@ class StudyFields(YamlModel):
     """Where your own trainer writes."""
     labels: Labels = NO_LABELS
     """What people read in place of the ids of arms, claims and metrics, in reports and figures."""
+    report: Report = Report()
+    """What the report draws in addition to the claims."""
     variants: dict[Name, Overrides] = Field(default_factory=dict)
     """Arms by name, each a set of dotted overrides of the base."""
     factors: dict[Name, dict[Name, Overrides]] = Field(default_factory=dict)

@@ -220,14 +220,14 @@ def _own_code(study: Study) -> Iterator[str]:
 def design_section(design: Design) -> Section:
     """What the registered rule can find with these seeds, and how often it errs, by simulation."""
     from ablate.judge.design.refusal import obstacle
-    from ablate.reporting.sections.design import facts_of, power_figure
+    from ablate.reporting.sections.design import facts_of, plans_of, power_figure
 
     cost = "" if design.cost_s is None else f", {words.duration(design.cost_s)} one after another"
     title = (
         f"{design.study}: {design.test}, alpha {words.compact(design.alpha)}, correction {design.correct}, "
         f"{words.counted(design.n_seeds, 'seed')}, {words.counted(design.n_runs, 'run')}{cost}"
     )
-    blocks: list[Block] = [_hypotheses(design), Facts(tuple(facts_of(design)))]
+    blocks: list[Block] = [_hypotheses(design), Facts((*facts_of(design), *plans_of(design)))]
     if design.scenarios:
         blocks.append(_scenarios(design))
     figure = power_figure(design)
