@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -281,7 +282,7 @@ def metrics_frame(runs: Sequence[Curves]) -> pd.DataFrame:
     return pd.DataFrame(columns, copy=False)
 
 
-def _categories(codes: Sequence[npt.NDArray[np.int64]], texts: list[str]) -> pd.Categorical:
+def _categories(codes: Sequence[npt.NDArray[np.int64]], texts: list[str]) -> pd.Categorical[Any]:
     kind = np.min_scalar_type(-len(texts) - 1)
     whole = np.concatenate([np.empty(0, kind), *(part.astype(kind) for part in codes)])
     return pd.Categorical.from_codes(whole, categories=pd.Index(texts, dtype=str))

@@ -53,9 +53,10 @@ def outcome_hash(rows: Iterable[Row], items: Iterable[ItemScore] = ()) -> str:
 
     rows, items = list(rows), list(items)
     steps, values = np.array([row.step for row in rows], np.int64), np.array([row.value for row in rows], np.float64)
-    columns = [ranked([getattr(item, name) for item in items]) for name in _ITEM_ORDER]
+    columns = [ranked(np.arange(len(items)), [getattr(item, name) for item in items]) for name in _ITEM_ORDER]
+    metrics = ranked(np.arange(len(rows)), [row.metric for row in rows])
     scores = np.array([item.value for item in items], np.float64)
-    return _hashed(ranked([row.metric for row in rows]), steps, values, columns, scores)
+    return _hashed(metrics, steps, values, columns, scores)
 
 
 def is_repeatable(name: str) -> bool:
@@ -100,14 +101,12 @@ def _hashed(
     return digest.hexdigest()
 
 
-def ranked(texts: Sequence[str] | np.ndarray, names: Sequence[str] | None = None) -> Ranked:
-    """Texts by their rank; or, where they are codes into names, of which one may be there twice, and in any order."""
+def ranked(codes: np.ndarray, texts: Sequence[str]) -> Ranked:
+    """Codes into texts, of which one may be there twice, and in any order, as ranks."""
     import numpy as np
 
-    rank_of = {text: rank for rank, text in enumerate(sorted(set(texts if names is None else names)))}
-    if names is None:
-        return np.array([rank_of[text] for text in texts], np.int64), list(rank_of)
-    return np.array([rank_of[text] for text in names], np.int64)[texts], list(rank_of)
+    rank_of = {text: rank for rank, text in enumerate(sorted(set(texts)))}
+    return np.array([rank_of[text] for text in texts], np.int64)[codes], list(rank_of)
 
 
 def coded(column: pa.ChunkedArray) -> tuple[np.ndarray, list[str]]:
