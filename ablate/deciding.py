@@ -21,7 +21,7 @@ from ablate.workspace import (
 )
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_bytes
-from prereg.registry.disk import posix_locks, write_whole
+from prereg.registry.disk import write_whole
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -83,18 +83,19 @@ def _decide(context: StudyContext, registration: Registration, announce: Callabl
         "verdict_sha256": sha256_bytes(verdict),
         "evidence": decision.evidence,
     }
-    # A folder that cannot be written is found before the decision is logged.
-    folder = _report_folder(context)
     earlier = [entry for entry in evidence.ledger if entry.event == "decided"]
-    # The same decision by later code is no new decision, unless its words are other bytes.
-    if earlier and earlier[-1].registration == registration.sha256 and body.items() <= earlier[-1].stated.items():
-        entry = earlier[-1]
-    else:
-        body |= {"code": this_tool().code}
-        entry = context.ledger.append(
-            "decided", study=context.study.study, registration=registration.sha256, body=body, at=context.now()
-        )
-    write_whole(folder / "verdict.json", verdict)
+    with context.ledger.hold():
+        # A folder that cannot be written is found before the decision is logged.
+        folder = _report_folder(context)
+        # The same decision by later code is no new decision, unless its words are other bytes.
+        if earlier and earlier[-1].registration == registration.sha256 and body.items() <= earlier[-1].stated.items():
+            entry = earlier[-1]
+        else:
+            body |= {"code": this_tool().code}
+            entry = context.ledger.append(
+                "decided", study=context.study.study, registration=registration.sha256, body=body, at=context.now()
+            )
+        write_whole(folder / "verdict.json", verdict)
     before = decisions_before(evidence.ledger, registration.lineage, entry.sha256)
     announced(Decided(decision, registration, entry.sha256, folder / "verdict.json", earlier=before))
     return _tell(context, registration, entry, decision, evidence, published=published, at=context.now())
@@ -279,18 +280,17 @@ def _tell(
     folder = _report_folder(context)
     made = pages(registration, entry, decision, evidence, published)
     written = {page: data for page, data in made.items() if page in only or (folder / page).exists()}
-    if written:
-        posix_locks()  # no page is replaced that the ledger cannot vouch for
-    for page, data in written.items():
-        write_whole(folder / page, data)
     ledger, name = context.ledger, context.study.study
     body: dict[str, JsonValue] = {"decision": entry.sha256, **{p: sha256_bytes(data) for p, data in written.items()}}
     if published is not None:
         body["published"] = published.sha256
-    earlier = [one for one in ledger.entries() if one.event == "reported" and one.study == name]
-    # The entry may hold more than its body was given: what a crash had left before it.
-    if not earlier or not body.items() <= earlier[-1].body.items():
-        ledger.append("reported", study=name, registration=registration.sha256, body=body, at=at)
+    with ledger.hold():  # no page is replaced that the ledger cannot vouch for
+        for page, data in written.items():
+            write_whole(folder / page, data)
+        earlier = [one for one in ledger.entries() if one.event == "reported" and one.study == name]
+        # The entry may hold more than its body was given: what a crash had left before it.
+        if not earlier or not body.items() <= earlier[-1].body.items():
+            ledger.append("reported", study=name, registration=registration.sha256, body=body, at=at)
     markdown, html = (folder / page if page in written else None for page in ("report.md", "report.html"))
     before = decisions_before(evidence.ledger, registration.lineage, entry.sha256)
     text = report_context(registration, entry, decision, evidence, published)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ablate.judge.verdict import Finding
     from ablate.reporting.document import Document
+    from ablate.reporting.view import FindingView
     from prereg.study.spec import Study
 
 _UNREGISTERED = "not registered. Nothing here was promised before the values were known."
@@ -49,12 +50,9 @@ class JudgedFrame(Results):
         """One row per claim: outcome, difference, the interval that agrees with the outcome, p, n and test."""
         import pandas as pd
 
-        from ablate.reporting import estimates
-        from ablate.reporting.forest import method_of
-
         rows = []
-        for one in self.judged:
-            bounds, estimate = estimates.shown_interval(one), one.estimate
+        for view in self._views:
+            one, bounds, estimate = view.finding, view.bounds, view.estimate
             rows.append(
                 {
                     "claim": one.claim,
@@ -65,18 +63,24 @@ class JudgedFrame(Results):
                     "level": None if bounds is None else bounds.level,
                     "p": one.p_refute_adjusted if one.outcome == "refuted" else one.p_support_adjusted,
                     "n": one.n,
-                    "test": method_of(one),
+                    "test": view.test,
                 }
             )
         return pd.DataFrame(rows, index=[one.hypothesis for one in self.judged])
 
     def __str__(self) -> str:
-        from ablate.reporting import estimates
         from ablate.reporting.forest import text_forest
+        from ablate.reporting.wording import phrase
 
-        sentences = [f"{one.hypothesis}: {estimates.proper(one.sentence)}" for one in self.judged]
+        sentences = [f"{view.name}: {phrase('finding.sentence', view)}" for view in self._views]
         notes = [f"{one.hypothesis}: {note}" for one in self.judged for note in one.notes]
-        return "\n".join([LABEL, "", *text_forest(self.judged), "", *sentences, *notes])
+        return "\n".join([LABEL, "", *text_forest(self._views), "", *sentences, *notes])
+
+    @property
+    def _views(self) -> list[FindingView]:
+        from ablate.reporting.view import views_of
+
+        return views_of(self.judged, self.study)
 
     @property
     def _study(self) -> Study:
@@ -86,15 +90,17 @@ class JudgedFrame(Results):
         return self.judged
 
     def _first_screen(self) -> Document:
-        from ablate.reporting import estimates
         from ablate.reporting.blocks import Block, Paragraph
         from ablate.reporting.document import Banner, Document
-        from ablate.reporting.forest import forest_figure, legend
+        from ablate.reporting.forest import forest_figure
+        from ablate.reporting.view import Shared
+        from ablate.reporting.wording import phrase
 
-        reasons = tuple(f"{one.hypothesis}: {estimates.proper(one.sentence)}" for one in self.judged)
-        opening: list[Block] = [forest_figure(self.judged)]
+        views = self._views
+        reasons = tuple(f"{view.name}: {phrase('finding.sentence', view)}" for view in views)
+        opening: list[Block] = [forest_figure(views)]
         opening += [Paragraph(f"{one.hypothesis}: {note}") for one in self.judged for note in one.notes]
-        opening += [Paragraph(legend(self.judged), "aside")]
+        opening += [Paragraph(phrase("finding.legend", Shared(views)), "aside")]
         return Document("", "", Banner(self.status, "Exploratory", _UNREGISTERED, reasons, ()), tuple(opening), ())
 
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from io import StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,9 @@ from hypothesis import settings
 from warm_processes import WarmSubprocess
 
 if TYPE_CHECKING:
+    from launchers import Launcher
     from own_trainer import OwnHouse
+    from slurm_loopback import Slurm
 
 TINY_CORPUS = "tiny"
 
@@ -242,6 +244,35 @@ def own_house(tmp_path: Path, no_own_corpora: None, monkeypatch: pytest.MonkeyPa
     return OwnHouse(tmp_path / "house")
 
 
+@pytest.fixture(scope="module")
+def shared_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm | str]:
+    """One Slurm for all tests of a module, or why there is none."""
+    from slurm_loopback import slurm
+
+    with slurm(tmp_path_factory.mktemp("slurm") / "slurm") as started:
+        yield started
+
+
+@pytest.fixture(params=["local", "slurm", "ray", "commands"])
+def launcher(
+    request: pytest.FixtureRequest, own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Launcher]:
+    """Each way to launch a study in turn, with a house that holds none yet."""
+    import launchers
+
+    made = launchers.BY_NAME[request.param](own_house, own_house.study)
+    if isinstance(made, launchers.SlurmLauncher):
+        cluster = request.getfixturevalue("shared_cluster")
+        if isinstance(cluster, str):
+            pytest.skip(cluster)
+        monkeypatch.setenv("SLURM_CONF", cluster.environment["SLURM_CONF"])
+        made.cluster = cluster
+    if isinstance(made, launchers.RayLauncher):
+        launchers.require_ray()
+    yield made
+    made.close()
+
+
 @pytest.fixture
 def no_reports(monkeypatch: pytest.MonkeyPatch) -> None:
     """`decide` draws no reports: that takes seconds, and most claims about a decision need none."""
@@ -296,31 +327,6 @@ def copied(trained: House, house: House) -> House:
     """A copy of the tiny study's runs, shut off from the user's own corpora."""
     shutil.rmtree(house.path)
     return trained.copy(house.path)
-
-
-@pytest.fixture
-def ledger_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes of ledgers this process has read to parse them, from here on. Lines are counted in pieces."""
-    from prereg.registry import ledger
-    from prereg.registry.disk import open_regular
-
-    sizes: list[int] = []
-
-    def counted(path: Path) -> Any:
-        stream = open_regular(path)
-        read_some = stream.read
-
-        def read(*size: int) -> bytes:
-            found = read_some(*size)
-            if not size:
-                sizes.append(len(found))
-            return found
-
-        stream.read = read  # type: ignore[method-assign]
-        return stream
-
-    monkeypatch.setattr(ledger, "open_regular", counted)
-    return sizes
 
 
 @pytest.fixture

@@ -147,10 +147,13 @@ class Launcher:
 
     house: OwnHouse
     path: Path
+    at_once: int = 1
+    """Runs at a time."""
+
     process: subprocess.Popen[str] | None = None
 
     def launch(self) -> None:
-        self.process = command("run", str(self.path), "--jobs", "1")
+        self.process = command("run", str(self.path), "--jobs", str(self.at_once))
 
     @property
     def maker(self) -> int:
@@ -203,7 +206,8 @@ class SlurmLauncher(Launcher):
     cluster: Slurm
 
     def launch(self) -> None:
-        self.process = command("run", str(self.path), "--on", "slurm", "--slurm", "tasks=2", "--slurm", "at_once=1")
+        settings = ("--slurm", "tasks=2", "--slurm", f"at_once={self.at_once}")
+        self.process = command("run", str(self.path), "--on", "slurm", *settings)
 
     def wait(self) -> tuple[int, str]:
         status, printed = super().wait()
@@ -215,8 +219,9 @@ class RayLauncher(Launcher):
     """`ablate run --on ray`, on a cluster of this machine."""
 
     def launch(self) -> None:
+        words = ["run", str(self.path), "--on", "ray", "--tasks", str(self.at_once)]
         self.process = subprocess.Popen(
-            [*ISOLATED, sys.executable, "-m", "ablate", "run", str(self.path), "--on", "ray", "--tasks", "1"],
+            [*ISOLATED, sys.executable, "-m", "ablate", *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -234,7 +239,6 @@ class RayLauncher(Launcher):
 class CommandsLauncher(Launcher):
     """`ablate plan --commands`, its lines dealt to loops that run side by side on one folder."""
 
-    n_loops: int = 1
     loops: list[threading.Thread] = field(default_factory=list)
     running: list[subprocess.Popen[str]] = field(default_factory=list)
     stopped: bool = False
@@ -244,7 +248,7 @@ class CommandsLauncher(Launcher):
         assert status == 0, printed
         lines = [shlex.split(line) for line in printed.splitlines() if line.startswith("ablate train ")]
         self.stopped = False
-        shares = [lines[first :: self.n_loops] for first in range(self.n_loops)]
+        shares = [lines[first :: self.at_once] for first in range(self.at_once)]
         self.loops = [threading.Thread(target=self._loop, args=(share,)) for share in shares]
         for loop in self.loops:
             loop.start()
@@ -276,6 +280,14 @@ class CommandsLauncher(Launcher):
                 os.killpg(process.pid, signal.SIGKILL)
         for loop in self.loops:
             loop.join(30)
+
+
+BY_NAME: dict[str, type[Launcher]] = {
+    "local": LocalLauncher,
+    "slurm": SlurmLauncher,
+    "ray": RayLauncher,
+    "commands": CommandsLauncher,
+}
 
 
 def require_ray() -> None:

@@ -18,8 +18,8 @@ from prereg.metrics.catalogue import Better
 from prereg.rule.condition import Outcome
 from prereg.rule.divergence import least_pairs
 from prereg.study.analysis import Test
-from prereg.study.claim import Verb
 from prereg.study.spec import Study
+from prereg.study.verbs import Verb
 
 
 @dataclass(frozen=True)

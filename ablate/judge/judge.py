@@ -26,8 +26,8 @@ from prereg.registry.looks import Look
 from prereg.rule.condition import Outcome
 from prereg.rule.divergence import ENDS, End, least_of, least_pairs, refutable
 from prereg.study.analysis import LEAST_RUNS
-from prereg.study.claim import Verb
 from prereg.study.spec import Study
+from prereg.study.verbs import VerbKind
 from prereg.text import compact
 
 Codes = npt.NDArray[np.int8]
@@ -146,7 +146,7 @@ def judge_p(study: Study, names: Sequence[str], support: Floats, refute: Floats)
         refute_adjusted[:, places] = refute[:, places] if uncorrected else holm_rows(refute[:, places])
     refuted = refute_adjusted <= alpha
     # Where both hold, the difference is real and smaller than what matters: it refutes a claim of a difference.
-    yields = np.array([study.claims[name].verb.startswith("does_not") for name in names])
+    yields = np.array([study.claims[name].kind.is_absence for name in names])
     supported = (support_adjusted <= alpha) & (~refuted | yields)
     codes = np.where(supported, 0, np.where(refuted, 1, 2)).astype(np.int8)
     return Judgement(study, tuple(names), support, refute, support_adjusted, refute_adjusted, codes)
@@ -259,10 +259,10 @@ def zones(
         corrected = p if study.analysis.correct == "none" else [holm(column) for column in p]
         for name, reached, short_p in zip(names, *corrected, strict=True):
             if name in p_of:
-                zone = _implied(study.claims[name].verb, judged[name].outcome)
+                zone = _implied(study.claims[name].kind, judged[name].outcome)
                 if zone is None and min(reached, short_p) <= study.analysis.alpha:
                     zone = "at least the margin" if reached < short_p else "short of the margin"
-                    says = (zone == "short of the margin") == study.claims[name].verb.startswith("does_not")
+                    says = (zone == "short of the margin") == study.claims[name].kind.is_absence
                     # What a claim says is not shown by its zone where its gate did not let it pass.
                     if says and judged[name].gate is not None and judged[name].outcome != "supported":
                         zone = None
@@ -270,13 +270,11 @@ def zones(
     return zoned
 
 
-def _implied(verb: Verb, outcome: Outcome) -> Zone | None:
+def _implied(kind: VerbKind, outcome: Outcome) -> Zone | None:
     """The zone of an outcome that is a test against the margin."""
-    if outcome == "supported" and verb in ("lowers_by", "raises_by"):
-        return "at least the margin"
-    if outcome == ("supported" if verb.startswith("does_not") else "refuted"):
-        return "short of the margin"
-    return None
+    if outcome == "inconclusive" or not kind.against_margin(outcome):
+        return None
+    return "at least the margin" if outcome == "supported" and kind.has_margin else "short of the margin"
 
 
 # The tests of simulated studies, a block of rows at a time.

@@ -1,4 +1,4 @@
-"""The figures as altair charts, and the theme of all. No statistics: every number arrives computed.
+"""The four charts of a report (`forest`, `paired`, `power`, `lines`) and their dress. Every number arrives computed.
 
 Colours are Okabe and Ito's (2008), distinct by shape, dash and position as well. They are attributes of the SVG, white
 ground included, so that a drawing holds up alone; the page's style sheet replaces them in the dark. A panel is 300 px
@@ -8,28 +8,43 @@ wide, which is what a phone has to give.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil, exp, floor, log, log10
 from textwrap import wrap
 from typing import Any
 
 import altair as alt
+import pandas as pd
 import vl_convert
 from altair.utils.schemapi import debug_mode
 
-from ablate.judge.verdict import Finding
 from ablate.reporting import estimates
+from ablate.reporting.view import FindingView
 from prereg import text as words
 from prereg.escape import visible
 from prereg.rule.condition import Outcome
 
 BLUE, VERMILLION, GREEN = "#0072B2", "#D55E00", "#009E73"
 GREY, INK, PALE = "#767676", "#222222", "#E4E4E4"
+RUST = "#9C4500"
+SERIES = (BLUE, VERMILLION, GREEN)
+DASHES: tuple[list[int], ...] = ([1, 0], [6, 3], [2, 2])
+SHAPES = ("square", "diamond", "triangle-up")
+MOST_LINES = len(SERIES)
+"""Arms that share a panel with the baseline."""
+AS_TEXT = {VERMILLION: RUST, GREEN: "#00694D"}
+"""Darker where a colour is of letters, for contrast."""
+NAME_SHARE, NAME_LIMIT = 0.36, 72
+"""Room for names to the right of lines, as a share of the range of x, and in px."""
+WIDE = 20.0
+"""Largest over smallest value from which a scale is logarithmic."""
 PANEL_WIDTH = 300
 MOST_SEED_LABELS = 14
 SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+~g')"
 PLAIN = "format(datum.value, '~g')"
 DIRECTIONS = {"lower": "lower is better", "higher": "higher is better", "neither": "no direction is better"}
-OUTCOME_COLOUR: dict[Outcome, str] = {"supported": BLUE, "refuted": VERMILLION, "inconclusive": GREY}
+OUTCOME_COLOUR: dict[str, str] = {"supported": BLUE, "refuted": VERMILLION, "inconclusive": GREY}
 OUTCOME_SHAPE: dict[Outcome, str] = {"supported": "circle", "refuted": "square", "inconclusive": "diamond"}
 FONT = "Arial, Helvetica, sans-serif"
 
@@ -52,9 +67,9 @@ def _seen(part: Any) -> Any:
     return [_seen(value) for value in part] if isinstance(part, (list, tuple)) else part
 
 
-def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
+def paired(view: FindingView, left: str, right: str) -> alt.LayerChart:
     """One line for each seed, from the claim's right side to its left side."""
-    pairs = finding.pairs
+    pairs = view.finding.pairs
     data, ends = [], []
     for pair in pairs:
         way = "falls" if pair.difference < 0 else "rises" if pair.difference > 0 else "level"
@@ -81,7 +96,7 @@ def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
         labelPadding=8,
         labelExpr=f"datum.value == 0 ? {_lines(right)} : {_lines(left)}",
     )
-    title = finding.metric_shown + (f" ({finding.unit})" if finding.unit else "")
+    title = view.metric + (f" ({view.unit})" if view.unit else "")
     y = quantity(alt.Y, "value", (low, high), zero=False, title=title, tickCount=5, titleLimit=220)
     ways = ["falls", "rises", "level"]
     colour = alt.Color("way:N", legend=None, scale=alt.Scale(domain=ways, range=[BLUE, VERMILLION, GREY]))
@@ -103,18 +118,18 @@ def paired(finding: Finding, left: str, right: str) -> alt.LayerChart:
     return dressed(alt.layer(*layers), PANEL_WIDTH, 260, fit=True)
 
 
-def power_by_seeds(
-    power: Sequence[tuple[int, float]], adopting: Sequence[tuple[int, float]], *, registered: int
+def power(
+    least: Sequence[tuple[int, float]], adopting: Sequence[tuple[int, float]], *, registered: int
 ) -> alt.LayerChart:
     """Chance of success by number of seeds: solid in closed form, dashed by simulation of the rule."""
-    last = max(n for n, _ in [*power, *adopting])
+    last = max(n for n, _ in [*least, *adopting])
     x = quantity(alt.X, "n", (0, last), title="seeds of each arm", tickCount=6, format="d")
     y = quantity(alt.Y, "share", (0, 1), title="chance", tickCount=5, format=".0%")
     layers: list[Any] = [
         alt.Chart(inline([{"share": 0.8}])).mark_rule(color=GREY, strokeWidth=1).encode(y=y),
         alt.Chart(inline([{"n": registered}])).mark_rule(color=GREY, strokeWidth=1, strokeDash=[1, 3]).encode(x=x),
     ]
-    for line, colour, dash, filled in ((power, BLUE, [1, 0], True), (adopting, VERMILLION, [5, 3], False)):
+    for line, colour, dash, filled in ((least, BLUE, [1, 0], True), (adopting, VERMILLION, [5, 3], False)):
         if line:
             base = alt.Chart(inline([{"n": n, "share": share} for n, share in line]))
             layers += [
@@ -122,6 +137,145 @@ def power_by_seeds(
                 base.mark_point(color=colour, filled=filled, size=28, opacity=1).encode(x=x, y=y),
             ]
     return dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
+
+
+@dataclass(frozen=True)
+class Extent:
+    """What one axis of `lines` shows."""
+
+    title: str
+    domain: tuple[float, float]
+    ticks: Mapping[float, str] = field(default_factory=dict)
+    """Place -> its label; empty where altair chooses."""
+    logarithmic: bool = False
+    signed: bool = False
+    """Whether a plus sign is written before positive numbers, as before differences."""
+
+
+def extent(title: str, values: Sequence[float], **how: Any) -> Extent:
+    """The range of an axis that holds these values, logarithmic where they are of one sign and far apart."""
+    wide = min(values) > 0.0 and max(values) > WIDE * min(values) and not how.get("signed")
+    return Extent(title, (min(values) / 1.1, max(values) * 1.1) if wide else padded(values), logarithmic=wide, **how)
+
+
+def lines(
+    frame: pd.DataFrame,
+    x: Extent,
+    y: Extent,
+    *,
+    baseline: str = "",
+    band: bool = True,
+    marks: Sequence[tuple[float, float, str]] = (),
+    zone: float = 0.0,
+    level: tuple[float, str] | None = None,
+    diagonal: bool = False,
+) -> alt.LayerChart:
+    """Arms along a quantity: their means as lines named where they end, and the range of their runs as a `band`, or as
+    bars where places are few. Every chart that is no forest, no pairs and no power is one of these.
+
+    `frame` has the columns of `description.LINES`, its arms named as people read them, `baseline` among them. `marks`
+    are words at places (`× diverged`), `zone` is the margin about zero, `level` a named horizontal line.
+    """
+    first, last = x.domain
+    room = (first, last + NAME_SHARE * (last - first))
+    x_axis: dict[str, Any] = {"values": round_ticks(first, last)}
+    if x.ticks:
+        labels = json.dumps({f"{place:g}": label for place, label in x.ticks.items()})
+        x_axis = {"values": [*x.ticks], "labelExpr": f"{labels}[datum.value]"}
+    x_channel = quantity(alt.X, "x", room, zero=False, title=x.title, grid=False, titleLimit=240, **x_axis)
+    y_scale = alt.Scale(domain=list(y.domain), type="log" if y.logarithmic else "linear", nice=False, zero=False)
+    y_axis = {"format": "~g"} if y.logarithmic else {"labelExpr": SIGNED if y.signed else PLAIN}
+
+    def at(column: str, channel: Any = alt.Y) -> Any:
+        if channel is alt.Y2:
+            return alt.Y2(f"{column}:Q")
+        return alt.Y(f"{column}:Q", scale=y_scale, axis=alt.Axis(title=y.title, tickCount=5, titleLimit=210, **y_axis))
+
+    layers: list[Any] = []
+    if zone:
+        ends = {"low": max(-zone, y.domain[0]), "high": min(zone, y.domain[1])}
+        layers.append(alt.Chart(inline([ends])).mark_rect(color=PALE).encode(y=at("low"), y2=at("high", alt.Y2)))
+    if y.signed:
+        layers.append(alt.Chart(inline([{"mean": 0}])).mark_rule(color=INK, strokeWidth=1).encode(y=at("mean")))
+    if diagonal:
+        ends_of_it = inline([{"x": end, "mean": end} for end in (0, 1)])
+        dashed = alt.Chart(ends_of_it).mark_line(color=GREY, strokeDash=[5, 3], strokeWidth=1)
+        layers.append(dashed.encode(x=x_channel, y=at("mean")))
+    if level is not None:
+        named = alt.Chart(inline([{"mean": level[0]}])).encode(y=at("mean"))
+        layers += [
+            named.mark_rule(color=VERMILLION, strokeDash=[1, 3], strokeWidth=2),
+            named.mark_text(
+                text=level[1], align="left", baseline="bottom", dx=3, dy=-3, color=RUST, fontSize=11
+            ).encode(x=alt.value(0)),
+        ]
+    named_ends = []
+    for arm, colour, dash, shape in _styles([*dict.fromkeys(frame["arm"])], baseline):
+        part = frame[frame["arm"] == arm]
+        rows = [{name: float(row[name]) for name in ("x", "mean", "low", "high")} for _, row in part.iterrows()]
+        base = alt.Chart(inline(rows))
+        if part["n"].max() > 1:
+            drawn = (
+                base.mark_area(color=colour, opacity=0.14) if band else base.mark_rule(color=colour, strokeWidth=1.2)
+            )
+            layers.append(drawn.encode(x=x_channel, y=at("low"), y2=at("high", alt.Y2)))
+        layers.append(base.mark_line(color=colour, strokeDash=dash, strokeWidth=2).encode(x=x_channel, y=at("mean")))
+        if not band:
+            points = base.mark_point(color=colour, shape=shape, filled=True, size=30, opacity=1)
+            layers.append(points.encode(x=x_channel, y=at("mean")))
+        named_ends.append((rows[-1]["x"], rows[-1]["mean"], arm, colour))
+    for place, value, said in marks:
+        mark = alt.Chart(inline([{"x": place, "mean": value}])).mark_text(
+            text=said, align="left", baseline="middle", color=RUST, fontSize=12
+        )
+        layers.append(mark.encode(x=x_channel, y=at("mean")))
+    layers += _names(named_ends, y, x_channel, at("mean"))
+    return dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
+
+
+def round_ticks(first: float, last: float, count: int = 4) -> list[float]:
+    """About so many places of a range at even distances of 1, 2 or 5 times a power of ten; none beyond its ends."""
+    if last <= first:
+        return [first]
+    raw = (last - first) / count
+    power = 10.0 ** floor(log10(raw))
+    step = next(many * power for many in (1, 2, 5, 10) if many * power >= raw * (1 - 1e-9))
+    return [round(at * step, 12) for at in range(ceil(first / step - 1e-9), floor(last / step + 1e-9) + 1)]
+
+
+def shared(arms: Sequence[str], baseline: str) -> list[list[str]]:
+    """The arms of each panel: the baseline, and a few others."""
+    others = [arm for arm in arms if arm != baseline]
+    first = [baseline] * (baseline in arms)
+    return [[*first, *others[at : at + MOST_LINES]] for at in range(0, max(1, len(others)), MOST_LINES)]
+
+
+def _styles(arms: Sequence[str], baseline: str) -> list[tuple[str, str, list[int], str]]:
+    """Arm, colour, dash and shape; the baseline first."""
+    others = [arm for arm in arms if arm != baseline]
+    styles = [(baseline, INK, [5, 3], "circle")] * (baseline in arms)
+    return styles + [
+        (arm, SERIES[at % MOST_LINES], DASHES[at % MOST_LINES], SHAPES[at % MOST_LINES])
+        for at, arm in enumerate(others)
+    ]
+
+
+def _names(ends: Sequence[tuple[float, float, str, str]], y: Extent, x_channel: Any, y_channel: Any) -> list[Any]:
+    """Names to the right of where lines end, apart from each other."""
+    on, back = (log, exp) if y.logarithmic else (float, float)
+    low, high = map(on, y.domain)
+    gap = (high - low) / 13
+    places = spread([on(value) for _, value, _, _ in ends], gap)
+    # What spread beyond the range goes back into it, all by as much: their distances stay.
+    shift = max(0.0, low + gap / 2 - min(places, default=high)) or min(0.0, high - gap / 2 - max(places, default=low))
+    layers = []
+    for (at, _, name, colour), place in zip(ends, places, strict=True):
+        data = inline([{"x": at, "mean": back(place + shift), "name": name}])
+        mark = alt.Chart(data).mark_text(
+            align="left", baseline="middle", dx=7, fontSize=11, limit=NAME_LIMIT, color=AS_TEXT.get(colour, colour)
+        )
+        layers.append(mark.encode(x=x_channel, y=y_channel, text=alt.Text("name:N")))
+    return layers
 
 
 def spread(values: Sequence[float], gap: float) -> list[float]:
@@ -188,15 +342,16 @@ def dressed(chart: Any, width: int, height: int, *, fit: bool = False) -> alt.La
     return finished
 
 
-def forest(findings: Sequence[Finding], *, wide: bool) -> alt.LayerChart:
-    """Differences of one metric on one scale, for a broad page or a phone: the deciding interval, what is too small."""
+def forest(views: Sequence[FindingView], *, wide: bool) -> alt.LayerChart:
+    """Differences of one metric on one scale, for a broad page or a phone: the interval that each claim was judged by,
+    and what is too small to matter. Exploratory claims are grey: no verdict rests on them."""
     width, plot, row_height = (880, (250, 620), 50) if wide else (PANEL_WIDTH, (12, PANEL_WIDTH - 12), 78)
-    low, high = forest_domain(findings)
-    half = 0.32 if wide else 0.18
-    rows = [_forest_row(place, finding, low, high, half) for place, finding in enumerate(findings)]
+    low, high = forest_domain(views)
+    half = 0.32 if wide else 0.16
+    rows = [_forest_row(place, view, low, high, half) for place, view in enumerate(views)]
     x_scale = alt.Scale(domain=[low, high], range=list(plot), nice=False, zero=False)
     axis = alt.Axis(
-        title=_forest_title(findings[0]),
+        title=_forest_title(views[0]),
         grid=False,
         tickCount=6 if wide else 4,
         labelFlush=False,
@@ -267,14 +422,15 @@ def _forest_words(base: Any, y: Any, *, wide: bool, width: int) -> list[Any]:
     ]
 
 
-def _forest_row(place: int, finding: Finding, low: float, high: float, half: float) -> dict[str, Any]:
-    decimals = estimates.finding_decimals(finding)
-    reach = 0.5 if half > 0.3 else 1.5 * half  # on a phone, the line through zero spares the numbers
+def _forest_row(place: int, view: FindingView, low: float, high: float, half: float) -> dict[str, Any]:
+    finding, bounds = view.finding, view.bounds
+    reach = 0.5 if half > 0.3 else half  # on a phone, the line through zero spares the numbers
     row: dict[str, Any] = {
         "row": place,
-        "name": finding.label,
+        "name": view.label,
         "outcome": finding.outcome,
-        "contrast": "\n".join(wrap(estimates.meaning_of(finding), 40)),
+        "colour": "exploratory" if view.exploratory else finding.outcome,
+        "contrast": "\n".join(wrap(view.meaning, 40)),
         "ending": f"{finding.outcome}, n = {finding.n}",
         "numbers": f"no estimate, n = {finding.n}",
         "in_full": f"no estimate, n = {finding.n}",
@@ -287,37 +443,36 @@ def _forest_row(place: int, finding: Finding, low: float, high: float, half: flo
         "zero_top": place - reach,
         "zero_bottom": place + reach,
     }
-    estimate = finding.estimate
-    if estimate is None:
+    if view.estimate is None:
         return row
-    outer = estimates.shown_interval(finding)
-    row["difference"] = estimate.difference
-    row["numbers"] = f"{estimates.signed(estimate.difference, decimals)} {estimates.interval(outer, decimals)}"
-    if outer is not None:
-        row["ending"] = f"{finding.outcome}, {words.level(outer.level)}, n = {finding.n}"
-        row["in_full"] = f"{row['numbers']} {words.level(outer.level)}, n = {finding.n}"
-    row["low"] = low if outer is None or outer.low is None else outer.low
-    row["high"] = high if outer is None or outer.high is None else outer.high
+    row["difference"] = view.difference_value
+    row["numbers"] = f"{view.amount} {estimates.interval(bounds, view.decimals)}"
+    if bounds is not None:
+        row["ending"] = f"{finding.outcome}, {view.level}, n = {finding.n}"
+        row["in_full"] = f"{row['numbers']} {view.level}, n = {finding.n}"
+    row["low"] = low if bounds is None or bounds.low is None else bounds.low
+    row["high"] = high if bounds is None or bounds.high is None else bounds.high
     return row
 
 
-def forest_domain(findings: Sequence[Finding]) -> tuple[float, float]:
+def forest_domain(views: Sequence[FindingView]) -> tuple[float, float]:
     """A range that holds zero, the margins, and every difference with its interval."""
     ends = [0.0]
-    for finding in findings:
-        ends += [finding.smallest, -finding.smallest]
-        if finding.estimate is not None:
-            ends += [] if finding.estimate.difference is None else [finding.estimate.difference]
-            bounds = estimates.shown_interval(finding)
-            ends += [end for end in (bounds.low, bounds.high) if end is not None] if bounds else []
+    for view in views:
+        ends += [view.finding.smallest, -view.finding.smallest]
+        if view.difference_value is not None:
+            ends.append(view.difference_value)
+        if view.bounds is not None:
+            ends += [end for end in (view.bounds.low, view.bounds.high) if end is not None]
     return padded(ends)
 
 
-def _forest_title(finding: Finding) -> list[str]:
-    unit = f" ({finding.unit})" if finding.unit else ""
-    return [f"difference in {finding.metric_shown}{unit}", DIRECTIONS[finding.better]]
+def _forest_title(view: FindingView) -> list[str]:
+    unit = f" ({view.unit})" if view.unit else ""
+    return [f"difference in {view.metric}{unit}", DIRECTIONS[view.finding.better]]
 
 
 def _by_outcome() -> alt.Color:
-    scale = alt.Scale(domain=list(OUTCOME_COLOUR), range=list(OUTCOME_COLOUR.values()))
-    return alt.Color("outcome:N", scale=scale, legend=None)
+    colours = OUTCOME_COLOUR | {"exploratory": GREY}
+    scale = alt.Scale(domain=list(colours), range=list(colours.values()))
+    return alt.Color("colour:N", scale=scale, legend=None)

@@ -1,44 +1,30 @@
-"""Plain description of what was recorded: means and standard deviations by arm, curves, thinned lines.
+"""What runs recorded, as frames that a chart or a table shows: by step, by block, by bin, and final values by arm.
 
-Nothing here infers: no test, no interval, no judgement. Inference is the judge's, and is in the findings.
+Nothing here infers: no test, no interval, no judgement. Inference is the judge's, and is in the findings. The frames of
+lines have the columns of `LINES`; a chart draws them by `charts.lines`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil
 from statistics import fmean, stdev
 
+import numpy as np
 import pandas as pd
 
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
-from prereg.metrics.catalogue import Better
+from prereg.metrics.catalogue import METRICS, Better
 
-Line = list[tuple[int, float]]
-POINTS_OF_A_FIGURE = 12_000  # about 250 kB of SVG
+LINES = ("arm", "x", "mean", "low", "high", "n")
+"""Arm, place, mean over its runs, lowest and highest run, number of runs."""
+MOST_POINTS = 150
+"""Of one drawn line: with more, runs of evaluations are drawn as one point."""
 _PRICE = re.compile(r"speed/measure_(\w+)_s")
-LEAST_BUCKETS, MOST_BUCKETS = 20, 150
-
-
-@dataclass(frozen=True)
-class Curves:
-    """One metric by step: a line for every run, and of every arm the mean line and the range of its runs."""
-
-    metric: str
-    runs: Mapping[tuple[str, int], Line]
-    means: Mapping[str, Line]
-    ranges: Mapping[str, list[tuple[int, float, float]]]
-    """Arm -> step, lowest and highest run, for arms of several runs."""
-    n: Mapping[str, int]
-    thinned: int
-    """Evaluations that stand behind one bucket of a drawn line; 1 when every evaluation is drawn."""
-
-    def values(self) -> list[float]:
-        """Every value that is drawn."""
-        return [value for lines in (self.runs.values(), self.means.values()) for line in lines for _, value in line]
+Series = Mapping[tuple[str, int], "pd.Series[float]"]
+"""(arm, seed) -> a metric by step."""
 
 
 def better_in(better: Better, differences: Iterable[float]) -> tuple[Better, int]:
@@ -57,104 +43,110 @@ def seconds_by_suite(evidence: Evidence) -> dict[str, float]:
     """Suite -> seconds of measuring it in the sealed rows of all runs; empty where no suite was timed."""
     sums: dict[str, float] = {}
     for metric in evidence.metrics["metric"].unique():
-        found = _PRICE.fullmatch(str(metric))
-        if found is not None:
-            sums[found[1]] = float(evidence.metrics.loc[evidence.metrics["metric"] == metric, "value"].sum())
-    return dict(sorted(sums.items(), key=lambda one: -one[1]))
+        timed = _PRICE.fullmatch(str(metric))
+        if timed is not None:
+            sums[timed[1]] = float(evidence.metrics.loc[evidence.metrics["metric"] == metric, "value"].sum())
+    return dict(sorted(sums.items(), key=lambda item: -item[1]))
 
 
 def summarise(evidence: Evidence, metric: str, arms: Sequence[str]) -> tuple[ArmSummary, ...]:
     """Mean, standard deviation and number of seeds of the final values, for every arm that has any."""
     final = evidence.final(metric)
-    found = []
+    summaries = []
     for arm in arms:
         values = [value for (variant, _), value in sorted(final.items()) if variant == arm]
         if values:
             spread = stdev(values) if len(values) > 1 else None
-            found.append(ArmSummary(arm=arm, n=len(values), mean=fmean(values), sd=spread))
-    return tuple(found)
+            summaries.append(ArmSummary(arm=arm, n=len(values), mean=fmean(values), sd=spread))
+    return tuple(summaries)
 
 
-def trace(evidence: Evidence, metric: str, arms: Sequence[str]) -> Curves | None:
-    """A metric by step for every run; none where no run was evaluated more than once."""
-    full = _series(evidence, metric)
-    ordered = {key: line for arm in arms for key, line in full.items() if key[0] == arm}
-    return _drawable(metric, ordered, arms)
+def by_step(evidence: Evidence, metric: str, arms: Sequence[str]) -> pd.DataFrame:
+    """A metric by step (`LINES`): empty where no run was evaluated more than once."""
+    return _over_runs(_series(evidence, metric), arms)
 
 
-def trace_differences(evidence: Evidence, metric: str, arms: Sequence[str], baseline: str) -> Curves | None:
-    """Every arm minus the baseline of the same seed, by step: what the pairs show while they train."""
-    recorded = {cell: _once(line) for cell, line in _series(evidence, metric).items()}
-    if all(arm != baseline for arm, _ in recorded):
-        return None
-    lines: dict[tuple[str, int], pd.Series[float]] = {}
-    for arm in arms:
-        for seed in [seed for name, seed in recorded if name == arm != baseline and (baseline, seed) in recorded]:
-            gap = (recorded[arm, seed] - recorded[baseline, seed]).dropna()
-            if len(gap):
-                lines[(arm, seed)] = gap
-    return _drawable(metric, lines, arms)
+def differences_by_step(evidence: Evidence, metric: str, arms: Sequence[str], baseline: str) -> pd.DataFrame:
+    """Every other arm minus the baseline of the same seed, by step (`LINES`): what the pairs show while they train."""
+    recorded = _series(evidence, metric)
+    gaps: dict[tuple[str, int], pd.Series[float]] = {}
+    for (arm, seed), line in recorded.items():
+        if arm != baseline and (baseline, seed) in recorded:
+            gaps[arm, seed] = (line - recorded[baseline, seed]).dropna()
+    return _over_runs(gaps, [arm for arm in arms if arm != baseline])
+
+
+def at_end(evidence: Evidence, places: Mapping[str, float], arms: Sequence[str]) -> pd.DataFrame:
+    """Final values of several metrics along a quantity (`LINES`): metric -> its place on it."""
+    rows = []
+    for metric, place in places.items():
+        final = evidence.final(metric)
+        for arm in arms:
+            values = [value for (variant, _), value in sorted(final.items()) if variant == arm]
+            if values:
+                rows.append((arm, float(place), fmean(values), min(values), max(values), len(values)))
+    order = {arm: at for at, arm in enumerate(arms)}
+    return pd.DataFrame(sorted(rows, key=lambda row: (order[row[0]], row[1])), columns=list(LINES))
+
+
+def by_block(evidence: Evidence) -> dict[str, dict[str, float]]:
+    """Metrics of which there is one a block, of two blocks or more: name without the number -> metric -> block."""
+    return _numbered(evidence, METRICS.layer)
+
+
+def by_bin(evidence: Evidence) -> dict[str, dict[str, float]]:
+    """The same of bins of confidence."""
+    return _numbered(evidence, METRICS.bin)
+
+
+def _numbered(evidence: Evidence, number: Callable[[str], int | None]) -> dict[str, dict[str, float]]:
+    families: dict[str, dict[str, float]] = {}
+    for metric in recorded_metrics(evidence):
+        at = number(metric)
+        if at is not None:
+            families.setdefault(metric.rpartition("_")[0], {})[metric] = float(at)
+    return {stem: members for stem, members in families.items() if len(members) > 1}
 
 
 def _series(evidence: Evidence, metric: str) -> dict[tuple[str, int], pd.Series[float]]:
-    """A metric by step, of every run."""
-    return {cell: pd.Series(values, index=steps) for cell, (steps, values) in evidence.lines(metric).items()}
+    """A metric by step of every run; of a step that a run recorded twice, the last value."""
+    lines = {cell: pd.Series(values, index=steps) for cell, (steps, values) in evidence.lines(metric).items()}
+    return {cell: line[~line.index.duplicated(keep="last")] for cell, line in lines.items()}
 
 
-def _once(line: pd.Series[float]) -> pd.Series[float]:
-    """A line with one value a step, the last recorded."""
-    return line[~line.index.duplicated(keep="last")]
+def _over_runs(lines: Series, arms: Sequence[str]) -> pd.DataFrame:
+    """Mean, lowest and highest run of each arm, at the steps that all its runs reached: a run's end bends no mean."""
+    parts = []
+    for arm in arms:
+        runs = {seed: line for (name, seed), line in lines.items() if name == arm}
+        table = pd.DataFrame(runs).sort_index().dropna()
+        if len(table):
+            parts.append(_thinned(arm, table))
+    frame = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(LINES))
+    if frame["x"].nunique() < 2:
+        frame = frame.iloc[:0]
+    frame.attrs["thinned"] = max((_bucket(len(line)) for line in lines.values()), default=1)
+    return frame
 
 
-def _drawable(metric: str, lines: Mapping[tuple[str, int], pd.Series[float]], arms: Sequence[str]) -> Curves | None:
-    """Lines of values by step, thinned before they become points: of millions, a figure shows thousands."""
-    longest = max((len(line) for line in lines.values()), default=0)
-    if longest < 2:
-        return None
-    buckets = min(MOST_BUCKETS, max(LEAST_BUCKETS, POINTS_OF_A_FIGURE // (2 * len(lines))))
-    size = 1 if longest <= 2 * buckets else ceil(longest / buckets)
-    arms_runs = {arm: _together([line for (name, _), line in lines.items() if name == arm]) for arm in arms}
-    return Curves(
-        metric=metric,
-        runs={key: thin(line, size) for key, line in lines.items()},
-        means={arm: thin_evenly(table.mean(axis=1), size) for arm, table in arms_runs.items() if len(table)},
-        ranges={arm: thin_range(table, size) for arm, table in arms_runs.items() if len(table) and table.shape[1] > 1},
-        n={arm: sum(name == arm for name, _ in lines) for arm in arms},
-        thinned=size,
+def _bucket(n: int) -> int:
+    """Evaluations behind one drawn point of a line of n; 1 where every evaluation is drawn."""
+    return 1 if n <= MOST_POINTS else ceil(n / MOST_POINTS)
+
+
+def _thinned(arm: str, table: pd.DataFrame) -> pd.DataFrame:
+    """One arm's runs as columns -> its line. A point that stands for several evaluations has the mean of its first, and
+    the lowest and highest value of all of them: spikes survive. The last evaluation is always a point."""
+    size, last = _bucket(len(table)), len(table) - 1
+    starts = np.unique([*range(0, len(table), size), last])
+    low, high = table.min(axis=1).to_numpy(), table.max(axis=1).to_numpy()
+    return pd.DataFrame(
+        {
+            "arm": arm,
+            "x": table.index.to_numpy()[starts].astype(float),
+            "mean": table.mean(axis=1).to_numpy()[starts],
+            "low": np.minimum.reduceat(low, starts),
+            "high": np.maximum.reduceat(high, starts),
+            "n": table.shape[1],
+        }
     )
-
-
-def _together(lines: Sequence[pd.Series[float]]) -> pd.DataFrame:
-    """Runs as columns, at every step that all of an arm's runs reached, so that a run's end never bends their mean."""
-    return pd.DataFrame({number: _once(line) for number, line in enumerate(lines)}).sort_index().dropna()
-
-
-def thin(line: pd.Series[float], size: int) -> Line:
-    """The lowest and the highest point of every bucket of `size` points, and both ends: spikes survive."""
-    if size <= 1 or len(line) < 3:
-        return _points(line)
-    values = line.to_numpy()
-    kept = {0, len(line) - 1}
-    for start in range(0, len(line), size):
-        bucket = values[start : start + size]
-        kept.update((start + int(bucket.argmin()), start + int(bucket.argmax())))
-    return _points(line.iloc[sorted(kept)])
-
-
-def thin_evenly(line: pd.Series[float], size: int) -> Line:
-    """Every `size`-th point and the last."""
-    return _points(line) if size <= 1 else [*_points(line.iloc[:-1:size]), *_points(line.iloc[-1:])]
-
-
-def thin_range(table: pd.DataFrame, size: int) -> list[tuple[int, float, float]]:
-    """The lowest and the highest value of every bucket of `size` steps, at its first step and at the last of all."""
-    steps, low, high = table.index, table.min(axis=1).to_numpy(), table.max(axis=1).to_numpy()
-    starts = range(0, len(table), size)
-    found = [(steps[at], low[at : at + size].min(), high[at : at + size].max()) for at in starts]
-    if size > 1:
-        found.append((steps[-1], low[-1], high[-1]))
-    return [(int(step), float(lowest), float(highest)) for step, lowest, highest in found]
-
-
-def _points(line: pd.Series[float]) -> Line:
-    return [(int(step), float(value)) for step, value in zip(line.index, line, strict=True)]

@@ -12,32 +12,22 @@ from dataclasses import dataclass, replace
 
 from ablate.judge.decide import WAITING
 from ablate.judge.recompute import recompute
-from ablate.judge.verdict import Check, Decision, Finding, Status, with_deviations
-from ablate.judge.wording import said_p, same_in_every_pair
-from ablate.reporting import estimates
+from ablate.judge.verdict import Decision, Status, with_deviations
 from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section
 from ablate.reporting.context import ReportContext
-from ablate.reporting.forest import about_p, forest_figure, legend
+from ablate.reporting.forest import forest_figure
 from ablate.reporting.headline import headline_of, next_step
-from ablate.reporting.sections.audit import (
-    checks_section,
-    decisions_in_words,
-    deviations_section,
-    in_order,
-    pairs_section,
-    runs_section,
-)
+from ablate.reporting.sections.audit import checks_section, decisions_in_words, in_order, pairs_section, runs_section
 from ablate.reporting.sections.components import components_section
-from ablate.reporting.sections.curves import by_block_section, curves_section
-from ablate.reporting.sections.design import retrospective_section
-from ablate.reporting.sections.final_values import final_values_section
+from ablate.reporting.sections.curves import curves_section, diagnostics_section
 from ablate.reporting.sections.findings import findings_section
-from ablate.reporting.sections.methods import glossary_section, methods_section
+from ablate.reporting.sections.methods import methods_section
 from ablate.reporting.sections.published import published_section
 from ablate.reporting.sections.registration import registration_section
-from ablate.reporting.sections.reliability import reliability_section
+from ablate.reporting.sections.tasks import summary_of_family
 from ablate.reporting.sections.tuning import tuning_section
-from ablate.reporting.tasks import summary_of_family
+from ablate.reporting.view import FindingView, Shared, views_of
+from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.documents.claims import capital
 from prereg.registry.ledger_entry import Entry
@@ -113,17 +103,12 @@ def compose(context: ReportContext) -> Document:
         components_section(context),
         tuning_section(context),
         curves_section(context),
-        by_block_section(context),
-        reliability_section(context),
-        final_values_section(context),
+        diagnostics_section(context),
         published_section(context),
         pairs_section(context),
         checks_section(context),
-        deviations_section(context),
         registration_section(context),
-        retrospective_section(context),
         methods_section(context),
-        glossary_section(context),
         runs_section(context),
     )
     banner = banner_of(context.decision, context.registration)
@@ -151,7 +136,10 @@ def banner_of(decision: Decision, registration: Registration) -> Banner:
         word,
         "No verdict" if inadmissible else verdict,
         () if inadmissible else tuple(f"{_begun(one, decision)}." for one in headline.clauses),
-        tuple(check.found if not inadmissible and check.name in WAITING else reason_of(check) for check in failed),
+        tuple(
+            check.found if not inadmissible and check.name in WAITING else phrase("first_screen.reason", check)
+            for check in failed
+        ),
     )
 
 
@@ -160,70 +148,47 @@ def _begun(clause: str, decision: Decision) -> str:
     return capital(clause) if decision.line is None or clause.startswith("whether ") else clause
 
 
-def reason_of(check: Check) -> str:
-    """A failed check in one sentence, naming its weight."""
-    weight = "Failed check" if check.severity == "inadmissible" else "Deviation from"
-    return f"{weight} '{check.name}': {check.found}"
-
-
 def decision_document(decision: Decision, registration: Registration, *, earlier: Sequence[Entry] = ()) -> Document:
     """What `ablate decide` shows before it writes the report: the first screen, then every finding in short."""
     decision = decision.labelled(registration.study.labels)
     banner = banner_of(decision, registration)
     blocks = [*_findings(decision, registration)]
     if earlier:
-        blocks.append(Paragraph(f"Earlier decisions of this registration: {decisions_in_words(earlier)}"))
+        blocks.append(Paragraph(phrase("first_screen.earlier", decisions_in_words(earlier))))
     opening = tuple(opening_blocks(decision, registration))
     return Document(decision.study, decision.title, banner, opening, (Section("decision", "", tuple(blocks)),))
 
 
 def _findings(decision: Decision, registration: Registration) -> Iterator[Block]:
-    findings = decision.findings
-    if not findings:
+    views = views_of(decision.findings, registration.study)
+    if not views:
         if decision.status == "inadmissible":
-            early = decision.look is not None and not decision.look.last
-            why = "before a verdict" if early else "while runs are missing or broken, or the ledger cannot log the look"
-            yield Paragraph(f"No contrast is shown {why}.")
+            yield Paragraph(phrase("first_screen.no_contrast", decision.look is not None and not decision.look.last))
         return
+    together = Shared(views)
     if decision.status == "inadmissible":
-        yield Paragraph("These findings are shown for the record. They are not to be used.", "lead")
-        yield forest_figure(findings)
-        yield Paragraph(legend(findings), "aside")
+        yield Paragraph(phrase("first_screen.record"), "lead")
+        yield forest_figure(views)
+        yield Paragraph(phrase("finding.legend", together), "aside")
     else:
         yield Paragraph(decision.because)
-    yield Facts(tuple(_summaries(findings)))
-    yield Paragraph(about_p(findings), "aside")
-    if any(finding.amended for finding in findings):
-        why = (
-            "touched by an amendment after evidence"
-            if not registration.study.reuses
-            else "other studies sealed its runs"
-        )
-        yield Paragraph(f"Exploratory: {why}; no verdict rests on it.", "lead")
+    yield Facts(tuple(_summaries(views)))
+    yield Paragraph(phrase("finding.about_p", together), "aside")
+    if any(finding.amended for finding in decision.findings):
+        yield Paragraph(phrase("first_screen.exploratory", bool(registration.study.reuses)), "lead")
     unstable = [f"'{registration.study.labels.arm(arm.variant)}'" for arm in decision.stability if not arm.stable]
     if unstable:
-        yield Paragraph(f"Unstable by the registered rule: {words.listed(unstable)}")
+        yield Paragraph(phrase("first_screen.unstable", words.listed(unstable)))
 
 
-def _short(finding: Finding) -> str:
-    """`b does not worsen val/accuracy by 0.01 share or more; zone: less than the margin; p < .0001`."""
-    parts = [estimates.meaning_of(finding)]
-    if finding.margin is not None:
-        parts.append(f"zone: {estimates.zone_of(finding)}")
-    if finding.p_shown is not None:
-        parts.append(f"p {said_p(finding.p_shown, estimates.levels_of(finding))}")
-    left, right = ([getattr(pair, side) for pair in finding.pairs] for side in ("left", "right"))
-    same = same_in_every_pair(left, right, paired=estimates.claim_of(finding).is_paired)
-    return f"{'; '.join(parts)}. Note: {same}" if same else "; ".join(parts)
-
-
-def _summaries(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:
+def _summaries(views: Sequence[FindingView]) -> Iterator[tuple[str, str]]:
     """What each finding says, and one line for each family per task."""
-    for label, members in by_family(findings).items():
-        if len(members) == 1:
-            yield f"{members[0].label}, {members[0].outcome}", _short(members[0])
+    for label, members in by_family([view.finding for view in views]).items():
+        if len(members) > 1:
+            yield phrase("findings_parts.family", label), summary_of_family(members)
         else:
-            yield f"{label}, per task", summary_of_family(members)
+            view = next(view for view in views if view.name == members[0].hypothesis)
+            yield f"{view.label}, {view.outcome}", view.short
 
 
 STATED = "pairs match in what their trainer says they must"
@@ -268,19 +233,20 @@ TRUST: Mapping[str, tuple[str, ...]] = {
 def opening_blocks(decision: Decision, registration: Registration) -> Iterator[Block]:
     """Forest, trust, what to do next, and a legend. Findings of inadmissible evidence are not drawn here, where they
     could be taken for a result."""
-    study, findings = registration.study, decision.findings
-    if findings and decision.status != "inadmissible":
-        yield forest_figure(findings)
-    if findings:
+    study = registration.study
+    views = views_of(decision.findings, study)
+    if views and decision.status != "inadmissible":
+        yield forest_figure(views)
+    if views:
         yield Paragraph(trust_line(decision, study), "trust")
         passed = {check.name: check.passed for check in decision.checks}
         if passed.get(PROMISED) is False and STATED not in passed:
-            yield Paragraph("To have a later study compare what its pairs share, in a PyTorch script:", "aside")
+            yield Paragraph(phrase("first_screen.compare_pairs"), "aside")
             yield Facts(tuple(("", line) for line in PAIRING_LINES))
     if step := next_step(decision, registration):
         yield Paragraph(step)
-    if findings and decision.status != "inadmissible":
-        yield Paragraph(legend(findings), "aside")
+    if views and decision.status != "inadmissible":
+        yield Paragraph(phrase("finding.legend", Shared(views)), "aside")
 
 
 def trust_line(decision: Decision, study: Study) -> str:

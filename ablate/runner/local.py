@@ -20,12 +20,12 @@ from ablate.runner.launch import RayScheduler, SlurmScheduler, train_words
 from ablate.runner.logbook import Logbook
 from ablate.runner.machine import Machine, records_of
 from ablate.runner.options import RunOptions
-from ablate.runner.process import Spec, sign, without_locks
+from ablate.runner.process import Spec, holder_of, sign
 from ablate.runner.progress import Tally, Watcher
 from ablate.runner.scheduler import Scheduler
 from ablate.runner.slurm import Job, SlurmSettings, read_settings
 from prereg.errors import RunError
-from prereg.registry.disk import NO_LOCKS, flock
+from prereg.registry.disk import open_locked
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import SEALS
 from prereg.registry.looks import Look
@@ -234,31 +234,24 @@ def available_memory() -> int | None:
 def study_lock(root: Root, study: str) -> Iterator[None]:
     """Hold a study for one `ablate run`. The kernel lets go of it however that ends.
 
-    Raises `RunError` where another process holds it, the folder cannot be written, or its file system has no locks.
+    Raises `RunError` where another process holds it or the folder cannot be written, `UnsupportedError` where its file
+    system has no locks.
     """
     folder = root.path / "data" / "runs" / study
     path = folder / ".lock"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        stream = path.open("a+", encoding="utf-8")
+        stream = open_locked(path, wait=False)
+    except BlockingIOError as error:
+        raise RunError(
+            f"'{study}' is being run by another process ({holder_of(path)})",
+            required="one `ablate run` of a study at a time, which alone writes its ledger",
+            fix=f"wait for it, or: ablate status {root.study(study)}",
+        ) from error
     except OSError as error:
         raise RunError(
             f"{folder} cannot be written: {error.strerror}",
             required="a writable data/runs folder",
             fix=f"ls -ld {root.path / 'data'}   (or use --root)",
         ) from error
-    with stream:
-        try:
-            flock(stream, wait=False)
-        except OSError as error:
-            if error.errno in NO_LOCKS:
-                raise without_locks(folder) from None
-            stream.seek(0)
-            holder = stream.read().strip() or "unknown"
-            raise RunError(
-                f"'{study}' is being run by another process ({holder})",
-                required="one `ablate run` of a study at a time, which alone writes its ledger",
-                fix=f"wait for it, or: ablate status {root.study(study)}",
-            ) from error
-        with sign(stream):
-            yield
+    with stream, sign(stream):
+        yield

@@ -62,7 +62,7 @@ from ablate.runner.neighbours import LOCK
 from ablate.runner.pinned import Hashed, PrivateCopy, require_registered
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.registry.canon import sha256_file
-from prereg.registry.disk import NO_LOCKS, NO_ROOM, flock, write_passing, write_whole
+from prereg.registry.disk import NO_ROOM, open_locked, write_passing, write_whole
 from prereg.registry.plan import CommandSpec, RunSpec
 from prereg.study.command import code_sha256, filled
 
@@ -164,33 +164,24 @@ def fail(spec: Spec, folder: RunFolder, place: Place, error: Exception) -> Messa
 def held(folder: RunFolder) -> Iterator[IO[str]]:
     """The folder of a run, created where there is none, and locked against every other process that would make it.
 
-    Raises `RunError` where another process holds it, or the file system has no locks.
+    Raises `BusyError` where another process holds it, `UnsupportedError` where the file system has no locks.
     """
-    folder.path.mkdir(parents=True, exist_ok=True)
     path = folder.path / LOCK
-    with path.open("a+", encoding="utf-8") as stream:
-        try:
-            flock(stream, wait=False)
-        except OSError as error:
-            if error.errno in NO_LOCKS:
-                raise without_locks(folder.path) from None
-            stream.seek(0)
-            holder = stream.read().strip() or "unknown"
-            raise BusyError(
-                f"{folder.path} is being made by another process ({holder})",
-                required="one process a run",
-                fix="wait for it, or end it there",
-            ) from None
+    try:
+        stream = open_locked(path, wait=False)
+    except BlockingIOError:
+        raise BusyError(
+            f"{folder.path} is being made by another process ({holder_of(path)})",
+            required="one process a run",
+            fix="wait for it, or end it there",
+        ) from None
+    with stream:
         yield stream
 
 
-def without_locks(place: Path) -> RunError:
-    """That a place lies on a file system without locks, and what to do."""
-    return RunError(
-        f"{place} lies on a file system without locks (flock)",
-        required="locks: without them two processes might make one run, or write one ledger",
-        fix="mount it with locks (NFS: without nolock; Lustre: with flock), or put the repository elsewhere",
-    )
+def holder_of(lock: Path) -> str:
+    """Who holds a lock, as `sign` wrote it."""
+    return lock.read_text(encoding="utf-8").strip() or "unknown"
 
 
 @contextmanager

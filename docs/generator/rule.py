@@ -5,7 +5,8 @@ from __future__ import annotations
 from docs.generator.markdown import NOTE, code, table
 from prereg.rule.condition import CONDITIONS, DEEPEST, LONGEST, MEANS
 from prereg.rule.rule import MOST_NAMES
-from prereg.study.claim import CLAIMS, MEANS_OF_VERBS
+from prereg.study.claim import CLAIMS
+from prereg.study.verbs import MEANS_OF_VERBS
 
 _PAGE = """# Claims and the decision rule
 

@@ -9,7 +9,6 @@ from prereg.documents.procedures import (
     SPENDING,
     TESTS,
     about_test,
-    can_be_refuted,
     counted_as,
     errors_held,
     gatekeeping,
@@ -20,7 +19,7 @@ from prereg.documents.procedures import (
 from prereg.escape import quoted, visible
 from prereg.registry.looks import FIRST_OF_E_PROCESS
 from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
-from prereg.rule.divergence import cost_of_divergence, least_pairs
+from prereg.rule.divergence import cost_of_divergence, least_pairs, refutable
 from prereg.study.analysis import Ceiling, EProcess, Looks
 from prereg.study.designs.per_task import families_listed, of_any_task, said_once, tasks_are_strata
 from prereg.study.spec import Study
@@ -171,7 +170,7 @@ def plain_outcomes(study: Study) -> list[str]:
     for label, name in said_once(study).items():
         supported, refuted = meanings(study, name, f"the {of_any_task(study, label, reading(study, name))}")
         of_one = label + " of a task" * (label in study.task_families)
-        second = f"; {of_one} refuted: {refuted}" if can_be_refuted(study, name) else ""
+        second = f"; {of_one} refuted: {refuted}" if refutable(study, name) else ""
         said.append(f"{of_one} supported: {supported}{second}.")
     return said
 
@@ -186,9 +185,9 @@ def when_both(study: Study) -> str:
 
 def _can_reject_both(study: Study) -> tuple[bool, bool]:
     """Whether a claim of a change, and whether one of an absence, can have both its nulls rejected."""
-    verbs = {claim.verb for name, claim in study.claims.items() if study.hypotheses[name].smallest > 0.0}
-    changes = {"lowers", "raises", "changes", "lowers_below", "raises_above"}
-    return bool(verbs & changes), bool(verbs & {"does_not_worsen", "does_not_change"})
+    kinds = [claim.kind for name, claim in study.claims.items() if study.hypotheses[name].smallest > 0.0]
+    changes = any(not kind.is_absence and not kind.has_margin for kind in kinds)
+    return changes, any(kind.is_absence for kind in kinds)
 
 
 def families(study: Study) -> str:

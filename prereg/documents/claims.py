@@ -13,11 +13,13 @@ from math import isclose
 from prereg.documents.designs import arms, group_text
 from prereg.escape import quoted
 from prereg.metrics.catalogue import TASK_METRICS
+from prereg.rule.divergence import refutable
 from prereg.study.analysis import AtStep, OverLast
-from prereg.study.claim import BEYOND, Claim
+from prereg.study.claim import Claim
 from prereg.study.designs.per_task import of_any_task, said_once, tasks_of
 from prereg.study.designs.trends import weights_in_words
 from prereg.study.spec import Study
+from prereg.study.verbs import BEYOND, Rejected
 from prereg.text import compact, counted, listed, side
 
 PLAIN = {
@@ -187,7 +189,7 @@ def _of_one_side(study: Study, name: str, what: str, left: str, margin: str) -> 
 
 def matters(study: Study, name: str) -> str:
     """The smallest difference that matters, as a sentence; nothing where the claim's own sentence has said it."""
-    if study.claims[name].verb.startswith("does_not") or study.claims[name].by is not None:
+    if study.claims[name].kind.is_absence or study.claims[name].by is not None:
         return ""
     smallest = study.hypotheses[name].smallest
     if smallest == 0.0:
@@ -197,43 +199,26 @@ def matters(study: Study, name: str) -> str:
 
 def support(study: Study, name: str) -> Null:
     """What must be rejected for the claim to be supported."""
-    verb = study.claims[name].verb
-    margin = bare(study, name, study.hypotheses[name].smallest)
-    if verb in ("lowers", "raises"):
-        return Null("δ = 0", f"δ {'<' if verb == 'lowers' else '>'} 0", DIRECTED)
-    if verb in ("lowers_by", "raises_by"):
-        bound = bare(study, name, (-1 if verb == "lowers_by" else 1) * study.hypotheses[name].smallest)
-        short, beyond = ("≥", "<") if verb == "lowers_by" else ("≤", ">")
-        return Null(f"δ {short} {bound}", f"δ {beyond} {bound}", "one-sided")
-    if verb == "changes":
-        return Null("δ = 0", "δ ≠ 0", "two-sided")
-    if verb in ("lowers_below", "raises_above"):
-        below = verb == "lowers_below"
-        return Null(f"δ {'≥' if below else '≤'} 0", f"δ {'<' if below else '>'} 0", "one-sided")
-    if verb == "does_not_worsen":
-        return _short_of(study, name, 1 if study.claims[name].better == "lower" else -1)
-    return Null(f"|δ| ≥ {margin}", f"|δ| < {margin}", "two one-sided tests")
+    return _null(study, name, study.claims[name].kind.supported)
 
 
 def refutation(study: Study, name: str) -> Null | None:
     """What must be rejected for the claim to be refuted; none when no data could refute it."""
-    verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
+    return _null(study, name, study.claims[name].kind.refuted) if refutable(study, name) else None
+
+
+def _null(study: Study, name: str, rejected: Rejected) -> Null:
+    smallest, sign = study.hypotheses[name].smallest, study.claims[name].direction
     margin = bare(study, name, smallest)
-    if verb.startswith(("lowers", "raises")):
-        return _short_of(study, name, -1 if verb.startswith("lowers") else 1)
-    if verb == "changes":
-        return Null(f"|δ| ≥ {margin}", f"|δ| < {margin}", "two one-sided tests") if smallest > 0.0 else None
-    if verb == "does_not_worsen":
-        worse = "δ > 0" if study.claims[name].better == "lower" else "δ < 0"
-        return Null("δ = 0", worse, DIRECTED)
-    return Null("δ = 0", "δ ≠ 0", "two-sided")
-
-
-def _short_of(study: Study, name: str, sign: int) -> Null:
-    smallest = study.hypotheses[name].smallest
-    bound = bare(study, name, sign * smallest) if smallest > 0.0 else "0"
-    reached, ruled_out = ("≥", "<") if sign > 0 else ("≤", ">")
-    return Null(f"δ {reached} {bound}", f"δ {ruled_out} {bound}", "one-sided")
+    if rejected == "margins":
+        return Null(f"|δ| ≥ {margin}", f"|δ| < {margin}", "two one-sided tests")
+    if rejected == "zero":
+        left = {-1: "δ < 0", 0: "δ ≠ 0", 1: "δ > 0"}[sign]
+        return Null("δ = 0", left, DIRECTED if sign else "two-sided")
+    bound = "0" if rejected == "short of zero" or smallest == 0.0 else bare(study, name, sign * smallest)
+    if (rejected == "margin") == (sign > 0):
+        return Null(f"δ ≥ {bound}", f"δ < {bound}", "one-sided")
+    return Null(f"δ ≤ {bound}", f"δ > {bound}", "one-sided")
 
 
 def _sides(claim: Claim) -> tuple[str, str]:

@@ -11,10 +11,11 @@ from dataclasses import replace
 from prereg.metrics.catalogue import Better
 from prereg.rule.divergence import least_pairs, said_least
 from prereg.study.analysis import Ceiling, EProcess, Looks, Test
-from prereg.study.claim import Claim, Verb
+from prereg.study.claim import Claim
 from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import families_listed
 from prereg.study.spec import Study
+from prereg.study.verbs import KINDS, Verb
 from prereg.text import compact, counted, level, listed, without_pairs
 
 TESTS: dict[Test, str] = {
@@ -63,26 +64,13 @@ ABOUT_CORRECTIONS = {
 """Within each family, p values are corrected ..."""
 
 
-_BARE: dict[Verb, str] = {
-    "lowers": "lower",
-    "lowers_by": "lower",
-    "raises": "raise",
-    "raises_by": "raise",
-    "lowers_below": "lower",
-    "raises_above": "raise",
-    "changes": "change",
-    "does_not_worsen": "worsen",
-    "does_not_change": "change",
-}
-
-
 def meaning(claim: Claim, outcome: str, smallest: float, *, unit: str = "", baseline: str = "") -> str:
     """What an outcome says of a claim, in plain words: of a refuted `a does_not_worsen M` that `a worsens M`."""
-    left, right, verb = claim.left_side, claim.right_side, _BARE[claim.verb]
+    left, right, verb = claim.left_side, claim.right_side, claim.kind.bare
     than = "" if right == claim.labels.arm(baseline) or not claim.is_paired else f" compared with {right}"
     metric = claim.compared
     amount = f" by {margin(claim, smallest, unit)}" if smallest > 0.0 else ""
-    absence = claim.verb.startswith("does_not")
+    absence = claim.kind.is_absence
     if outcome == "inconclusive":
         by = f"{amount} or more" if absence else _at_least(claim, unit)
         return f"whether {left} {verb}s {metric}{by}{than} is undecided"
@@ -103,11 +91,6 @@ def meanings(study: Study, name: str, metric: str | None = None) -> tuple[str, s
     return supported, refuted
 
 
-def can_be_refuted(study: Study, name: str) -> bool:
-    """Whether any data refute the claim: none show that a change of any size is nothing."""
-    return study.claims[name].verb != "changes" or study.hypotheses[name].smallest > 0.0
-
-
 def _at_least(claim: Claim, unit: str) -> str:
     return "" if claim.by is None else f" by at least {margin(claim, claim.by, unit)}"
 
@@ -120,10 +103,8 @@ def margin(claim: Claim, smallest: float, unit: str) -> str:
 
 
 def against_margin(verb: Verb, outcome: str) -> bool:
-    """Whether an outcome of a claim with a margin is a one-sided test against it; else it is one against zero."""
-    if verb.startswith("does_not"):
-        return outcome != "refuted"
-    return verb in ("lowers_by", "raises_by") or outcome == "refuted"
+    """`VerbKind.against_margin` of a verb."""
+    return KINDS[verb].against_margin(outcome)
 
 
 def zone_in_words(verb: Verb, better: Better, zone: str) -> str:
@@ -131,14 +112,14 @@ def zone_in_words(verb: Verb, better: Better, zone: str) -> str:
     if zone == "undecided":
         return zone
     reached = zone == "at least the margin"
-    if verb == "does_not_worsen":
+    kind = KINDS[verb]
+    if kind.towards == "worse":
         return "worse by the margin or more" if reached else "less than the margin"
-    if verb in ("changes", "does_not_change"):
+    if kind.towards == "either":
         return zone if reached else "less than the margin"
     if reached:
         return zone
-    gain = {"lower": "lowers", "higher": "raises"}.get(better)
-    other = "the other way" if gain is None else "worse" if verb.startswith(gain) else "better"
+    other = "the other way" if better == "neither" else "worse" if kind.towards == better else "better"
     return f"{other} or too small to matter"
 
 

@@ -263,7 +263,7 @@ def power_sentences(study: Study, design: Frozen) -> list[str]:
     for one in design.hypotheses:
         if one.hypothesis not in study.hypotheses:
             continue
-        absence = study.claims[one.hypothesis].verb.startswith("does_not")
+        absence = study.claims[one.hypothesis].kind.is_absence
         least = _detectable(study, one)
         text = f"a margin of {least} is" if absence else f"a difference of {least} is"
         text += " shown with power 80% if there is no difference" if absence else " found with power 80%"

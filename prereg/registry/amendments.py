@@ -50,7 +50,7 @@ class AmendmentEffect(FrozenModel):
 
 AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
     AmendmentEffect(
-        fields=("title", "question", "labels", "tie_breakers", "assume", "analysis.also"),
+        fields=("title", "question", "labels", "report", "tie_breakers", "assume", "analysis.also"),
         scope="nothing",
         said="nothing",
         why="words, beliefs of the design and description: no outcome and no verdict depends on them",

@@ -16,7 +16,7 @@ from typing import IO, Any, BinaryIO
 
 from prereg.errors import UnsupportedError, missing_posix
 
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
+_NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
 """What locking fails with on a file system that has no locks."""
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """What a write fails with where the disk, or a share of it, is full."""
@@ -175,9 +175,46 @@ def has_posix_locks() -> bool:
 
 def flock(file: int | IO[Any], *, shared: bool = False, wait: bool = True) -> None:
     """Lock an open file until it is closed. Raises `BlockingIOError` where another holds it and `wait` is false, and
-    `UnsupportedError` where the system has no such locks."""
+    `UnsupportedError` where the system or the file system has no such locks."""
     fcntl = posix_locks()
-    fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    try:
+        fcntl.flock(file, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if wait else fcntl.LOCK_NB))
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            raise _without_locks(file) from None
+        raise
+
+
+def _without_locks(file: int | IO[Any]) -> UnsupportedError:
+    place = "a temporary folder" if isinstance(file, int) else Path(file.name).parent
+    return UnsupportedError(
+        f"{place} lies on a file system without locks (flock)",
+        required="locks: without them two processes might make one run, or write one ledger",
+        fix="mount it with locks (NFS: without nolock; Lustre: with flock), or put the repository elsewhere",
+    )
+
+
+def open_locked(path: Path, *, wait: bool = True) -> IO[str]:
+    """A file for reading and writing, locked until it is closed; created with its folders where it is not there.
+
+    Raises `BlockingIOError` where another process holds it and `wait` is false, `UnsupportedError` where there are no
+    locks, and `OSError` where it cannot be created. Without locks nothing that was created for it is left.
+    """
+    new = [place for place in (path, *path.parents) if not place.exists()]
+    posix_locks()  # before anything is created
+    path.parent.mkdir(parents=True, exist_ok=True)
+    stream = path.open("a+", encoding="utf-8")
+    try:
+        flock(stream, wait=wait)
+    except UnsupportedError:
+        stream.close()
+        for place in new:
+            place.unlink() if place == path else place.rmdir()
+        raise
+    except BaseException:
+        stream.close()
+        raise
+    return stream
 
 
 def is_locked(path: Path) -> bool:

@@ -53,41 +53,11 @@ class Sound:
     """As `Ledger.head`, of the last sound entry; 64 zeros when there is none."""
 
 
-@dataclass(frozen=True)
-class _End:
-    """Where a chain ended when this process appended to it."""
-
-    file: tuple[int, int]
-    """Device and inode: version control replaces a file by another."""
-
-    position: int
-    """In bytes."""
-
-    line: bytes
-    """The last one, without its end."""
-
-
-_end_by_path: dict[Path, _End] = {}
-"""Several objects append to one ledger."""
-
-
-@dataclass(frozen=True)
-class _Ends:
-    """What the next entry names: the last entry, and where git has merged branches those of the others."""
-
-    last: str
-    next_index: int
-    joins: tuple[str, ...] = ()
-
-
 class Ledger:
     """The ledger at a path. Reading needs no rights but to read; appending takes a lock next to the file.
 
-    Reading reads the whole file: nothing that `entries`, `faults`, `head` or `sound` say rests on times or sizes. An
-    append looks at the last `_LOOKS_BACK` bytes alone, so that its cost does not grow with the ledger. It chains on the
-    last entry there, and refuses damage that it sees. Damage further up goes unnoticed by an append, and by no reading,
-    those of `decide` and `verify` among them: the chain shows it whatever was appended since. A line whose bytes this
-    process has verified is not verified again.
+    Reading, and an append, which reads first, take in the whole file: nothing that they say rests on times or sizes.
+    Lines that this process has verified are compared with what lies there now, and not verified again.
     """
 
     def __init__(self, path: Path) -> None:
@@ -115,7 +85,6 @@ class Ledger:
         """What can be believed of a ledger that may be damaged, for a reader; nothing is raised for damage."""
         reading = self._read()
         entries, torso = reading.entries, len(reading.tail)
-        assert reading.n_lines is not None
         # A merge may have left a line twice: without faults, every entry is sound whatever the number of lines.
         n_sound = reading.faults[0][0] - 1 if reading.faults else len(entries)
         if not reading.faults:
@@ -140,7 +109,7 @@ class Ledger:
         reading = self._read()
         found = self._damage(reading)
         if reading.tail:
-            last = f"{self.path.name}, line {(reading.n_lines or 0) + 1}"
+            last = f"{self.path.name}, line {reading.n_lines + 1}"
             found.append(f"{last}: not ended; an append was cut off (the next one repairs it)")
         return found
 
@@ -196,12 +165,21 @@ class Ledger:
         self._refuse_slice()
         with self.hold():
             self._lock.create()
-            position, ends, repaired = self._tail()
+            reading, whole = self._checked()
+            position, previous, next_index, joins = reading.n_bytes, reading.last, reading.next_index, reading.joins
+            repaired: dict[str, JsonValue] = {}
+            if whole is not None:
+                position += len(reading.tail)
+                previous, next_index, joins = whole.sha256, whole.index + 1, ()
+                repaired = {"ended_line": {"index": whole.index}}
+            elif reading.tail:
+                repaired = {"cut_back": {"bytes": len(reading.tail), "sha256": sha256_bytes(reading.tail)}}
+            assert previous is not None, self.path  # a line that cannot be read is damage
             entry, line = line_of(
-                ends.next_index,
-                ends.last,
+                next_index,
+                previous,
                 event,
-                joins=ends.joins,
+                joins=joins,
                 study=study,
                 registration=registration,
                 body={**body, **repaired},
@@ -213,22 +191,7 @@ class Ledger:
             except OSError as error:
                 found = f"the entry cannot be written: {error.strerror}"
                 raise self._error(found, "a disk with room", "free space, then repeat the command") from None
-            self._remember_end(position + len(data), line)
             return entry
-
-    def _tail(self) -> tuple[int, _Ends, dict[str, JsonValue]]:
-        """Where the next line goes, the entries before it, and what an append has to say of repairs."""
-        position, reading = self._end()
-        whole = self._whole_tail(reading)
-        if whole is not None:
-            ends = _Ends(whole.sha256, whole.index + 1)
-            return position + len(reading.tail), ends, {"ended_line": {"index": whole.index}}
-        assert reading.last is not None, self.path  # a line that cannot be read is damage
-        assert reading.next_index is not None, self.path
-        repaired: dict[str, JsonValue] = {}
-        if reading.tail:
-            repaired = {"cut_back": {"bytes": len(reading.tail), "sha256": sha256_bytes(reading.tail)}}
-        return position, _Ends(reading.last, reading.next_index, reading.joins), repaired
 
     def hold(self) -> AbstractContextManager[None]:
         """Keep every other process from appending for as long as the block lasts. May be nested."""
@@ -237,7 +200,7 @@ class Ledger:
     def _read(self) -> Reading:
         """The file as it is now."""
         with self._lock.shared():
-            return read_file(self._bytes(0), sliced=self._sliced)
+            return read_file(self._bytes(), sliced=self._sliced)
 
     def _checked(self) -> tuple[Reading, Entry | None]:
         """The file, and the last entry where it lacks its end of line. Raises `LedgerError` for damage."""
@@ -245,65 +208,13 @@ class Ledger:
         self._refuse_damage(reading)
         return reading, self._whole_tail(reading)
 
-    def _end(self) -> tuple[int, Reading]:
-        """Where the last line of the file ends, and what its end says. Raises `LedgerError` where that is damaged."""
-        size, back = self.path.stat().st_size, _LOOKS_BACK
-        while True:
-            start = max(0, size - back)
-            data = self._bytes(start)
-            # Of a line that began before, only the end is here.
-            first = data.find(b"\n") + 1 if start else 0
-            if not start or data.find(b"\n", first) >= 0:
-                break
-            back *= 2
-        if not start:
-            reading = read_file(data)
-            self._refuse_damage(reading)
-            return reading.n_bytes, reading
-        reading = read_lines(data[first:], None, None)
-        end = start + first + reading.n_bytes
-        if not reading.faults and reading.next_index is not None:
-            # Without a merge, an index is the number of lines before; with one, the ends of branches may lie anywhere.
-            one_chain = self._ends_as_remembered(start, data) or self._n_lines(end) <= reading.next_index
-            if one_chain:
-                return end, reading
-        whole = self._read()  # which knows the number of the line
-        self._refuse_damage(whole)
-        if len(whole.entries) == whole.next_index:  # one chain, whose end has changed since
-            self._refuse_damage(reading)
-        return whole.n_bytes, whole
-
-    def _remember_end(self, position: int, line: bytes) -> None:
-        """Keep in mind that this process found one chain up to a position, whose last line this is."""
-        there = self.path.stat()
-        _end_by_path[self.path.absolute()] = _End((there.st_dev, there.st_ino), position, line)
-
-    def _ends_as_remembered(self, start: int, data: bytes) -> bool:
-        """Whether the chain that this process last wrote ends among the bytes `data` that begin at `start`, in the same
-        file: then what was before it need not be counted again."""
-        known, there = _end_by_path.get(self.path.absolute()), self.path.stat()
-        if known is None or known.file != (there.st_dev, there.st_ino):
-            return False
-        ended = known.position - start
-        return 0 < ended <= len(data) and data[:ended].endswith(b"\n" + known.line + b"\n")
-
-    def _n_lines(self, end: int) -> int:
-        """Lines of the file up to a position."""
-        n_lines = 0
-        with open_regular(self.path) as stream:
-            while end > 0 and (part := stream.read(min(end, 2**20))):
-                n_lines += part.count(b"\n")
-                end -= len(part)
-        return n_lines
-
-    def _bytes(self, start: int) -> bytes:
-        """The file from a position on; nothing where there is no file."""
+    def _bytes(self) -> bytes:
+        """The file; nothing where there is none."""
         try:
             with open_regular(self.path) as stream:
                 size = os.fstat(stream.fileno()).st_size
                 if size > _LARGEST_BYTES:
                     raise OSError(errno.EFBIG, f"it has {size:,} bytes, and {_LARGEST_BYTES:,} are the most")
-                stream.seek(start)
                 return stream.read()
         except FileNotFoundError:
             return b""
@@ -337,10 +248,6 @@ class Ledger:
         )
         self._refuse_damage(ended)
         return ended.entries[-1]
-
-
-_LOOKS_BACK = 64 * 2**10
-"""Bytes before the end of a ledger that an append verifies: the whole of a small one, some hundred entries."""
 
 
 def sliced(entries: Sequence[Entry], study: str | None, also: Collection[str] = ()) -> bytes:

@@ -249,7 +249,7 @@ class Withheld(FrozenModel):
 
 @dataclass(frozen=True)
 class Reading:
-    """A ledger file, read whole, or from the start of some line on."""
+    """A ledger file, as far as it was read."""
 
     entries: tuple[Entry, ...]
     """Every line that is sound in itself, whatever its place in the chain."""
@@ -261,10 +261,10 @@ class Reading:
     tail: bytes
     """What follows the last end of line: empty, an entry whose end was not written, or the torso of one."""
     last: str | None
-    """The hash that the next entry must name; none where reading began in the middle or a line cannot be read."""
-    n_lines: int | None
-    """Lines of the file up to here; none where reading began in the middle and no entry has said which it is."""
-    next_index: int | None
+    """The hash that the next entry must name; none where the last line cannot be read."""
+    n_lines: int
+    """Lines of the file up to here."""
+    next_index: int
     """The index of the next entry: `n_lines`, unless git has merged branches."""
     joins: tuple[str, ...] = ()
     """The other hashes that the next entry must name: the last entries of other branches."""
@@ -273,25 +273,22 @@ class Reading:
 def read_lines(
     data: bytes,
     previous: str | None,
-    n_lines: int | None,
+    n_lines: int,
     *,
-    next_index: int | None = None,
+    next_index: int,
     joins: tuple[str, ...] = (),
     sliced: bool = False,
 ) -> Reading:
-    """What lines say of one branch that follow so many others, the last of which has the hash `previous`; none where
-    unknown. After a merge, `joins` are the last ones of the other branches, and the first line names them too."""
+    """What lines say of one branch that follow so many others, the last of which has the hash `previous`. After a
+    merge, `joins` are the last ones of the other branches, and the first line names them too."""
     n_bytes = data.rfind(b"\n") + 1
     entries: list[Entry] = []
     withheld: list[Withheld] = []
     faults: list[tuple[int, str]] = []
-    next_index = n_lines if next_index is None else next_index
     for line in data[:n_bytes].split(b"\n")[:-1]:
         found, fault = parsed(line, sliced=sliced)
-        index = next_index if next_index is not None else found.index if found is not None else 0
-        n_before = n_lines if n_lines is not None else index
         if found is not None:
-            if found.index != index:
+            if found.index != next_index:
                 fault = f"holds the entry with index {found.index}; entries are missing, or in another order"
             elif previous is not None and found.previous != previous:
                 fault = "does not carry the hash of the line before"
@@ -302,9 +299,9 @@ def read_lines(
             else:
                 withheld.append(found)
         if fault:
-            faults.append((n_before + 1, fault))
+            faults.append((n_lines + 1, fault))
         previous, joins = (found.sha256 if found is not None else None), ()
-        n_lines, next_index = (None, None) if next_index is None and found is None else (n_before + 1, index + 1)
+        n_lines, next_index = n_lines + 1, next_index + 1
     tail = data[n_bytes:]
     return Reading(tuple(entries), tuple(withheld), tuple(faults), n_bytes, tail, previous, n_lines, next_index, joins)
 

@@ -10,7 +10,6 @@ On a file system without locks nothing is appended; what lies there can be read.
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from collections.abc import Iterator
@@ -20,8 +19,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO
 
-from prereg.errors import LedgerError, Where
-from prereg.registry.disk import NO_LOCKS, flock, has_posix_locks, open_regular, posix_locks, sync_folder
+from prereg.errors import LedgerError, UnsupportedError, Where
+from prereg.registry.disk import flock, has_posix_locks, open_regular, posix_locks, sync_folder
 
 
 @dataclass
@@ -92,9 +91,10 @@ class LedgerLock:
                 return
             with ExitStack() as held:
                 required = f"a lock file that can be read: {self.path}"
-                with self._refusing(required), suppress(FileNotFoundError), _without_locks_too():
+                # A file system without locks (`UnsupportedError`) has no writer to wait for.
+                with self._refusing(required), suppress(FileNotFoundError, UnsupportedError):
                     held.enter_context(_locked(self.path, "rb", shared=True))
-                with suppress(OSError):  # a ledger that cannot be opened is the reader's to report
+                with suppress(OSError, UnsupportedError):  # a ledger that cannot be opened is the reader's to report
                     held.enter_context(_locked(self.ledger, "rb", shared=True))
                 yield
 
@@ -112,22 +112,8 @@ class LedgerLock:
         try:
             yield
         except OSError as error:
-            found, fix = f"the ledger cannot be locked: {error.strerror}", ""
-            if error.errno == errno.ENOLCK:
-                found = f"{self.ledger.parent} lies on a file system without locks (flock)"
-                required = "locks: without them two processes might write one ledger"
-                fix = "mount it with locks (NFS: without nolock; Lustre: with flock), or put the repository elsewhere"
-            raise LedgerError(found, required=required, fix=fix, where=Where(file=self.ledger)) from None
-
-
-@contextmanager
-def _without_locks_too() -> Iterator[None]:
-    """For a reader: where the file system has no locks, nobody appends."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.ENOLCK:
-            raise
+            found = f"the ledger cannot be locked: {error.strerror}"
+            raise LedgerError(found, required=required, where=Where(file=self.ledger)) from None
 
 
 def _locked(path: Path, mode: str, *, shared: bool) -> IO[bytes]:
@@ -137,25 +123,21 @@ def _locked(path: Path, mode: str, *, shared: bool) -> IO[bytes]:
             open_regular(path).close()  # one that is none would be waited for
         if not shared:
             posix_locks()  # before the file is created
+        new = not path.exists()
         stream = path.open(mode)
         try:
-            _flock(stream, shared=shared)
+            flock(stream, shared=shared)
             if _is_at(stream, path):
                 return stream
+        except UnsupportedError:
+            stream.close()
+            if new:
+                path.unlink()
+            raise
         except BaseException:
             stream.close()
             raise
         stream.close()
-
-
-def _flock(stream: IO[bytes], *, shared: bool) -> None:
-    """Lock a file. Raises an `OSError` with ENOLCK where its file system has no locks, whatever it says itself."""
-    try:
-        flock(stream, shared=shared)
-    except OSError as error:
-        if error.errno in NO_LOCKS:
-            raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK)) from None
-        raise
 
 
 def _is_at(stream: IO[bytes], path: Path) -> bool:

@@ -248,11 +248,10 @@ def contradictions(hypotheses: Mapping[str, Hypothesis], claims: Mapping[str, Cl
 
 def _directed(claim: Claim) -> list[tuple[Outcome, int]]:
     """Endings that need the statistic to point one way, with that way."""
-    if claim.verb in ("lowers", "raises"):
-        return [("supported", claim.direction)]
-    if claim.verb == "does_not_worsen" and claim.better != "neither":
-        return [("refuted", claim.direction)]
-    return []
+    if not claim.direction or (claim.kind.towards == "worse" and claim.better == "neither"):
+        return []
+    endings: tuple[tuple[Outcome, str], ...] = (("supported", claim.kind.supported), ("refuted", claim.kind.refuted))
+    return [(outcome, claim.direction) for outcome, rejected in endings if rejected == "zero"]
 
 
 def _turned(one: Claim, other: Claim) -> int | None:

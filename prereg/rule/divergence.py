@@ -52,16 +52,15 @@ def pushed(study: Study, hypothesis: str, arm: str) -> frozenset[End]:
     if arm not in claim.named:
         return frozenset()
     weight = claim.weights.get(arm, 0.0)
-    if claim.better == "neither" or not weight or claim.verb in ("changes", "does_not_change"):
+    if claim.better == "neither" or not weight or not claim.direction:
         return frozenset(ENDS)
     rises = (weight > 0) == (claim.better == "lower")
-    wanted = claim.plain_verb == "raises" or (claim.verb == "does_not_worsen" and claim.better == "higher")
-    return frozenset({"supported" if rises == wanted else "refuted"})
+    return frozenset({"supported" if rises == (claim.favours > 0) else "refuted"})
 
 
 def refutable(study: Study, hypothesis: str) -> bool:
     """Whether any data could refute the claim: none shows a difference to be exactly nothing."""
-    return study.claims[hypothesis].verb != "changes" or study.hypotheses[hypothesis].smallest > 0
+    return study.claims[hypothesis].kind.refuted != "margins" or study.hypotheses[hypothesis].smallest > 0
 
 
 def between(outcomes: Collection[Outcome]) -> frozenset[Outcome]:

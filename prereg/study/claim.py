@@ -28,43 +28,15 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf, isinf, log1p
-from typing import Any, Literal, NamedTuple, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 from prereg.errors import ClaimError
 from prereg.grammar import Expected, Language
 from prereg.metrics.catalogue import Better
 from prereg.study.designs.trends import Trend, TrendScale
 from prereg.study.labels import NO_LABELS, Labels
+from prereg.study.verbs import BEYOND, KINDS, VERBS, PlainVerb, Verb, VerbKind
 from prereg.text import compact, side
-
-PlainVerb = Literal["lowers", "raises", "changes", "does_not_worsen", "does_not_change"]
-Verb = Literal[
-    "lowers",
-    "raises",
-    "changes",
-    "does_not_worsen",
-    "does_not_change",
-    "lowers_by",
-    "raises_by",
-    "lowers_below",
-    "raises_above",
-]
-VERBS: tuple[PlainVerb, ...] = get_args(PlainVerb)
-"""What a study can write."""
-
-MEANS_OF_VERBS: Mapping[str, str] = {
-    "lowers, raises": "the metric is lower, or higher: any effect that way supports it, and ruling out an effect of "
-    "`smallest` that way refutes it",
-    "lowers, raises ... by at least D": "the effect that way is D or more (superiority by a margin)",
-    "lowers ... below C, raises ... above C": "the mean of the arm lies beyond the constant C; one-sided",
-    "changes": "there is an effect, either way",
-    "does_not_worsen": "any harm is smaller than `smallest` (non-inferiority); the metric needs a direction",
-    "does_not_change": "any effect, either way, is smaller than `smallest` (equivalence)",
-}
-"""What each verb claims, for the documentation."""
-
-BEYOND: dict[PlainVerb, str] = {"lowers": "below", "raises": "above"}
-"""The word before a constant, by verb."""
 
 
 @dataclass(frozen=True)
@@ -123,16 +95,24 @@ class Claim:
         return self.left_side, self.right_side
 
     @property
+    def kind(self) -> VerbKind:
+        """What its verb claims."""
+        return KINDS[self.verb]
+
+    @property
     def plain_verb(self) -> PlainVerb:
         """The verb as the study writes it."""
-        return self.verb.removesuffix("_by").removesuffix("_below").removesuffix("_above")  # type: ignore[return-value]
+        return self.kind.plain
 
     @property
     def direction(self) -> int:
         """The sign of an effect that goes the way the verb speaks of: as claimed, or towards worse; 0 for either."""
-        if self.verb == "does_not_worsen":
-            return 1 if self.better == "lower" else -1
-        return {"lowers": -1, "raises": 1}.get(self.plain_verb, 0)
+        return self.kind.direction(self.better)
+
+    @property
+    def favours(self) -> int:
+        """The sign of an effect that speaks for the claim; 0 where none does more than its opposite."""
+        return -self.direction if self.kind.is_absence else self.direction
 
     @property
     def weights(self) -> dict[str, float]:

@@ -41,209 +41,108 @@ class Match(NamedTuple):
     """What to type here, where it is not what the row says."""
 
 
-OF_BLOCKS = (
-    Conflict(
-        "factors: given",
-        "components: given",
-        "one of the two: components write the arms",
-        "components: {design: factorial, ...}",
-    ),
-    Conflict("tune.grid: given", "tune.settings: given", "one of the two", "grid: {optim.lr: [1e-3, 3e-3]}"),
-    Conflict("tune.arms: given", "tune.settings: given", "settings, which name their arms", "leave arms out"),
-    Conflict("command: given", "trainer: gpt", "trainer: command, or no command", "trainer: command"),
-    Conflict("code: given", "trainer: gpt", "trainer: command, or no code", "trainer: command"),
-    Conflict("data: given", "trainer: gpt", "trainer: command, or no data", "trainer: command"),
-    Conflict(
-        "metrics.declare: given",
-        "trainer: gpt",
-        "a trainer of your own: what the built-in one records is in the catalogue",
-        "leave declare out",
-    ),
-    Conflict(
-        "metrics.step_name: not step",
-        "trainer: gpt",
-        "a trainer of your own: what the built-in one records is in the catalogue",
-        "leave step_name out",
-    ),
-    Conflict(
-        "measure.own: given",
-        "trainer: command",
-        "the built-in trainer: a user's own trainer writes what it likes to its file of metrics",
-        "leave own out",
-    ),
+def _rows(*rows: tuple[str, str, str, str]) -> tuple[Conflict, ...]:
+    return tuple(Conflict(*row) for row in rows)
+
+
+# fmt: off
+OF_BLOCKS = _rows(
+    ("factors: given", "components: given",
+     "one of the two: components write the arms", "components: {design: factorial, ...}"),
+    ("tune.grid: given", "tune.settings: given", "one of the two", "grid: {optim.lr: [1e-3, 3e-3]}"),
+    ("tune.arms: given", "tune.settings: given", "settings, which name their arms", "leave arms out"),
+    ("command: given", "trainer: gpt", "trainer: command, or no command", "trainer: command"),
+    ("code: given", "trainer: gpt", "trainer: command, or no code", "trainer: command"),
+    ("data: given", "trainer: gpt", "trainer: command, or no data", "trainer: command"),
+    ("metrics.declare: given", "trainer: gpt",
+     "a trainer of your own: what the built-in one records is in the catalogue", "leave declare out"),
+    ("metrics.step_name: not step", "trainer: gpt",
+     "a trainer of your own: what the built-in one records is in the catalogue", "leave step_name out"),
+    ("measure.own: given", "trainer: command",
+     "the built-in trainer: a user's own trainer writes what it likes to its file of metrics", "leave own out"),
 )
-OF_SETTINGS = (
-    Conflict(
-        "tune: given",
-        "stopping: looks or evidence",
-        "a fixed number of seeds after a pilot",
-        "leave stopping out",
-    ),
-    Conflict(
-        "analysis.correct: none",
-        "analysis.gate: given",
-        "holm: a gate is a correction of its own, and what it leaves out (refutations) is corrected by Holm",
-        "correct: holm, or no gate",
-    ),
-    Conflict(
-        "analysis.gate: given",
-        "stopping: looks or evidence",
-        "a fixed number of seeds: no joint error rate of gates and looks is established here",
-        "stopping: fixed, or no gate",
-    ),
-    Conflict(
-        "seeds of their own for each arm",
-        "analysis.test: not welch",
-        "one list of seeds for all arms, whose runs of one seed are pairs, or a test without pairs: welch",
-        "analysis: {test: welch}",
-    ),
-    Conflict("analysis.also: welch", "analysis.test: not welch", "tests over pairs", "also: []"),
-    Conflict(
-        "analysis.also: not welch",
-        "analysis.test: welch",
-        "no other test next to one without pairs; the report says what pairing would have given",
-        "also: []",
-    ),
-    Conflict(
-        "stopping: looks or evidence",
-        "analysis.test: welch",
-        "test: paired_t, for which the levels of looks are computed, or a fixed number of runs",
-        "stopping: fixed",
-    ),
-    Conflict(
-        "analysis.test: bootstrap_t or sign_flip or wilcoxon or items",
-        "stopping: looks or evidence",
-        "paired_t: the levels of looks, and the e-process, are those of a t test",
-        "test: paired_t, or stopping: fixed",
-    ),
-    Conflict(
-        "analysis.zeros: wilcox",
-        "no test that ranks differences",
-        "wilcoxon, or on_divergence: rank",
-        "leave it out",
-    ),
-    Conflict(
-        "analysis.least_pairs: given",
-        "on_divergence: rank or ceiling",
-        "on_divergence: exclude_pair: where no pair is left out, none can be too few",
-        "leave it out",
-    ),
-    Conflict(
-        "on_divergence: ceiling",
-        "analysis.test: items",
-        "wilcoxon with a ceiling, or another rule: it is one value of a run, and its items would have none",
-        "on_divergence: exclude_pair, and stable(ARM) in the decision; or test: wilcoxon",
-    ),
-    Conflict(
-        "on_divergence: ceiling",
-        "analysis.test: not wilcoxon or items",
-        "wilcoxon with a ceiling, or another rule: it moves a mean by far more than the noise, and few seeds often "
-        "show none of it (one run in ten of an arm at the ceiling: 'no harm' was supported in 73%, 58% and 43% of "
-        "studies with 3, 5 and 8 seeds)",
-        "on_divergence: exclude_pair, and stable(ARM) in the decision; or test: wilcoxon",
-    ),
-    Conflict(
-        "analysis.test: not wilcoxon or sign_flip",
-        "on_divergence: rank",
-        "wilcoxon or sign_flip: a diverged run has a rank and no number, and other tests need one",
-        "test: wilcoxon, or on_divergence: exclude_pair",
-    ),
-    Conflict(
-        "analysis.also: not wilcoxon or sign_flip",
-        "on_divergence: rank",
-        "wilcoxon or sign_flip: a diverged run has a rank and no number, and other tests need one",
-        "test: wilcoxon, or on_divergence: exclude_pair",
-    ),
-    Conflict(
-        "analysis.estimand: new_seeds_and_items",
-        "analysis.test: not items",
-        "test: items, because a test over seeds knows no items and speaks of new seeds on these ones",
-        "test: items, or estimand: new_seeds",
-    ),
-    *(
-        Conflict(test, other, required, fix)
-        for test, fix in (("analysis.test: items", "test: paired_t"), ("analysis.also: items", "also: []"))
-        for other, required in (
-            ("trainer: command", "trainer: gpt, because a command leaves one number a step and metric, and no items"),
-            ("measure.harness: none", "measure.harness, whose items are measured, or a test over seeds"),
-        )
-    ),
-    Conflict(
-        "estimand is not said",
-        "analysis.test: items",
-        "estimand: new_seeds (these items are the ones that matter), or new_seeds_and_items (both are samples, and the "
-        "interval is wider)",
-        "estimand: new_seeds_and_items",
-    ),
-    Conflict(
-        "measure.harness: given",
-        "an arm that reads token ids",
-        "tokenizer: char or {bpe: N}, over a corpus of text, for every variant: tasks are texts",
-        "a corpus of text; or no measure.harness",
-    ),
+OF_SETTINGS = _rows(
+    ("tune: given", "stopping: looks or evidence", "a fixed number of seeds after a pilot", "leave stopping out"),
+    ("analysis.correct: none", "analysis.gate: given",
+     "holm: a gate is a correction of its own, and what it leaves out (refutations) is corrected by Holm",
+     "correct: holm, or no gate"),
+    ("analysis.gate: given", "stopping: looks or evidence",
+     "a fixed number of seeds: no joint error rate of gates and looks is established here",
+     "stopping: fixed, or no gate"),
+    ("seeds of their own for each arm", "analysis.test: not welch",
+     "one list of seeds for all arms, whose runs of one seed are pairs, or a test without pairs: welch",
+     "analysis: {test: welch}"),
+    ("analysis.also: welch", "analysis.test: not welch", "tests over pairs", "also: []"),
+    ("analysis.also: not welch", "analysis.test: welch",
+     "no other test next to one without pairs; the report says what pairing would have given", "also: []"),
+    ("stopping: looks or evidence", "analysis.test: welch",
+     "test: paired_t, for which the levels of looks are computed, or a fixed number of runs", "stopping: fixed"),
+    ("analysis.test: bootstrap_t or sign_flip or wilcoxon or items", "stopping: looks or evidence",
+     "paired_t: the levels of looks, and the e-process, are those of a t test", "test: paired_t, or stopping: fixed"),
+    ("analysis.zeros: wilcox", "no test that ranks differences", "wilcoxon, or on_divergence: rank", "leave it out"),
+    ("analysis.least_pairs: given", "on_divergence: rank or ceiling",
+     "on_divergence: exclude_pair: where no pair is left out, none can be too few", "leave it out"),
+    ("on_divergence: ceiling", "analysis.test: items",
+     "wilcoxon with a ceiling, or another rule: it is one value of a run, and its items would have none",
+     "on_divergence: exclude_pair, and stable(ARM) in the decision; or test: wilcoxon"),
+    ("on_divergence: ceiling", "analysis.test: not wilcoxon or items",
+     "wilcoxon with a ceiling, or another rule: it moves a mean by far more than the noise, and few seeds often "
+     "show none of it (one run in ten of an arm at the ceiling: 'no harm' was supported in 73%, 58% and 43% of "
+     "studies with 3, 5 and 8 seeds)",
+     "on_divergence: exclude_pair, and stable(ARM) in the decision; or test: wilcoxon"),
+    ("analysis.test: not wilcoxon or sign_flip", "on_divergence: rank",
+     "wilcoxon or sign_flip: a diverged run has a rank and no number, and other tests need one",
+     "test: wilcoxon, or on_divergence: exclude_pair"),
+    ("analysis.also: not wilcoxon or sign_flip", "on_divergence: rank",
+     "wilcoxon or sign_flip: a diverged run has a rank and no number, and other tests need one",
+     "test: wilcoxon, or on_divergence: exclude_pair"),
+    ("analysis.estimand: new_seeds_and_items", "analysis.test: not items",
+     "test: items, because a test over seeds knows no items and speaks of new seeds on these ones",
+     "test: items, or estimand: new_seeds"),
+    ("analysis.test: items", "trainer: command",
+     "trainer: gpt, because a command leaves one number a step and metric, and no items", "test: paired_t"),
+    ("analysis.test: items", "measure.harness: none",
+     "measure.harness, whose items are measured, or a test over seeds", "test: paired_t"),
+    ("analysis.also: items", "trainer: command",
+     "trainer: gpt, because a command leaves one number a step and metric, and no items", "also: []"),
+    ("analysis.also: items", "measure.harness: none",
+     "measure.harness, whose items are measured, or a test over seeds", "also: []"),
+    ("estimand is not said", "analysis.test: items",
+     "estimand: new_seeds (these items are the ones that matter), or new_seeds_and_items (both are samples, and the "
+     "interval is wider)", "estimand: new_seeds_and_items"),
+    ("measure.harness: given", "an arm that reads token ids",
+     "tokenizer: char or {bpe: N}, over a corpus of text, for every variant: tasks are texts",
+     "a corpus of text; or no measure.harness"),
 )
-OF_CLAIMS = (
-    Conflict(
-        "a claim with a constant",
-        "analysis.test: welch",
-        "a test of one group: paired_t is then the one-sample t test",
-        "test: paired_t",
-    ),
-    *(
-        Conflict(
-            "a claim with a constant",
-            test,
-            "claims between arms: items are compared with the same items of another arm",
-            "test: paired_t, over the runs' own values",
-        )
-        for test in ("analysis.test: items", "analysis.also: items")
-    ),
-    Conflict(
-        "a claim about a metric without items",
-        "analysis.test: items",
-        f"claims about {' or '.join(ITEM_METRICS)}, or a test over seeds",
-        "test: paired_t",
-    ),
-    Conflict(
-        "analysis.also: items",
-        "no claim about a metric with items",
-        f"a claim about {' or '.join(ITEM_METRICS)}",
-        "also: []",
-    ),
-    *(
-        Conflict(
-            "a claim about items on a logarithm",
-            test,
-            "scale: raw, because the score of one item may be 0, which has no logarithm",
-            "scale: raw",
-        )
-        for test in ("analysis.test: items", "analysis.also: items")
-    ),
-    Conflict(
-        "a claim about a metric without a better side",
-        "on_divergence: rank",
-        "better: lower, or better: higher: a diverged run is ranked worst",
-        "better: lower",
-    ),
-    Conflict(
-        "claims that call opposite sides of a metric better",
-        "on_divergence: rank",
-        "one worst end for a metric on which diverged runs are ranked",
-        "better: lower, or better: higher, the same in each claim",
-    ),
-    Conflict(
-        "a claim with a constant",
-        "on_divergence: rank",
-        "claims between two arms: ranks of diverged runs are those of pairs",
-        "on_divergence: exclude_pair, or a ceiling",
-    ),
-    Conflict(
-        "a claim over more than two arms",
-        "on_divergence: rank",
-        "claims between two arms: the difference of two diverged runs has no rank",
-        "on_divergence: exclude_pair",
-    ),
+OF_CLAIMS = _rows(
+    ("a claim with a constant", "analysis.test: welch",
+     "a test of one group: paired_t is then the one-sample t test", "test: paired_t"),
+    ("a claim with a constant", "analysis.test: items",
+     "claims between arms: items are compared with the same items of another arm",
+     "test: paired_t, over the runs' own values"),
+    ("a claim with a constant", "analysis.also: items",
+     "claims between arms: items are compared with the same items of another arm",
+     "test: paired_t, over the runs' own values"),
+    ("a claim about a metric without items", "analysis.test: items",
+     "claims about harness/accuracy or harness/macro_accuracy, or a test over seeds", "test: paired_t"),
+    ("analysis.also: items", "no claim about a metric with items",
+     "a claim about harness/accuracy or harness/macro_accuracy", "also: []"),
+    ("a claim about items on a logarithm", "analysis.test: items",
+     "scale: raw, because the score of one item may be 0, which has no logarithm", "scale: raw"),
+    ("a claim about items on a logarithm", "analysis.also: items",
+     "scale: raw, because the score of one item may be 0, which has no logarithm", "scale: raw"),
+    ("a claim about a metric without a better side", "on_divergence: rank",
+     "better: lower, or better: higher: a diverged run is ranked worst", "better: lower"),
+    ("claims that call opposite sides of a metric better", "on_divergence: rank",
+     "one worst end for a metric on which diverged runs are ranked",
+     "better: lower, or better: higher, the same in each claim"),
+    ("a claim with a constant", "on_divergence: rank",
+     "claims between two arms: ranks of diverged runs are those of pairs",
+     "on_divergence: exclude_pair, or a ceiling"),
+    ("a claim over more than two arms", "on_divergence: rank",
+     "claims between two arms: the difference of two diverged runs has no rank", "on_divergence: exclude_pair"),
 )
+# fmt: on
 
 
 def conflicts(study: Study, rows: Sequence[Conflict]) -> Iterator[SpecError]:

@@ -14,11 +14,11 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationInfo, ValidatorFun
 from prereg.rule.rule import DecisionLine
 from prereg.study.analysis import Analysis, Hypothesis, OnDivergence, Stable, Stopping
 from prereg.study.command import MetricsFile
-from prereg.study.designs import percent
 from prereg.study.designs.components import Components
 from prereg.study.designs.tune import Tune
 from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.measure import Assume, Measure, Name, OwnCheck, Seed
+from prereg.study.report import Report
 from prereg.study.training import Training
 from prereg.yaml_model import YamlModel
 
@@ -58,6 +58,8 @@ class StudyFields(YamlModel):
     """Where your own trainer writes."""
     labels: Labels = NO_LABELS
     """What people read in place of the ids of arms, claims and metrics, in reports and figures."""
+    report: Report = Report()
+    """What the report draws in addition to the claims."""
     variants: dict[Name, Overrides] = Field(default_factory=dict)
     """Arms by name, each a set of dotted overrides of the base."""
     factors: dict[Name, dict[Name, Overrides]] = Field(default_factory=dict)
@@ -99,11 +101,6 @@ class StudyFields(YamlModel):
     """Assumptions for the design."""
     checks: tuple[OwnCheck, ...] = ()
     """The study's own checks of admissibility, in addition to the tool's."""
-
-    @field_validator("hypotheses", mode="before")
-    @classmethod
-    def _percentages_are_margins_on_the_logarithm(cls, value: Any, info: ValidationInfo) -> Any:
-        return percent.resolved(value, info.data.get("measure"), info.data.get("metrics"))
 
     @field_validator("base", mode="wrap")
     @classmethod

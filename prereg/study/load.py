@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count, islice
 from pathlib import Path
 
@@ -17,9 +19,10 @@ from pydantic import JsonValue
 from prereg.errors import FieldPath, StudyError, StudyFileError, Where, field_error
 from prereg.registry.disk import open_regular, read_regular
 from prereg.registry.paths import PUBLISHED_SUFFIX, Root
-from prereg.study.designs.per_task import names_tasks, refuse_families, task_names, with_tasks
+from prereg.study.designs.per_task import names_tasks, refuse_families, task_names, written_for_tasks
 from prereg.study.faults import nearest_study, no_study
-from prereg.study.spec import Study, study_from_document
+from prereg.study.macros import Document, Expansion, Written, expand
+from prereg.study.spec import MACROS, Study, study_of
 from prereg.yaml_reader import Lines, file_error, line_of, parse_yaml
 
 _LARGEST_BYTES = 1 << 20
@@ -39,10 +42,12 @@ class Loaded:
     path: Path
     lines: Lines = field(default_factory=dict)
     """The line of every path of the document, from 1."""
+    expansion: Expansion = field(default_factory=lambda: Expansion({}))
+    """What the file's blocks write."""
 
     def line(self, path: FieldPath) -> int | None:
-        """The line of a field, or of its nearest ancestor that the file holds."""
-        return line_of(path, self.lines)
+        """The line of a field, or of what it is written from, or of its nearest ancestor that the file holds."""
+        return line_of(self.expansion.origin(path), self.lines)
 
 
 def load_study(path: Path, root: str | Path | None = None) -> Loaded:
@@ -55,16 +60,17 @@ def load_study(path: Path, root: str | Path | None = None) -> Loaded:
     try:
         document = parse_yaml(source, lines, first=_FIRST)
         _refuse_published(document, path)
-        document |= _with_fresh_seeds(document, path)
-        document = _with_claims_per_task(document, path, root, lines)
-        study = study_from_document(document)
+        refuse_families(document)
+        of_folder = (partial(_fresh_seeds, path=path), partial(_claims_per_task, path=path, root=root))
+        expansion = expand(document, (*of_folder, *MACROS))
+        study = study_of(expansion)
         _check_name(study.study, path)
     except StudyError as error:
         first, *others = (
             one.at(file=path, line=one.where.line or line_of(one.where.field, lines)) for one in (error, *error.others)
         )
         raise first.followed_by(sorted(others, key=lambda one: one.where.line or 0)) from None
-    return Loaded(study=study, source_bytes=source, path=path, lines=lines)
+    return Loaded(study=study, source_bytes=source, path=path, lines=lines, expansion=expansion)
 
 
 def read_text_file(path: Path) -> bytes:
@@ -103,14 +109,14 @@ def _check_name(name: str, path: Path) -> None:
         raise file_error(found, required, f"study: {path.stem}", field=("study",))
 
 
-def _with_fresh_seeds(document: dict[str, JsonValue], path: Path) -> dict[str, JsonValue]:
+def _fresh_seeds(document: Document, path: Path) -> Iterator[Written]:
     """The seeds of `seeds: fresh N`: those in the study's own lock, then the lowest that no other lock there has.
 
     Other studies may have looked at runs of their seeds, and a hypothesis that they suggested needs new ones.
     """
     wanted = document.get("seeds")
     if not isinstance(wanted, str):
-        return {}
+        return
     required = f"a list of seeds, or fresh N with N up to {_MOST_FRESH}"
     number = re.fullmatch(r"fresh ([1-9][0-9]{0,3})", wanted)
     if number is None or int(number[1]) > _MOST_FRESH:
@@ -131,18 +137,16 @@ def _with_fresh_seeds(document: dict[str, JsonValue], path: Path) -> dict[str, J
         else:
             used.update([*seeds, *pilot])
     free = (seed for seed in count(1) if seed not in used and seed not in own)
-    return {"seeds": [*own, *islice(free, max(0, int(number[1]) - len(own)))][: int(number[1])]}
+    seeds = [*own, *islice(free, max(0, int(number[1]) - len(own)))][: int(number[1])]
+    yield Written(("seeds",), seeds, ("seeds",), "sets")
 
 
-def _with_claims_per_task(
-    document: dict[str, JsonValue], path: Path, root: str | Path | None, lines: Lines
-) -> dict[str, JsonValue]:
-    """The document with claims `per: task` written out, each on the line that it is written from: over the tasks of the
-    pack that lies here, else over those of the study's own lock."""
-    refuse_families(document)
+def _claims_per_task(document: Document, path: Path, root: str | Path | None) -> Iterator[Written]:
+    """The claims of every line `per: task`: over the tasks of the pack that lies here, else over those of the study's
+    own lock."""
     pack = names_tasks(document)
     if not pack:
-        return document
+        return
     tasks = task_names(pack, Root.find(path, root)) or _tasks_of_lock(path, pack)
     if not tasks:
         raise file_error(
@@ -152,13 +156,7 @@ def _with_claims_per_task(
             "put the pack into data/, or write the claims out: harness/accuracy/TASK",
             field=("measure", "harness", "tasks"),
         )
-    written = with_tasks(document, tasks)
-    for name, one in written["hypotheses"].items():
-        line = one.get("family") if isinstance(one, dict) else None
-        for place, at in [*lines.items()] if isinstance(line, str) else ():
-            if place[:2] == ("hypotheses", line):
-                lines["hypotheses", name, *place[2:]] = at
-    return written
+    yield from written_for_tasks(document, tasks)
 
 
 def _tasks_of_lock(path: Path, pack: str) -> tuple[str, ...]:

@@ -23,16 +23,21 @@ from prereg.rule.condition import contradictions
 from prereg.rule.rule import Rule
 from prereg.study.arms import Arm, resolve_arms
 from prereg.study.claim import Claim, parse_claim, with_groups
-from prereg.study.designs.components import check_components, components_write_the_rest, placed, with_components
+from prereg.study.designs.components import components_write_the_rest, written_by_components
 from prereg.study.designs.gate import Step, steps_of
+from prereg.study.designs.percent import written_for_percentages
 from prereg.study.designs.trends import with_weights
 from prereg.study.designs.tune import Pilot, pilots_of
-from prereg.study.designs.unpaired import with_arm_seeds
+from prereg.study.designs.unpaired import written_for_arm_seeds
 from prereg.study.faults import spec_error
 from prereg.study.fields import StudyFields
+from prereg.study.macros import Document, Expansion, expand
 from prereg.study.training import Training
 from prereg.study.validate import check_promises
 from prereg.text import unit_of
+
+MACROS = (written_for_arm_seeds, written_by_components, written_for_percentages)
+"""What writes fields of a study from nothing but the study; `prereg.study.load` adds what needs the file's folder."""
 
 
 class Study(StudyFields):
@@ -42,11 +47,9 @@ class Study(StudyFields):
 
     @model_validator(mode="after")
     def _promises_fit_together(self) -> Self:
-        try:
-            check_components(self)
-            check_promises(self)
-        except SpecError as error:
-            raise error if self.components is None else placed(error, self.components) from None
+        if self.components is not None:
+            expand(self.model_dump(mode="json"), MACROS)  # to itself
+        check_promises(self)
         return self
 
     @cached_property
@@ -259,10 +262,16 @@ class Study(StudyFields):
         return config
 
 
-def study_from_document(document: Mapping[str, Any]) -> Study:
+def study_from_document(document: Document) -> Study:
     """A study from plain data (what YAML or a lock holds). Raises `SpecError` naming the field."""
-    document = with_arm_seeds(with_components(document))
+    return study_of(expand(document, MACROS))
+
+
+def study_of(expansion: Expansion) -> Study:
+    """The study of plain data with all that its macros write. Raises `SpecError` naming the field of the file."""
     try:
-        return Study.model_validate_json(json.dumps(document, allow_nan=False))
+        return Study.model_validate_json(json.dumps(expansion.document, allow_nan=False))
     except ValidationError as error:
-        raise spec_error(error, Study) from None
+        raise expansion.placed(spec_error(error, Study)) from None
+    except SpecError as error:
+        raise expansion.placed(error) from None

@@ -22,6 +22,7 @@ from prereg.study.designs.tune import check_tune
 from prereg.study.designs.unpaired import check_seeds_of_arms, check_unpaired
 from prereg.study.labels import check_labels
 from prereg.study.measure import OWN_TASKS, is_folder, of_each_task
+from prereg.study.report import check_report
 from prereg.study.validate_measures import check_claims, check_known, check_levels, check_measure, check_readings
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ def _check_assumptions(study: Study) -> None:
                 "correlation: 0",
             )
     for name in study.assume.effects:
-        if name not in study.hypotheses or study.claims[name].verb.startswith("does_not"):
+        if name not in study.hypotheses or study.claims[name].kind.is_absence:
             raise field_error(
                 ("assume", "effects", name),
                 f"'{name}' is " + ("a claim of no change" if name in study.hypotheses else "not a hypothesis"),
@@ -202,7 +203,19 @@ def _first_repeated(values: Iterable[T]) -> T | None:
 
 _CHECKS: tuple[tuple[tuple[Conflict, ...], tuple[Callable[[Study], None], ...]], ...] = (
     (OF_BLOCKS, (_check_arms, check_tune, check_command, _check_seeds, check_seeds_of_arms, check_measure)),
-    ((), (check_claims, check_labels, check_per_task, check_unpaired, _check_analysis, _check_names, _check_rule)),
+    (
+        (),
+        (
+            check_claims,
+            check_labels,
+            check_report,
+            check_per_task,
+            check_unpaired,
+            _check_analysis,
+            _check_names,
+            _check_rule,
+        ),
+    ),
     (
         (*OF_SETTINGS, *OF_CLAIMS),
         (_check_assumptions, _check_harness, check_readings, check_levels, _check_stopping, check_gate),

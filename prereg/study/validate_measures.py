@@ -224,13 +224,13 @@ def _check_verb(study: Study, name: str, claim: Claim) -> None:
             "one number: of a claim 'by at least D' the smallest difference that matters is D",
             "leave smallest out",
         )
-    if hypothesis.smallest == 0.0 and claim.verb.startswith("does_not"):
+    if hypothesis.smallest == 0.0 and claim.kind.is_absence:
         required = "a margin above zero: no data can show a difference to be exactly nothing"
         raise field_error((*place, "smallest"), f"smallest is 0 and the claim is '{claim.verb}'", required)
     if claim.constant is not None and claim.constant <= 0.0 and hypothesis.scale != "raw":
         found = f"{name} compares with {claim.constant:g}, and scale is '{hypothesis.scale}'"
         raise field_error((*place, "scale"), found, "a constant above 0, which has a logarithm", "scale: raw")
-    if claim.verb != "does_not_worsen":
+    if claim.kind.towards != "worse":
         return
     if study.claims[name].better == "neither":
         found = f"nothing says which way {claim.metric} improves"

@@ -48,7 +48,7 @@ def test_the_notebook_runs_and_shows_design_verdict_frames_and_figures(
     assert by_start["decided.verdict, decided.status"]["text/plain"] == "('adopt the higher rate', 'decided')"
     tables = [data["text/html"] for data in shown.values() if "dataframe" in data.get("text/html", "")]
     assert len(tables) == 4 and all("NaN" not in table for table in tables)
-    chart = by_start['decided.figure("val-loss-by-step-2")']
+    chart = by_start['decided.figure("val-loss-by-step")']
     assert any("vega" in kind or "vega-lite" in str(text) for kind, text in chart.items())
     assert (
         "Exploratory"

@@ -427,7 +427,7 @@ REFUSALS: list[Row] = [
      "measure.harness.shots", "shots are"),
     (per_task, {"hypotheses": {"no_harm": LINE, "no_harm.b": {"claim": "layernorm lowers val/loss",
      "smallest": 0.1}}},
-     "hypotheses.no_harm", "there is a hypothesis of that name"),
+     "hypotheses.no_harm.b", "and there is another one of that name"),
     (per_task, {"tasks": ("x" * 80,)}, "hypotheses.no_harm", "would be named"),
     (per_task, {"hypotheses": {"guardrail": LINE}}, "hypotheses.guardrail", "is a role"),
     (families, {"no_harm": LINE}, "hypotheses.no_harm.per", "not known here"),

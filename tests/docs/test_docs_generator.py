@@ -21,7 +21,7 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import EVENTS, Event
 from prereg.registry.paths import Root
 from prereg.rule.condition import DEEPEST, MEANS, STATES, parse_condition
-from prereg.study.claim import MEANS_OF_VERBS, VERBS
+from prereg.study.verbs import MEANS_OF_VERBS, VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
 

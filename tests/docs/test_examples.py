@@ -18,8 +18,6 @@ from typer.testing import CliRunner
 
 import ablate as api
 from ablate.cli import app
-from ablate.records.store import RunFolder
-from ablate.runner.options import RunOptions
 from prereg.registry.ledger import Ledger
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -43,7 +41,7 @@ def examples(tmp_path: Path) -> Copied:
 
 def test_every_example_is_a_sound_study() -> None:
     studies = sorted(path.stem for path in (EXAMPLES / "studies").glob("*.yaml"))
-    assert studies == ["huggingface_tiny", "sklearn_digits", "torch_digits", "torchrun_digits", "walk"]
+    assert studies == ["huggingface_tiny", "sklearn_digits", "torch_digits", "walk"]
     for study in studies:
         assert CliRunner().invoke(app, ["check", str(EXAMPLES / "studies" / f"{study}.yaml")]).exit_code == 0
 
@@ -55,7 +53,6 @@ def test_every_example_is_a_sound_study() -> None:
         ("walk", "the drift moves it"),
         pytest.param("sklearn_digits", "regularize less", marks=pytest.mark.long),
         pytest.param("torch_digits", "use batch normalization", marks=pytest.mark.long),
-        pytest.param("torchrun_digits", "use the higher rate", marks=pytest.mark.long),
         pytest.param("huggingface_tiny", "use the higher rate", marks=pytest.mark.long),
     ],
 )
@@ -87,19 +84,6 @@ def test_a_killed_run_of_the_hugging_face_trainer_resumes_to_the_same_bits(tmp_p
         assert bool(resumed) == interrupted and all(int(str(step)) >= 10 for step in resumed)
         assert sum(starts(copied).values()) == 1 + interrupted
     assert len(outcomes) == 2 and outcomes[0] == outcomes[1]
-
-
-@pytest.mark.slow
-def test_a_command_starts_torchrun_and_its_first_process_writes_what_both_trained(examples: Copied) -> None:
-    made = []
-    for again in (False, True):
-        copied = examples if not again else Copied(examples.path.parent / "again")
-        assert api.run(copied.study("torchrun_digits"), RunOptions(only=("low/1",))).summary.sealed == 1
-        (folder,) = copied.path.glob("data/runs/torchrun_digits/*/low/1")
-        rows = RunFolder(folder).sealed_rows()
-        assert {row.value for row in rows if row.metric == "own/processes"} == {2.0}
-        made.append([row.value for row in rows])
-    assert made[0] == made[1], "two processes add in one order: the same bits"
 
 
 @pytest.mark.slow

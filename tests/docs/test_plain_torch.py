@@ -46,8 +46,9 @@ def test_the_readme_names_the_four_lines_and_without_them_the_script_is_the_user
     compile(plain, "train.py", "exec")
 
 
-def test_its_study_passes_check() -> None:
-    checked = CliRunner().invoke(app, ["check", str(FOLDER / "studies" / "dropout.yaml")])
+@pytest.mark.parametrize("study", ["dropout", "dropout_ddp"])
+def test_its_studies_pass_check(study: str) -> None:
+    checked = CliRunner().invoke(app, ["check", str(FOLDER / "studies" / f"{study}.yaml")])
     assert checked.exit_code == 0, checked.output
 
 

@@ -39,7 +39,7 @@ from ablate.records.evidence import Evidence
 from ablate.records.imports import CLOCKS_APART
 from ablate.records.run_record import RunRecord
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.audit import deviations_section
+from ablate.reporting.sections.audit import checks_section
 from docs.generator.checks import checks_page
 from prereg.registry.amendments import AMENDMENT_EFFECTS
 from prereg.registry.ledger_entry import Entry, Event
@@ -430,7 +430,7 @@ def test_earlier_decisions_are_in_the_report_and_the_first_has_none(promised: tu
     second = with_entry(registration, first, "decided", {"status": "decided", "verdict": "adopt rmsnorm"})
 
     def text(found: Evidence, head: str) -> str:
-        return repr(deviations_section(ReportContext(decision, registration, found, head, "2026-05-04T14:00:00+00:00")))
+        return repr(checks_section(ReportContext(decision, registration, found, head, "2026-05-04T14:00:00+00:00")))
 
     assert "Earlier decisions" not in text(first, first.ledger[-1].sha256)
     for found in (first, second):  # as it is decided, and as it is reported again

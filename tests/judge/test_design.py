@@ -621,7 +621,7 @@ def test_a_design_says_how_often_seeds_that_fail_without_diverging_go_unseen(n: 
     found = design(study, n_sims=2_000)
     failing = [one.false_adopting for one in found.worst if one.law == "failed_seed"]
     assert failing[0] is not None and failing[0].share == pytest.approx(0.9**n, abs=0.04)
-    said = dict(facts_of(found))["The same if seeds fail"]
+    said = dict(facts_of(found))["False-positive rate of the whole rule"]
     assert said_chance(failing[0]) in said and "one seed in ten fails without diverging" in said
     truth = TrueEffects("t", {"h": 0.0}, "failed_seed")
     drawn = draw(study, truth, assumed(study), n_sims=100_000, n_seeds=n, rng=np.random.default_rng(0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pandas as pd
 import pingouin
@@ -15,10 +17,12 @@ from scipy import stats
 from ablate.judge.findings import contrast, judge_hypotheses
 from ablate.judge.judge import judge_rows
 from ablate.judge.stats.effects import effect_sizes
+from ablate.judge.stats.null_hypotheses import nulls_of
 from ablate.judge.verdict import Finding, shown_zone
 from ablate.judge.wording import said_p
-from ablate.reporting.estimates import zone_of
+from ablate.reporting.view import FindingView
 from prereg.study.spec import Study
+from prereg.study.verbs import KINDS, Verb
 
 JITTER = np.array([0.3, -0.5, 0.1, 0.6, -0.5, 0.2, -0.2, 0.45])
 
@@ -108,7 +112,7 @@ def test_no_zone_is_stated_where_zero_is_not_ruled_out(claim: str, sign: int) ->
     assert found.estimate is not None and found.estimate.p == pytest.approx(0.0515070, rel=1e-5)
     assert found.margin is not None and found.margin.p_reached == pytest.approx(0.0294617, rel=1e-5)
     assert (found.outcome, shown_zone(found.outcome, found.margin)) == ("inconclusive", "undecided")
-    assert "zone: undecided" in found.sentence and zone_of(found) == "undecided"
+    assert FindingView(found, one_claim(f"layernorm {claim} val/loss", seeds=3)).zone == "undecided"
     assert found.margin.zone == "at least the margin"  # as verdicts have recorded it
 
 
@@ -441,3 +445,40 @@ def test_values_at_the_edge_of_the_numbers_are_judged_or_say_why_not(size: float
         assert prepare(found.differences, "paired_t", 0).p(0.0, "two") < 1e-6
     else:  # the difference of two such numbers is none
         assert found.refused is not None and "largest number" in found.refused
+
+
+SMALL = 0.2
+SUPPORTING: dict[Verb, tuple[float, ...]] = {
+    "lowers": (-0.3, -0.1),
+    "raises": (0.1, 0.3),
+    "lowers_by": (-0.3,),
+    "raises_by": (0.3,),
+    "lowers_below": (-0.3, -0.1),
+    "raises_above": (0.1, 0.3),
+    "changes": (-0.3, -0.1, 0.1, 0.3),
+    "does_not_worsen": (-0.3, -0.1, 0.0, 0.1),
+    "does_not_change": (-0.1, 0.0, 0.1),
+}
+"""Of the effects -.3, -.1, 0, .1 and .3, at a margin of .2 and a metric that is better lower: those that support."""
+REFUTING: dict[Verb, tuple[float, ...]] = {
+    "lowers": (-0.1, 0.0, 0.1, 0.3),
+    "raises": (-0.3, -0.1, 0.0, 0.1),
+    "lowers_by": (-0.1, 0.0, 0.1, 0.3),
+    "raises_by": (-0.3, -0.1, 0.0, 0.1),
+    "lowers_below": (-0.1, 0.0, 0.1, 0.3),
+    "raises_above": (-0.3, -0.1, 0.0, 0.1),
+    "changes": (-0.1, 0.0, 0.1),
+    "does_not_worsen": (0.1, 0.3),
+    "does_not_change": (-0.3, -0.1, 0.1, 0.3),
+}
+
+
+@pytest.mark.parametrize("verb", KINDS)
+def test_every_verb_is_supported_and_refuted_by_the_effects_that_it_speaks_of(verb: Verb) -> None:
+    assert set(KINDS) == set(SUPPORTING) == set(get_args(Verb))
+    support, refute = nulls_of(verb, "lower", SMALL)
+    assert refute is not None
+    effects = (-0.3, -0.1, 0.0, 0.1, 0.3)
+    assert tuple(effect for effect in effects if support.excludes(effect)) == SUPPORTING[verb]
+    assert tuple(effect for effect in effects if refute.excludes(effect)) == REFUTING[verb]
+    assert (nulls_of(verb, "lower", SMALL if KINDS[verb].is_absence else 0.0)[1] is None) == (verb == "changes")

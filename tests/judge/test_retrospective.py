@@ -15,7 +15,7 @@ from ablate.judge.design.retrospective import Retrospective, look_back, selectio
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.stats import t_power
 from ablate.reporting.context import ReportContext
-from ablate.reporting.sections.design import retrospective_section
+from ablate.reporting.sections.findings import findings_section
 from prereg.registry.looks import looks_of
 from prereg.study.spec import Study
 
@@ -77,7 +77,7 @@ def test_an_inconclusive_hypothesis_says_how_many_more_seeds_at_the_registered_s
     # At another observed effect with the same differences about it, the number is the same: it is not observed power.
     moved, _ = hindsight(study, sd=0.05, rho=0.0, seed=3, effects={"val/loss": {"layernorm": 0.005}})
     assert moved["h"].more_seeds == one.more_seeds
-    text = str(retrospective_section(told))
+    text = str(findings_section(told))
     assert "Post hoc" in text and f"{one.more_seeds} more seeds" in text
 
 
@@ -100,17 +100,17 @@ def test_a_finding_at_low_power_carries_its_exaggeration() -> None:
     expected = selection(0.005 / one.sd, 5, 0.05)
     assert one.exaggeration == pytest.approx(expected.exaggeration) and one.exaggeration > 1.3
     assert one.wrong_sign == pytest.approx(expected.wrong_sign) and one.more_seeds is None
-    assert "winner's curse" in str(retrospective_section(told))
+    assert "winner's curse" in str(findings_section(told))
 
 
 def test_a_finding_at_high_power_carries_none() -> None:
     found, told = hindsight(one_claim(smallest=0.05), effects={"val/loss": {"layernorm": -0.2}}, sd=0.005)
-    assert found["h"].exaggeration is None and "winner's curse" not in str(retrospective_section(told))
+    assert found["h"].exaggeration is None and "winner's curse" not in str(findings_section(told))
 
 
 def test_nothing_is_looked_back_at_while_runs_are_missing() -> None:
     found, told = hindsight(one_claim(), left_out=(("layernorm", 3),))
-    assert found == {} and retrospective_section(told) is None
+    assert found == {} and "Post hoc" not in str(findings_section(told))
 
 
 def test_a_pair_without_a_size_is_not_looked_back_at() -> None:

@@ -10,7 +10,8 @@ from pydantic import ValidationError
 
 from prereg.errors import ClaimError, SpecError, StudyError
 from prereg.study.analysis import Hypothesis
-from prereg.study.claim import VERBS, parse_claim
+from prereg.study.claim import parse_claim
+from prereg.study.verbs import VERBS
 
 
 def test_without_than_the_other_side_is_the_baseline() -> None:

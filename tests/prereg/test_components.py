@@ -186,7 +186,7 @@ def test_neither_side_of_a_lock_can_be_edited_without_the_other(
     for key in path[:-1]:
         inner = inner[key]
     inner[path[-1]] = value
-    with pytest.raises(RegistrationError, match="components write"):
+    with pytest.raises(RegistrationError, match="another one of that name"):
         read_lock(written(edited))
 
 

@@ -115,7 +115,7 @@ def test_a_metric_of_one_task_is_the_mean_of_its_items() -> None:
 
 def test_names_that_clash_or_are_too_long_are_refused() -> None:
     other = {"claim": "layernorm lowers val/loss", "smallest": 0.1}
-    with pytest.raises(SpecError, match="there is a hypothesis of that name"):
+    with pytest.raises(SpecError, match="there is another one of that name"):
         per_task_document(hypotheses={"no_harm": LINE, "no_harm.b": other})
     with pytest.raises(SpecError, match="would be named"):
         per_task_document(tasks=("x" * 80,))

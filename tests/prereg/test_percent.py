@@ -21,8 +21,9 @@ from ablate.judge.findings import judge_hypotheses
 from ablate.judge.judge import OUTCOME
 from ablate.judge.recompute import recompute
 from ablate.judge.verdict import Finding
-from ablate.reporting import estimates, markdown
+from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
+from ablate.reporting.view import FindingView
 from prereg.documents.claims import matters, statement
 from prereg.errors import ClaimError, StudyError
 from prereg.study.claim import parse_claim
@@ -140,7 +141,7 @@ def test_a_claim_by_percent_is_a_test_of_the_ratio() -> None:
     differences = np.log(np.array(TEST_AUC) / np.array(REFERENCE_AUC))
     assert found.p_refute == pytest.approx(stats.ttest_1samp(differences, log(0.8), alternative="greater").pvalue)
     assert found.outcome == "refuted"
-    assert "by 20% or more" in estimates.meaning_of(found)
+    assert "by 20% or more" in FindingView(found, None).meaning
     assert found.percent == 20.0
 
 
@@ -196,7 +197,7 @@ def test_at_its_ratio_a_margin_errs_by_alpha(claim: str, smallest: str | None, r
 
 def test_a_table_of_a_percentage_has_no_digits_of_its_logarithm() -> None:
     found = bioequivalence("layernorm lowers val/loss", "2%")
-    assert estimates.finding_decimals(found) <= 4
+    assert FindingView(found, None).decimals <= 4
     assert not re.search(r"0\.0202", found.sentence.split("smallest that matters")[1])
 
 

@@ -5,6 +5,8 @@ For one claim by at least D: `check`, `design`, the page of the registration, th
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from dataclasses import replace
 from functools import cache
@@ -23,6 +25,7 @@ from ablate.judge.stats import t_power
 from ablate.reporting import markdown
 from ablate.reporting.blocks import Section
 from ablate.reporting.context import ReportContext
+from ablate.reporting.exports.files import csv_files
 from ablate.reporting.headline import next_step
 from ablate.reporting.summaries.study import design_section, power_section
 from ablate.reporting.terminal import show
@@ -133,7 +136,8 @@ def test_seeds_that_would_do_come_with_the_effect_at_which_they_do() -> None:
     assert f"{n} seeds have power 80% at a true effect of 0.02 nats/token" in said
     report = markdown.render(told())
     assert f"({n} in all) for power 80% at a true effect of 0.02 nats/token" in report
-    assert one.power is not None and f"{share(one.power)} (at 0.02)" in report
+    [row] = csv.DictReader(io.StringIO(csv_files(told())["plan.csv"].decode()))
+    assert (float(row["power"]), float(row["effect"])) == (one.power, one.effect)
     assert "power 80% at the smallest difference" not in report
 
 

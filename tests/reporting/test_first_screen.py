@@ -22,7 +22,8 @@ from ablate.judge.verdict import Finding
 from ablate.reporting import estimates, markdown
 from ablate.reporting.document import TRUST, compose, trust_line
 from ablate.reporting.forest import text_forest
-from ablate.reporting.headline import clause_of, headline_of, next_step
+from ablate.reporting.headline import headline_of, next_step
+from ablate.reporting.view import FindingView, views_of
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.rule.condition import deciding_term, parse_condition
@@ -72,7 +73,8 @@ def test_a_sentence_never_says_more_than_its_interval(claim: str) -> None:
     for effect in (-0.06, -0.03, -0.021, -0.012, -0.004, 0.0, 0.006, 0.018, 0.03):
         for spread in (0.002, 0.009, 0.03):
             found = judged(study, around(effect, spread))
-            bounds, said = estimates.shown_interval(found), clause_of(study, found)
+            view = FindingView(found, study)
+            bounds, said = view.bounds, view.clause
             assert bounds is not None and bounds.low is not None and bounds.high is not None
             near, far = sorted((abs(bounds.low), abs(bounds.high)))
             assert found.estimate is not None and found.estimate.interval is not None
@@ -95,24 +97,21 @@ def test_a_sentence_never_says_more_than_its_interval(claim: str) -> None:
 def test_a_finding_has_one_interval_in_sentence_table_figure_and_terminal() -> None:
     whole = told()
     page = markdown.render(whole)
-    for finding in whole.decision.findings:
-        bounds = estimates.shown_interval(finding)
-        assert bounds is not None and finding.estimate is not None
-        numbers = estimates.interval(bounds, estimates.finding_decimals(finding))
-        drawn = next(line for line in text_forest(whole.decision.findings) if line.startswith(f"{finding.hypothesis} "))
-        rows = [line for line in page.splitlines() if line.startswith(f"| {finding.hypothesis} |")]
-        row = next(line for line in rows if "paired t" in line)
+    views = views_of(whole.decision.findings, whole.study)
+    for view in views:
+        bounds = view.bounds
+        assert bounds is not None and view.estimate is not None
+        numbers = estimates.interval(bounds, view.decimals)
+        drawn = next(line for line in text_forest(views) if line.startswith(f"{view.name} "))
+        row = next(line for line in page.splitlines() if line.startswith(f"| {view.name} |"))
         assert numbers in drawn and numbers in row.replace("\\", "")
         low, high = (number.lstrip("+−") for number in numbers.strip("[]").split(", "))
-        said = clause_of(whole.study, finding)
-        assert low in said and high in said and f"{100 * bounds.level:g}% CI" in said
-    # The only other interval is in the table of details, which says that it is uncorrected and decides nothing.
-    gain = whole.decision.findings[0]
+        assert low in view.clause and high in view.clause and f"{100 * bounds.level:g}% CI" in view.clause
+    # The interval of the test alone, uncorrected, is in tests.csv and nowhere on the page.
+    gain = views[0]
     assert gain.estimate is not None and gain.estimate.interval is not None
-    alone = estimates.interval(gain.estimate.interval, estimates.finding_decimals(gain))
-    assert page.replace("\\", "").count(alone) == 1 and alone in page.replace("\\", "").split("in detail")[1]
-    # The judge's own sentence, which is in verdict.json, has the same interval.
-    assert "97.5% CI 0.0400 to 0.0578, Bonferroni over 2" in gain.sentence and "95% CI" not in gain.sentence
+    alone = estimates.interval(gain.estimate.interval, gain.decimals)
+    assert alone not in page.replace("\\", "") and "97.5% CI 0.0400 to 0.0578" in gain.clause
 
 
 def test_no_end_of_an_interval_is_rounded_onto_or_across_zero_or_the_margin() -> None:
@@ -128,10 +127,9 @@ def test_no_end_of_an_interval_is_rounded_onto_or_across_zero_or_the_margin() ->
         return found.model_copy(update={"margin": margin, "outcome": outcome})
 
     for high, shown in ((0.019999, "0.019999"), (0.0200004, "0.0200004"), (0.02, "0.0200"), (0.0123, "0.0123")):
-        assert re.search(rf"to \+?{shown} \(one-sided 95% bounds\),", clause_of(study, ending(high))), clause_of(
-            study, ending(high)
-        )
-        assert f"+{shown}]" in estimates.interval_of(ending(high))
+        view = FindingView(ending(high), study)
+        assert re.search(rf"to \+?{shown} \(one-sided 95% bounds\),", view.clause), view.clause
+        assert f"+{shown}]" in view.interval
 
 
 def test_an_interval_that_decides_nothing_is_not_rounded_onto_zero_either() -> None:
@@ -141,14 +139,14 @@ def test_an_interval_that_decides_nothing_is_not_rounded_onto_zero_either() -> N
     alone = found.estimate.interval.model_copy(update={"low": -0.041, "high": -0.00021})
     estimate = found.estimate.model_copy(update={"interval": alone})
     changed = found.model_copy(update={"estimate": estimate, "simultaneous": simultaneous})
-    assert estimates.interval(alone, estimates.finding_decimals(changed)) == "[−0.0410, −0.0002]"
+    assert estimates.interval(alone, FindingView(changed, None).decimals) == "[−0.0410, −0.0002]"
 
 
 def test_of_a_verdict_without_the_interval_of_its_outcome_the_interval_says_what_it_is() -> None:
     found = judged(one_claim("layernorm lowers val/loss"), around(-0.001, 0.002))
-    assert found.outcome == "refuted" and estimates.interval_of(found).endswith("(95%)")
+    assert found.outcome == "refuted" and FindingView(found, None).interval.endswith("(95%)")
     older = found.model_copy(update={"margin": None})
-    assert estimates.interval_of(older).endswith("(95%, against zero)")
+    assert FindingView(older, None).interval.endswith("(95%, against zero)")
 
 
 def test_each_word_of_trust_is_earned_and_what_failed_comes_first() -> None:
@@ -187,7 +185,7 @@ def test_a_ratio_is_written_in_percent() -> None:
         tie_breakers=[],
     )
     found = judged_in_logs(study, around(np.log(0.95), 0.004))
-    said = clause_of(study, found)
+    said = FindingView(found, study).clause
     assert "by 5.0" in said and "%, 90% CI" in said and "beyond the margin of 2%" in said, said
 
 

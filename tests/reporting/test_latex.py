@@ -16,7 +16,6 @@ from report_samples import document, factorial, told, told_of
 from snapshot import assert_snapshot
 
 from ablate.judge.verdict import Check
-from ablate.reporting import estimates
 from ablate.reporting.blocks import Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import compose
@@ -25,6 +24,7 @@ from ablate.reporting.latex import references
 from ablate.reporting.latex.paper import Paper, methods, paper, results, standalone
 from ablate.reporting.latex.references import CITED, WORKS, bibtex, keys_in
 from ablate.reporting.latex.render import Style, block, paragraphs, sections
+from ablate.reporting.view import FindingView
 from prereg.escape import latex
 from prereg.study.spec import study_from_document
 
@@ -88,7 +88,9 @@ def test_the_page_and_every_part_compile_without_a_warning(kind: str, tmp_path: 
     if shown.returncode == 0 and kind == "embnorm":
         text = " ".join(shown.stdout.decode().split())
         for finding in context.decision.findings:
-            assert estimates.difference_of(finding).replace("−", "-")[:6] in text.replace("−", "-"), finding.hypothesis
+            assert FindingView(finding, context.study).difference.replace("−", "-")[:6] in text.replace("−", "-"), (
+                finding.hypothesis
+            )
 
 
 @pytest.mark.slow
@@ -122,12 +124,12 @@ def test_the_results_say_the_numbers_of_the_verdict() -> None:
     assert said[0].startswith("Decided by the registered rule: adopt layernorm.")
     for finding, sentence in zip(context.decision.findings, said[1:], strict=True):
         assert finding.estimate is not None and finding.margin is not None
-        shown = estimates.shown_interval(finding)
+        shown = FindingView(finding, context.study).bounds
         assert shown is not None and shown.low is not None
         numbers = {float(one) for one in re.findall(r"-?\d*\.\d+", sentence.replace("−", "-"))}
-        size = abs(finding.estimate.difference or 0.0)
-        assert any(abs(abs(one) - size) <= 0.005 * size for one in numbers), finding.hypothesis
-        assert finding.smallest in numbers and f"n = {finding.n} seeds" in sentence and "paired t" in sentence
+        size, step = abs(finding.estimate.difference or 0.0), 10.0 ** -FindingView(finding, context.study).decimals
+        assert any(abs(abs(one) - size) <= 0.5001 * step for one in numbers), finding.hypothesis
+        assert finding.smallest in numbers and f"n = {finding.n} pairs" in sentence and "paired t" in sentence
         assert f"is {finding.outcome}" in sentence and re.search(r"p [=<>] ", sentence)
         assert re.search(r"9\d(\.\d)?% CI", sentence), sentence
 
@@ -170,14 +172,15 @@ def test_only_methods_that_were_used_are_cited() -> None:
 
 
 def test_every_work_that_our_sentences_name_has_an_entry() -> None:
-    modules = [
-        *(ROOT / "prereg" / "documents").glob("*.py"),
-        *(ROOT / "ablate" / "reporting" / "sections").glob("*.py"),
-    ]
+    modules = [*(ROOT / "prereg" / "documents").glob("*.py"), *(ROOT / "ablate" / "reporting").rglob("*.txt")]
     cited = re.compile(r"\b[A-Z][\w'-]+(?:(?:, | and )[A-Z][\w'-]+)*(?: et al\.| and others)? \(?(?:19|20)\d\d\b\)?")
     strings = re.compile(r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?\n?\s*')
     for module in modules:
-        text = "".join(strings.findall(re.sub(r'"""[\s\S]*?"""', "", module.read_text(encoding="utf-8"))))
+        text = module.read_text(encoding="utf-8")
+        if module.suffix == ".py":
+            text = "".join(strings.findall(re.sub(r'"""[\s\S]*?"""', "", text)))
+        else:
+            text = " ".join(text.split())
         for words in cited.findall(text):
             assert any(words.strip("()") in known or known in words for known in CITED), (module.name, words)
 

@@ -15,13 +15,15 @@ from test_hypotheses import around, judged, values_of
 
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.stats.null_hypotheses import excludes, nulls_of, rejected_null
-from ablate.judge.verdict import Check, Decision
+from ablate.judge.verdict import Check, Decision, Finding
 from ablate.judge.wording import said_p
 from ablate.reporting import estimates, markdown
 from ablate.reporting.document import decision_document
 from ablate.reporting.forest import text_forest
 from ablate.reporting.summaries.study import study_section
 from ablate.reporting.terminal import show, show_document
+from ablate.reporting.view import FindingView
+from ablate.reporting.wording import phrase
 from prereg.registry.registration import Registration
 from prereg.study.spec import Study
 
@@ -33,6 +35,11 @@ def lines(decision: Decision, registration: Registration | None = None) -> str:
     stream = io.StringIO()
     show_document(Console(file=stream, width=80), decision_document(decision, registration or told().registration))
     return " ".join(stream.getvalue().split())
+
+
+def sentence_of(study: Study, found: Finding) -> str:
+    """The finding alone, in one sentence."""
+    return phrase("finding.sentence", FindingView(found, study))
 
 
 def checked(study: Study) -> str:
@@ -52,13 +59,15 @@ def test_without_a_correction_nothing_is_called_simultaneous_or_corrected() -> N
     text = markdown.render(whole) + lines(whole.decision, whole.registration)
     for word in ("imultaneous", "orrected over", "fter correction", "corrected level", "Bonferroni", "correction and"):
         assert word not in text, word
-    assert "95%, two-sided (gain_ln and gain_rms); 90%, whose ends are one-sided 95% bounds (harm_ln)" in text
+    assert "95%, two-sided (gain_ln and gain_rms); 90%, with one-sided 95% bounds as ends (harm_ln)" in text
     holm = told()
-    assert "corrected over a role" in lines(holm.decision) and "after correction" in markdown.render(holm)
+    assert "corrected over the role" in lines(holm.decision) and "Holm p" in markdown.render(holm)
 
 
 def test_a_decision_against_a_margin_shows_the_interval_t_and_p_values_of_its_test() -> None:
-    found = judged(one_claim("layernorm does_not_worsen val/loss"), around(0.01, 0.0094))
+    study = one_claim("layernorm does_not_worsen val/loss")
+    found = judged(study, around(0.01, 0.0094))
+    said = sentence_of(study, found)
     estimate, margin = found.estimate, found.margin
     assert estimate is not None and estimate.interval is not None and estimate.se is not None and margin is not None
     # 95% two-sided reaches the margin of 0.02, and the one-sided test at 5% has decided.
@@ -66,13 +75,13 @@ def test_a_decision_against_a_margin_shows_the_interval_t_and_p_values_of_its_te
     assert margin.interval is not None and margin.interval.high is not None and margin.interval.high < 0.02
     t = (0.01 - 0.02) / estimate.se
     for needed in (
-        "90% CI 0.0010 to 0.0190, one-sided 95% bounds",
-        f"t = {t:.2f} against 0.02, df 4",
+        "90% CI +0.0010 to +0.0190 (one-sided 95% bounds)",
+        f"t = −{-t:.2f} against 0.02, df 4",
         f"{said_p(margin.p_short)} for 'less than the margin'",
         f"one-sided p {said_p(margin.p_reached)} for 'worse by the margin or more'",
     ):
-        assert needed in found.sentence, (needed, found.sentence)
-    assert "95% CI" not in found.sentence
+        assert needed in said, (needed, said)
+    assert "95% CI" not in said
 
 
 @pytest.mark.parametrize(
@@ -90,18 +99,21 @@ def test_a_decision_against_a_margin_shows_the_interval_t_and_p_values_of_its_te
 def test_the_level_that_is_shown_follows_the_claim_and_not_the_outcome(
     claim: str, difference: float, level: str
 ) -> None:
-    assert f"({level} CI" in judged(one_claim(claim), around(difference)).sentence
+    study = one_claim(claim)
+    assert f", {level} CI" in sentence_of(study, judged(study, around(difference)))
 
 
 def test_where_only_the_test_against_the_margin_shows_a_refutation_its_interval_is_shown() -> None:
-    found = judged(one_claim("layernorm lowers val/loss"), around(-0.01, 0.0094))
+    study = one_claim("layernorm lowers val/loss")
+    found = judged(study, around(-0.01, 0.0094))
+    view = FindingView(found, study)
     assert found.outcome == "refuted" and found.estimate is not None and found.margin is not None
     assert found.estimate.interval is not None and found.estimate.interval.low is not None
     assert found.estimate.interval.low < -0.02  # at 95% two-sided it would contradict the outcome
-    assert estimates.shown_interval(found) == found.margin.interval
-    assert "(90% CI -0.0190 to -0.0010, one-sided 95% bounds, paired t" in found.sentence
-    assert estimates.level_reason(found) == (
-        "90%, whose ends are one-sided 95% bounds, of the test against the margin that decided"
+    assert view.bounds == found.margin.interval
+    assert "90% CI −0.0190 to −0.0010 (one-sided 95% bounds)" in view.clause
+    assert phrase("finding.kind_of_interval", view) == (
+        "90%, with one-sided 95% bounds as ends, of the test against the margin, which decided"
     )
 
 
@@ -118,12 +130,14 @@ def test_a_finding_of_holms_second_step_shows_the_interval_at_the_level_of_that_
     assert second.margin is not None and second.margin.interval is not None and second.margin.interval.high is not None
     assert 0.025 < second.margin.p_reached <= 0.05 and second.margin.interval.high > -0.02
     assert second.step is not None and second.step.high is not None and second.step.high < -0.02 and first.step is None
-    assert second.step.level == pytest.approx(0.9) and estimates.shown_interval(second) == second.step
-    assert estimates.level_reason(second) == (
-        "90%, whose ends are one-sided 95% bounds, at the level of the step of Holm's procedure that decided"
+    view = FindingView(second, study)
+    assert second.step.level == pytest.approx(0.9) and view.bounds == second.step
+    assert phrase("finding.kind_of_interval", view) == (
+        "90%, with one-sided 95% bounds as ends, at the level of the Holm step that decided"
     )
-    assert "(90% CI" in second.sentence and "Holm p = .039 over 2" in second.sentence
-    assert "decided by" not in first.sentence + second.sentence
+    said = sentence_of(study, second)
+    assert ", 90% CI" in said and "Holm p = .039 over 2" in said
+    assert "decided by" not in sentence_of(study, first) + said
 
 
 VERBS = ("lowers", "raises", "changes", "does_not_change", "does_not_worsen", "lowers_by", "lowers_below")
@@ -162,19 +176,20 @@ def test_no_interval_that_is_shown_contradicts_what_was_found(correct: str, test
             moved = base + rng.choice([-0.045, -0.03, -0.012, 0.0, 0.012, 0.03]) + rng.normal(0.0, 0.018, 8)
             values |= {(f"v{at}", seed): float(moved[seed - 1]) for seed in seeds}
         for found in judge_hypotheses(study, {"val/loss": values}, rng_seed=round_):
-            claim, bounds = study.claims[found.hypothesis], estimates.shown_interval(found)
+            view = FindingView(found, study)
+            claim, bounds, said = study.claims[found.hypothesis], view.bounds, view.clause
             kind = (claim.verb, claim.better, found.smallest)
             null = rejected_null(*kind, found.outcome)
             if null is not None and bounds is not None:
-                assert excludes(bounds, null), (found.sentence, bounds)
+                assert excludes(bounds, null), (said, bounds)
             elif bounds is not None and test == "paired_t":
-                assert not excludes(bounds, nulls_of(*kind)[0]), found.sentence
+                assert not excludes(bounds, nulls_of(*kind)[0]), said
             assert found.step is None or (found.outcome != "inconclusive" and bounds == found.step)
             shown = "none" if bounds is None else "step" if found.step is not None else "first"
-            assert shown != "none" or test != "paired_t", found.sentence
+            assert shown != "none" or test != "paired_t", said
             seen[found.outcome, shown] += 1
-            numbers = estimates.interval(bounds, estimates.finding_decimals(found))
-            assert bounds is None or numbers in "\n".join(text_forest([found])), found.hypothesis
+            numbers = estimates.interval(bounds, view.decimals)
+            assert bounds is None or numbers in "\n".join(text_forest([view])), found.hypothesis
     if (test, correct) == ("paired_t", "holm"):
         assert seen["supported", "step"] >= 2 and seen["refuted", "step"] >= 2, seen
 
@@ -204,20 +219,20 @@ def test_seeds_that_do_nothing_are_named(effect: float, test: str) -> None:
     study = one_claim(seeds=6, analysis={"test": test})
     values = {("none", seed): 2.0 for seed in study.seeds} | {("layernorm", seed): 2.0 + effect for seed in study.seeds}
     found = judge_hypotheses(study, {"val/loss": values})[0]
-    assert "all 6 seeds give the same values: the seed seems to do nothing" in found.sentence
+    assert "all 6 seeds give the same values: the seed seems to do nothing" in sentence_of(study, found)
     decision = told().decision
     unusable = {"findings": (found,), "status": "inadmissible", "verdict": None, "line": None}
     shown = lines(decision.model_copy(update=unusable), make_registration(study))
-    assert ("the seed seems to do nothing" in shown) and "cannot be tested" not in judged(
-        study, around(0.1, n=6)
-    ).sentence
+    other = judged(study, around(0.1, n=6))
+    assert "the seed seems to do nothing" in shown and "cannot be tested" not in sentence_of(study, other)
 
 
 def test_equal_differences_of_different_seeds_are_named_and_different_ones_are_not() -> None:
     study = one_claim(seeds=6, analysis={"test": "sign_flip"})
-    assert "all 6 differences are zero: the arms seem not to differ" in judged(study, np.zeros(6)).sentence
-    assert "all 6 differences are the same" in judged(study, np.full(6, -0.5)).sentence
-    assert "Note:" not in judged(study, around(-0.5, n=6)).sentence
+    said = {gap: sentence_of(study, judged(study, np.full(6, gap))) for gap in (0.0, -0.5)}
+    assert "all 6 differences are zero: the arms seem not to differ" in said[0.0]
+    assert "all 6 differences are the same" in said[-0.5]
+    assert "Note:" not in sentence_of(study, judged(study, around(-0.5, n=6)))
 
 
 def test_the_methods_state_only_what_was_checked() -> None:
@@ -237,9 +252,9 @@ def test_the_methods_state_only_what_was_checked() -> None:
 
     def methods(*checks: Check) -> str:
         decision = whole.decision.model_copy(update={"checks": checks})
-        return markdown.render(replace(whole, decision=decision)).split("## Methods")[1].split("## Glossary")[0]
+        return markdown.render(replace(whole, decision=decision)).split("## Methods")[1].split("## Runs")[0]
 
-    assert "pairs start from the same weights (230 shared parameters compared, 0 differ)" in methods(compared)
+    assert "Compared by hash within each seed: pairs start from the same weights." in methods(compared)
     text = methods(own)
     assert "The trainer was given the same seed for every arm; whether runs of one seed share" in text
     assert "was not checked" in text and "Compared by hash" not in text and "matched" not in text

@@ -16,7 +16,7 @@ from ablate.cli import app
 @pytest.mark.slow
 def test_two_loops_on_one_folder_make_the_plan(own_house: OwnHouse) -> None:
     path = ready(own_house, sleep=0.02)
-    study = CommandsLauncher(own_house, path, n_loops=2)
+    study = CommandsLauncher(own_house, path, at_once=2)
     study.launch()
     assert len(starts(own_house)) == N_RUNS, "every start is on record before its command runs"
     status, printed = study.wait()

@@ -18,7 +18,6 @@ from launchers import (
     CommandsLauncher,
     Launcher,
     LocalLauncher,
-    RayLauncher,
     SlurmLauncher,
     command,
     decision,
@@ -27,12 +26,10 @@ from launchers import (
     entries,
     outcomes,
     ready,
-    require_ray,
     starts,
     wait_for,
 )
 from own_trainer import OwnHouse
-from slurm_loopback import Slurm, slurm
 from typer.testing import CliRunner
 
 import ablate
@@ -41,7 +38,6 @@ from prereg.registry.ledger import Ledger
 
 Alone = tuple[dict[str, str], dict[str, object]]
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1")
-LAUNCHERS = {"local": LocalLauncher, "slurm": SlurmLauncher, "ray": RayLauncher, "commands": CommandsLauncher}
 
 
 @pytest.fixture(scope="module")
@@ -51,30 +47,6 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Alone:
     path = ready(house, sleep=0.0)
     assert ablate.run(path).summary.complete
     return outcomes(house), decision(path)
-
-
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm | str]:
-    """One Slurm for all rows, or why there is none."""
-    with slurm(tmp_path_factory.mktemp("slurm") / "slurm") as started:
-        yield started
-
-
-@pytest.fixture(params=list(LAUNCHERS))
-def launcher(
-    request: pytest.FixtureRequest, own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Launcher]:
-    made = LAUNCHERS[request.param](own_house, own_house.study)
-    if isinstance(made, SlurmLauncher):
-        found = request.getfixturevalue("cluster")
-        if isinstance(found, str):
-            pytest.skip(found)
-        monkeypatch.setenv("SLURM_CONF", found.environment["SLURM_CONF"])
-        made.cluster = found
-    if isinstance(made, RayLauncher):
-        require_ray()
-    yield made
-    made.close()
 
 
 def kill_trainer(study: Launcher) -> None:

@@ -3,25 +3,9 @@
 from __future__ import annotations
 
 from math import hypot, sqrt
-from typing import TYPE_CHECKING
 
-from prereg.study.claim import Claim, Verb
+from prereg.study.claim import Claim
 from prereg.study.spec import Study
-
-if TYPE_CHECKING:
-    from ablate.judge.stats.t_power import Kind
-
-KIND: dict[Verb, Kind] = {
-    "lowers": "towards",
-    "raises": "towards",
-    "lowers_by": "margin",
-    "raises_by": "margin",
-    "lowers_below": "margin",
-    "raises_above": "margin",
-    "changes": "either",
-    "does_not_worsen": "margin",
-    "does_not_change": "equivalence",
-}
 
 FEWEST_FOR_CORRELATION = 10
 """Seeds. From 3, Pearson's r of two arms that share nothing is beyond .7 in half of all pilots (the arcsine law)."""
@@ -32,11 +16,11 @@ def effect_when_true(study: Study, name: str) -> float:
     one that `assume` expects; else `smallest`, or twice that for a claim by at least `smallest`, which is at its border
     there and found with a chance of alpha; 0 for a claim of no change. Wherever such a number is shown, the effect is
     shown with it."""
-    verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
-    if verb.startswith("does_not"):
+    kind, smallest = study.claims[name].kind, study.hypotheses[name].smallest
+    if kind.is_absence:
         return 0.0
     sign = study.claims[name].direction or 1
-    return sign * study.assume.effects.get(name, 2.0 * smallest if verb.endswith("_by") else smallest)
+    return sign * study.assume.effects.get(name, 2.0 * smallest if kind.has_margin else smallest)
 
 
 def distance(study: Study, name: str) -> float:

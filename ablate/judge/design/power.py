@@ -13,7 +13,7 @@ from math import sqrt
 import numpy as np
 
 from ablate.judge.design.assumptions import Beliefs, groups_of, over_new_items
-from ablate.judge.design.effects import KIND, effect_when_true
+from ablate.judge.design.effects import effect_when_true
 from ablate.judge.design.error_rate import searchable
 from ablate.judge.design.reach import (
     HypothesisDesign,
@@ -142,13 +142,12 @@ class Planning:
             if study.paired
             else moved_by(study, name, drawn.differences[name], -truth.effects[name])
         )
-        verb, smallest = study.claims[name].verb, study.hypotheses[name].smallest
+        kind, smallest = study.claims[name].kind, study.hypotheses[name].smallest
 
-        absence = verb.startswith("does_not")
         sign = study.claims[name].direction or 1
 
         def powers(sizes: Floats) -> Floats:
-            cases = [Shifted(smallest=size) if absence else Shifted(sign * size) for size in sizes.tolist()]
+            cases = [Shifted(smallest=size) if kind.is_absence else Shifted(sign * size) for size in sizes.tolist()]
             found = []
             for mine in weighed(name, centred, cases):
                 both = [np.stack([(p | {name: mine})[one][which] for one in names], axis=1) for which in (0, 1)]
@@ -157,8 +156,8 @@ class Planning:
             return np.array(found)
 
         runs, df = (n, None) if study.paired else welch_df(study.claims[name].weights, planned_sizes(study, n))
-        guess = t_power.detectable(KIND[verb], runs, level_of(study, name), target, df=df) * error * sqrt(runs)
-        return _crossing(powers, smallest if verb.endswith("_by") else 0.0, guess, target)
+        guess = t_power.detectable(kind.power, runs, level_of(study, name), target, df=df) * error * sqrt(runs)
+        return _crossing(powers, smallest if kind.has_margin else 0.0, guess, target)
 
 
 def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
@@ -166,7 +165,7 @@ def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
     study, name = planning.study, one.hypothesis
     effect = effect_when_true(study, name)
     found = planning.at(study.n_seeds)
-    stated = effect != 0.0 or study.claims[name].verb.startswith("does_not")
+    stated = effect != 0.0 or study.claims[name].kind.is_absence
     chance = found.power[name]
     return one.model_copy(
         update={

@@ -16,7 +16,7 @@ from math import ceil, hypot, sqrt
 from typing import TYPE_CHECKING
 
 from ablate.judge.design.assumptions import Beliefs
-from ablate.judge.design.effects import KIND, contrast_sd, distance
+from ablate.judge.design.effects import contrast_sd, distance
 from ablate.judge.stats import t_power
 from ablate.judge.stats.kinds import p_floor, words
 from ablate.judge.stats.multiplicity import adjusted
@@ -84,7 +84,7 @@ class HypothesisDesign(FrozenModel):
 def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDesign:
     hypothesis, claim, analysis = study.hypotheses[name], study.claims[name], study.analysis
     n = study.n_seeds
-    level, kind = level_of(study, name), KIND[claim.verb]
+    level, kind = level_of(study, name), claim.kind.power
     floors = floors_at(study, name, n)
     runs, df = (n, None) if study.paired else welch_df(claim.weights, planned_sizes(study, n))
     sd = sd_difference(study, name, beliefs)
@@ -121,7 +121,7 @@ def floors_at(study: Study, name: str, n: int) -> tuple[float, float | None]:
 
 def first_guess(study: Study, name: str, sd: float, target: float) -> int | None:
     """About how many seeds reach the power: a paired t's at the first step's level, in closed form."""
-    kind, size = KIND[study.claims[name].verb], distance(study, name) / sd
+    kind, size = study.claims[name].kind.power, distance(study, name) / sd
     found = t_power.seeds_for(kind, size, level_of(study, name), target) if size > 0.0 else None
     if found is None or study.paired:
         return found

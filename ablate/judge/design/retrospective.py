@@ -23,7 +23,7 @@ import numpy as np
 from scipy import special
 
 from ablate.judge.design.characteristics import Design
-from ablate.judge.design.effects import KIND, distance, effect_when_true
+from ablate.judge.design.effects import distance, effect_when_true
 from ablate.judge.design.reach import HypothesisDesign, level_of
 from ablate.judge.stats import t_power
 from ablate.judge.stats.tests import sd_of
@@ -115,17 +115,17 @@ def _one(
         return None
     # Looks select and stop in their own way: plan and outcome are set side by side, at the seeds that were planned.
     fixed = study.stopping == "fixed"
-    n, verb = int(differences.size) if fixed else len(study.seeds), study.claims[finding.hypothesis].verb
+    n = int(differences.size) if fixed else len(study.seeds)
     level = level_of(study, finding.hypothesis)
-    kind, smallest, beyond = KIND[verb], finding.smallest, distance(study, finding.hypothesis)
     # A change that is shown to be too small to matter is refuted, and counts against the power of its claim.
     claim = study.claims[finding.hypothesis]
-    below = smallest / sd if claim.by is None and not verb.startswith("does_not") else None
+    kind, smallest, beyond = claim.kind.power, finding.smallest, distance(study, finding.hypothesis)
+    below = smallest / sd if claim.by is None and not claim.kind.is_absence else None
     reached = min(1.0, t_power.power(kind, beyond / sd, n, level, refuted_below=below)) if beyond > 0 else None
     seeds = t_power.seeds_for(kind, beyond / sd, level, 0.8, refuted_below=below) if beyond > 0 else None
     undecided = finding.outcome == "inconclusive" and beyond > 0 and fixed
     # A claim by at least D is selected against D, which is not the test that `selection` describes.
-    selected = finding.outcome == ("refuted" if verb.startswith("does_not") else "supported")
+    selected = finding.outcome == ("refuted" if claim.kind.is_absence else "supported")
     border = smallest if claim.by is not None else 0.0
     luck = None
     if fixed and selected and beyond > 0 and claim.by is None and claim.constant is None:

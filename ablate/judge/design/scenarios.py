@@ -72,7 +72,7 @@ def effect_scenarios(study: Study, *, divergence: float = 0.0, correlation: floa
     """The states of the world whose chances a design prints; the worst one is searched for
     (`ablate.judge.design.error_rate`)."""
     nothing = dict.fromkeys(study.hypotheses, 0.0)
-    absences = [name for name in study.hypotheses if study.claims[name].verb.startswith("does_not")]
+    absences = [name for name in study.hypotheses if study.claims[name].kind.is_absence]
     gains = {name: effect_when_true(study, name) for name in study.hypotheses}
     margins = {name: at_margin(study, name) for name in absences}
     found = [TrueEffects("no effect anywhere", nothing), all_true(study)]
@@ -380,9 +380,7 @@ def _skewed(contrast: Floats, effect: float, sd: float, law: Law, tail: float) -
 
 def _tail(study: Study, name: str) -> float:
     """Where the long tail lies: against the claim, where a t test on few seeds errs most often in its favour."""
-    claim = study.claims[name]
-    gains = claim.direction if claim.verb != "does_not_worsen" else -claim.direction
-    return -1.0 if gains > 0 else 1.0
+    return -1.0 if study.claims[name].favours > 0 else 1.0
 
 
 def scaled(value: float, group: Group) -> float:

@@ -202,7 +202,7 @@ def harmful_verdicts(study: Study, effects: Mapping[str, float]) -> frozenset[st
     broken = {
         arm
         for name, hypothesis in study.hypotheses.items()
-        if hypothesis.role != "exploratory" and study.claims[name].verb.startswith("does_not")
+        if hypothesis.role != "exploratory" and study.claims[name].kind.is_absence
         if not is_true(study, name, effects[name], "supported") and not _improves(study, name, effects[name])
         for arm in _of_arms(study, name)
         if arm != study.baseline

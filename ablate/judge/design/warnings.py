@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from math import log, sqrt
 from typing import TYPE_CHECKING, Final, Literal
 
-from ablate.judge.design.effects import FEWEST_FOR_CORRELATION, KIND, contrast_sd, distance, effect_when_true
+from ablate.judge.design.effects import FEWEST_FOR_CORRELATION, contrast_sd, distance, effect_when_true
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 from prereg.study.analysis import EProcess
 from prereg.study.measure import PACKS
@@ -174,10 +174,10 @@ def _exact_power(study: Study, name: str) -> Power | None:
     from ablate.judge.stats import t_power
 
     sd = contrast_sd(claim, belief.sd * sqrt(1.0 - belief.correlation), belief.sd * sqrt(max(0.0, belief.correlation)))
-    kind, size, together = KIND[claim.verb], distance(study, name) / sd, len(study.corrected_with(name))
+    kind, size, together = claim.kind.power, distance(study, name) / sd, len(study.corrected_with(name))
     alone = together == 1 or (analysis.correct == "none" and not study.gate_steps)
     # A change that is shown to be too small to matter is refuted; that also depends on the correction.
-    refutable = alone and claim.by is None and not claim.verb.startswith("does_not")
+    refutable = alone and claim.by is None and not claim.kind.is_absence
     below = study.hypotheses[name].smallest / sd if refutable else None
     power = t_power.power(kind, size, n, analysis.alpha, refuted_below=below)
     level = analysis.alpha / (1 if alone else together)

@@ -57,8 +57,8 @@ from prereg.errors import UnsupportedError
 from prereg.metrics.catalogue import Better
 from prereg.rule.condition import Outcome
 from prereg.study.analysis import Ceiling
-from prereg.study.claim import Verb
 from prereg.study.spec import Study
+from prereg.study.verbs import KINDS, Rejected, Verb
 
 EDGE: Final = 1e-9
 """True effects this close to a null, relative to its margin, lie on it."""
@@ -129,22 +129,24 @@ def interval_level(study: Study, name: str) -> float:
 
 def nulls_of(verb: Verb, better: Better, smallest: float) -> tuple[Null, Null | None]:
     """What a claim must reject to be supported, and to be refuted; none when no data could refute it."""
-    if verb in ("lowers", "raises"):
-        sign = -1 if verb == "lowers" else 1
-        return towards_(sign), short_of(sign, smallest)
-    if verb in ("lowers_by", "raises_by"):
-        sign = -1 if verb == "lowers_by" else 1
-        return beyond(sign, smallest), short_of(sign, smallest)
-    if verb in ("lowers_below", "raises_above"):
-        sign = -1 if verb == "lowers_below" else 1
-        return beyond(sign, 0.0), short_of(sign, smallest)
-    if verb == "does_not_worsen":
-        assert better != "neither", (verb, better)
-        worse = 1 if better == "lower" else -1
-        return short_of(worse, smallest), towards_(worse)
-    if verb == "changes":
-        return towards_(0), within(smallest) if smallest > 0 else None
-    return within(smallest), towards_(0)
+    kind = KINDS[verb]
+    assert kind.towards != "worse" or better != "neither", (verb, better)
+    sign = kind.direction(better)
+    # No data show a difference to be exactly nothing.
+    refutable = kind.refuted != "margins" or smallest > 0.0
+    support = _rejected(kind.supported, sign, smallest)
+    return support, _rejected(kind.refuted, sign, smallest) if refutable else None
+
+
+def _rejected(rejected: Rejected, sign: int, smallest: float) -> Null:
+    """The null of a row of `KINDS`."""
+    return {
+        "zero": lambda: towards_(sign),
+        "short of margin": lambda: beyond(sign, smallest),
+        "short of zero": lambda: beyond(sign, 0.0),
+        "margin": lambda: short_of(sign, smallest),
+        "margins": lambda: within(smallest),
+    }[rejected]()
 
 
 def nulls_in(study: Study, name: str) -> tuple[Null, Null | None]:
@@ -169,9 +171,8 @@ def excludes(bounds: Interval, null: Null) -> bool:
 
 
 def has_bounds(verb: Verb) -> bool:
-    """Whether a claim is about a margin or a constant, so that its interval is at 1 - 2 alpha and each end a one-sided
-    bound at 1 - alpha; that of a claim about zero is two-sided at 1 - alpha."""
-    return verb not in ("lowers", "raises", "changes")
+    """`VerbKind.has_bounds` of a verb."""
+    return KINDS[verb].has_bounds
 
 
 def deciding_interval(
@@ -184,15 +185,16 @@ def deciding_interval(
     step: Interval | None = None,
 ) -> Interval | None:
     """The interval of a finding that sentences, tables, figures and the terminal show: that of its kind of claim
-    (`has_bounds`), whatever the outcome. Where that does not show an outcome that was found, the first that does: the
-    one of the test against the margin, then that of the step of the correction which decided. Else none: only p.
+    (`VerbKind.has_bounds`), whatever the outcome. Where that does not show an outcome that was found, the first that
+    does: the one of the test against the margin, then that of the step of the correction which decided. Else none:
+    only p.
 
     `claim` is its verb, the better direction and the smallest difference that matters.
     """
     if estimate is None:
         return None
     against_zero, against_margin = simultaneous or estimate.interval, None if margin is None else margin.interval
-    first = against_margin if margin is not None and has_bounds(claim[0]) else against_zero
+    first = against_margin if margin is not None and KINDS[claim[0]].has_bounds else against_zero
     null = rejected_null(*claim, outcome)
     if null is None:
         return first

@@ -235,7 +235,8 @@ class TwoWay(SignificanceTest):
             return self._at_levels(distance, side, self.levels)
         both = np.array([self._two_sided(row, abs(float(one))) for row, one in enumerate(distance)])
         if side == "two":
-            return np.maximum(both, TINY)
+            two_sided: Floats = np.maximum(both, TINY)
+            return two_sided
         beyond = np.where((distance > 0.0) == (side == "greater"), both / 2.0, 1.0 - both / 2.0)
         one_sided: Floats = np.maximum(np.where(distance == 0.0, 0.5, beyond), TINY)
         return one_sided

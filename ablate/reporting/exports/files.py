@@ -15,14 +15,17 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Literal
 
+from ablate.judge.design.retrospective import frozen_design, look_back
 from ablate.judge.verdict import Finding, Interval, shown_zone
-from ablate.reporting import estimates
 from ablate.reporting.context import ReportContext
+from ablate.reporting.description import recorded_metrics
 from ablate.reporting.document import Document
 from ablate.reporting.exports import figures
 from ablate.reporting.latex.paper import paper
+from ablate.reporting.view import FindingView
 from prereg.escape import visible
 from prereg.study.spec import Study
+from prereg.text import unit_of
 
 Row = tuple[object, ...]
 _STUDY = {
@@ -83,7 +86,7 @@ _FINDING: Mapping[str, tuple[str, Callable[[Finding], object]]] = {
 
 
 _INTERVALS: Mapping[str, tuple[str, Callable[[Finding], Interval | None]]] = {
-    "interval": ("that agrees with the outcome, as the report shows it", estimates.shown_interval),
+    "interval": ("by which the claim was judged, as the report shows it", lambda f: FindingView(f, None).bounds),
     "alone": ("of the test alone, two-sided against zero", lambda f: f.estimate.interval if f.estimate else None),
 }
 _ENDS = {"low": "lower end", "high": "upper end", "level": "confidence level", "method": "how it was computed"}
@@ -115,16 +118,88 @@ COLUMNS: Mapping[str, Mapping[str, str]] = {
         "step": "step of training",
         "value": "the recorded value, on the metric's own scale; every evaluation",
     },
+    "values.csv": {
+        **_STUDY,
+        "arm": "the arm",
+        "seed": "the seed",
+        "metric": "the metric: every one that was recorded",
+        "unit": "its unit",
+        "value": "its value at the run's last step",
+    },
+    "tests.csv": {
+        **_STUDY,
+        "hypothesis": "the hypothesis",
+        "test": "the test",
+        "decides": "true of the registered test; other tests are description",
+        "difference": "left side minus right side, by this test",
+        "low": "lower end of its own interval, two-sided against zero and uncorrected; empty where open",
+        "high": "its upper end",
+        "level": "its level",
+        "p": "two-sided p against zero, uncorrected",
+        "p_floor": "the smallest p that the test can give at this n",
+        "se": "standard error of the difference",
+        "df": "degrees of freedom, where there is one number of them",
+        "n": "pairs; without pairs, runs of all arms",
+        "correlation": "of the two sides over seeds",
+    },
+    "effects.csv": {
+        **_STUDY,
+        "hypothesis": "the hypothesis",
+        "effect": "d_z, g_z, g_av, hedges_g (at equal variances) or cliff_delta",
+        "value": "the standardised effect; the spread over seeds is small for trained models, so large ones are common",
+        "low": "lower end of its interval, where there is one",
+        "high": "its upper end",
+        "level": "its level",
+        "method": "how the interval was computed",
+        "n": "pairs; without pairs, runs of all arms",
+    },
+    "checks.csv": {
+        **_STUDY,
+        "check": "its name; docs/checks.md has what it looks at and why",
+        "held": "whether it held",
+        "consequence": "what a failure means: inadmissible, deviation or note",
+        "found": "what was found",
+        "required": "what the registration asks",
+    },
+    "design.csv": {
+        **_STUDY,
+        "truth": "the simulated state of the world",
+        "ending": "a verdict, no verdict, or a false finding of a family",
+        "chance": "its share of the simulated studies",
+        "error": "Monte Carlo standard error of the share",
+        "at_most": "95% bound, where no simulated study ended so",
+        "studies": "simulated studies",
+    },
+    "plan.csv": {
+        **_STUDY,
+        "hypothesis": "the hypothesis",
+        "n": "pairs that it had",
+        "sd": "standard deviation of the differences, as it came",
+        "sd_assumed": "as the design assumed it",
+        "correlation": "of the two sides over seeds, as it came",
+        "correlation_assumed": "as the design assumed it",
+        "detectable": "true effect (of a claim of no change, the margin) found with power 80%, at the SD that came",
+        "detectable_assumed": "as the design stated it",
+        "effect": "true effect at which the power is stated; never the observed one",
+        "power": "power there at the SD that came; post hoc, and no part of the verdict",
+        "more_seeds": "further seeds for power 80% there, of an inconclusive claim; they are of another study",
+    },
 }
 """File -> column -> what it is."""
 
 
 def csv_files(context: ReportContext) -> dict[str, bytes]:
-    """File name -> bytes: three tables, and what their columns are."""
+    """File name -> bytes: every table, and what their columns are."""
     rows = {
         "findings.csv": finding_rows(context.decision.findings),
         "pairs.csv": _pairs(context),
         "curves.csv": _curves(context),
+        "values.csv": _values(context),
+        "tests.csv": _tests(context),
+        "effects.csv": _effects(context),
+        "checks.csv": _checks(context),
+        "design.csv": _design(context),
+        "plan.csv": _plan(context),
     }
     own = (context.decision.study, context.decision.status)
     found = {name: _bytes(COLUMNS[name], ((*own, *row) for row in made)) for name, made in rows.items()}
@@ -173,6 +248,68 @@ def _curves(context: ReportContext) -> Iterator[Row]:
         for (arm, seed), (steps, values) in context.evidence.lines(metric).items():
             for step, value in zip(steps.tolist(), values.tolist(), strict=True):
                 yield arm, seed, metric, step, value
+
+
+def _values(context: ReportContext) -> Iterator[Row]:
+    if context.withheld:
+        return
+    for metric in recorded_metrics(context.evidence):
+        unit = unit_of(metric, own=context.study.own_units)
+        for (arm, seed), value in context.evidence.final(metric).items():
+            yield arm, seed, metric, unit, value
+
+
+def _tests(context: ReportContext) -> Iterator[Row]:
+    for finding in context.decision.findings:
+        for estimate in filter(None, (finding.estimate, *finding.also)):
+            low, high, level, _ = _bounds(estimate.interval)
+            yield (
+                finding.hypothesis,
+                estimate.method,
+                estimate is finding.estimate,
+                estimate.difference,
+                low,
+                high,
+                level,
+                estimate.p,
+                estimate.p_floor,
+                estimate.se,
+                estimate.df,
+                estimate.n,
+                finding.correlation,
+            )
+
+
+def _effects(context: ReportContext) -> Iterator[Row]:
+    for finding in context.decision.findings:
+        for effect in finding.effects:
+            yield finding.hypothesis, effect.name, effect.value, *_bounds(effect.interval), finding.n
+
+
+def _checks(context: ReportContext) -> Iterator[Row]:
+    for check in context.decision.checks:
+        yield check.name, check.passed, check.severity, check.found, check.required
+
+
+def _design(context: ReportContext) -> Iterator[Row]:
+    """The chance of each ending of a study, for each simulated state of the world."""
+    design = frozen_design(context.registration) if context.registration.design is not None else None
+    for scenario in () if design is None else design.scenarios:
+        endings = [(f"verdict: {one.of}", one) for one in scenario.verdicts]
+        if scenario.inadmissible:
+            endings.append(("no verdict: inadmissible", scenario.inadmissible))
+        endings += [(f"any false supported, {one.of}", one) for one in scenario.false_supported]
+        endings += [(f"any false refuted, {one.of}", one) for one in scenario.false_refuted]
+        for ending, chance in endings:
+            yield scenario.name, ending, chance.share, chance.error, chance.at_most, scenario.n_sims
+
+
+def _plan(context: ReportContext) -> Iterator[Row]:
+    if context.withheld:
+        return
+    names = [name for name in COLUMNS["plan.csv"] if name not in _STUDY]
+    for one in look_back(context.registration, context.decision.findings):
+        yield tuple(getattr(one, name) for name in names)
 
 
 def _bytes(heads: Iterable[str], rows: Iterable[Row]) -> bytes:

@@ -7,25 +7,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ablate.judge.overview import NOT_REGISTERED, StudyOverview
 from ablate.judge.programme import Programme
-from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns, table_of
+from ablate.reporting.blocks import Block, Paragraph, Section, Table, table_of
 from ablate.reporting.document import Banner, Document
 from ablate.reporting.estimates import NONE
-from ablate.reporting.forest import CELLS
 from ablate.reporting.latex.paper import LINE_OF_PAGE, preamble, standalone
 from ablate.reporting.latex.render import Style, block, float_table, sections
 from ablate.reporting.summaries.proof import programme_section
+from ablate.reporting.tables import EFFECTS_BY_STUDY
+from ablate.reporting.view import FindingView
 from prereg import text as words
 from prereg.study.labels import NO_LABELS
 
 TITLE = "Studies"
-_EFFECTS_NOTE = (
-    "Each study by itself: its differences, intervals (level in brackets), p values and corrections are those of its "
-    "own registration, and no number here is corrected over studies. p: as corrected in its study, of refutation where "
-    "refuted, else of support. A study without a verdict shows no number here; its own report does where it may."
-)
 
 
 def index_document(studies: Sequence[StudyOverview], programme: Programme) -> Document:
@@ -88,26 +85,28 @@ def _time(one: StudyOverview) -> str:
 
 def effects_table(studies: Sequence[StudyOverview]) -> Table:
     """Every hypothesis of every study, next to each other: a number only where its study gave a verdict."""
-    rows = [row for one in studies for row in _effects(one)]
-    return Table("Effects by study.", columns("Study", *_SHOWN), tuple(rows), note=_EFFECTS_NOTE, grouped=True)
+    made = EFFECTS_BY_STUDY.of(found for one in studies for found in _effects(one))
+    rows = {one.study: [row for row in made.rows if row[0] == one.study] or [*_without(one)] for one in studies}
+    return replace(made, rows=tuple(row for found in rows.values() for row in found))
 
 
-_SHOWN = ("Hypothesis", "Claim", "Outcome", "Difference:", "Interval:", "p:", "n:", "Test")
-
-
-def _effects(one: StudyOverview) -> Iterator[tuple[str, ...]]:
-    decision, labels = one.decision, NO_LABELS if one.registration is None else one.registration.study.labels
+def _effects(one: StudyOverview) -> Iterator[tuple[str, FindingView]]:
+    decision, study = one.decision, None if one.registration is None else one.registration.study
     if decision is not None and one.gives_verdict:
-        findings = decision.labelled(labels).findings
-        yield from ((one.study, *(CELLS[name](finding) for name in _SHOWN)) for finding in findings)
-        return
+        labels = NO_LABELS if study is None else study.labels
+        yield from ((one.study, FindingView(finding, study)) for finding in decision.labelled(labels).findings)
+
+
+def _without(one: StudyOverview) -> Iterator[tuple[str, ...]]:
+    """The rows of a study that shows no number."""
+    labels = NO_LABELS if one.registration is None else one.registration.study.labels
     known = {} if one.registration is None else one.registration.study.hypotheses
     state = one.state_in_words
-    without = state if decision is not None or one.decided_at is None else f"{state}, its verdict is not here"
+    without = state if one.decision is not None or one.decided_at is None else f"{state}, its verdict is not here"
     for name, hypothesis in known.items():
         yield (one.study, labels.claim(name), labels.in_claim(hypothesis.claim), without, *[NONE] * 5)
     if not known:
-        yield (one.study, NONE, NONE, one.state if one.state == NOT_REGISTERED else without, *[NONE] * 5)
+        yield (one.study, NONE, NONE, state if one.state == NOT_REGISTERED else without, *[NONE] * 5)
 
 
 def latex_index(document: Document, studies: Sequence[StudyOverview]) -> dict[str, str]:

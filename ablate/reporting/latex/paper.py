@@ -11,25 +11,24 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from ablate.judge.verdict import Finding
-from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Paragraph, Table, columns, table_of
-from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
+from ablate.reporting import estimates, tables
+from ablate.reporting.blocks import Block, Paragraph, Table, columns
+from ablate.reporting.context import ReportContext
 from ablate.reporting.document import Document, banner_of
 from ablate.reporting.exports import figures
-from ablate.reporting.forest import CELLS, about_numbers, about_p
 from ablate.reporting.latex.references import bibtex, keys_in, list_of_references
 from ablate.reporting.latex.render import Style, block, float_figure, float_table, paragraphs, sections
-from ablate.reporting.sections.audit import deviations_section
+from ablate.reporting.sections.audit import checks_section
 from ablate.reporting.sections.components import components_section
-from ablate.reporting.sections.findings import EXPLORATORY, REUSED, WITHHELD, findings_section
+from ablate.reporting.sections.findings import findings_section
 from ablate.reporting.sections.methods import methods_section
 from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.summaries.study import arms_table
+from ablate.reporting.view import FindingView, Shared, views_of
+from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.documents import analysis_plan
 from prereg.documents.claims import value_read
-from prereg.documents.procedures import margin
 from prereg.escape import latex
 from prereg.study.spec import Study
 
@@ -57,7 +56,7 @@ def paper(context: ReportContext, document: Document) -> Paper:
         "methods.tex": paragraphs([*methods(context)], style),
         **{
             f"table-{name}.tex": float_table(table, style, f"tab:{study.study}:{name}")
-            for name, table in tables(context).items()
+            for name, table in paper_tables(context).items()
         },
         "figures.tex": "\n\n".join(
             float_figure(one, style, files[one.name], f"fig:{study.study}:{at}")
@@ -104,17 +103,11 @@ def results(context: ReportContext) -> Iterator[str]:
     by_rule = " by the registered rule" * (context.decision.verdict is not None)
     failed = [f"{reason.rstrip('.')}." for reason in banner.failed]
     yield " ".join([f"{banner.word}{by_rule}: {banner.headline}.", *failed, *banner.reasons])
-    if context.withheld:
-        yield WITHHELD
-        return
-    if context.unusable:
-        yield NOT_TO_BE_USED
-    if any(finding.amended for finding in context.decision.findings):
-        yield REUSED if context.study.reuses else EXPLORATORY
-    for finding in context.decision.findings:
-        said = estimates.proper(finding.sentence)
-        said = said[0].lower() + said[1:] if said.startswith("Whether ") else said
-        yield f"{finding.label} ({finding.role}) is {finding.outcome}: {said}"
+    for one in findings_section(context).blocks:
+        if isinstance(one, Paragraph) and one.tone == "warning":
+            yield one.text
+    for view in views_of(context.decision.findings, context.study):
+        yield phrase("finding.result", view)
 
 
 def methods(context: ReportContext) -> Iterator[str]:
@@ -124,43 +117,22 @@ def methods(context: ReportContext) -> Iterator[str]:
             yield one.text.replace("this report", "the report of the study")
 
 
-def tables(context: ReportContext) -> dict[str, Table]:
+def paper_tables(context: ReportContext) -> dict[str, Table]:
     """The tables of a paper: findings, arms, values by arm, seeds, and of a component ablation its parts."""
     made = {"arms": arms_table(context.study)}
-    findings = () if context.withheld else context.decision.findings
-    if findings:
-        found = [one for one in findings_section(context).blocks if isinstance(one, Table)]
-        seeds = next((one for one in found if "Seed" in {column.name for column in one.columns}), None)
-        made |= {"findings": findings_table(findings), "values": values_table(context.study, findings)}
-        made |= {} if seeds is None else {"seeds": seeds}
+    views = [] if context.withheld else views_of(context.decision.findings, context.study)
+    if views:
+        made |= {"findings": tables.PAPER.of(views, all=Shared(views)), "values": values_table(context.study, views)}
+        made |= {"seeds": seeds} if (seeds := tables.seeds_table(views)).rows else {}
     components = components_section(context)
     parts = [one for one in components.blocks if isinstance(one, Table)] if components is not None else []
     return made | {f"parts-{at}": table for at, table in enumerate(parts, start=1)}
 
 
-def findings_table(findings: Sequence[Finding]) -> Table:
-    """Every hypothesis in one row: what was found, and against which margin."""
-
-    def smallest(finding: Finding) -> str:
-        claim = estimates.claim_of(finding)
-        return margin(claim, finding.smallest, finding.unit) if finding.smallest else f"{estimates.NONE} {finding.unit}"
-
-    return table_of(
-        findings,
-        "Findings by hypothesis: the claim's left side minus its right side.",
-        {name: CELLS[name] for name in ("Hypothesis", "Claim", "Outcome")}
-        | {"Difference:": estimates.amount_of}
-        | {name: CELLS[name] for name in ("Interval:", "p:", "n:")}
-        | {"Margin:": smallest},
-        note=f"{about_numbers(findings)} {about_p(findings)} Margin: the smallest difference that matters, as "
-        "registered, in the unit of the difference.",
-    )
-
-
-def values_table(study: Study, findings: Sequence[Finding]) -> Table:
+def values_table(study: Study, views: Sequence[FindingView]) -> Table:
     """Mean, standard deviation and n of what the claims read, for each arm that a claim names."""
     rows: dict[tuple[str, str], tuple[str, ...]] = {}
-    for finding in findings:
+    for finding in (view.finding for view in views):
         decimals = estimates.decimals_of((arm.sd for arm in finding.arms), [arm.mean for arm in finding.arms])
         name, metric = finding.hypothesis, finding.metric_shown
         read = metric if study.hypotheses[name].read == "final" else value_read(study, name)
@@ -180,7 +152,7 @@ def appendix(context: ReportContext) -> Iterator[Block]:
     """The registration: its hash and date, hypotheses, rule, what it could find; then what deviated from it."""
     yield from registration_section(context).blocks
     yield from map(Paragraph, analysis_plan.plain_outcomes(context.study))
-    yield from deviations_section(context).blocks
+    yield from checks_section(context).blocks
 
 
 @cache

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 from ablate.judge.audit.audit import MEANS, why
 from ablate.judge.verdict import Check, Stability
 from ablate.judge.wording import share_of_bound
 from ablate.records.run_record import RunRecord
-from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
-from ablate.reporting.context import ReportContext
+from ablate.reporting import estimates, tables
+from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section, Table, columns, table_of
+from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.description import seconds_by_suite
 from ablate.reporting.estimates import NONE
+from ablate.reporting.sections.findings import runs_as_pairs
 from ablate.reporting.summaries.proof import describe_decision
+from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.documents.designs import pairing, sample
 from prereg.registry.amendments import Amendment, affected, amendments_of, reached
@@ -28,24 +31,25 @@ SEVERITY_ORDER = {"inadmissible": 0, "deviation": 1, "note": 2}
 
 
 def pairs_section(context: ReportContext) -> Section:
-    """How large the arms are, and whether runs of one seed share what they must."""
-    if len(context.study.arms) == 1:
-        sizes = None if context.study.trainer == "command" else _parameters(context)
-        one = Paragraph("There is one arm: no two runs of a seed are compared.")
-        return Section("pairs", "The arm", (*([] if sizes is None else [sizes]), one))
-    if not context.study.paired:
-        sizes = _parameters(context) if context.study.trainer == "gpt" else None
-        runs = Paragraph(f"{sample(context.study)} {pairing(context.study)}")
-        return Section("pairs", "Arms and their runs", (*([] if sizes is None else [sizes]), runs))
-    if context.study.trainer == "command":
-        said = (
-            "A user's own trainer made these runs. It was handed the same seed for every arm, and states neither "
-            "parameters nor hashes of weights and batches: that runs of one seed form pairs is its promise."
-        )
-        return Section("pairs", "Arms and matched pairs", (Paragraph(said),))
-    none = Paragraph("No two runs of one seed have both begun, so there is no pair to audit yet.")
-    sizes = _parameters(context)
-    return Section("pairs", "Arms and matched pairs", (*([] if sizes is None else [sizes]), _matched(context) or none))
+    """The pairs as they are, how large the arms are, and whether runs of one seed share what they must."""
+    study = context.study
+    arms = _arms(context) if study.trainer == "gpt" else None
+    blocks: list[Block] = [] if context.withheld else runs_as_pairs(context)
+    if blocks and context.unusable:
+        blocks.insert(0, Paragraph(NOT_TO_BE_USED, "warning"))
+    blocks += [] if arms is None else [arms]
+    title = "Pairs"
+    if len(study.arms) == 1:
+        title = "Seeds" if any(isinstance(block, Figure) for block in blocks) else "The arm"
+        blocks.append(Paragraph(phrase("audit.pairs_none")))
+    elif not study.paired:
+        title = "Arms and their runs"
+        blocks.append(Paragraph(f"{sample(study)} {pairing(study)}"))
+    elif study.trainer == "command":
+        blocks.append(Paragraph(phrase("audit.pairs_own")))
+    elif arms is None or len(arms.columns) < 4:
+        blocks.append(Paragraph(phrase("audit.pairs_unbegun")))
+    return Section("pairs", title, tuple(blocks))
 
 
 def _by_cell(context: ReportContext) -> dict[tuple[str, int], RunRecord]:
@@ -60,108 +64,89 @@ def parameters_of(context: ReportContext) -> dict[str, int]:
     return {arm: counts[arm].pop() for arm in context.study.arms if len(counts.get(arm, set())) == 1}
 
 
-def parameters_in_words(arm: str, count: int, baseline: str, baseline_count: int) -> str:
-    """`layernorm has 256 parameters more than none, 0.016%`."""
-    gap = count - baseline_count
-    if gap == 0:
-        return f"{arm} has as many parameters as {baseline}"
-    share = 100 * abs(gap) / baseline_count if baseline_count else 0.0
-    percent = f", {words.number(share, estimates.decimals_for(share))}%" if baseline_count else ""
-    way = "more" if gap > 0 else "fewer"
-    return f"{arm} has {words.counted(abs(gap), 'parameter')} {way} than {baseline}{percent}"
-
-
-def _parameters(context: ReportContext) -> Table | None:
-    counts, baseline = parameters_of(context), context.study.baseline
-    if not counts:
-        return None
-    rows = []
-    for arm, count in counts.items():
-        said = "the baseline" if arm == baseline else ""
-        if arm != baseline and baseline in counts:
-            said = parameters_in_words(context.arm(arm), count, context.arm(baseline), counts[baseline])
-        rows.append((context.arm(arm), f"{count:,}", said))
-    return Table(
-        "Trainable parameters by arm, tied ones counted once.",
-        columns("Arm", "Parameters:", "Against the baseline"),
-        tuple(rows),
-    )
-
-
-def _matched(context: ReportContext) -> Table | None:
-    cells, baseline = _by_cell(context), context.study.baseline
-    rows = []
-    for arm in context.study.arms:
-        pairs = [
-            (cells[arm, seed], cells[baseline, seed])
-            for seed in context.study.seeds
-            if arm != baseline and (arm, seed) in cells and (baseline, seed) in cells
-        ]
-        hashed = [
-            (mine.must_match, theirs.must_match) for mine, theirs in pairs if mine.must_match and theirs.must_match
-        ]
-        if not hashed or context.study.trainer != "gpt":
-            continue
-        initial = "initial/"
-        shared = [
-            mine[name] == theirs[name]
-            for mine, theirs in hashed
-            for name in mine.keys() & theirs.keys()
-            if name.startswith(initial)
-        ]
-        alone = sorted({name.removeprefix(initial) for mine, theirs in hashed for name in mine.keys() ^ theirs.keys()})
-        equal = {name: sum(mine[name] == theirs[name] for mine, theirs in hashed) for name in ("batches", "dropout")}
-        total = len(hashed)
-        rows.append(
-            (
-                f"{context.arm(arm)} and {context.arm(baseline)}",
-                f"{sum(shared):,} of {len(shared):,}",
-                f"{equal['batches']} of {total}",
-                f"{equal['dropout']} of {total}",
-                f"{sum(mine.tokens == theirs.tokens for mine, theirs in pairs)} of {len(pairs)}",
-                words.listed(alone) or NONE,
-            )
-        )
-    if not rows:
-        return None
-    return Table(
-        "Matched pairs. What runs of one seed must share, compared by hash.",
-        columns(
-            "Pair",
-            "Shared initial tensors equal:",
-            "Batches equal:",
-            "Dropout keys equal:",
-            "Tokens equal:",
-            "In one arm only",
-        ),
-        tuple(rows),
-        note="Initial tensors are counted over all seeds; the other columns count pairs. Arms that differ in shape, "
-        "data or budget, and runs that ended early, are not expected to agree in all of it; the checks say what "
-        "was required.",
-    )
-
-
-BEYOND_CHECKS = (
-    "No check can show that values were not changed before their run was sealed, that a trainer did not treat arms "
-    "differently in a way that it does not record, that the ledger was not made up as a whole, or that data and "
-    "environment were the same where the registration does not pin them. What would show it: runs made again by "
-    "somebody else (ablate reproduce), seals of the lock, and a ledger head that somebody else has held since."
+_MATCHED = (
+    "Initial tensors equal:",
+    "Batches equal:",
+    "Dropout keys equal:",
+    "Tokens equal:",
+    "In one arm only",
 )
 
 
+def _arms(context: ReportContext) -> Table | None:
+    """Parameters of each arm, and how its runs agree with the baseline's of the same seed; none before runs."""
+    counts, baseline = parameters_of(context), context.study.baseline
+    if not counts:
+        return None
+    matched = {arm: row for arm in counts if (row := _matched(context, arm))} if context.study.paired else {}
+    rows = []
+    for arm, count in counts.items():
+        against = NONE
+        if arm != baseline and baseline in counts:
+            gap = count - counts[baseline]
+            share = 100 * abs(gap) / counts[baseline] if counts[baseline] else 0.0
+            percent = f" ({words.number(share, estimates.decimals_for(share))}%)" if share else ""
+            sign = "+" if gap > 0 else words.MINUS if gap < 0 else ""
+            against = f"{sign}{abs(gap):,}{percent}"
+        name = f"{context.arm(arm)} (baseline)" if arm == baseline else context.arm(arm)
+        rows.append((name, f"{count:,}", against, *(matched.get(arm, (NONE,) * 5) if matched else ())))
+    return Table(
+        phrase("audit.arms_caption", bool(matched)),
+        columns("Arm", "Parameters:", "Against the baseline:", *(_MATCHED if matched else ())),
+        tuple(rows),
+        phrase("audit.arms_note", bool(matched)),
+    )
+
+
+def _matched(context: ReportContext, arm: str) -> tuple[str, ...]:
+    """What the runs of an arm share with the baseline's, by hash; empty where no two of a seed state it."""
+    cells, baseline = _by_cell(context), context.study.baseline
+    pairs = [
+        (cells[arm, seed], cells[baseline, seed])
+        for seed in context.study.seeds
+        if arm != baseline and (arm, seed) in cells and (baseline, seed) in cells
+    ]
+    hashed = [(mine.must_match, theirs.must_match) for mine, theirs in pairs if mine.must_match and theirs.must_match]
+    if not hashed:
+        return ()
+    initial = "initial/"
+    shared = [
+        mine[name] == theirs[name]
+        for mine, theirs in hashed
+        for name in mine.keys() & theirs.keys()
+        if name.startswith(initial)
+    ]
+    alone = sorted({name.removeprefix(initial) for mine, theirs in hashed for name in mine.keys() ^ theirs.keys()})
+    equal = {name: sum(mine[name] == theirs[name] for mine, theirs in hashed) for name in ("batches", "dropout")}
+    total = len(hashed)
+    return (
+        f"{sum(shared):,} of {len(shared):,}",
+        f"{equal['batches']} of {total}",
+        f"{equal['dropout']} of {total}",
+        f"{sum(mine.tokens == theirs.tokens for mine, theirs in pairs)} of {len(pairs)}",
+        words.listed(alone) or NONE,
+    )
+
+
 def checks_section(context: ReportContext) -> Section:
-    """Every check that held, and stability; what did not hold is under Deviations."""
+    """What did not hold, amendments and earlier decisions; then what held, by name, and stability."""
     checks = in_order(context.decision.checks)
-    blocks: list[Block] = []
-    passed = [check for check in checks if check.passed]
-    if passed:
-        blocks.append(_checks(passed, f"Checks that held: {len(passed)} of {len(checks)}."))
-    if not checks:
-        blocks.append(Paragraph("No check was recorded.", "warning"))
+    failed = [check for check in checks if not check.passed]
+    blocks: list[Block] = [_failed(failed, len(checks))] if failed else []
+    if not failed and checks:
+        blocks.append(Paragraph(phrase("audit.all_held")))
+    earlier = decisions_before(context.evidence.ledger, context.registration.lineage, context.ledger_head)
+    if earlier:
+        blocks.append(Paragraph(phrase("audit.earlier", decisions_in_words(earlier))))
+    amendments = amendments_of(context.evidence.ledger)
+    if amendments:
+        blocks.append(_amendments(context, amendments))
+    held = phrase("audit.held", len(checks) - len(failed), len(checks))
+    blocks.append(Paragraph(held, "plain" if checks else "warning"))
     if not context.withheld:
         blocks.append(_stability(context))
-    blocks.append(Paragraph(BEYOND_CHECKS, "aside"))
-    return Section("checks", "Checks and stability", tuple(blocks))
+    blocks.append(Paragraph(phrase("audit.beyond_checks"), "aside"))
+    return Section("checks", "Checks and deviations", tuple(blocks))
 
 
 def in_order(checks: Iterable[Check]) -> list[Check]:
@@ -169,28 +154,30 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
     return sorted(checks, key=lambda check: (check.passed, SEVERITY_ORDER[check.severity]))
 
 
-def _checks(checks: list[Check], caption: str) -> Table:
-    rows = tuple((check.name, "held", check.found, check.required or NONE) for check in checks)
-    return Table(caption, columns("Check", "Result", "Found", "Required"), rows)
-
-
-def _stability(context: ReportContext) -> Table:
+def _stability(context: ReportContext) -> Table | Paragraph:
+    """One sentence where every arm is stable over as many runs, else a row for each."""
     stability = context.decision.stability
-    above = next((f" A spike has a robust z above {words.compact(arm.above)}." for arm in stability if arm.above), "")
-    short = any(arm.not_reached for arm in stability)
+    if stability and all(arm.stable for arm in stability) and len({arm.runs for arm in stability}) == 1:
+        arms = words.listed(context.arm(arm.variant) for arm in stability)
+        return Paragraph(phrase("audit.all_stable", arms, stability[0].runs, share_of_bound(stability[0])))
+    short, spiky, ended = (
+        any(getattr(arm, name) for arm in stability) for name in ("not_reached", "spikes", "diverged")
+    )
     return table_of(
         stability,
-        f"Stability by the registered rule. One unstable run makes an arm unstable.{above}",
+        phrase("audit.stability"),
         {
             "Arm": lambda arm: context.arm(arm.variant),
             "Stability": lambda arm: "stable" if arm.stable else "unstable",
             "Runs:": lambda arm: str(arm.runs),
-            "Diverged": lambda arm: words.listed(f"seed {seed}" for seed in arm.diverged) or NONE,
-            "Loss spikes": lambda arm: "; ".join(_spikes(arm)) or NONE,
+            **(
+                {"Diverged": lambda arm: words.listed(f"seed {seed}" for seed in arm.diverged) or NONE} if ended else {}
+            ),
+            **({"Loss spikes": lambda arm: "; ".join(_spikes(arm)) or NONE} if spiky else {}),
             **({"Level not reached": lambda arm: "; ".join(_not_reached(arm)) or NONE} if short else {}),
             "Rate, up to:": share_of_bound,
         },
-        note="Rate: 95% upper bound (Clopper and Pearson) for the chance that a run is unstable.",
+        note=phrase("audit.stability_note"),
         marked=frozenset(at for at, arm in enumerate(stability) if not arm.stable),
     )
 
@@ -209,10 +196,10 @@ def _not_reached(arm: Stability) -> Iterator[str]:
 
 
 def runs_section(context: ReportContext) -> Section:
-    """Attempts, provenance, times and the hashes that tie the report to its evidence."""
+    """Attempts, provenance, times, the hashes that tie the report to its evidence, and where the rest is."""
     blocks = _attempts(context)
     if context.evidence.runs:
-        blocks += [*_mishaps(context), _provenance(context), _times(context)]
+        blocks += [*_mishaps(context), _provenance(context)]
     blocks.append(
         Facts(
             (
@@ -224,6 +211,7 @@ def runs_section(context: ReportContext) -> Section:
             )
         )
     )
+    blocks.append(Paragraph(phrase("audit.left_out"), "aside"))
     return Section("runs", "Runs and provenance", tuple(blocks))
 
 
@@ -238,19 +226,16 @@ def _attempts(context: ReportContext) -> list[Block]:
     cells = _by_cell(context)
     statuses = Counter(cells[cell].status if cell in cells else "not started" for cell in context.evidence.planned)
     counted = words.listed(f"{count} {status}" for status, count in sorted(statuses.items()))
-    summary = f"Planned runs: {len(context.evidence.planned)} ({counted or 'none'})."
     eventful = [run for run in context.evidence.runs if run.attempts > 1 or run.resumed_from or run.status != "done"]
+    missing = None
     if context.withheld:  # which arm failed or diverged is an outcome too
-        eventful = [run for run in eventful if run.status != "diverged"]
-        summary = (
-            f"Planned runs: {len(context.evidence.planned)}, of which {len(context.evidence.missing)} are neither "
-            "done nor diverged."
-        )
+        eventful, missing = [run for run in eventful if run.status != "diverged"], len(context.evidence.missing)
+    summary = phrase("audit.runs", len(context.evidence.planned), counted, missing, bool(eventful))
     if not eventful:
-        return [Paragraph(f"{summary} Every run that ended did so in one attempt.")]
+        return [Paragraph(summary)]
     attempts = table_of(
         eventful,
-        "Runs that took more than one attempt, or did not end as done.",
+        phrase("audit.attempts"),
         {
             "Arm": lambda run: context.arm(run.variant),
             "Seed:": lambda run: str(run.seed),
@@ -296,49 +281,20 @@ def _provenance(context: ReportContext) -> Facts:
         )
         if text:
             items.append((name, text))
-    tools = ", ".join(f"{name} {version}" for name, version in context.registration.tool.items())
-    return Facts((*items, ("Registered with", tools)))
+    tools = f"ablate {context.registration.tool.get('ablate', 'of an unknown version')}"
+    return Facts((*items, ("Registered with", tools), ("Time", _time(context))))
 
 
-def _times(context: ReportContext) -> Table:
+def _time(context: ReportContext) -> str:
+    """All time of the runs, and what it was spent on where they say it."""
     runs = context.evidence.runs
     training, evaluation, wall = (sum(getattr(run, name) for run in runs) for name in ("train_s", "eval_s", "wall_s"))
-    other = max(0.0, wall - training - evaluation)
-    parts = [
-        ("Training steps", training),
-        ("Evaluation", evaluation),
-        *((f"of it, suite {suite}", seconds) for suite, seconds in seconds_by_suite(context.evidence).items()),
-        ("Other (start, reading, sealing)", other),
-    ]
-    if context.study.trainer == "command":  # it does not say what it spent its time on
-        parts = []
-    rows = tuple(
-        (name, words.duration(seconds), f"{100 * seconds / wall:.0f}%" if wall else NONE)
-        for name, seconds in [*parts, ("All", wall)]
-    )
-    return Table(
-        f"Time, summed over {words.counted(len(runs), 'run')} and all attempts.",
-        columns("Part", "Time:", "Share:"),
-        rows,
-    )
-
-
-NONE_FOUND = (
-    "Every check held, and no early look is in the ledger; no check can show whether somebody read the records by hand."
-)
-
-
-def deviations_section(context: ReportContext) -> Section:
-    """Every check that did not hold, the gravest first, and every amendment."""
-    failed = [check for check in in_order(context.decision.checks) if not check.passed]
-    blocks: list[Block] = [_found(failed, len(context.decision.checks))] if failed else [Paragraph(NONE_FOUND)]
-    earlier = decisions_before(context.evidence.ledger, context.registration.lineage, context.ledger_head)
-    if earlier:
-        blocks.append(Paragraph(f"Earlier decisions of this registration: {decisions_in_words(earlier)}."))
-    amendments = amendments_of(context.evidence.ledger)
-    if amendments:
-        blocks.append(_amendments(context, amendments))
-    return Section("deviations", "Deviations", tuple(blocks))
+    whole = f"{words.duration(wall)} over {words.counted(len(runs), 'run')} and all attempts"
+    if context.study.trainer == "command" or not wall:  # it does not say what it spent its time on
+        return whole
+    suites = [f"{suite} {words.duration(seconds)}" for suite, seconds in seconds_by_suite(context.evidence).items()]
+    of_it = f", of it by suite: {'; '.join(suites)}" if suites else ""
+    return f"{whole}: training {training / wall:.0%}, evaluation {evaluation / wall:.0%}{of_it}"
 
 
 def decisions_in_words(entries: Sequence[Entry]) -> str:
@@ -346,19 +302,23 @@ def decisions_in_words(entries: Sequence[Entry]) -> str:
     return words.listed(f"entry {one.index} ({words.moment(one.at)}, {describe_decision(one.body)})" for one in entries)
 
 
-def _found(failed: list[Check], total: int) -> Table:
-    return table_of(
-        failed,
-        f"Checks that did not hold: {len(failed)} of {total}.",
-        {
-            "Check": lambda check: check.name,
-            "Found": lambda check: check.found,
-            "Required": lambda check: check.required or NONE,
-            "Consequence": lambda check: MEANS[check.severity],
-            "Why": lambda check: why(check) or NONE,
-        },
-        note=f"Consequences: {words.listed(MEANS.values(), last='or')}. The whole table of checks: docs/checks.md.",
-        marked=frozenset(at for at, check in enumerate(failed) if check.severity != "note"),
+@dataclass(frozen=True)
+class FailedCheck:
+    """A check that did not hold, and what that means."""
+
+    check: Check
+    consequence: str
+    why: str
+
+
+def _failed(failed: list[Check], total: int) -> Table:
+    rows = [FailedCheck(check, MEANS[check.severity], why(check)) for check in failed]
+    return tables.CHECKS_FAILED.of(
+        rows,
+        marked=lambda row: row.check.severity != "note",
+        failed=len(failed),
+        total=total,
+        consequences=words.listed(MEANS.values(), last="or"),
     )
 
 
@@ -374,7 +334,6 @@ def _amendments(context: ReportContext, amendments: tuple[Amendment, ...]) -> Ta
             rows.append(
                 (
                     f"{words.moment(amendment.at)}, entry {amendment.index}",
-                    amendment.reason,
                     amendment.evidence,
                     field,
                     NONE if difference is None else estimates.value(difference.registered),
@@ -386,12 +345,12 @@ def _amendments(context: ReportContext, amendments: tuple[Amendment, ...]) -> Ta
     marked_findings = {finding.hypothesis for finding in context.decision.findings if finding.amended}
     exploratory = {*affected(context.study, amendments).hypotheses, *marked_findings}
     kept = [name for name in context.study.hypotheses if name not in exploratory]
+    reasons = " ".join(f"Reason given, entry {one.index}: {one.reason.rstrip('.')}." for one in amendments)
     return Table(
-        f"Amendments: {len(amendments)}. Registrations: {' → '.join(words.short(one) for one in chain)}.",
-        columns("When", "Reason given", "Evidence by then", "Field", "Registered", "Now", "Makes exploratory"),
+        phrase("audit.amendments", len(amendments), " → ".join(words.short(one) for one in chain)),
+        columns("When", "Evidence by then", "Field", "Registered", "Now", "Makes exploratory"),
         tuple(rows),
-        note="What an amendment after evidence touched is exploratory from then on, whatever later amendments say. "
-        + (f"Untouched: {words.listed(kept)}." if kept else "No hypothesis is untouched."),
+        phrase("audit.amendments_note", words.listed(kept), reasons),
         marked=frozenset(marked),
     )
 

@@ -10,11 +10,11 @@ from itertools import product
 from statistics import fmean
 
 from ablate.judge.readings import read_values
-from ablate.judge.verdict import Finding
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
+from ablate.reporting.view import FindingView, is_corrected, views_of
 from prereg import text as words
 from prereg.documents.designs import design_sentences
 from prereg.study.designs.components import Components
@@ -45,7 +45,7 @@ def _one_at_a_time(context: ReportContext, components: Components) -> Table:
     left_out = components.design == "leave_one_out"
     arms, reasons, found = components.arms(), components.reasons(), _findings(context)
     other, *single = arms
-    against = next((mean for one in found.values() for mean in estimates.sides_of(one)[1:]), NONE)
+    against = next((mean for one in found.values() for mean in one.sides[1:]), NONE)
     rows = [(NONE, other, reasons[other], *_n(context, [other]), against, NONE, NONE, NONE, *_cost(context, [other]))]
     for part, arm in zip(components.parts, single, strict=True):
         finding = found[part]
@@ -54,10 +54,10 @@ def _one_at_a_time(context: ReportContext, components: Components) -> Table:
                 part,
                 arm,
                 reasons[arm],
-                str(finding.n),
-                estimates.sides_of(finding)[0],
-                estimates.amount_of(finding),
-                estimates.interval_of(finding),
+                str(finding.finding.n),
+                finding.sides[0],
+                finding.amount,
+                finding.interval,
                 finding.outcome,
                 *_cost(context, [arm], [other]),
             )
@@ -78,10 +78,10 @@ def _main_effects(context: ReportContext, components: Components) -> Table:
             (
                 part,
                 one.why.strip() or NONE,
-                str(finding.n),
-                *estimates.sides_of(finding),
-                estimates.amount_of(finding),
-                estimates.interval_of(finding),
+                str(finding.finding.n),
+                *finding.sides,
+                finding.amount,
+                finding.interval,
                 finding.outcome,
                 *_cost(context, there, absent, whole=False),
             )
@@ -105,8 +105,8 @@ def _interactions(context: ReportContext, components: Components, names: Iterabl
         for has_other, has_one in product((False, True), repeat=2):
             inside = [arm for arm, parts in arms.items() if (one in parts, other in parts) == (has_one, has_other)]
             cells.append(_mean_of(context, finding, inside))
-        shown = estimates.amount_of(finding), estimates.interval_of(finding), finding.outcome
-        rows.append((f"{one}*{other}", *cells, str(finding.n), *shown))
+        shown = finding.amount, finding.interval, finding.outcome
+        rows.append((f"{one}*{other}", *cells, str(finding.finding.n), *shown))
     heads = (
         "Parts",
         "Neither:",
@@ -135,7 +135,7 @@ def _arms(context: ReportContext, components: Components) -> Table:
         for arm, reason in components.reasons().items()
     )
     return Table(
-        f"Arms, with the mean of {finding.metric_shown}.",
+        f"Arms, with the mean of {finding.metric}.",
         columns("Arm", "Reason", "n:", "Mean:", *_COSTS),
         rows,
         note=_SAID_COST,
@@ -147,26 +147,26 @@ _COSTS = ("Parameters:", "Seconds per run:")
 _SAID_COST = "Parameters and mean seconds per run are those of the records, as description; a dash: not known."
 
 
-def _noted(findings: Iterable[Finding]) -> str:
-    corrected = "over all claims of the role" if estimates.is_corrected([*findings]) else "of each claim alone"
+def _noted(findings: Iterable[FindingView]) -> str:
+    corrected = "over all claims of the role" if is_corrected(findings) else "of each claim alone"
     return f"n: pairs of seeds. Intervals are those of the findings, {corrected}."
 
 
-def _metric(found: dict[str, Finding]) -> str:
+def _metric(found: dict[str, FindingView]) -> str:
     one = next(iter(found.values()))
-    return estimates.with_unit(one.metric_shown, one.unit)
+    return estimates.with_unit(one.metric, one.unit)
 
 
-def _findings(context: ReportContext) -> dict[str, Finding]:
-    return {finding.hypothesis: finding for finding in context.decision.findings}
+def _findings(context: ReportContext) -> dict[str, FindingView]:
+    return {view.name: view for view in views_of(context.decision.findings, context.study)}
 
 
-def _mean_of(context: ReportContext, finding: Finding, arms: Iterable[str]) -> str:
+def _mean_of(context: ReportContext, finding: FindingView, arms: Iterable[str]) -> str:
     """Mean of what the finding reads, of some arms over its seeds."""
-    final = read_values(context.study, finding.hypothesis, context.evidence)
-    seeds = [pair.seed for pair in finding.pairs]
+    final = read_values(context.study, finding.name, context.evidence)
+    seeds = [pair.seed for pair in finding.finding.pairs]
     values = [final[arm, seed] for arm in arms for seed in seeds if (arm, seed) in final]
-    return words.number(fmean(values), estimates.finding_decimals(finding)) if values else NONE
+    return words.number(fmean(values), finding.decimals) if values else NONE
 
 
 def _n(context: ReportContext, arms: Iterable[str]) -> tuple[str]:

@@ -1,370 +1,326 @@
-"""The parts of the report that draw metrics by step, by position, by token class, and of every block.
+"""The parts of the report that draw lines: the claimed metrics by step, and the diagnostics that the study asks for.
 
-Description, not inference: the claims that read single steps or blocks are in the findings.
+Description, not inference: what was tested is in the findings. Every figure here is `charts.lines` over a frame of
+`description`; the diagnostics are those of `report: {show: [...]}`, a chart each and one table for all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
-from itertools import chain
 from statistics import fmean
 from typing import Any
 
-from ablate.records.evidence import Evidence
-from ablate.reporting import arm_charts, estimates
-from ablate.reporting.arm_charts import Spread, is_wide, whole_ticks
-from ablate.reporting.blocks import Figure, Panel, Section, Table, columns
+import pandas as pd
+
+from ablate.judge.design.retrospective import frozen_design
+from ablate.reporting import estimates
+from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section, Table, columns
+from ablate.reporting.charts import Extent, extent, lines, shared
 from ablate.reporting.context import ReportContext
-from ablate.reporting.description import Curves, Line, better_in, recorded_metrics, trace, trace_differences
+from ablate.reporting.description import LINES, at_end, by_bin, by_block, by_step, differences_by_step, summarise
 from ablate.reporting.estimates import NONE
+from ablate.reporting.sections.design import power_figure
 from prereg import text as words
 from prereg.metrics.catalogue import METRICS, TOKEN_CLASSES
+from prereg.study.report import DIAGNOSTICS
 
 POSITIONS = {
     "val/loss_first_quarter": "first quarter",
     "val/loss_last_quarter": "last quarter",
-    "length/loss_beyond": "beyond",
+    "length/loss_beyond": "beyond the context",
 }
 """Metric -> the positions of the window whose mean loss it is, in order."""
+CONFIDENCE, ACCURACY = "calibration/bin_confidence", "calibration/bin_accuracy"
 RANGE = "from the lowest to the highest run, which is no interval"
 
 
 def curves_section(context: ReportContext) -> Section | None:
-    """Metrics by step; none where there is nothing to draw or nothing may be shown."""
-    return context.outcomes("curves", "Curves", _by_step(context))
+    """The claimed metrics by step; none where there is nothing to draw or nothing may be shown."""
+    return context.outcomes("curves", "Curves", _claimed(context))
 
 
-def _by_step(context: ReportContext) -> Iterator[Figure]:
-    arms, baseline = list(context.study.arms), context.study.baseline
-    claimed = [finding.metric for finding in context.decision.findings]
-    for metric in dict.fromkeys(["val/loss", *claimed]):
-        traced = trace(context.evidence, metric, arms)
-        if traced is not None:
-            yield _curves(context, traced)
-        gaps = trace_differences(context.evidence, metric, arms, baseline) if context.study.paired else None
-        if gaps is not None:
-            yield _difference_curves(context, gaps)
-    yield from _by_position(context)
+def diagnostics_section(context: ReportContext) -> Section | None:
+    """What the study asks its report to show; none where it asks for nothing, or nothing may be shown."""
+    return context.outcomes("diagnostics", "Diagnostics", _diagnostics(context))
 
 
-def _curves(context: ReportContext, traced: Curves) -> Figure:
-    baseline, metric = context.study.baseline, context.metric(traced.metric)
-    floor = context.floors.get(traced.metric)
-    domain = arm_charts.domain_of(traced, *([] if floor is None else [floor]))
-    panels = []
-    for arm in traced.means:
-        diverged = [run.seed for run in context.evidence.runs if run.variant == arm and run.status == "diverged"]
-        chart = partial(
-            arm_charts.curves,
-            traced,
-            arm,
-            labels=context.study.labels,
-            baseline=baseline,
-            unit=words.unit_of(traced.metric, own=context.study.own_units),
-            step_axis=context.study.step_axis,
-            floor=floor,
-            diverged=diverged,
-            domain=domain,
-        )
-        panels.append(
-            Panel(
-                f"{_named(context, arm)}{_last(context, traced.means[arm], traced.n[arm])}",
-                chart,
-                f"{metric} by {context.study.step_name} for {context.arm(arm)}: {words.counted(traced.n[arm], 'run')}, "
-                f"their range and their mean"
-                f"{_last(context, traced.means[arm], traced.n[arm])}.",
-            )
-        )
-    caption = (
-        f"{metric} by {context.study.step_axis}. Thin lines: single seeds; band: {RANGE}; thick line: "
-        f"their mean, at the steps that every run of the arm reached; dashed: the mean of {context.arm(baseline)}."
-    )
-    if floor is not None:
-        caption += f" Dotted: {words.compact(round(floor, 4))}, which no model can pass."
-    return Figure(f"{metric} by {context.study.step_name}", caption + _thinning(traced), tuple(panels))
+def claimed_metrics(context: ReportContext) -> list[str]:
+    """The metrics of the claims, in the order of the study."""
+    return [*dict.fromkeys(claim.metric for claim in context.study.claims.values())]
 
 
-def _named(context: ReportContext, arm: str) -> str:
-    return f"{context.arm(arm)}{', the baseline' if arm == context.study.baseline else ''}"
+def _claimed(context: ReportContext) -> Iterator[Figure]:
+    """One figure, a panel for each claimed metric (several where arms are many)."""
+    figures = [figure for metric in claimed_metrics(context) for figure in _by_step(context, metric)]
+    if figures:
+        panels = tuple(panel for figure in figures for panel in figure.panels)
+        yield figures[0] if len(figures) == 1 else replace(figures[0], name="Claimed metrics", panels=panels)
 
 
-def _last(context: ReportContext, mean: Line, n: int) -> str:
-    if not mean:
-        return f", n = {n}"
-    step, value = mean[-1]
-    return f": {estimates.significant(value, 4)} at {context.study.step_name} {step}, n = {n}"
+def _diagnostics(context: ReportContext) -> Iterator[Block]:
+    recorded: list[str] = []
+    for name in context.study.report.show:
+        if name in DIAGNOSTICS:
+            figures = [*_DRAWN[name](context)]
+        elif members := by_block(context.evidence).get(name):
+            figures = [*_by_block(context, name, members)]
+        else:
+            recorded.append(name)
+            figures = [*_by_step(context, name)]
+        yield from figures
+        if not figures and not summarise(context.evidence, name, list(context.study.arms)):
+            yield Paragraph(f"'{name}' is asked for and was not recorded.", "warning")
+    rows = final_rows(context, recorded)
+    if rows:
+        yield values_table(context, recorded)
 
 
-def _tested(context: ReportContext) -> str:
-    everywhere = all(hypothesis.read == "final" for hypothesis in context.study.hypotheses.values())
-    return (
-        f"Only the last {context.study.step_name} was tested" if everywhere else "Only what the claims read was tested"
-    )
-
-
-def _difference_curves(context: ReportContext, gaps: Curves) -> Figure:
-    baseline, metric = context.arm(context.study.baseline), context.metric(gaps.metric)
-    domain = arm_charts.domain_of(gaps, 0.0)
-    panels = []
-    for arm in gaps.means:
-        smallest = _smallest_of(context, arm, gaps.metric)
-        unit = words.unit_of(gaps.metric, own=context.study.own_units)
-        chart = partial(
-            arm_charts.difference_curves,
-            gaps,
-            arm,
-            labels=context.study.labels,
-            unit=unit,
-            step_axis=context.study.step_axis,
-            smallest=smallest,
-            domain=domain,
-        )
-        ends = [line[-1][1] for (name, _), line in gaps.runs.items() if name == arm]
-        way, count = better_in(context.study.better(gaps.metric), ends)
-        found = f"{way} than {baseline} in {count} of {words.counted(len(ends), 'pair')} at the end"
-        panels.append(
-            Panel(
-                f"{context.arm(arm)}: {found}",
-                chart,
-                f"{metric} of {context.arm(arm)} minus {baseline} of the same seed, by {context.study.step_name}: "
-                f"{found}.",
-            )
-        )
-    caption = (
-        f"{metric} minus {baseline} of the same seed, by {context.study.step_name}. Thin lines: single pairs; "
-        f"band: {RANGE}; thick line: their mean; grey, where a claim declares one: differences too small to matter. "
-        f"{_tested(context)}; the rest is description."
-    )
-    return Figure(f"{metric} minus {baseline}, seed by seed", caption + _thinning(gaps), tuple(panels))
-
-
-def _smallest_of(context: ReportContext, arm: str, metric: str) -> float | None:
-    for name, claim in context.study.claims.items():
-        plain = dict(claim.left) == {arm: 1.0} and dict(claim.right) == {context.study.baseline: 1.0}
-        if plain and claim.metric == metric and context.study.hypotheses[name].scale == "raw":
-            return context.study.hypotheses[name].smallest
-    return None
-
-
-def _thinning(traced: Curves) -> str:
-    if traced.thinned == 1:
-        return ""
-    return (
-        f" Thinned for size: of every {traced.thinned} evaluations a thin line and a band keep the lowest and the "
-        "highest, and a mean line keeps the first."
-    )
-
-
-Profile = dict[int, float]
-
-
-@dataclass(frozen=True)
-class Profiles:
-    """One metric by block: of every run at its last evaluation, and the mean of every arm there and at its first."""
-
-    metric: str
-    """Its name without the number of the block."""
-    runs: Mapping[tuple[str, int], Profile]
-    last: Mapping[str, Profile]
-    first: Mapping[str, Profile]
-    first_step: int
-    n: Mapping[str, int]
-
-
-def families(evidence: Evidence) -> dict[str, list[str]]:
-    """Metrics of which there is one a block: name without the number -> members, for those of two blocks or more."""
-    found: dict[str, list[str]] = {}
-    for metric in recorded_metrics(evidence):
-        if METRICS.layer(metric) is not None:
-            found.setdefault(metric.rpartition("_")[0], []).append(metric)
-    return {stem: members for stem, members in found.items() if len(members) > 1}
-
-
-def profile(evidence: Evidence, stem: str, members: Sequence[str], arms: Sequence[str]) -> Profiles:
-    """What runs recorded of every block."""
-    frame = evidence.metrics[evidence.metrics["metric"].isin(members)].astype({"variant": str, "metric": str})
-    frame["block"] = [METRICS.layer(str(name)) for name in frame["metric"]]
-    # A run that diverged has a last evaluation too; the mean of an arm is over the runs that have one.
-    ends = frame[frame["step"] == frame.groupby(["variant", "seed"])["step"].transform("max")]
-    first_step = int(frame["step"].min())
-    begins = frame[frame["step"] == first_step]
-    runs = {
-        (str(arm), int(str(seed))): _by_block(rows)
-        for (arm, seed), rows in ends.groupby(["variant", "seed"], sort=True)
-    }
-    ordered = {key: runs[key] for arm in arms for key in runs if key[0] == arm}
-    return Profiles(
-        metric=stem,
-        runs=ordered,
-        last={
-            arm: _mean([one for (name, _), one in ordered.items() if name == arm]) for arm in arms if _has(runs, arm)
-        },
-        first={
-            str(arm): _by_block(rows.groupby("block", as_index=False)["value"].mean())
-            for arm, rows in begins.groupby("variant")
-        },
-        first_step=first_step,
-        n={arm: sum(name == arm for name, _ in ordered) for arm in arms},
-    )
-
-
-def by_block_section(context: ReportContext) -> Section | None:
-    """Profiles over the blocks; none where no metric of every block was recorded or nothing may be shown."""
-    profiles = (
-        profile(context.evidence, stem, members, list(context.study.arms))
-        for stem, members in families(context.evidence).items()
-    )
-    blocks = (block for found in profiles for block in (_figure(context, found), _table(found)))
-    return context.outcomes("by-block", "From block to block", chain(blocks, _by_class(context)))
-
-
-def _figure(context: ReportContext, found: Profiles) -> Figure:
-    deepest = max(max(one) for one in found.runs.values())
-    places = [(block, f"{block:g}") for block in whole_ticks(deepest, 6)]
-    spreads = {arm: _spreads([one for (name, _), one in found.runs.items() if name == arm]) for arm in found.last}
-    unit = words.unit_of(f"{found.metric}_0")
-    title = estimates.with_unit(found.metric, unit)
-    baseline = context.study.baseline
-    panels = [
-        Panel(
-            f"First / last: {_ratios(context, found, arms)}",
-            partial(
-                arm_charts.along,
-                {context.arm(arm): spreads[arm] for arm in arms},
-                places,
-                ("block, from the input", title),
-                baseline=context.arm(baseline),
-                began={context.arm(arm): found.first[arm] for arm in arms if arm in found.first},
-            ),
-            f"{found.metric} by block. First / last: {_ratios(context, found, arms)}.",
-        )
-        for arms in arm_charts.shared(list(found.last), baseline)
-    ]
-    n = words.listed(f"{context.arm(arm)} {found.n[arm]}" for arm in found.last)
-    caption = (
-        f"{found.metric} by block, from the input (0) to the output, at the last evaluation. Marks: means over seeds "
-        f"(n: {n}); bars: {RANGE}; dotted: the mean at step {found.first_step}, the first evaluation. Over the panel: "
-        "the value of the first block over that of the last."
-    )
-    ends = [value for one in (*found.runs.values(), *found.first.values()) for value in one.values()]
-    caption += " The scale is logarithmic." if is_wide(ends) else ""
-    return Figure(f"{found.metric} from block to block", caption, tuple(panels))
-
-
-def _ratios(context: ReportContext, found: Profiles, arms: Sequence[str]) -> str:
-    shares = {arm: _shares(found, arm) for arm in arms}
-    ratios = {arm: estimates.significant(fmean(one)) if one else NONE for arm, one in shares.items()}
-    return "; ".join(f"{context.arm(arm)} {ratio}" for arm, ratio in ratios.items())
-
-
-def _shares(found: Profiles, arm: str) -> list[float]:
-    """First block over last, run by run: a ratio of means would be that of the largest run."""
-    return [one[0] / one[max(one)] for (name, _), one in found.runs.items() if name == arm and one[max(one)] != 0.0]
-
-
-def _spreads(profiles: Sequence[Profile]) -> dict[float, Spread]:
-    places = set.intersection(*(set(one) for one in profiles))
-    return {float(place): _spread([one[place] for one in profiles]) for place in places}
-
-
-def _spread(values: Sequence[float]) -> Spread:
-    return Spread(fmean(values), min(values), max(values))
-
-
-def _finals(context: ReportContext, metrics: Mapping[str, str]) -> dict[str, dict[str, list[float]]]:
-    """Arm -> place (the value that `metrics` maps a metric to) -> final values of its runs, of recorded metrics."""
-    found: dict[str, dict[str, list[float]]] = {}
-    for metric, place in metrics.items():
-        for (arm, _), value in sorted(context.evidence.final(metric).items()):
-            found.setdefault(arm, {}).setdefault(place, []).append(value)
-    return {arm: found[arm] for arm in context.study.arms if arm in found}
-
-
-def _by_position(context: ReportContext) -> Iterator[Figure]:
-    found = _finals(context, POSITIONS)
-    places = [place for place in POSITIONS.values() if any(place in one for one in found.values())]
-    whole = {arm: one for arm, one in found.items() if set(one) == set(places)}
-    if len(places) < 2 or not whole:
-        return
-    baseline = context.study.baseline
-    ticks = [(float(at), place) for at, place in enumerate(places)]
-    lines = {arm: {float(at): _spread(line[place]) for at, place in enumerate(places)} for arm, line in whole.items()}
-    gaps = {arm: estimates.significant(line[1.0].mean - line[0.0].mean) for arm, line in lines.items()}
-    panels = []
-    for arms in arm_charts.shared(list(whole), baseline):
-        said = f"{places[1].capitalize()} minus {places[0]}: " + "; ".join(
-            f"{context.arm(arm)} {gaps[arm]}" for arm in arms
-        )
-        titles = ("positions of the window", "loss (nats/token)")
-        drawn = {context.arm(arm): lines[arm] for arm in arms}
-        part = partial(arm_charts.along, drawn, ticks, titles, baseline=context.arm(baseline))
-        panels.append(Panel(said, part, f"Loss by position in the window. {said}."))
-    n = words.listed(f"{context.arm(arm)} {len(next(iter(one.values())))}" for arm, one in whole.items())
-    caption = f"Loss by position in the window, at the last step. Marks: means over seeds (n: {n}); bars: {RANGE}."
-    if "beyond" in places:
-        caption += " Beyond: the positions from the context length to twice it."
-    yield Figure("Loss by position", caption, tuple(panels))
-
-
-def _by_class(context: ReportContext) -> Iterator[Figure]:
-    found = _finals(context, {f"embedding/norm_{name}": name.replace("_", " ") for name in TOKEN_CLASSES})
-    if not found:
-        return
-    spreads = {arm: {name: _spread(one) for name, one in classes.items()} for arm, classes in found.items()}
-    panels = []
-    for arms in arm_charts.shared(list(found), context.study.baseline):
-        largest = {arm: max(spreads[arm], key=lambda name: spreads[arm][name].mean) for arm in arms}
-        said = "; ".join(f"{context.arm(arm)}: largest of {name}" for arm, name in largest.items())
-        part = partial(
-            arm_charts.by_class,
-            {context.arm(arm): spreads[arm] for arm in arms},
-            "embedding/norm",
-            baseline=context.arm(context.study.baseline),
-        )
-        panels.append(Panel(said, part, f"Embedding norm by token class. {said}."))
-    n = words.listed(f"{context.arm(arm)} {max(map(len, one.values()))}" for arm, one in found.items())
-    caption = (
-        f"{METRICS['embedding/norm'].definition[0].upper()}{METRICS['embedding/norm'].definition[1:]}, by the class of "
-        f"the token at the position, at the last step. Marks: means over seeds (n: {n}); bars: {RANGE}."
-    )
-    yield Figure("Embedding norm by token class", caption, tuple(panels))
-
-
-def _table(found: Profiles) -> Table:
-    rows = []
-    definition = METRICS[f"{found.metric}_0"].definition.replace("block 0 (from 0)", "a block")
-    for arm, line in found.last.items():
-        deepest = max(line)
-        shares = _shares(found, arm)
-        rows.append(
-            (
-                arm,
-                str(deepest + 1),
-                estimates.significant(line[0]),
-                estimates.significant(line[deepest]),
-                estimates.significant(fmean(shares)) if shares else NONE,
-                str(found.n[arm]),
-            )
-        )
+def values_table(context: ReportContext, metrics: Sequence[str]) -> Table:
+    """Mean, SD and n of the final values of some metrics by arm."""
     return Table(
-        f"{found.metric} of the first and the last block at the last evaluation: means over seeds.",
-        columns("Arm", "Blocks:", "First:", "Last:", "First / last:", "n:"),
-        tuple(rows),
-        note=f"First / last is the mean of the runs' own ratios; below 1, {found.metric} falls towards the input. "
-        f"{definition[0].upper()}{definition[1:]}.",
+        f"Values at the last {context.study.step_name}: mean and standard deviation over seeds, each arm by itself.",
+        columns("Metric", "Arm", "Mean:", "SD:", "n:", "Unit"),
+        final_rows(context, metrics),
+        grouped=True,
     )
 
 
-def _by_block(rows: Any) -> Profile:
-    return {int(block): float(value) for block, value in sorted(zip(rows["block"], rows["value"], strict=True))}
+def final_rows(context: ReportContext, metrics: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+    """A row for each metric and arm that recorded it."""
+    rows = []
+    for metric in metrics:
+        summaries = summarise(context.evidence, metric, list(context.study.arms))
+        decimals = estimates.decimals_of((one.sd for one in summaries), [one.mean for one in summaries])
+        unit = words.unit_of(metric, own=context.study.own_units) or NONE
+        for one in summaries:
+            spread = NONE if one.sd is None else words.number(one.sd, decimals)
+            mean = words.number(one.mean, decimals)
+            rows.append((context.metric(metric), context.arm(one.arm), mean, spread, str(one.n), unit))
+    return tuple(rows)
 
 
-def _mean(profiles: Sequence[Profile]) -> Profile:
-    shared = set.intersection(*(set(one) for one in profiles))
-    return {block: fmean(one[block] for one in profiles) for block in sorted(shared)}
+def _by_step(context: ReportContext, metric: str) -> Iterator[Figure]:
+    study, evidence = context.study, context.evidence
+    frame = by_step(evidence, metric, list(study.arms))
+    if frame.empty:
+        return
+    name, floor = context.metric(metric), context.floors.get(metric)
+    ends = evidence.lines(metric)
+    stopped = [(run, ends[run.cell]) for run in evidence.runs if run.status == "diverged" and run.cell in ends]
+    marks = {
+        arm: [(float(at[-1]), float(values[-1]), "× diverged") for run, (at, values) in stopped if run.variant == arm]
+        for arm in study.arms
+    }
+    caption = f"By {study.step_axis}. Lines: means over seeds, at the steps that every run reached; band: {RANGE}."
+    if context.floors:
+        caption += " Dotted: a floor that no model can pass."
+    yield _figure(
+        context,
+        frame,
+        name=f"{name} by {study.step_name}",
+        caption=caption,
+        titles=(study.step_axis, estimates.with_unit(name, words.unit_of(metric, own=study.own_units))),
+        marks=marks,
+        level=None if floor is None else (floor, f"floor {words.compact(round(floor, 4))}"),
+    )
 
 
-def _has(runs: Mapping[tuple[str, int], Profile], arm: str) -> bool:
-    return any(name == arm for name, _ in runs)
+def _differences(context: ReportContext) -> Iterator[Figure]:
+    study = context.study
+    baseline = context.arm(study.baseline)
+    for metric in claimed_metrics(context) if study.paired else ():
+        frame = differences_by_step(context.evidence, metric, list(study.arms), study.baseline)
+        if frame.empty:
+            continue
+        name = context.metric(metric)
+        everywhere = all(hypothesis.read == "final" for hypothesis in study.hypotheses.values())
+        tested = f"the last {study.step_name}" if everywhere else "what the claims read"
+        caption = (
+            f"{name} minus {baseline} of the same seed, by {study.step_axis}. Lines: means over pairs; band: from the "
+            "lowest to the highest pair, which is no interval; grey, where a claim declares one: differences too small "
+            f"to matter. Only {tested} was tested."
+        )
+        titles = (
+            study.step_axis,
+            estimates.with_unit(f"difference in {name}", words.unit_of(metric, own=study.own_units)),
+        )
+        zone = max((_margin(context, arm, metric) for arm in study.arms), default=0.0)
+        yield _figure(
+            context, frame, name=f"{name} minus {baseline}", caption=caption, titles=titles, signed=True, zone=zone
+        )
+
+
+def _margin(context: ReportContext, arm: str, metric: str) -> float:
+    """The margin of a plain claim that compares an arm with the baseline; 0 where there is none."""
+    study = context.study
+    for name, claim in study.claims.items():
+        plain = dict(claim.left) == {arm: 1.0} and dict(claim.right) == {study.baseline: 1.0}
+        if plain and claim.metric == metric and study.hypotheses[name].scale == "raw":
+            return study.hypotheses[name].smallest
+    return 0.0
+
+
+def _by_block(context: ReportContext, stem: str, members: Mapping[str, float]) -> Iterator[Figure]:
+    frame = at_end(context.evidence, members, list(context.study.arms))
+    if frame.empty:
+        return
+    definition = METRICS[f"{stem}_0"].definition.replace("block 0 (from 0)", "a block")
+    caption = (
+        f"{stem} by block, from the input (0) to the output, at the last {context.study.step_name}. Marks: means over "
+        f"seeds; bars: {RANGE}. {definition[0].upper()}{definition[1:]}."
+    )
+    yield _figure(
+        context,
+        frame,
+        name=f"{stem} by block",
+        caption=caption,
+        titles=("block, from the input", estimates.with_unit(stem, words.unit_of(f"{stem}_0"))),
+        band=False,
+    )
+
+
+def _at_places(
+    context: ReportContext, places: Mapping[str, str], *, name: str, caption: str, titles: tuple[str, str]
+) -> Iterator[Figure]:
+    """Final values at named places, as far as two of them were recorded."""
+    arms = list(context.study.arms)
+    recorded = {metric: place for metric, place in places.items() if summarise(context.evidence, metric, arms)}
+    if len(recorded) < 2:
+        return
+    frame = at_end(context.evidence, {metric: float(at) for at, metric in enumerate(recorded)}, arms)
+    ticks = {float(at): place for at, place in enumerate(recorded.values())}
+    said = f"{caption}, at the last {context.study.step_name}. Marks: means over seeds; bars: {RANGE}."
+    yield _figure(context, frame, name=name, caption=said, titles=titles, ticks=ticks, band=False)
+
+
+def _positions(context: ReportContext) -> Iterator[Figure]:
+    caption, titles = "Loss by position in the window", ("positions of the window", "loss (nats/token)")
+    yield from _at_places(context, POSITIONS, name="Loss by position", caption=caption, titles=titles)
+
+
+def _token_classes(context: ReportContext) -> Iterator[Figure]:
+    places = {f"embedding/norm_{name}": name.replace("_", " ") for name in TOKEN_CLASSES}
+    caption = "Mean L2 norm of the first block's input, by the class of the token at the position"
+    titles = ("class of the token", "embedding/norm")
+    yield from _at_places(context, places, name="Embedding norm by class of token", caption=caption, titles=titles)
+
+
+def _reliability(context: ReportContext) -> Iterator[Figure]:
+    """Accuracy over mean confidence, bin by bin (DeGroot and Fienberg 1983), of the bins that hold tokens."""
+    rows = []
+    for metric, number in by_bin(context.evidence).get(ACCURACY, {}).items():
+        accuracy = context.evidence.final(metric)
+        confidence = context.evidence.final(f"{CONFIDENCE}_{number:g}")
+        for arm in context.study.arms:
+            # Of a run that lacks one of the two, the other has no place on the curve.
+            seeds = [cell for cell in sorted(accuracy) if cell[0] == arm and cell in confidence]
+            if seeds:
+                values = [accuracy[cell] for cell in seeds]
+                x = fmean(confidence[cell] for cell in seeds)
+                rows.append((arm, x, fmean(values), min(values), max(values), len(values)))
+    if not rows:
+        return
+    order = {arm: at for at, arm in enumerate(context.study.arms)}
+    frame = pd.DataFrame(sorted(rows, key=lambda row: (order[row[0]], row[1])), columns=list(LINES))
+    caption = (
+        "Accuracy over mean confidence in bins of equal width of the largest probability, at the last "
+        f"{context.study.step_name}. Marks: means over the runs in which the bin holds tokens; bars: {RANGE}. On the "
+        "dashed diagonal probabilities mean what they say; below it the model claims too much."
+    )
+    yield _figure(
+        context,
+        frame,
+        name="Accuracy over confidence",
+        caption=caption,
+        titles=("confidence", "accuracy"),
+        band=False,
+        diagonal=True,
+    )
+
+
+def _cost(context: ReportContext) -> Iterator[Figure]:
+    """The first claimed metric over the seconds of training, of arms whose runs recorded both."""
+    metric = claimed_metrics(context)[0]
+    runs = [run for run in context.evidence.runs if run.status == "done" and run.train_s > 0.0]
+    seconds = pd.DataFrame([(run.variant, run.train_s) for run in runs], columns=["arm", "x"])
+    frame = at_end(context.evidence, {metric: 0.0}, [arm for arm in context.study.arms if arm in set(seconds["arm"])])
+    if len(frame) < 2:
+        return
+    frame = frame.assign(x=frame["arm"].map(seconds.groupby("arm")["x"].mean()))
+    name = context.metric(metric)
+    caption = (
+        f"{name} at the last {context.study.step_name} over the mean seconds of training of a run. Marks: means over "
+        f"seeds; bars: {RANGE}. What else the machine did at the time moves an arm sideways."
+    )
+    unit = words.unit_of(metric, own=context.study.own_units)
+    titles = ("seconds of training of a run", estimates.with_unit(name, unit))
+    yield _figure(context, frame, name=f"Cost and {name}", caption=caption, titles=titles, band=False)
+
+
+def _power(context: ReportContext) -> Iterator[Figure]:
+    design = frozen_design(context.registration) if context.registration.design is not None else None
+    figure = None if design is None else power_figure(design)
+    if figure is not None:
+        yield figure
+
+
+_DRAWN = {
+    "differences": _differences,
+    "positions": _positions,
+    "token_classes": _token_classes,
+    "reliability": _reliability,
+    "cost": _cost,
+    "power": _power,
+}
+"""Diagnostic of `prereg.study.report` -> its figures."""
+assert _DRAWN.keys() == DIAGNOSTICS.keys()
+
+
+def _figure(
+    context: ReportContext,
+    frame: pd.DataFrame,
+    *,
+    name: str,
+    caption: str,
+    titles: tuple[str, str],
+    ticks: Mapping[float, str] | None = None,
+    signed: bool = False,
+    marks: Mapping[str, Sequence[tuple[float, float, str]]] | None = None,
+    level: tuple[float, str] | None = None,
+    **how: Any,
+) -> Figure:
+    """A figure of a frame of lines: one panel, or several where arms are many, all on the same scales."""
+    thinned = int(frame.attrs.get("thinned", 1))
+    if thinned > 1:
+        caption += f" Of every {thinned} evaluations one is drawn; the band keeps their lowest and highest."
+    ends = [*frame["low"], *frame["high"]] + ([] if level is None else [level[0]]) + [0.0] * signed
+    if how.get("diagonal"):
+        x, y = Extent(titles[0], (0.0, 1.0)), Extent(titles[1], (0.0, 1.0))
+    else:
+        x = Extent(titles[0], (float(frame["x"].min()), float(frame["x"].max())), ticks or {})
+        x = x if x.domain[0] < x.domain[1] else extent(titles[0], [*frame["x"]])
+        y = extent(titles[1], ends, signed=signed)
+    if y.logarithmic:
+        caption += " The scale is logarithmic."
+    sizes = frame.groupby("arm", sort=False)["n"].max()
+    n = words.listed(f"{context.arm(str(arm))} {size}" for arm, size in sizes.items())
+    panels = []
+    for arms in shared([str(arm) for arm in sizes.index], context.study.baseline):
+        part = frame[frame["arm"].isin(arms)]
+        last = part.groupby("arm", sort=False).last()
+        said = "; ".join(f"{context.arm(arm)} {estimates.significant(last.loc[arm, 'mean'], 4)}" for arm in arms)
+        at = f"at {titles[0]} {estimates.significant(float(part['x'].max()), 4)}" if not ticks else "at the last place"
+        drawing = partial(
+            lines,
+            part.assign(arm=part["arm"].map(context.arm)),
+            x,
+            y,
+            baseline=context.arm(context.study.baseline),
+            marks=[mark for arm in arms for mark in (marks or {}).get(arm, ())],
+            level=level,
+            **how,
+        )
+        panels.append(Panel(f"{name}: {said}", drawing, f"{name}; means {at}: {said}."))
+    return Figure(name, f"{caption} n: {n}.", tuple(panels))

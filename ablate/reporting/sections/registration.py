@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ablate.judge.design.characteristics import Design
 from ablate.judge.design.reach import HypothesisDesign
 from ablate.judge.design.retrospective import frozen_design
 from ablate.records.run_record import Repetition
@@ -16,26 +15,21 @@ from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
-from ablate.reporting.sections.design import bound_of, facts_of, looks_shown, power_figure
-from ablate.reporting.summaries.study import arms_table, hypotheses_table
+from ablate.reporting.sections.design import facts_of, looks_shown
+from ablate.reporting.summaries.study import hypotheses_table
+from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
-from prereg.documents.claims import capital
 from prereg.documents.configuration import extent
 from prereg.documents.designs import runs_of_arms, tuning
 from prereg.documents.procedures import (
-    CORRECTIONS,
-    counted_as,
     divergence,
-    errors_held,
     instability,
     lost_starts,
-    stopping,
-    test,
+    not_reached,
 )
-from prereg.registry.registration import CorpusPin, TaskPin
+from prereg.registry.registration import CorpusPin, Rewording, TaskPin
 from prereg.study.claim import parse_claim
 from prereg.study.command import ScriptPin, command_line
-from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import tasks_are_strata
 from prereg.study.spec import Study
 
@@ -108,74 +102,61 @@ def _percent(share: float) -> str:
 
 def registration_section(context: ReportContext) -> Section:
     """The question, the claims and the rule, with the line of the decision list that held."""
-    study = context.study
-    question = context.registration.worded.question
-    blocks: list[Block] = [Paragraph(question.strip(), "lead")] if question else []
-    tables = (arms_table(study), hypotheses_table(study), _decision_list(context))
-    blocks += [_terms(context), *tables, *_frozen_design(context)]
-    if context.registration.previous:
-        amends = words.short(context.registration.previous)
-        reason = context.registration.reason or "no reason recorded"
-        said = f"This registration amends an earlier one ({amends}). Reason given: {reason}."
-        blocks.insert(1, Paragraph(said, "warning"))  # after what the report opens with
-    for one in context.registration.rewordings:
-        changed = " and ".join(field for field, text in one.words.items() if text != getattr(study, field)) or "no word"
-        said = f"Reworded on {words.moment(one.at)} (entry {one.index}), runs and verdict kept: {changed} since the "
-        blocks.append(Paragraph(f"{said}registration. Reason given: {one.reason}. The registered title: {study.title}"))
-    return Section("promised", "What was promised", tuple(blocks))
-
-
-def _terms(context: ReportContext) -> Facts:
-    return Facts(tuple((term, text) for term, text in _terms_and_texts(context) if text))
-
-
-def _terms_and_texts(context: ReportContext) -> Iterator[tuple[str, str | None]]:
-    study, analysis, registration = context.study, context.study.analysis, context.registration
-    yield "Registered", f"{words.moment(registration.registered_at)}, registration {registration.sha256}"
-    yield (
-        "Arms",
-        f"{len(study.arms)}: {words.listed(map(context.arm, study.arms))}; the baseline is "
-        f"{context.arm(study.baseline)}, and claims compare with it unless they say otherwise",
+    study, registration = context.study, context.registration
+    made = blocks(
+        "promised",
+        question=registration.worded.question.strip(),
+        amends=words.short(registration.previous) if registration.previous else "",
+        reason=registration.reason or "no reason recorded",
+        rewordings=[_reworded(context, one) for one in registration.rewordings],
+        title=study.title,
+        facts=dict(_facts(context)),
+        hypotheses=hypotheses_table(study),
+        decision=_decision_list(context),
     )
-    if study.trainer == "command":
-        yield "Trainer", f"the command {command_line(study.command)}"
-        yield "Code", _files(registration.scripts or ()) or "no file of it is pinned"
-        yield "Data", _files(registration.data_files)
-    for corpus in registration.pinned[:1]:
-        yield "Corpus", _corpus(context, corpus)
-    if registration.tasks is not None:
-        yield "Tasks", _tasks(study, registration.tasks)
-    for corpus in registration.pinned[1:]:
-        yield "Corpus", _corpus(context, corpus)
-    yield "Losses to compare with", baselines_of(context)
-    fixed = "what the trainer, which is given the same one for every arm, makes of it"
-    if study.trainer == "gpt":
-        fixed = "initial weights, batches and dropout, the same for every arm"
-    each = f"{words.ranged(study.seeds)} ({len(study.seeds)} for each arm, {len(study.judged)} runs)"
-    if not study.paired:
-        fixed = "initial weights, batches and dropout" if study.trainer == "gpt" else "what the trainer makes of it"
-        each = f"{words.counted(len(study.judged), 'run')}: {runs_of_arms(study)}"
-    yield "Seeds", f"{each}; a seed fixes {fixed}{_runs_of_others(context)}"
-    yield "Settings", tuning(study)
-    over = "" if analysis.test == "items" else counted_as(study, " on per-seed differences")
-    over = over if study.paired else ", without pairs"
-    yield "Test", f"{test(study)}{over}, the effect always left side minus right side"
-    each = f"each family; correction: {CORRECTIONS[analysis.correct]}, over the hypotheses of one role"
-    each += " or of one claim per task" * bool(study.task_families)
-    if analysis.correct == "none":
-        each = "each test, no correction"
-    if study.gate_steps:
-        each = f"all supports together, by {CORRECTIONS['gate']}"
-        each += f"; and for the refutations of each role, by {CORRECTIONS['holm']}"
-        yield "Gate", in_words(study)
-    yield "Error rate", f"alpha {words.compact(analysis.alpha)} for {each}"
-    yield "Errors held", "; ".join(f"{scope.lower()}: {text}" for scope, text in errors_held(study).items())
-    yield "Verdict speaks of", _estimand(study)
-    yield "Stopping", f"planned: {stopping(study)}"
-    yield "Looks, as observed", looks_shown(context)
-    yield "Lost starts", lost_starts(study)
-    yield "Diverged runs", divergence(study)
-    yield "Unstable run", instability(study)
+    return Section("promised", "What was promised", (*made, *_frozen_design(context)))
+
+
+def _reworded(context: ReportContext, one: Rewording) -> dict[str, str]:
+    changed = [field for field, text in one.words.items() if text != getattr(context.study, field)]
+    at = f"{words.moment(one.at)} (entry {one.index})"
+    return {"at": at, "changed": " and ".join(changed) or "no word", "reason": one.reason}
+
+
+def _facts(context: ReportContext) -> Iterator[tuple[str, object]]:
+    """What `templates/promised.txt` states; an empty fact has no line."""
+    study, registration = context.study, context.registration
+    own = study.trainer == "command"
+    yield "registered", words.moment(registration.registered_at)
+    yield "command", command_line(study.command) if own else ""
+    yield "code", _files(registration.scripts or ())
+    yield "own", own
+    yield "data", _files(registration.data_files) if own else ""
+    yield "corpora", [_corpus(context, corpus) for corpus in registration.pinned]
+    yield "tasks", "" if registration.tasks is None else _tasks(study, registration.tasks)
+    yield "baselines", baselines_of(context)
+    yield "paired", study.paired
+    yield "seeds", words.ranged(study.seeds)
+    yield "n_seeds", len(study.seeds)
+    yield "n_runs", len(study.judged)
+    yield "runs", "" if study.paired else runs_of_arms(study)
+    yield "others", _runs_of_others(context)
+    yield "settings", tuning(study)
+    yield "estimand", _estimand(study)
+    yield "looks", looks_shown(context)
+    yield "lost", lost_starts(study) or ""
+    yield "diverged", divergence(study)
+    yield "unstable", _instability(context)
+
+
+def _instability(context: ReportContext) -> str:
+    """What makes a run unstable, its limit in numbers where the judge has found it from the rate of false alarms."""
+    study = context.study
+    above = next((arm.above for arm in context.decision.stability if arm.above is not None), None)
+    if above is None:
+        return instability(study)
+    rule, not_reached_ = study.stable.loss_spike, not_reached(study)
+    return phrase("promised_parts.unstable", above, rule.window, study.stable.diverged.loss_above, not_reached_)
 
 
 def _runs_of_others(context: ReportContext) -> str:
@@ -237,73 +218,29 @@ def units_of(study: Study) -> str:
 
 
 def _frozen_design(context: ReportContext) -> list[Block]:
-    """The operating characteristics that the registration froze: what this study could find, said before it looked."""
+    """What this study could find, said before it looked; every simulated scenario is in design.csv."""
     if context.registration.design is None:
         return []
     design = frozen_design(context.registration)
     if design is None:  # of another version
-        return [
-            Paragraph(
-                "The design frozen in the registration was written in a format that this version does not read.",
-                "warning",
-            )
-        ]
+        return [Paragraph(phrase("promised_parts.unreadable"), "warning")]
     power = table_of(
         design.hypotheses,
-        "Design, frozen at registration: what could be found.",
+        phrase("promised_parts.design"),
         {
             "Hypothesis": lambda one: context.study.labels.claim(one.hypothesis),
             "Detectable:": detectable_of,
             "Power:": lambda one: estimates.power_at(one.power, one.effect),
-            "Smallest p possible:": lambda one: estimates.p_cell(one.attainable_support),
             "Seeds for power 80%:": lambda one: NONE if one.seeds_80 is None else str(one.seeds_80),
             "n:": lambda one: str(one.n),
         },
         note=TERMS,
     )
     facts = tuple(facts_of(design))
-    blocks: list[Block] = [Facts(facts), power] if facts else [power]
-    figure = None if context.withheld else power_figure(design)
-    if figure is not None:
-        blocks.append(figure)
-    chances = tuple(_chances(context, design))
-    if chances:
-        caption = (
-            "Design, frozen at registration: the chance of each verdict and of false findings, by simulation of "
-            "the registered rule."
-        )
-        heads = columns("If the truth is", "Outcome of the study", "Chance:", "Simulation error:", "Simulated studies:")
-        blocks.append(Table(caption, heads, chances, folded=True, note=_noted(design)))
-    elif design.notes:
-        blocks.append(Paragraph(_noted(design), "aside"))
-    return blocks
+    return [Facts(facts), power] if facts else [power]
 
 
-def _chances(context: ReportContext, design: Design) -> Iterator[tuple[str, ...]]:
-    """The chance of each ending of a study, for each simulated state of the world."""
-    for scenario in design.scenarios:
-        endings = [(f"verdict: {one.of}", one) for one in scenario.verdicts]
-        if scenario.inadmissible:
-            endings.append(("no verdict: inadmissible", scenario.inadmissible))
-        endings += [(f"any false 'supported', {one.of}", one) for one in scenario.false_supported]
-        endings += [(f"any false 'refuted', {one.of}", one) for one in scenario.false_refuted]
-        truth, n_sims = estimates.shown_truth(scenario.name, context.study.labels), f"{scenario.n_sims:,}"
-        for ending, chance in endings:
-            bounded = chance.at_most is not None
-            shown = f"≤ {bound_of(chance.at_most)}" if chance.at_most is not None else words.share(chance.share)
-            yield truth, ending, shown, "95% bound" if bounded else f"±{words.share(chance.error)}", n_sims
-
-
-def _noted(design: Design) -> str:
-    # A note that begins with the name of a metric, such as "val/loss: SD 0.03", keeps its letters.
-    return " ".join(f"{note if '/' in note.split()[0] else capital(note)}." for note in design.notes)
-
-
-TERMS = (
-    "Detectable: the true effect, or of a claim of no change the margin, found with power 80% by the registered rule. "
-    "Power: the chance of 'supported' at the true effect in brackets, every other claim true; by simulation under the "
-    "study's assumptions."
-)
+TERMS = phrase("promised_parts.design_note")
 
 
 def detectable_of(one: HypothesisDesign) -> str:
@@ -322,11 +259,10 @@ def _decision_list(context: ReportContext) -> Table:
         (str(at), line.when or "in every other case", line.verdict, "this line held" if at == held else "")
         for at, line in enumerate(context.study.decision, start=1)
     )
-    note = "" if held else "No line was applied, because the evidence is inadmissible."
     return Table(
-        "Decision list. It is read from the top; the first line that holds is the verdict.",
+        phrase("promised_parts.decision"),
         columns("Line", "When", "Verdict", "Held"),
         rows,
-        note=note,
+        "" if held else phrase("promised_parts.no_line"),
         marked=frozenset({held - 1}) if held else frozenset(),
     )

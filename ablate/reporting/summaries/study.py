@@ -12,10 +12,10 @@ from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, col
 from ablate.reporting.estimates import NONE
 from prereg import text as words
 from prereg.documents.designs import design_sentences, runs_of_arms, tuning
-from prereg.documents.procedures import can_be_refuted, counted_as, errors_held, lost_starts, margin, meanings, spike
+from prereg.documents.procedures import counted_as, errors_held, lost_starts, margin, meanings, spike
 from prereg.registry.amendments import Amendment, affected, keeps_runs
 from prereg.registry.register import words_alone
-from prereg.rule.divergence import said_losses
+from prereg.rule.divergence import refutable, said_losses
 from prereg.study.command import ScriptPin, command_line, filled
 from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import by_family, of_any_task, said_once, tasks_of
@@ -58,7 +58,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         tasks = tasks_of(study, label)
         of_one = f"{study.labels.claim(label)}{'.TASK' * bool(tasks)}"
         blocks.append(Paragraph(f"{of_one} supported: {supported}."))
-        if can_be_refuted(study, name):
+        if refutable(study, name):
             blocks.append(Paragraph(f"{of_one} refuted: {refuted}."))
         if tasks:
             family = f"{of_one}: {len(tasks)} hypotheses, a family of their own, corrected over the tasks"
@@ -220,14 +220,14 @@ def _own_code(study: Study) -> Iterator[str]:
 def design_section(design: Design) -> Section:
     """What the registered rule can find with these seeds, and how often it errs, by simulation."""
     from ablate.judge.design.reach import obstacle
-    from ablate.reporting.sections.design import facts_of, power_figure
+    from ablate.reporting.sections.design import facts_of, plans_of, power_figure
 
     cost = "" if design.cost_s is None else f", {words.duration(design.cost_s)} one after another"
     title = (
         f"{design.study}: {design.test}, alpha {words.compact(design.alpha)}, correction {design.correct}, "
         f"{words.counted(design.n_seeds, 'seed')}, {words.counted(design.n_runs, 'run')}{cost}"
     )
-    blocks: list[Block] = [_hypotheses(design), Facts(tuple(facts_of(design)))]
+    blocks: list[Block] = [_hypotheses(design), Facts((*facts_of(design), *plans_of(design)))]
     if design.scenarios:
         blocks.append(_scenarios(design))
     figure = power_figure(design)

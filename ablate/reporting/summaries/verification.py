@@ -80,11 +80,11 @@ def _findings(study: StudySummary) -> Iterator[tuple[str, str]]:
         failed = [check for check in decision.checks if not check.passed and check.severity == "inadmissible"]
         yield from (("", f"{check.name}, failed: {check.found}") for check in failed)
         return
-    from ablate.reporting.headline import clause_of  # loads the judge
+    from ablate.reporting.view import FindingView  # loads the judge
 
     findings = decision.labelled(registration.study.labels).findings
     for finding in findings[:MOST_FINDINGS]:
-        yield "", f"{finding.label}, {finding.outcome}: {clause_of(registration.study, finding)}"
+        yield "", f"{finding.label}, {finding.outcome}: {FindingView(finding, registration.study).clause}"
     if findings[MOST_FINDINGS:]:
         yield "", f"{words.counted(len(findings) - MOST_FINDINGS, 'more finding')}: ablate report"
 

@@ -4,15 +4,15 @@
     add_one_in      the plain system, and the plain system with each part
     factorial       every combination of parts; effects are averaged over the other parts (Fisher 1935, Yates 1937)
 
-A file says `components`, and `with_components` writes the rest when the study is read. A lock holds both, and
-`check_components` writes the rest once more: one cannot be changed without the other.
+A file says `components`, and `written_by_components` writes the rest when the study is read (`prereg.study.macros`). A
+lock holds both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import combinations
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_serializer
 
@@ -20,13 +20,12 @@ from prereg.errors import ClaimError, FieldPath, SpecError, field_error, nearest
 from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
 from prereg.study.analysis import Hypothesis, Read, Role, Scale
-from prereg.study.claim import VERBS, margin_of, parse_claim
+from prereg.study.claim import margin_of, parse_claim
 from prereg.study.faults import read_model
+from prereg.study.macros import Document, Written
 from prereg.study.measure import Name, own_better
+from prereg.study.verbs import VERBS
 from prereg.text import counted, listed
-
-if TYPE_CHECKING:
-    from prereg.study.spec import Study
 
 Effect = tuple[str, ...]
 """Parts whose product an effect is: one part for its main effect, two for an interaction."""
@@ -260,36 +259,48 @@ def _pair_of(text: str, parts: Mapping[str, Part]) -> Effect:
     return pair if len(names) == 2 == len(pair) else ()
 
 
-def with_components(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Plain data of a study with the arms, claims, baseline and decision that its `components` leave to this module.
+def written_by_components(document: Document) -> Iterator[Written]:
+    """The arms, claims, baseline and decision that `components` leave to this module. Raises `SpecError` where they
+    cannot be written."""
+    raw, here = document.get("components"), [document.get(kind) or {} for kind in ("variants", "hypotheses")]
+    if not isinstance(raw, dict) or not all(isinstance(names, dict) for names in here):
+        return
+    found, block = components_from(raw), ("components",)
+    for arm, overrides in found.overrides().items():
+        alone = [part for part in found.parts if arm in (f"no_{part}", f"with_{part}")][:1]
+        yield Written(("variants", arm), overrides, (*block, "parts", *alone), inner=_origins(found, arm))
+    for name, hypothesis in found.hypotheses(own_better(document)).items():
+        inner: dict[FieldPath, FieldPath] = {
+            ("hypotheses", name, field): (*block, field) for field in Components.model_fields
+        }
+        yield Written(("hypotheses", name), hypothesis.model_dump(mode="json"), block, inner=inner, same=_same)
+    yield Written(("baseline",), found.baseline(), block, "default")
+    if "decision" not in document and found.role == "exploratory":
+        raise field_error(
+            ("components", "role"),
+            "the claims are exploratory, and there is no decision",
+            "a decision of the study's own: exploratory claims decide nothing",
+            "decision: [{verdict: inconclusive}]",
+        )
+    yield Written(("decision",), found.decision(), block, "default")
 
-    Raises `SpecError` where they cannot be written, or clash with others of the study.
-    """
-    raw, variants, hypotheses = document.get("components"), document.get("variants"), document.get("hypotheses")
-    if not isinstance(raw, dict):
-        return document
-    found = components_from(raw)
-    written: dict[str, Any] = {**document}
-    made = {"variants": found.overrides(), "hypotheses": _plain(found.hypotheses(own_better(document)))}
-    here = {"variants": variants or {}, "hypotheses": hypotheses or {}}
-    if any(not isinstance(names, dict) for names in here.values()):
-        return document
-    clashes = [(kind, name) for kind, names in made.items() for name in names if name in here[kind]]
-    if not clashes:
-        written |= {kind: {**names, **here[kind]} for kind, names in made.items()}
-    elif len(clashes) < sum(map(len, made.values())):
-        raise _clash(*clashes[0])
-    written.setdefault("baseline", found.baseline())
-    if "decision" not in document:
-        if found.role == "exploratory":
-            raise field_error(
-                ("components", "role"),
-                "the claims are exploratory, and there is no decision",
-                "a decision of the study's own: exploratory claims decide nothing",
-                "decision: [{verdict: inconclusive}]",
-            )
-        written["decision"] = found.decision()
-    return written
+
+def _same(stored: Any, written: Any) -> bool:
+    """Whether two hypotheses as plain data are the same with their defaults filled in."""
+    try:
+        return read_model(Hypothesis, stored) == read_model(Hypothesis, written)
+    except SpecError:
+        return False
+
+
+def _origins(found: Components, arm: str) -> dict[FieldPath, FieldPath]:
+    """Each override of an arm -> the part and the side of it that sets it."""
+    present = found.arms()[arm]
+    return {
+        ("variants", arm, key): ("components", "parts", name, "with" if name in present else "without", key)
+        for name, part in found.parts.items()
+        for key in (part.with_ if name in present else part.without)
+    }
 
 
 def components_from(raw: Mapping[str, Any]) -> Components:
@@ -304,42 +315,6 @@ def components_from(raw: Mapping[str, Any]) -> Components:
     if twice is not None:
         raise field_error(("components", "parts"), f"two arms would be named '{twice}'", "other names of the parts")
     return found
-
-
-def check_components(study: Study) -> None:
-    """Raise `SpecError` where arms or claims are not those that `components` write."""
-    if study.components is None:
-        return
-    found = components_from(study.components.model_dump(mode="json"))
-    own = {one.name: one.better for one in study.measure.own}
-    made: tuple[tuple[str, Mapping[str, Any], Mapping[str, Any]], ...] = (
-        ("variants", found.overrides(), study.variants),
-        ("hypotheses", found.hypotheses(own), study.hypotheses),
-    )
-    for kind, written, here in made:
-        for name, value in written.items():
-            if here.get(name) != value:
-                raise _clash(kind, name)
-
-
-def placed(error: SpecError, components: Components) -> SpecError:
-    """An error of a written arm or claim, placed where `components` say what it is written from."""
-    field = error.where.field
-    if len(field) < 2 or not isinstance(field[1], str):
-        return error
-    name, place = field[1], ("components",)
-    if field[0] == "hypotheses" and name in components.effects():
-        known = field[2:3] if field[2:3] and field[2] in Components.model_fields else ()
-        return error.at(field=(*place, *known))
-    if field[0] == "variants" and name in components.arms():
-        present = components.arms()[name]
-        for part, one in components.parts.items():
-            side = "with" if part in present else "without"
-            if field[2:] and field[2] in (one.with_ if side == "with" else one.without):
-                return error.at(field=(*place, "parts", part, side, *field[2:]))
-        part_alone = [part for part in components.parts if name in (f"no_{part}", f"with_{part}")]
-        return error.at(field=(*place, "parts", *part_alone[:1]))
-    return error
 
 
 def _check_parts(found: Components) -> None:
@@ -393,20 +368,6 @@ def _check_options(found: Components) -> None:
         raise field_error(
             (*place, "parts", taken), f"an interaction would be named '{taken}'", "another name of the part"
         )
-
-
-def _clash(kind: str, name: str) -> SpecError:
-    what = "an arm" if kind == "variants" else "a hypothesis"
-    return field_error(
-        (kind, name),
-        f"components write {what} '{name}', and {kind} hold another one of that name or lack it",
-        f"{kind} of other names next to those that components write",
-        f"rename '{name}', or the part",
-    )
-
-
-def _plain(hypotheses: Mapping[str, Hypothesis]) -> dict[str, Any]:
-    return {name: one.model_dump(mode="json") for name, one in hypotheses.items()}
 
 
 def components_write_the_rest(schema: dict[str, Any]) -> None:

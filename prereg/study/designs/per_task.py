@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, get_args
 
@@ -23,6 +24,7 @@ from prereg.errors import FieldPath, field_error
 from prereg.metrics.catalogue import ITEM_METRICS, OF_TASKS, task_of
 from prereg.registry.paths import Root
 from prereg.study.analysis import Hypothesis, Role
+from prereg.study.macros import Document, Written, expand
 from prereg.study.measure import OWN_TASKS, is_folder
 from prereg.text import counted, listed
 
@@ -95,24 +97,23 @@ def names_tasks(document: Mapping[str, Any]) -> str:
     return tasks
 
 
-def with_tasks(document: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[str, Any]:
-    """Plain data of a study with every line `per: task` written out. Raises `SpecError` where it cannot be."""
+def written_for_tasks(document: Document, tasks: tuple[str, ...]) -> Iterator[Written]:
+    """What every line `per: task` writes: a claim for each task, and what is expected of it. Raises `SpecError` where
+    it cannot be written."""
     lines = _lines(document)
-    written: dict[str, Any] = {}
-    for name, one in document["hypotheses"].items():
-        for made, hypothesis in (_of_line(name, one, tasks) if name in lines else {name: one}).items():
-            if made in written or (made != name and made in document["hypotheses"]):
-                clash = f"'{name}' is written out as '{made}', and there is a hypothesis of that name"
-                raise field_error(("hypotheses", name), clash, "another name")
-            written[made] = hypothesis
-    found = {**document, "hypotheses": written}
     assume = document.get("assume")
     effects = assume.get("effects") if isinstance(assume, Mapping) else None
-    if isinstance(assume, Mapping) and isinstance(effects, Mapping):
-        each = {f"{name}.{task}": effects[name] for name in effects if name in lines for task in tasks}
-        kept = {name: effect for name, effect in effects.items() if name not in lines}
-        found["assume"] = {**assume, "effects": each | kept}
-    return found
+    for name, one in lines.items():
+        for made, hypothesis in _of_line(name, one, tasks).items():
+            yield Written(("hypotheses", made), hypothesis, ("hypotheses", name), "replaces")
+        for task in tasks if isinstance(effects, Mapping) and name in effects else ():
+            place = ("assume", "effects")
+            yield Written((*place, f"{name}.{task}"), effects[name], (*place, name), "replaces")  # type: ignore[index]
+
+
+def with_tasks(document: Document, tasks: tuple[str, ...]) -> Document:
+    """Plain data of a study with every line `per: task` written out for these tasks."""
+    return expand(document, [partial(written_for_tasks, tasks=tasks)]).document
 
 
 def check_per_task(study: Study) -> None:

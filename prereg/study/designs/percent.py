@@ -12,46 +12,43 @@ The percentage stays next to the margin, for the reader; the margin on its scale
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from math import isclose
 from typing import Any
 
 from prereg.errors import ClaimError, FieldPath, field_error
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
 from prereg.study.claim import log_margin, parse_claim, percent_of
-from prereg.study.command import MetricsFile
-from prereg.study.measure import Measure
+from prereg.study.macros import Document, Written
+from prereg.study.measure import own_better
 from prereg.text import compact
 
 _AGREE = 1e-9
 """Logarithms of two machines may differ in their last digit."""
 
 
-def resolved(hypotheses: Any, measure: Measure | None, metrics: MetricsFile | None) -> Any:
-    """The hypotheses as written, with percentages turned into margins on `scale: log`. Raises `StudyError`.
+def written_for_percentages(document: Document) -> Iterator[Written]:
+    """The margin, `scale: log` and `percent` of every hypothesis with a percentage. Raises `StudyError`.
 
     What is no mapping, or has no percentage, is left to the models of the fields.
     """
-    if not isinstance(hypotheses, Mapping):
-        return hypotheses
-    own: dict[str, Better] = {one.name: one.better for one in measure.own} if measure is not None else {}
-    own |= {one: declared.better for one, declared in metrics.declare.items()} if metrics is not None else {}
-    return {
-        name: _resolved(str(name), dict(one), own) if isinstance(one, Mapping) else one
-        for name, one in hypotheses.items()
-    }
+    hypotheses, own = document.get("hypotheses"), own_better(document)
+    for name, one in hypotheses.items() if isinstance(hypotheses, Mapping) else ():
+        for field, value in _resolved(str(name), one, own).items() if isinstance(one, Mapping) else ():
+            place = ("hypotheses", str(name), field)
+            yield Written(place, value, place, "sets")
 
 
-def _resolved(name: str, one: dict[str, Any], own: Mapping[str, Better]) -> dict[str, Any]:
+def _resolved(name: str, one: Mapping[str, Any], own: Mapping[str, Better]) -> dict[str, Any]:
     place: FieldPath = ("hypotheses", name)
     text, smallest, percent = one.get("claim"), one.get("smallest"), one.get("percent")
     written = percent_of(smallest) if isinstance(smallest, str) else None
     if not isinstance(text, str) or (isinstance(smallest, str) and written is None):
-        return one
+        return {}
     if percent is not None and type(percent) not in (int, float):
-        return one
+        return {}
     if written is None and percent is None and "%" not in text:
-        return one
+        return {}
     try:
         claim = parse_claim(text, baseline="")
     except ClaimError as error:
@@ -75,7 +72,7 @@ def _resolved(name: str, one: dict[str, Any], own: Mapping[str, Better]) -> dict
         )
     known = METRICS.get(claim.metric) or TASK_METRICS.get(claim.metric)
     better = one.get("better") or own.get(claim.metric) or ("neither" if known is None else known.better)
-    falls = claim.plain_verb == "lowers" or (claim.verb == "does_not_worsen" and better == "higher")
+    falls = claim.kind.direction(better) < 0 and (claim.kind.towards != "worse" or better == "higher")
     if not 0.0 < wanted < (100.0 if falls else 1e6):
         raise field_error(
             (*place, "smallest" if written is not None else "claim"),
@@ -93,4 +90,4 @@ def _resolved(name: str, one: dict[str, Any], own: Mapping[str, Better]) -> dict
                 f"smallest: {wanted:g}%" if claim.percent is None else "leave smallest out",
             )
         margin = smallest
-    return one | {"smallest": margin, "scale": "log", "percent": wanted}
+    return {"smallest": margin, "scale": "log", "percent": wanted}

@@ -5,11 +5,12 @@ A study file then may give `seeds:` as a mapping ARM -> list. It is kept as `see
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from prereg.errors import field_error
 from prereg.study.analysis import LEAST_RUNS
+from prereg.study.macros import Document, Written
 from prereg.text import counted
 
 if TYPE_CHECKING:
@@ -21,21 +22,18 @@ _ENOUGH = (
 )
 
 
-def with_arm_seeds(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document with `seeds: {ARM: list}` split into `seeds` and `arm_seeds`; any other as it is."""
-    if not isinstance(document.get("seeds"), dict):
-        return document
-    each: dict[str, tuple[Any, ...]] = {}
-    for arm, seeds in document["seeds"].items():
-        if not isinstance(seeds, list | tuple) or any(type(seed) is not int or seed < 0 for seed in seeds):
-            raise field_error(
-                ("seeds", str(arm)),
-                f"{str(seeds)[:80]}",
-                "a list of whole numbers from 0 on",
-                f"{arm}: [1, 2, 3, 4, 5]",
-            )
-        each[str(arm)] = tuple(seeds)
-    return {**document, "seeds": list(_all_seeds(each)), "arm_seeds": each}
+def written_for_arm_seeds(document: Document) -> Iterator[Written]:
+    """Of `seeds: {ARM: list}` the fields `seeds` and `arm_seeds`."""
+    seeds, each = document.get("seeds"), document.get("arm_seeds")
+    if isinstance(seeds, Mapping):
+        for arm, listed in seeds.items():
+            if not isinstance(listed, list | tuple) or any(type(seed) is not int or seed < 0 for seed in listed):
+                fix = f"{arm}: [1, 2, 3, 4, 5]"
+                required = "a list of whole numbers from 0 on"
+                raise field_error(("seeds", str(arm)), f"{str(listed)[:80]}", required, fix)
+        each = {str(arm): list(listed) for arm, listed in seeds.items()}
+        yield Written(("arm_seeds",), each, ("seeds",))
+        yield Written(("seeds",), _all_seeds(each), ("seeds",), "sets")
 
 
 def check_seeds_of_arms(study: Study) -> None:
@@ -56,7 +54,7 @@ def check_seeds_of_arms(study: Study) -> None:
             twice = next(seed for seed in seeds if seeds.count(seed) > 1)
             required = "each seed once in an arm: a repeated seed is the same run, not new evidence"
             raise field_error(place, f"seed {twice} is given twice", required)
-    if study.seeds != _all_seeds(study.arm_seeds):
+    if list(study.seeds) != _all_seeds(study.arm_seeds):
         raise field_error(("arm_seeds",), "other seeds than in seeds", "seeds: every seed of arm_seeds, once")
 
 
@@ -73,5 +71,5 @@ def check_unpaired(study: Study) -> None:
         )
 
 
-def _all_seeds(each: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(seed for seeds in each.values() for seed in seeds))
+def _all_seeds(each: Mapping[str, Iterable[int]]) -> list[int]:
+    return list(dict.fromkeys(seed for seeds in each.values() for seed in seeds))

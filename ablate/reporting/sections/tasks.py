@@ -20,6 +20,7 @@ from ablate.reporting import estimates
 from ablate.reporting.blocks import Table, columns
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
+from ablate.reporting.view import FindingView
 from prereg import text as words
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 
@@ -41,8 +42,8 @@ def task_tables(context: ReportContext) -> list[Table]:
         members = [by_name[name] for name in names]
         mine = [one for one in wholes if _alike(context, one, members[0])]
         placed |= {one.hypothesis for one in mine}
-        rows = [_row(one, study.tasks_claimed[one.hypothesis], items, chances) for one in members]
-        shown = (estimates.shown_interval(one) for one in members)
+        rows = [_row(FindingView(one, study), study.tasks_claimed[one.hypothesis], items, chances) for one in members]
+        shown = (FindingView(one, study).bounds for one in members)
         methods = words.listed(dict.fromkeys(bounds.method for bounds in shown if bounds is not None))
         said = f"of the tasks {methods or 'none'}, at the level shown"
         tables.append(_table(f"{family}, by task.", [*rows, *_wholes(mine, items, chances)], said, mine))
@@ -68,11 +69,6 @@ def summary_of_family(findings: Sequence[Finding]) -> str:
     return f"Of {words.counted(len(findings), 'task')} {said}, corrected over the tasks (n = {pairs}).{harm}"
 
 
-def of_all_tasks(metric: str) -> str:
-    """The metric of all tasks that one of a single task belongs to; any other as it is."""
-    return metric.removesuffix(f"/{task_of(metric)}")
-
-
 def _alike(context: ReportContext, whole: Finding, member: Finding) -> bool:
     """Whether a mean over tasks is that of the same scores and arms as a claim about one of them."""
     claims = context.study.claims
@@ -84,22 +80,22 @@ def _alike(context: ReportContext, whole: Finding, member: Finding) -> bool:
 def _table(title: str, rows: list[tuple[str, ...]], said: str, wholes: Sequence[Finding]) -> Table:
     note = f"Chance: mean over the items of one over the number of choices. n: pairs of seeds. Intervals: {said}"
     for one in wholes:
-        bounds = estimates.shown_interval(one)
+        bounds = FindingView(one, None).bounds
         if bounds is not None:
             note += f"; of {one.label} {bounds.method.removesuffix(', Bonferroni over 1')}"
     return Table(title, columns(*HEADS), tuple(rows), note=f"{note}.")
 
 
-def _row(finding: Finding, task: str, items: pd.DataFrame, chances: Mapping[str, float]) -> tuple[str, ...]:
-    scored = items[(items["task"] == task) & (items["metric"] == ITEM_METRICS[finding.metric].scores)]
+def _row(view: FindingView, task: str, items: pd.DataFrame, chances: Mapping[str, float]) -> tuple[str, ...]:
+    scored = items[(items["task"] == task) & (items["metric"] == ITEM_METRICS[view.finding.metric].scores)]
     return (
         task,
-        *estimates.sides_of(finding),
+        *view.sides,
         words.number(chances[task], 2) if task in chances else NONE,
-        estimates.difference_of(finding),
-        estimates.interval_of(finding),
-        finding.outcome,
-        str(finding.n),
+        view.difference,
+        view.interval,
+        view.outcome,
+        str(view.finding.n),
         f"{scored['item'].nunique():,}",
     )
 
@@ -108,6 +104,7 @@ def _wholes(findings: Sequence[Finding], items: pd.DataFrame, chances: Mapping[s
     """The line of each mean over the tasks."""
     rows: list[tuple[str, ...]] = []
     for one in findings:
+        view = FindingView(one, None)
         declared = ITEM_METRICS[one.metric]
         sizes = items[items["metric"] == declared.scores].groupby("task")["item"].nunique()
         weights = sizes * 0.0 + 1.0 if declared.counts_alike == "tasks" else sizes
@@ -116,10 +113,10 @@ def _wholes(findings: Sequence[Finding], items: pd.DataFrame, chances: Mapping[s
         rows.append(
             (
                 f"{one.label}: {one.metric_shown}, all {len(sizes)} tasks",
-                *estimates.sides_of(one),
+                *view.sides,
                 words.number(chance / float(weights.sum()), 2) if known else NONE,
-                estimates.difference_of(one),
-                estimates.interval_of(one),
+                view.difference,
+                view.interval,
                 one.outcome,
                 str(one.n),
                 f"{int(sizes.sum()):,}",

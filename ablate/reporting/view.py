@@ -1,0 +1,684 @@
+"""`FindingView`: one record of what can be said of a finding; every sentence, table and chart of a finding reads it.
+
+Takes a finding of the judge and its study; computes how numbers are written and which facts apply. The sentences are
+in `templates/finding.txt`, the columns of tables in `tables.py`. It decides nothing, and never says more than the
+interval by which the claim was judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from statistics import fmean
+
+from ablate.judge.stats.null_hypotheses import deciding_interval, excludes, has_bounds, is_gated, nulls_of
+from ablate.judge.verdict import Estimate, Finding, Interval, MarginTest, correction_of, shown_zone
+from ablate.judge.wording import is_of_bounds, is_pseudomedian, is_ratio, said_p, same_in_every_pair
+from ablate.reporting import estimates
+from ablate.reporting.estimates import NONE
+from ablate.reporting.wording import phrase
+from prereg import text as words
+from prereg.documents.claims import reading
+from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, margin, meaning, zone_in_words
+from prereg.rule.condition import Outcome
+from prereg.study.analysis import EProcess, Looks
+from prereg.study.claim import Claim, parse_claim
+from prereg.study.labels import Labels
+from prereg.study.spec import Study
+
+SHORT_TESTS = {
+    "paired_t": "paired t",
+    "bootstrap_t": "bootstrap-t",
+    "sign_flip": "sign-flip",
+    "wilcoxon": "Wilcoxon",
+    "e_process": "t-test e-process",
+    "items": "seeds x items",
+    "welch": "Welch's t",
+}
+MOST_DECIMALS = 8
+
+
+@dataclass(frozen=True)
+class FindingView:
+    """What can be said of a finding. Without a `study` (its registration is gone) there are cells and no sentences."""
+
+    finding: Finding
+    study: Study | None
+
+    # -- what it is about ------------------------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The hypothesis."""
+        return self.finding.hypothesis
+
+    @property
+    def label(self) -> str:
+        """The hypothesis as people read it, marked where it is exploratory by an amendment."""
+        return self.finding.label
+
+    @property
+    def labels(self) -> Labels:
+        """What people read in place of ids."""
+        return self.finding.labels
+
+    @property
+    def role(self) -> str:
+        """The family it was corrected in."""
+        return self.finding.role
+
+    @property
+    def outcome(self) -> Outcome:
+        """supported, refuted or inconclusive."""
+        return self.finding.outcome
+
+    @property
+    def unit(self) -> str:
+        """The unit of the difference; a share is a number without one in sentences, so `amount` leaves it out."""
+        return self.finding.unit
+
+    @property
+    def metric(self) -> str:
+        """The metric as people read it."""
+        return self.finding.metric_shown
+
+    @property
+    def exploratory(self) -> bool:
+        """Whether no verdict rests on it: so declared, or touched by an amendment."""
+        return self.finding.role == "exploratory" or bool(self.finding.amended)
+
+    @cached_property
+    def claim(self) -> Claim:
+        """The claim, its metric as the sentence reads it (`validation loss at step 200`)."""
+        if self.study is None:
+            parsed = parse_claim(self.finding.claim, baseline="")
+            return replace(parsed, percent=self.finding.percent, labels=self.labels, better=self.finding.better)
+        return replace(self.study.claims[self.name], metric=reading(self.study, self.name))
+
+    @property
+    def paired(self) -> bool:
+        """Whether two sides are compared; else each seed gives one number."""
+        return self.claim.is_paired
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The registered test; none where nothing could be tested."""
+        return self.finding.estimate
+
+    @property
+    def difference_value(self) -> float | None:
+        """The difference; none where there is no estimate, or runs diverged."""
+        return None if self.estimate is None else self.estimate.difference
+
+    @cached_property
+    def _registered(self) -> Study:
+        assert self.study is not None, self.name
+        return self.study
+
+    # -- the interval by which it was judged -----------------------------------------------------------------------
+
+    @cached_property
+    def bounds(self) -> Interval | None:
+        """The interval by which the claim was judged; none where p alone shows the outcome."""
+        finding, kind = self.finding, (self.claim.verb, self.finding.better, self.finding.smallest)
+        return deciding_interval(
+            kind,
+            finding.outcome,
+            finding.estimate,
+            simultaneous=finding.simultaneous,
+            margin=finding.margin,
+            step=finding.step,
+        )
+
+    @property
+    def one_sided(self) -> bool:
+        """Whether the ends of that interval are one-sided bounds."""
+        if self.bounds is None or self.estimate is None:
+            return False
+        constant = self.claim.constant is not None
+        return is_of_bounds(self.bounds, self.estimate, self.finding.simultaneous, constant=constant)
+
+    @property
+    def level(self) -> str:
+        """Its level: `97.5%`."""
+        return "" if self.bounds is None else words.level(self.bounds.level)
+
+    @property
+    def bound_level(self) -> str:
+        """The level of each end as a one-sided bound."""
+        return "" if self.bounds is None else words.level((1.0 + self.bounds.level) / 2.0)
+
+    @property
+    def of_step(self) -> str:
+        """`gate` or `Holm step`, where the interval is the one at the level of the step that decided."""
+        if self.bounds is None or self.bounds != self.finding.step:
+            return ""
+        return "gate" if self.finding.gate else "Holm step"
+
+    @property
+    def of_margin_test(self) -> bool:
+        """Whether a claim about zero has the interval of the test against its margin, which decided."""
+        return not self.of_step and self.one_sided and not has_bounds(self.claim.verb)
+
+    @property
+    def correction(self) -> str:
+        """`Bonferroni over 2`, of the interval; empty where it is that of one test alone."""
+        return "" if self.bounds is None or self.of_step else correction_of(self.bounds)
+
+    @property
+    def only_p(self) -> bool:
+        """Whether no interval that was computed shows the outcome, and p alone does."""
+        whole = self.estimate is not None and self.estimate.interval is not None
+        return self.bounds is None and self.outcome != "inconclusive" and whole
+
+    @property
+    def interval_kind(self) -> str:
+        """`CI`; a sequential study's intervals are not the ordinary ones, and are named."""
+        stopping = self._registered.stopping
+        if stopping == "fixed":
+            return "CI"
+        return "repeated CI" if isinstance(stopping, Looks) else "anytime-valid CI"
+
+    # -- numbers in words ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def decimals(self) -> int:
+        """Of every number of this finding, so that its differences and intervals line up: two significant digits of
+        the half-width, and as many more as keep each end of its intervals on its side of zero and of the margin."""
+        own = None if self.estimate is None else self.estimate.interval
+        spans = [
+            (one.high - one.low) / 2
+            for one in (own, self.bounds)
+            if one is not None and one.low is not None and one.high is not None and one.high > one.low
+        ]
+        size = self._size
+        wanted = estimates.decimals_for(min(spans, default=0.0), size)
+        if self.finding.percent is None:  # a round percentage is no round logarithm
+            shown = words.compact(self.finding.smallest)
+            margin_digits = len(shown.partition(".")[2]) if "." in shown else 0
+            wanted = max(wanted, margin_digits + 1 if self.finding.smallest else 0)
+        others = [own, *(estimate.interval for estimate in self.finding.also)]
+        most = max(MOST_DECIMALS, estimates.decimals_for(size, size)) if size > 0 else MOST_DECIMALS
+        deciding = estimates.apart(min(most, wanted), [self.bounds], self.finding.smallest)
+        # An interval that decides nothing may end next to zero, and is no reason to print every number in ten digits.
+        of_all = estimates.apart(deciding, others, self.finding.smallest)
+        return of_all if of_all <= deciding + 3 else deciding
+
+    @property
+    def _size(self) -> float:
+        """The largest of the numbers shown: the difference and the ends of both intervals."""
+        intervals = [self.bounds, None if self.estimate is None else self.estimate.interval]
+        ends = [end for one in intervals if one is not None for end in (one.low, one.high) if end is not None]
+        return max((abs(one) for one in (self.difference_value or 0.0, *ends)), default=0.0)
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """Every level that a p of the finding may be compared with: alpha, its shares in the family, the gate's."""
+        finding = self.finding
+        gate = () if finding.gate is None or finding.gate.level == 0.0 else (finding.gate.level,)
+        return (*(finding.alpha / k for k in range(1, finding.family + 1)), *gate)
+
+    def number(self, value: float) -> str:
+        """A value on the finding's scale."""
+        return words.number(value, self.decimals)
+
+    def signed(self, value: float | None) -> str:
+        """A difference on the finding's scale."""
+        return estimates.signed(value, self.decimals)
+
+    @property
+    def amount(self) -> str:
+        """The difference without its unit."""
+        return self.signed(self.difference_value)
+
+    @property
+    def difference(self) -> str:
+        """The difference with its sign and unit."""
+        return NONE if self.estimate is None else f"{self.amount} {self.unit}".strip()
+
+    @property
+    def sides(self) -> tuple[str, str]:
+        """Mean of the left and of the right side over the pairs."""
+        if not self.finding.pairs:
+            return NONE, NONE
+        left, right = (
+            self.number(fmean(getattr(one, side) for one in self.finding.pairs)) for side in ("left", "right")
+        )
+        return left, right
+
+    @property
+    def bracket(self) -> str:
+        """`[−0.031, −0.012]`, or why there is none."""
+        if self.bounds is not None:
+            return estimates.interval(self.bounds, self.decimals)
+        return phrase("finding.only_p") if self.only_p else phrase("finding.no_interval")
+
+    @property
+    def interval(self) -> str:
+        """The same with its level, for a cell."""
+        if self.estimate is None:
+            return NONE
+        if self.bounds is None:
+            return self.bracket
+        verb, smallest = self.claim.verb, self.finding.smallest
+        against_zero = self.finding.margin is None and smallest and against_margin(verb, self.outcome)
+        return f"{self.bracket} ({self.level}{', against zero' * bool(against_zero)})"
+
+    @property
+    def p(self) -> str:
+        """The corrected p of the outcome for a cell: of refutation where the claim is refuted, else of its support."""
+        return estimates.p_cell(self.finding.p_shown, self.levels)
+
+    def p_cell(self, p: float | None) -> str:
+        """Any p of the finding for a cell."""
+        return estimates.p_cell(p, self.levels)
+
+    def said_p(self, p: float) -> str:
+        """`= .0004`, `< .0001`."""
+        return said_p(p, self.levels)
+
+    @property
+    def p_said(self) -> str:
+        """The p of the outcome in a sentence; empty where there is none."""
+        return "" if self.finding.p_shown is None else self.said_p(self.finding.p_shown)
+
+    @property
+    def test(self) -> str:
+        """The test for a cell."""
+        return phrase("finding.no_test") if self.estimate is None else test_of(self.estimate, paired=self.paired)
+
+    @property
+    def n(self) -> str:
+        """Pairs for a cell; seeds x items where items are a sample; runs by arm without pairs."""
+        return n_of(self.estimate, self.finding.n)
+
+    @property
+    def margin(self) -> str:
+        """The smallest difference that matters, with its unit."""
+        if not self.finding.smallest:
+            return f"{NONE} {self.unit}".strip()
+        return margin(self.claim, self.finding.smallest, self.unit)
+
+    # -- parts of its sentences (templates/finding.txt) ------------------------------------------------------------
+
+    @cached_property
+    def _shown_unit(self) -> str:
+        return "" if self.unit == "share" else self.unit
+
+    @property
+    def meaning(self) -> str:
+        """What the outcome says of the claim: of a refuted `a does_not_worsen M` that `a worsens M`."""
+        baseline = "" if self.study is None else self.study.baseline
+        return meaning(self.claim, self.outcome, self.finding.smallest, unit=self._shown_unit, baseline=baseline)
+
+    @property
+    def reason(self) -> str:
+        """Why nothing could be tested."""
+        return estimates.proper("; ".join(self.finding.notes)) or "there is nothing to test"
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Runs of each arm, of a test without pairs."""
+        return () if self.estimate is None else self.estimate.sizes
+
+    @property
+    def centre(self) -> str:
+        """`a pseudomedian (Hodges-Lehmann) of `, where the difference is no mean."""
+        return f"a {PSEUDOMEDIAN} of " if self.estimate is not None and is_pseudomedian(self.estimate) else ""
+
+    @cached_property
+    def sign(self) -> int:
+        """Which way the sentence states the effect; 0 where it states none. An interval at 1 - 2 alpha is too short to
+        state a direction, so both it and the one against zero must lie on that side."""
+        estimate = self.estimate
+        if estimate is None or self.outcome == "inconclusive" or self.apart:
+            return 0
+        if self.claim.constant is not None or self.claim.trend is not None:
+            return 0
+        side = _side(self.bounds)
+        return side if side == _side(self.finding.simultaneous or estimate.interval) else 0
+
+    @property
+    def effect(self) -> str:
+        """`improves`, `worsens`; `raises`, `lowers` where no way is better."""
+        better = self.claim.better
+        if better == "neither":
+            return "raises" if self.sign > 0 else "lowers"
+        return "improves" if (self.sign > 0) == (better == "higher") else "worsens"
+
+    @property
+    def compared_with(self) -> str:
+        """The right side, where it is not the baseline."""
+        right = self.claim.right_side
+        return "" if right == self.labels.arm(self._registered.baseline) else right
+
+    @cached_property
+    def _write(self) -> tuple[Callable[[float], str], bool]:
+        """How a value of the finding is written in its sentence, and whether as a ratio in percent: a difference of
+        logarithms whose margin is in percent is a ratio of means."""
+        sign, plain = self.sign, words.number if self.sign else estimates.signed
+        estimate = self.estimate
+        if estimate is None or self.finding.percent is None or not is_ratio(self._registered, self.name, estimate):
+            return lambda value: plain((sign or 1) * value, self.decimals), False
+        ends = [
+            percent_of(end)
+            for end in (() if self.bounds is None else (self.bounds.low, self.bounds.high))
+            if end is not None
+        ]
+        wanted = estimates.decimals_for((max(ends) - min(ends)) / 2) if len(ends) == 2 else 1
+        marks = (0.0, percent_of(self.finding.smallest), percent_of(-self.finding.smallest))
+        kept = next(
+            (more for more in range(wanted, 9) if not any(words.crosses(end, more, marks) for end in ends)), wanted
+        )
+        return lambda value: plain((sign or 1) * percent_of(value), kept) + "%", True
+
+    @property
+    def size(self) -> str:
+        """The difference with its unit: without its sign where the sentence names the direction."""
+        write, as_ratio = self._write
+        assert self.difference_value is not None, self.name
+        return f"{write(self.difference_value)}{'' if as_ratio else f' {self._shown_unit}'}".strip()
+
+    @property
+    def ends(self) -> tuple[str, str] | None:
+        """The ends of the interval, the one nearer to zero first where the sentence names the direction."""
+        if self.bounds is None:
+            return None
+        write, _ = self._write
+        low = f"{words.MINUS}∞" if self.bounds.low is None else write(self.bounds.low)
+        high = "∞" if self.bounds.high is None else write(self.bounds.high)
+        return (high, low.replace(f"{words.MINUS}∞", "∞")) if self.sign < 0 else (low, high)
+
+    @property
+    def margin_said(self) -> str:
+        """The margin in a sentence that has named the unit; empty where there is none."""
+        if not self.finding.smallest:
+            return ""
+        return margin(self.claim, self.finding.smallest, "" if self.sign else self._shown_unit)
+
+    @property
+    def against_margin(self) -> str:
+        """Where the interval lies against the margin on its side of zero: no harm, beyond, within, across."""
+        if not self.finding.smallest or self.bounds is None:
+            return ""
+        if self.claim.verb == "does_not_worsen" and self.sign != self.claim.direction:
+            return "no harm"
+        low, high = self.bounds.low, self.bounds.high
+        near, far = (low, high) if self.sign > 0 else (high, low)
+        if near is not None and abs(near) >= self.finding.smallest:
+            return "beyond"
+        return "within" if far is not None and abs(far) < self.finding.smallest else "across"
+
+    @property
+    def tested_margin(self) -> MarginTest | None:
+        """The test against the margin, where the outcome is one."""
+        return self.finding.margin if against_margin(self.claim.verb, self.outcome) else None
+
+    @cached_property
+    def apart(self) -> str:
+        """`gate` or `test`: why the interval of an inconclusive finding lies on one side of the margin or of zero;
+        empty where it does not. No outcome that was found is shown with such an interval."""
+        if self.bounds is None or self.tested_margin is None or self.outcome != "inconclusive":
+            return ""
+        support, refute = nulls_of(self.claim.verb, self.finding.better, self.finding.smallest)
+        deciding = (support, refute) if self.claim.by is not None else (support,)
+        if not any(null is not None and excludes(self.bounds, null) for null in deciding):
+            return ""
+        return "gate" if is_gated(self._registered, self._registered.corrected_with(self.name)) else "test"
+
+    @property
+    def zone(self) -> str:
+        """The range that the effect was shown to lie in: harm, below harm, reached, below, other way, undecided."""
+        if self.finding.margin is None:
+            return ""
+        zone = shown_zone(self.outcome, self.finding.margin)
+        if zone == "undecided":
+            return zone
+        if self.claim.verb == "does_not_worsen":
+            return "harm" if zone == "at least the margin" else "below harm"
+        return zone_in_words(self.claim.verb, self.finding.better, zone)
+
+    @property
+    def over_items(self) -> dict[str, object] | None:
+        """The layout of a test over seeds and items, for its sentence."""
+        estimate = self.estimate
+        if estimate is None or estimate.items is None:
+            return None
+        items = estimate.items
+        df = "" if estimate.df is None else f"{estimate.df:.4g}"
+        units = f"{items.n_units - 1:,} over {items.unit}"
+        if items.strata is not None and items.df is not None:
+            units = f"{items.df:,.4g} over items"
+        if items.effective is not None:
+            units = f"exact over {items.effective:.3g} effective tasks"
+        return {
+            "fixed": items.estimand == "new_seeds",
+            "n": estimate.n,
+            "count": f"{items.n_units:,} {items.unit if items.n_units > 1 else items.unit[:-1]}",
+            "items": f"{items.n_items:,}" if items.unit == "tasks" else "",
+            "strata": f"{items.strata:,}" if items.strata is not None and items.df is not None else "",
+            "unit": items.unit,
+            "df": df,
+            "df_seeds": estimate.n - 1,
+            "df_units": units,
+        }
+
+    @property
+    def t_against_margin(self) -> list[tuple[str, str]]:
+        """t and the margin that it is against, of a test against it that has a standard error."""
+        estimate, value = self.estimate, self.difference_value
+        if self.tested_margin is None or estimate is None or not estimate.se or value is None:
+            return []
+        if self.study is not None and isinstance(self.study.stopping, EProcess):
+            return []
+        smallest = self.finding.smallest
+        margins = [self.claim.direction * smallest] if self.claim.direction else [-smallest, smallest]
+        return [(words.number((value - one) / estimate.se, 2), words.compact(one)) for one in margins]
+
+    @property
+    def df(self) -> str:
+        """Degrees of freedom of a test that has one number of them."""
+        estimate = self.estimate
+        return "" if estimate is None or estimate.df is None or estimate.items else f"{estimate.df:.4g}"
+
+    @property
+    def zone_ps(self) -> list[tuple[str, str]]:
+        """One-sided p for the effect at least at the margin and short of it, and what either means for the claim."""
+        if self.tested_margin is None:
+            return []
+        reached, short = (
+            zone_in_words(self.claim.verb, self.finding.better, zone)
+            for zone in ("at least the margin", "short of the margin")
+        )
+        return [(self.said_p(self.tested_margin.p_reached), reached), (self.said_p(self.tested_margin.p_short), short)]
+
+    @property
+    def corrected(self) -> tuple[str, int]:
+        """`Holm` or `gate`, and over how many claims the p of the outcome is corrected; `("", 1)` of a test alone."""
+        study = self._registered
+        together = study.corrected_with(self.name)
+        if self.outcome != "refuted" and is_gated(study, together):
+            return "gate", len(together)
+        m = 1 if study.analysis.correct == "none" else len(study.family_of(self.name))
+        return ("Holm", m) if m > 1 else ("", 1)
+
+    @property
+    def shows_p(self) -> bool:
+        """Whether the sentence gives the p of the outcome: the two of the margin say it where nothing is corrected."""
+        kind, m = self.corrected
+        return self.finding.p_shown is not None and (self.tested_margin is None or m > 1 or kind == "gate")
+
+    @property
+    def p_one_sided(self) -> bool:
+        """Whether the p shown is one-sided where its interval is not: the claim's other side, or a constant."""
+        if self.claim.constant is not None:
+            return True
+        plain = not self.claim.verb.startswith("does")
+        return self.outcome == "refuted" and self.finding.smallest == 0.0 and plain
+
+    @property
+    def same(self) -> str:
+        """What a reader must know where every pair has the same difference."""
+        left, right = ([getattr(pair, side) for pair in self.finding.pairs] for side in ("left", "right"))
+        return same_in_every_pair(left, right, paired=self.paired)
+
+    @property
+    def notes(self) -> str:
+        """The judge's notes as sentences."""
+        return estimates.sentences(self.finding.notes)
+
+    @property
+    def clause(self) -> str:
+        """What it says, with difference, interval, n and margin."""
+        return phrase("finding.clause", self)
+
+    @property
+    def judged_by(self) -> str:
+        """What decided it: test, statistics, p values and the range of the effect."""
+        return phrase("finding.judged_by", self)
+
+    @property
+    def short(self) -> str:
+        """What it says, without the numbers that the forest shows."""
+        return phrase("finding.short", self)
+
+
+def views_of(findings: Iterable[Finding], study: Study | None) -> list[FindingView]:
+    """A view of each finding."""
+    return [FindingView(finding, study) for finding in findings]
+
+
+def by_scale(views: Iterable[FindingView]) -> list[list[FindingView]]:
+    """Findings that can be drawn on one axis; the tasks of a family share one."""
+    groups: dict[tuple[str, str, str], list[FindingView]] = {}
+    for view in views:
+        key = (of_all_tasks(view.finding.metric), view.finding.scale, view.finding.unit)
+        groups.setdefault(key, []).append(view)
+    return list(groups.values())
+
+
+def of_all_tasks(metric: str) -> str:
+    """The metric of all tasks that one of a single task belongs to; any other as it is."""
+    from prereg.metrics.catalogue import task_of
+
+    return metric.removesuffix(f"/{task_of(metric)}")
+
+
+def test_of(estimate: Estimate, *, paired: bool = True) -> str:
+    """A test in words; over items, what it speaks of too. Without `paired` each seed gives one number."""
+    items = estimate.items
+    if items is None:
+        name = SHORT_TESTS.get(estimate.method, estimate.method)
+        return name if paired else name.replace("paired t", "one-sample t")
+    if items.estimand == "new_seeds":
+        return f"paired t over seeds' means, new seeds on these {items.unit}"
+    return f"two-way t, new seeds and new {items.unit}" + " of these tasks" * (items.strata is not None)
+
+
+def n_of(estimate: Estimate | None, pairs: int) -> str:
+    """Pairs; over items, seeds x items; without pairs, runs by arm."""
+    items = None if estimate is None else estimate.items
+    if estimate is not None and estimate.sizes:
+        return " + ".join(map(str, estimate.sizes))
+    if items is None:
+        return str(pairs)
+    unit = items.unit if items.n_units > 1 else items.unit[:-1]
+    return f"{pairs} x {items.n_units:,} {unit}" + (f" ({items.n_items:,} items)" if items.unit == "tasks" else "")
+
+
+def percent_of(difference: float) -> float:
+    """A difference of natural logarithms as a change in percent."""
+    return 100.0 * math.expm1(difference)
+
+
+def is_corrected(views: Iterable[FindingView]) -> bool:
+    """Whether any number of these findings is corrected over several hypotheses."""
+    return any(
+        one.gate is not None
+        or (
+            one.family > 1
+            and (
+                one.simultaneous is not None
+                or one.p_support != one.p_support_adjusted
+                or one.p_refute != one.p_refute_adjusted
+            )
+        )
+        for one in (view.finding for view in views)
+    )
+
+
+@dataclass(frozen=True)
+class Shared:
+    """What is true of several findings together, for the legend of a figure and the note of a table."""
+
+    views: Sequence[FindingView]
+
+    @property
+    def levels(self) -> list[tuple[FindingView, str]]:
+        """A view for each kind of interval, and the names of the claims that have it; no name where all have one."""
+        kinds: dict[str, list[FindingView]] = {}
+        for view in self.views:
+            if view.bounds is not None:
+                kinds.setdefault(phrase("finding.kind_of_interval", view), []).append(view)
+        if len(kinds) == 1:
+            return [(next(iter(kinds.values()))[0], "")]
+        return [(found[0], words.listed(one.label for one in found)) for found in kinds.values()]
+
+    @property
+    def centre(self) -> str:
+        """Which number the differences are."""
+        kinds = {is_pseudomedian(view.estimate) for view in self.views if view.estimate}
+        names = {False: "mean difference", True: PSEUDOMEDIAN}
+        return " or ".join(names[kind] for kind in sorted(kinds)) or names[False]
+
+    @property
+    def tests(self) -> str:
+        """The tests."""
+        return words.listed(dict.fromkeys(view.test for view in self.views))
+
+    @property
+    def n(self) -> str:
+        """The n of all, where it is one."""
+        sizes = {view.n for view in self.views}
+        return sizes.pop() if len(sizes) == 1 else ""
+
+    @property
+    def unpaired(self) -> bool:
+        """Whether the test has no pairs."""
+        return any(view.sizes for view in self.views)
+
+    @property
+    def paired(self) -> bool:
+        """Whether any claim compares two sides of a seed."""
+        return any(view.paired for view in self.views)
+
+    @property
+    def over_items(self) -> bool:
+        """Whether items are scored by any."""
+        return any(view.estimate is not None and view.estimate.items is not None for view in self.views)
+
+    @property
+    def gated(self) -> bool:
+        """Whether support was tested by a gate."""
+        return any(view.finding.gate for view in self.views)
+
+    @property
+    def corrected(self) -> bool:
+        """Whether any number is corrected."""
+        return is_corrected(self.views)
+
+    @property
+    def apart(self) -> list[FindingView]:
+        """Those whose interval lies on another side than their outcome."""
+        return [view for view in self.views if view.study is not None and view.apart]
+
+
+def _side(bounds: Interval | None) -> int:
+    """On which side of zero an interval lies, all of it; 0 where it holds zero."""
+    if bounds is None:
+        return 0
+    if bounds.low is not None and bounds.low > 0.0:
+        return 1
+    return -1 if bounds.high is not None and bounds.high < 0.0 else 0

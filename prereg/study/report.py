@@ -1,0 +1,70 @@
+"""What a study's report draws in addition to its claims: at most four diagnostics, named by the study.
+
+Presentation alone, as labels are: it is in the hash of the registration, and an amendment of it touches no claim and
+no run. What no report draws is in the CSV files of `ablate report --as csv`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import Field
+
+from prereg.errors import field_error, nearest
+from prereg.frozen import FrozenModel
+from prereg.metrics.catalogue import METRICS
+
+if TYPE_CHECKING:
+    from prereg.study.spec import Study
+
+MOST_SHOWN: Final = 4
+DIAGNOSTICS: Final[Mapping[str, str]] = {
+    "differences": "each claimed metric minus the baseline of the same seed, by step",
+    "positions": "the loss by position in the window",
+    "token_classes": "the embedding norm by class of token",
+    "reliability": "accuracy over confidence",
+    "cost": "the first claimed metric over the seconds of training",
+    "power": "power by number of seeds, as the registration froze it",
+}
+"""Diagnostic that is no metric of its own -> what it draws."""
+FAMILIES: Final = tuple(metric.name.removesuffix("_N") for metric in METRICS.families if metric.counted == "block")
+"""Metrics with a value for each block: `grad/layer` of `grad/layer_N`. They are drawn by block, at the last step."""
+
+
+class Report(FrozenModel):
+    """What the report shows in addition to the claims."""
+
+    show: tuple[Annotated[str, Field(min_length=1, max_length=120)], ...] = ()
+    """Up to four diagnostics: a recorded metric (by step), a metric of every block (`grad/layer`, by block), or
+    `differences`, `positions`, `token_classes`, `reliability`, `cost`, `power`. Each is a chart, and the metrics among
+    them have rows in a table of final values."""
+
+
+def check_report(study: Study) -> None:
+    """Raise `SpecError` for a diagnostic that does not exist, one that is named twice, and more than four."""
+    show = study.report.show
+    if len(show) > MOST_SHOWN:
+        raise field_error(
+            ("report", "show"),
+            f"{len(show)} diagnostics",
+            f"at most {MOST_SHOWN}: the report is for what was claimed, and every recorded value is in CSV",
+            "ablate report STUDY --as csv",
+        )
+    for at, name in enumerate(show):
+        place = ("report", "show", at)
+        if name in show[:at]:
+            raise field_error(place, f"'{name}', which is there already", "each diagnostic once", "leave it out")
+        if not _is_known(study, name):
+            known = [*DIAGNOSTICS, *FAMILIES, *METRICS]
+            raise field_error(
+                place,
+                f"'{name}'",
+                f"a metric of the study, a metric of every block such as grad/layer, or {', '.join(DIAGNOSTICS)}",
+                nearest(name, known),
+            )
+
+
+def _is_known(study: Study, name: str) -> bool:
+    # What a trainer of the user's own records is known when its runs have ended.
+    return name in DIAGNOSTICS or study.trainer == "command" or name in FAMILIES or study.metric(name) is not None

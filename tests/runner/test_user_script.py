@@ -1,0 +1,98 @@
+"""A user's PyTorch script, unchanged but for four lines, gives the same bits whichever way its study is launched."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from launchers import Launcher, SlurmLauncher, outcomes, starts
+from own_trainer import OwnHouse
+
+import ablate
+from ablate.records.store import RunFolder
+
+FOLDER = Path(__file__).resolve().parents[2] / "examples" / "plain_torch"
+COLUMNS = {
+    "own/processes": "processes",
+    "train/loss": "train_loss",
+    "val/loss": "val_loss",
+    "val/accuracy": "val_acc",
+}
+
+
+def register(house: OwnHouse, study: str, script: str, seeds: list[int]) -> Path:
+    """A study of the example with fewer seeds, in a house that holds nothing else of it but the script."""
+    shutil.copy(FOLDER / script, house.path / script)
+    document = yaml.safe_load((FOLDER / "studies" / f"{study}.yaml").read_text(encoding="utf-8"))
+    house.register(document | {"seeds": seeds})
+    return house.path / "studies" / f"{study}.yaml"
+
+
+def sealed_values(house: OwnHouse, study: str) -> dict[str, dict[tuple[int, str], str]]:
+    """ARM/SEED -> (epoch, metric) -> value in hexadecimal, of every sealed run."""
+    folders = [path.parent for path in house.path.glob(f"data/runs/{study}/*/*/*/metrics.parquet")]
+    return {
+        f"{folder.parent.name}/{folder.name}": {
+            (row.step, row.metric): row.value.hex() for row in RunFolder(folder).sealed_rows()
+        }
+        for folder in folders
+    }
+
+
+def by_hand(folder: Path, *program: str, dropout: float, seed: int) -> dict[tuple[int, str], str]:
+    """What a program of the example writes where no study is."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ABLATE_")}
+    words = [f"--dropout={dropout}", f"--seed={seed}", f"--out={folder}/by_hand.csv"]
+    subprocess.run([sys.executable, *program, *words], cwd=FOLDER, env=environment, check=True)
+    with (folder / "by_hand.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    columns = {metric: column for metric, column in COLUMNS.items() if column in rows[0]}
+    return {(int(row["epoch"]), metric): float(row[column]).hex() for row in rows for metric, column in columns.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_each_launcher_gives_the_bits_of_the_script_run_by_hand(launcher: Launcher, tmp_path: Path) -> None:
+    launcher.path = register(launcher.house, "dropout", "train.py", [1, 2, 3])
+    launcher.at_once = 2
+    launcher.finish()
+    values = sealed_values(launcher.house, "dropout")
+    assert values.keys() == {f"{arm}/{seed}" for arm in ("none", "half") for seed in (1, 2, 3)}
+    assert outcomes(launcher.house).keys() == values.keys() and set(starts(launcher.house).values()) == {1}
+    # The same reference for every launcher, so that they equal each other too.
+    assert values["none/2"] == by_hand(tmp_path, "train.py", dropout=0.0, seed=2)
+    assert values["half/3"] == by_hand(tmp_path, "train.py", dropout=0.5, seed=3)
+    assert len({json.dumps(sorted(run.items())) for run in values.values()}) == len(values), "no two runs are alike"
+    decided = ablate.decide(launcher.path).decision
+    assert decided.gives_verdict and not decided.deviations
+
+
+ELSEWHERE = [pytest.param(name, marks=pytest.mark.long) for name in ("slurm", "ray", "commands")]
+"""A run under torchrun imports torch three times: the other launchers have their turn at night."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("launcher", ["local", *ELSEWHERE], indirect=True)
+def test_under_torchrun_two_processes_train_each_run(launcher: Launcher, tmp_path: Path) -> None:
+    launcher.path = register(launcher.house, "dropout_ddp", "train_ddp.py", [1, 2])
+    launcher.at_once = 2
+    launcher.launch()
+    launcher.wait()
+    if isinstance(launcher, SlurmLauncher):
+        launcher.launch()  # the second call collects
+        launcher.wait()
+    values = sealed_values(launcher.house, "dropout_ddp")
+    assert values.keys() == outcomes(launcher.house).keys() == {"none/1", "none/2", "half/1", "half/2"}
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "train_ddp.py")
+    assert values["half/2"] == by_hand(tmp_path, *torchrun, dropout=0.5, seed=2), "two processes add in one order"
+    for run in values.values():
+        assert {value for (_, metric), value in run.items() if metric == "own/processes"} == {(2.0).hex()}
+        assert len(run) == 12 * 4, "one process writes, every epoch once"
