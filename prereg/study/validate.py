@@ -7,7 +7,6 @@ models; lines of the file are added by `prereg.study.load`.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
@@ -21,7 +20,7 @@ from prereg.study.designs.per_task import check_per_task
 from prereg.study.designs.tune import check_tune
 from prereg.study.designs.unpaired import check_seeds_of_arms, check_unpaired
 from prereg.study.labels import check_labels
-from prereg.study.measure import OWN_TASKS, is_folder, of_each_task
+from prereg.study.measure import of_each_task
 from prereg.study.report import check_report
 from prereg.study.validate_measures import check_claims, check_known, check_levels, check_measure, check_readings
 
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
     from prereg.study.spec import Study
 
 T = TypeVar("T")
-_PACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
-_OWN = re.compile(r"lm_eval:[A-Za-z0-9][\w.-]*(,[A-Za-z0-9][\w.-]*)*")
 
 
 def check_promises(study: Study) -> None:
@@ -52,12 +49,6 @@ def check_promises(study: Study) -> None:
                     raise
         if found:
             raise found[0].followed_by(found[1:])
-
-
-def _check_names(study: Study) -> None:
-    twice = _first_repeated(check.name for check in study.checks)
-    if twice is not None:
-        raise field_error(("checks",), f"two checks are named '{twice}'", "a name each")
 
 
 def _check_rule(study: Study) -> None:
@@ -95,15 +86,8 @@ def _check_arms(study: Study) -> None:
         )
 
 
-def _check_seeds(study: Study) -> None:
-    n_seeds, repeated = len(study.seeds), _first_repeated(study.seeds)
-    if n_seeds < 2:
-        required = "at least two; one seed has no variance"
-        raise field_error(("seeds",), f"{n_seeds} seed(s)", required, "seeds: [1, 2, 3, 4, 5]")
-    if repeated is not None:
-        required = "each seed once: a repeated seed is the same run, not new evidence"
-        raise field_error(("seeds",), f"seed {repeated} is given twice", required, f"another seed for one {repeated}")
-    looks = getattr(study.stopping, "looks", None)
+def _check_looks(study: Study) -> None:
+    n_seeds, looks = len(study.seeds), getattr(study.stopping, "looks", None)
     if looks is not None and (not looks or list(looks) != sorted(set(looks)) or looks[-1] != n_seeds):
         raise field_error(
             ("stopping", "looks"),
@@ -161,30 +145,6 @@ def _check_assumptions(study: Study) -> None:
             )
 
 
-def _check_harness(study: Study) -> None:
-    harness, place = study.measure.harness, ("measure", "harness")
-    if harness is None:
-        return
-    if len(set(harness.shots)) != len(harness.shots):
-        raise field_error(
-            (*place, "shots"),
-            f"shots {list(harness.shots)} name a number twice",
-            "each number of examples once",
-            f"shots: {sorted(set(harness.shots))}",
-        )
-    if is_folder(harness.tasks):
-        if harness.tasks.startswith("/") or ".." in harness.tasks.split("/"):
-            raise field_error(
-                (*place, "tasks"),
-                f"the folder '{harness.tasks}' does not lie under the root",
-                "a folder of tasks, from the root, so that the study means the same on every machine",
-                "tasks: tasks/mine",
-            )
-    elif not (_OWN if harness.tasks.startswith(OWN_TASKS) else _PACK).fullmatch(harness.tasks):
-        required = "the name of a pack, a folder with a slash in it, or lm_eval:NAME"
-        raise field_error((*place, "tasks"), f"'{harness.tasks}' names no tasks", required, "tasks: blimp")
-
-
 def _check_stopping(study: Study) -> None:
     """Every seed that may ever be trained is registered."""
     most, n_seeds = getattr(study.stopping, "max_seeds", None), len(study.seeds)
@@ -202,23 +162,14 @@ def _first_repeated(values: Iterable[T]) -> T | None:
 
 
 _CHECKS: tuple[tuple[tuple[Conflict, ...], tuple[Callable[[Study], None], ...]], ...] = (
-    (OF_BLOCKS, (_check_arms, check_tune, check_command, _check_seeds, check_seeds_of_arms, check_measure)),
+    (OF_BLOCKS, (_check_arms, check_tune, check_command, _check_looks, check_seeds_of_arms, check_measure)),
     (
         (),
-        (
-            check_claims,
-            check_labels,
-            check_report,
-            check_per_task,
-            check_unpaired,
-            _check_analysis,
-            _check_names,
-            _check_rule,
-        ),
+        (check_claims, check_labels, check_report, check_per_task, check_unpaired, _check_analysis, _check_rule),
     ),
     (
         (*OF_SETTINGS, *OF_CLAIMS),
-        (_check_assumptions, _check_harness, check_readings, check_levels, _check_stopping, check_gate),
+        (_check_assumptions, check_readings, check_levels, _check_stopping, check_gate),
     ),
 )
 """In three stages, rows of the table of conflicts and whole-study rules."""

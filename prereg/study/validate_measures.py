@@ -51,16 +51,8 @@ def check_claims(study: Study) -> None:
 
 
 def check_measure(study: Study) -> None:
-    """Every suite at one cadence, and no setting of a suite that is not recorded."""
+    """Suites and inference that every arm can be measured by."""
     measure, built_in = study.measure, study.trainer == "gpt"
-    for suite in measure.at_end:
-        if measure.at_end.count(suite) + measure.suites.count(suite) > 1:
-            raise field_error(
-                ("measure", "at_end"),
-                f"the suite '{suite}' is named twice",
-                "each suite at every evaluation (suites) or at the last step alone (at_end)",
-                f"suites: [{', '.join(one for one in measure.suites if one != suite)}]",
-            )
     for suite in measure.suites if built_in else ():
         if SUITES[suite].only_at_end:
             raise field_error(
@@ -69,17 +61,6 @@ def check_measure(study: Study) -> None:
                 "the last step: it measures a whole run",
                 f"at_end: [{', '.join([*measure.at_end, suite])}]",
             )
-    if measure.loss_level is not None and "loss" not in measure.suites:
-        raise field_error(
-            ("measure", "loss_level"),
-            "a level of the loss, and the loss is not evaluated during training",
-            "'loss' among the suites",
-            f"suites: [{', '.join([*measure.suites, 'loss'])}]",
-        )
-    names = [one.name for one in measure.own]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise field_error(("measure", "own", index, "name"), f"two metrics are named '{name}'", "a name each")
     length = measure.inference.length
     for arm in study.arms if built_in and length is not None else ():
         context = study.training(arm).model.context

@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
+from pydantic import Field
+
 from prereg.errors import field_error, nearest
 from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.study.measure import Name
@@ -29,9 +31,8 @@ Step = tuple[str, ...]
 """Hypotheses that are tested together, by Holm's procedure."""
 
 
-Entry = Annotated[
-    Annotated[Name, branch("text")] | Annotated[tuple[Name, ...], branch("list")], chosen_by(listed="list")
-]
+_Together = Annotated[tuple[Name, ...], Field(min_length=1), branch("list")]
+Entry = Annotated[Annotated[Name, branch("text")] | _Together, chosen_by(listed="list")]
 
 
 class Gate(FrozenModel):
@@ -96,8 +97,6 @@ def _check_order(study: Study, gate: Gate) -> None:
                 "hypotheses that may decide: an exploratory one would spend alpha of those that do",
                 "leave it out, or give it another role",
             )
-    if not all(gate.order):
-        raise field_error(place, "an empty step", "steps that name a hypothesis or a role")
     times = Counter(name for step in gate.order for name in _members(study, step))
     twice = next((name for name, count in times.items() if count > 1), None)
     if twice is not None:

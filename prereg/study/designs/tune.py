@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import fsum, isfinite
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, PrivateAttr
+from pydantic import Field, JsonValue, PrivateAttr, model_validator
 
 from prereg.errors import FieldPath, field_error, nearest
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, once
 from prereg.metrics.catalogue import TASK_METRICS, Better
 from prereg.study.arms import Arm, apply_overrides
 from prereg.study.measure import Name, Seed
@@ -47,12 +47,19 @@ class Tune(FrozenModel):
     """In place of a grid: ARM -> list of overrides to try, equally many for each arm."""
     arms: tuple[Name, ...] = ()
     """The arms that are tuned under a grid; by default all. The others keep their configuration."""
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1), once("pilot seed")]
     """Pilot seeds; none of them may be a seed of the study."""
     choose_by: str
     """The metric whose mean over the pilot seeds, at the last step, chooses the setting."""
     better: Literal["lower", "higher"] | None = None
     """Which way that metric improves; needed where this tool does not define it."""
+
+    @model_validator(mode="after")
+    def _tries_something(self) -> Self:
+        if not self.grid and not self.settings:
+            raise ValueError("neither grid nor settings", "one of the two", "grid: {optim.lr: [1e-3, 3e-3]}")
+        return self
+
     _chosen: dict[str, Setting] = PrivateAttr(default_factory=dict)
 
     @property
@@ -141,8 +148,6 @@ def check_tune(study: Study) -> None:
     tune = study.tune
     if tune is None:
         return
-    if not tune.grid and not tune.settings:
-        raise field_error(("tune",), "neither grid nor settings", "one of the two", "grid: {optim.lr: [1e-3, 3e-3]}")
     for place, names in ((("tune", "arms"), tune.arms), (("tune", "settings"), tuple(tune.settings))):
         for arm in names:
             if arm not in study.arms:
@@ -150,12 +155,11 @@ def check_tune(study: Study) -> None:
                 raise field_error(place, f"'{arm}' is not a variant", required, nearest(arm, study.arms))
     _check_settings(study, tune)
     both = sorted(set(tune.seeds) & set(study.seeds))
-    if both or len(set(tune.seeds)) < len(tune.seeds):
-        found = f"pilot seed {both[0]} is a seed of the study too" if both else "a pilot seed is given twice"
+    if both:
         raise field_error(
             ("tune", "seeds"),
-            found,
-            "seeds of their own, each once: a run that chose a setting may not test it",
+            f"pilot seed {both[0]} is a seed of the study too",
+            "seeds of their own: a run that chose a setting may not test it",
             f"seeds: [{', '.join(str(1001 + at) for at in range(max(2, len(tune.seeds))))}]",
         )
     check_known(study, tune.choose_by, ("tune", "choose_by"), "the pilot chooses by it")
