@@ -59,7 +59,7 @@ def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
 
 def accepted(context: StudyContext, characteristics: Design, reason: str | None) -> Override | None:
     """Refuse an undecidable design, or put on record that the user goes on with it and why."""
-    from ablate.judge.design.reach import obstacle
+    from ablate.judge.design.refusal import obstacle
     from prereg.registry.registration import Override
 
     found = obstacle(characteristics)

@@ -38,7 +38,7 @@ from scipy import stats
 from ablate.checking import require_supported
 from ablate.judge.decide import decide
 from ablate.judge.design.characteristics import design
-from ablate.judge.design.reach import obstacle
+from ablate.judge.design.refusal import obstacle
 from ablate.judge.design.scenarios import Drawn
 from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.interim import restrict

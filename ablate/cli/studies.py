@@ -212,7 +212,7 @@ def design(workspace: Workspace, study: StudyFile, pilot: Pilot = None) -> Resul
     Example:  ablate design studies/embnorm.yaml
     """
     from ablate.checking import warnings_of
-    from ablate.judge.design.reach import obstacle
+    from ablate.judge.design.refusal import obstacle
     from ablate.judge.design.warnings import as_json
     from ablate.registering import design as simulate
 

@@ -30,7 +30,7 @@ from ablate.judge.verdict import (
     correction_of,
     shown_zone,
 )
-from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, meaning, zone_in_words
+from prereg.documents.procedures import PSEUDOMEDIAN, meaning, zone_in_words
 from prereg.rule.condition import Outcome
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.labels import NO_LABELS, Labels
@@ -225,7 +225,7 @@ def _details(
     margin: MarginTest | None,
     outcome: Outcome,
 ) -> list[str]:
-    if not against_margin(study.claims[name].verb, outcome):
+    if not study.claims[name].kind.against_margin(outcome):
         margin = None
     m = _corrected_over(study, name)
     parts = []

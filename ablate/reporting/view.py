@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
-from ablate.judge.stats.null_hypotheses import deciding_interval, excludes, has_bounds, is_gated, nulls_of
+from ablate.judge.stats.null_hypotheses import deciding_interval, excludes, is_gated, nulls_of
 from ablate.judge.verdict import Estimate, Finding, Interval, MarginTest, correction_of, shown_zone
 from ablate.judge.wording import is_of_bounds, is_pseudomedian, is_ratio, said_p, same_in_every_pair
 from ablate.reporting import estimates
@@ -21,7 +21,7 @@ from ablate.reporting.estimates import NONE
 from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.documents.claims import reading
-from prereg.documents.procedures import PSEUDOMEDIAN, against_margin, margin, meaning, zone_in_words
+from prereg.documents.procedures import PSEUDOMEDIAN, margin, meaning, zone_in_words
 from prereg.rule.condition import Outcome
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.claim import Claim, parse_claim
@@ -160,7 +160,7 @@ class FindingView:
     @property
     def of_margin_test(self) -> bool:
         """Whether a claim about zero has the interval of the test against its margin, which decided."""
-        return not self.of_step and self.one_sided and not has_bounds(self.claim.verb)
+        return not self.of_step and self.one_sided and not self.claim.kind.has_bounds
 
     @property
     def correction(self) -> str:
@@ -262,8 +262,8 @@ class FindingView:
             return NONE
         if self.bounds is None:
             return self.bracket
-        verb, smallest = self.claim.verb, self.finding.smallest
-        against_zero = self.finding.margin is None and smallest and against_margin(verb, self.outcome)
+        smallest = self.finding.smallest
+        against_zero = self.finding.margin is None and smallest and self.claim.kind.against_margin(self.outcome)
         return f"{self.bracket} ({self.level}{', against zero' * bool(against_zero)})"
 
     @property
@@ -414,7 +414,7 @@ class FindingView:
     @property
     def tested_margin(self) -> MarginTest | None:
         """The test against the margin, where the outcome is one."""
-        return self.finding.margin if against_margin(self.claim.verb, self.outcome) else None
+        return self.finding.margin if self.claim.kind.against_margin(self.outcome) else None
 
     @cached_property
     def apart(self) -> str:

@@ -102,11 +102,6 @@ def margin(claim: Claim, smallest: float, unit: str) -> str:
     return f"{compact(claim.percent)}%" + ("" if claim.trend is None else f" {claim.trend.per}")
 
 
-def against_margin(verb: Verb, outcome: str) -> bool:
-    """`VerbKind.against_margin` of a verb."""
-    return KINDS[verb].against_margin(outcome)
-
-
 def zone_in_words(verb: Verb, better: Better, zone: str) -> str:
     """A zone (`ablate.judge.verdict.Zone`) as it reads for the claim."""
     if zone == "undecided":

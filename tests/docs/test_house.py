@@ -208,6 +208,40 @@ def test_the_judge_and_the_report_never_reach_the_trainer() -> None:
             assert not reached, (name, reached)
 
 
+DESIGN = (
+    "effects",
+    "assumptions",
+    "reach",
+    "scenarios",
+    "simulate",
+    "power",
+    "error_rate",
+    "characteristics",
+    "refusal",
+    "warnings",
+    "retrospective",
+)
+"""The modules of `ablate.judge.design` in the order in which its `__init__` tells them."""
+
+
+def test_design_is_read_in_one_direction() -> None:
+    room = "ablate.judge.design"
+    assert {name for name in modules() if name.startswith(f"{room}.")} == {f"{room}.{name}" for name in DESIGN}
+    for at, name in enumerate(DESIGN):
+        later = [other for other in DESIGN[at:] if re.search(rf"from {room}\.{other} import", source_text(room, name))]
+        assert not later, f"{room}.{name} imports {later}, which come after it"
+
+
+def source_text(room: str, name: str) -> str:
+    return source(f"{room}.{name}").read_text(encoding="utf-8")
+
+
+def test_statistics_can_be_read_alone() -> None:
+    for name in ("tests", "root"):
+        ours = {one for one in imports(f"ablate.judge.stats.{name}") if one.split(".")[0] in ("ablate", "prereg")}
+        assert ours <= {"ablate.judge.stats.root.root"}, (name, ours)
+
+
 def test_only_a_run_of_the_built_in_trainer_joins_training_evaluation_and_records() -> None:
     joined = {
         name

@@ -13,7 +13,7 @@ from scipy import stats
 
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import Design, design
-from ablate.judge.design.reach import obstacle
+from ablate.judge.design.refusal import obstacle
 from ablate.judge.design.scenarios import Law, TrueEffects, draw
 from ablate.judge.design.simulate import (
     Scenario,

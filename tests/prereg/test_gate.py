@@ -20,7 +20,8 @@ from ablate.judge.audit.sensitivity import possible_outcomes, spread, unmasked
 from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import design
-from ablate.judge.design.reach import attainable, obstacle
+from ablate.judge.design.reach import attainable
+from ablate.judge.design.refusal import obstacle
 from ablate.judge.design.scenarios import TrueEffects, draw
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.judge import OUTCOME, judge_families, judge_p, judge_rows, possible_codes

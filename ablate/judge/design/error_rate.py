@@ -35,7 +35,15 @@ from ablate.judge.design.assumptions import Beliefs, groups_of
 from ablate.judge.design.effects import effect_when_true
 from ablate.judge.design.reach import standard_error
 from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, constants_of, draw, weights_of
-from ablate.judge.design.simulate import Scenario, adopting_verdicts, affordable, harmful_verdicts, is_true, simulate
+from ablate.judge.design.simulate import (
+    Scenario,
+    adopting_verdicts,
+    affordable,
+    harmful_verdicts,
+    is_true,
+    searchable,
+    simulate,
+)
 from ablate.judge.judge import OUTCOME, Shifted, judge_p, tests_of, weigh
 from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.tests import Floats
@@ -47,8 +55,6 @@ CORRELATIONS = (0.0, 0.5, 1.0)
 _FAR = 40.0
 """Effects far beyond a margin, in standard errors of the mean difference: any test finds them."""
 _MOST_CASES = 4_096
-_MOST_HYPOTHESES = 9
-"""3^9 combinations of outcomes are tabulated; of a study with more, cases are judged one by one."""
 _CONFIRMED = 3
 _FEW = 200
 """Studies of a case that is judged by itself."""
@@ -115,11 +121,6 @@ def worst_case(
     confirmed = [next(drawn(at, ["normal"])) for at in range(min(_CONFIRMED, len(ranked)))]
     at = int(np.argmax([0.0 if one.false_adopting is None else one.false_adopting.share for one in confirmed]))
     return (confirmed[at], *drawn(at, ["exponential", "lognormal", "failed_seed"]))
-
-
-def searchable(study: Study) -> bool:
-    """Whether p values of all cases can be tabulated: fixed seeds, few hypotheses."""
-    return study.stopping == "fixed" and len(study.hypotheses) <= _MOST_HYPOTHESES
 
 
 def unsearched(study: Study) -> str:

@@ -14,7 +14,6 @@ import numpy as np
 
 from ablate.judge.design.assumptions import Beliefs, groups_of, over_new_items
 from ablate.judge.design.effects import effect_when_true
-from ablate.judge.design.error_rate import searchable
 from ablate.judge.design.reach import (
     HypothesisDesign,
     attainable,
@@ -25,7 +24,7 @@ from ablate.judge.design.reach import (
     standard_error,
 )
 from ablate.judge.design.scenarios import TrueEffects, all_true, arm_means, constants_of, draw, weights_of
-from ablate.judge.design.simulate import Chance, Scenario, affordable, simulate
+from ablate.judge.design.simulate import Chance, Scenario, affordable, searchable, simulate
 from ablate.judge.judge import AS_IT_IS, OUTCOME, Shifted, judge_p, moved_by, tests_of, weigh
 from ablate.judge.stats import t_power
 from ablate.judge.stats.null_hypotheses import EDGE

@@ -5,33 +5,25 @@ the detectable difference and the seeds needed come from the registered rule its
 true (`Planning`), so that they are the chances of what will run: with Holm's later steps, the registered test, its
 looks, and with findings that are refuted because they are too small to matter. Without a scale nothing can be
 simulated, and sizes in SDs of the differences are those of a paired t at the first step's level.
-
-A design in which some verdict can never happen, or a needed claim has too little power, is refused before anything is
-registered, with a witness, unless the user's reason for going on goes on record.
 """
 
 from __future__ import annotations
 
 from math import ceil, hypot, sqrt
-from typing import TYPE_CHECKING
 
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.effects import contrast_sd, distance
 from ablate.judge.stats import t_power
-from ablate.judge.stats.kinds import p_floor, words
+from ablate.judge.stats.kinds import p_floor
 from ablate.judge.stats.multiplicity import adjusted
 from ablate.judge.stats.null_hypotheses import Null, is_gated, nulls_in, support_levels
 from ablate.judge.stats.sequential import EProcessT
 from ablate.judge.stats.tests import Side
 from ablate.judge.stats.unpaired import proportional, welch_df
-from prereg.errors import UndecidableDesignError, Where
 from prereg.frozen import FrozenModel
 from prereg.rule.condition import Outcome
 from prereg.study.analysis import EProcess
 from prereg.study.spec import Study
-
-if TYPE_CHECKING:
-    from ablate.judge.design.characteristics import Design
 
 
 class HypothesisDesign(FrozenModel):
@@ -186,63 +178,6 @@ def standard_error(study: Study, name: str, beliefs: Beliefs, n: int) -> float |
     if not study.paired:
         return sd / sqrt(welch_df(weights, planned_sizes(study, n))[0])
     return hypot(sd / sqrt(n), sqrt(belief.variance_of_items * squares / 2.0))
-
-
-def obstacle(design: Design) -> UndecidableDesignError | None:
-    """What makes a design undecidable, with its witness and the least change that fixes it; none when nothing does.
-
-    That a "supported" which the decision needs, or a verdict, can never happen, or that power is below its floor.
-    """
-    for hypothesis in design.hypotheses:
-        if hypothesis.needed and not hypothesis.can_be_supported:
-            corrected = f" after {design.correct} over {hypothesis.family}" if design.correct != "none" else ""
-            stopped = [verdict for verdict in design.adopting if verdict in design.unreachable]
-            costs = f", so that {_quoted(stopped)} can never be the verdict" if stopped else ""
-            return UndecidableDesignError(
-                f"'{hypothesis.hypothesis}' can never be supported: the smallest p that {words(design.test)} gives "
-                f"with {hypothesis.n} seeds is {hypothesis.attainable_support:.4g}{corrected}{costs}",
-                required=f"a p that can reach alpha = {design.alpha:g}; the decision asks "
-                f"supported({hypothesis.hypothesis})",
-                fix=design.remedy,
-                where=Where(field=("hypotheses", hypothesis.hypothesis)),
-            )
-    if not design.unreachable:
-        return _too_weak(design)
-    stuck = [
-        one.hypothesis + (" can never be refuted" if one.can_be_supported else " can never be supported")
-        for one in design.hypotheses
-        if not (one.can_be_supported and one.can_be_refuted)
-    ]
-    return UndecidableDesignError(
-        f"the verdict '{design.unreachable[0]}' can never be reached with {design.n_seeds} seeds: " + ", ".join(stuck),
-        required="data that could lead to every verdict",
-        fix=design.remedy or "more seeds, or test: paired_t",
-        where=Where(field=("decision",)),
-    )
-
-
-def _too_weak(design: Design) -> UndecidableDesignError | None:
-    """The needed claim with the least power, where that is below the floor."""
-    known = [one for one in design.hypotheses if one.needed and one.power is not None]
-    weakest = min(known, key=lambda one: one.power or 0.0, default=None)
-    floor = design.power_floor
-    if weakest is None or weakest.power is None or weakest.power >= floor:
-        return None
-    where = "if there is no difference" if not weakest.effect else f"at a true effect of {weakest.effect:.4g}"
-    more = f"a less noisy measure, or {'another' if weakest.effect else 'a larger'} smallest difference"
-    if weakest.seeds_80 is not None:
-        more = f"give {weakest.seeds_80} seeds, for power 80%"
-    return UndecidableDesignError(
-        f"'{weakest.hypothesis}' would be supported with a chance of {100 * weakest.power:.3g}% {where}, "
-        f"with {weakest.n} seeds",
-        required=f"power of {100 * floor:g}% or more (assume: power_floor) for a claim that the decision needs",
-        fix=more,
-        where=Where(field=("hypotheses", weakest.hypothesis)),
-    )
-
-
-def _quoted(verdicts: list[str]) -> str:
-    return " or ".join(f"'{verdict}'" for verdict in verdicts)
 
 
 def verdicts_of(study: Study) -> tuple[str, ...]:

@@ -250,3 +250,12 @@ def affordable(study: Study, n: int | None = None) -> int:
     if study.stopping != "fixed":
         return 4_000
     return kinds.affordable(study.analysis.test, n)
+
+
+_MOST_HYPOTHESES = 9
+"""3^9 combinations of outcomes are tabulated; of a study with more, cases are judged one by one."""
+
+
+def searchable(study: Study) -> bool:
+    """Whether p values of all cases can be tabulated: fixed seeds, few hypotheses."""
+    return study.stopping == "fixed" and len(study.hypotheses) <= _MOST_HYPOTHESES

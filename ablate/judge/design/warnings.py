@@ -200,7 +200,7 @@ def _simulated_power(design: Design, name: str) -> Power | None:
 
 def _refused(design: Design) -> tuple[str, ...]:
     """Hypotheses for which registration is refused, which says so itself."""
-    from ablate.judge.design.reach import obstacle
+    from ablate.judge.design.refusal import obstacle
 
     found = obstacle(design)
     if found is None:

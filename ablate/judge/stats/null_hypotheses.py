@@ -170,11 +170,6 @@ def excludes(bounds: Interval, null: Null) -> bool:
     )
 
 
-def has_bounds(verb: Verb) -> bool:
-    """`VerbKind.has_bounds` of a verb."""
-    return KINDS[verb].has_bounds
-
-
 def deciding_interval(
     claim: tuple[Verb, Better, float],
     outcome: Outcome,

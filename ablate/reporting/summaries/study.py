@@ -219,7 +219,7 @@ def _own_code(study: Study) -> Iterator[str]:
 
 def design_section(design: Design) -> Section:
     """What the registered rule can find with these seeds, and how often it errs, by simulation."""
-    from ablate.judge.design.reach import obstacle
+    from ablate.judge.design.refusal import obstacle
     from ablate.reporting.sections.design import facts_of, plans_of, power_figure
 
     cost = "" if design.cost_s is None else f", {words.duration(design.cost_s)} one after another"
