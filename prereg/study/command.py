@@ -297,47 +297,43 @@ def _is_hidden(path: Path, root: Path) -> bool:
 
 def _check_word(study: Study, at: int, word: str) -> None:
     flag = _FLAG.fullmatch(word)
-    if flag is not None:
-        for arm in study.arms.values():
-            assert isinstance(arm.config, dict), arm.name
-            value = _leaves(arm.config).get(flag[2])
-            if value not in ("true", "false"):
-                raise field_error(
-                    ("command", at),
-                    f"'{flag[2]}' in word {at + 1}, '{word}', is "
-                    + ("no value" if value is None else value)
-                    + f" of the configuration of '{arm.name}'",
-                    "the dotted path of a value under base that is true or false",
-                    f"{flag[2]}: false under base",
-                )
+    for name, known in _known_values(study) if flag is not None else ():
+        value = known.get(flag[2]) if flag is not None else None
+        if flag is not None and value not in ("true", "false"):
+            found = f"'{flag[2]}' in word {at + 1}, '{word}', is {value or 'no value'} of the configuration of '{name}'"
+            required = "the dotted path of a value under base that is true or false"
+            raise field_error(("command", at), found, required, f"{flag[2]}: false under base")
+    for match in _BRACES.finditer(word) if flag is None else ():
+        _check_placeholder(study, at, match, f"at character {match.start() + 1} of word {at + 1}, '{word}'")
+
+
+def _check_placeholder(study: Study, at: int, match: re.Match[str], place: str) -> None:
+    name, field = match[1], ("command", at)
+    if match[0] in ("{", "}"):
+        fix = f"{match[0] * 2} is a brace"
+        raise field_error(field, f"a lone '{match[0]}' {place}", "a placeholder such as {seed}", fix)
+    if name is None:
         return
-    for match in _BRACES.finditer(word):
-        name, place = match[1], f"at character {match.start() + 1} of word {at + 1}, '{word}'"
-        field: FieldPath = ("command", at)
-        if match[0] in ("{", "}"):
+    if name in _OWN:
+        if isinstance(study.base, dict) and name in study.base:
+            found = f"{{{name}}} {place} is also a field of base"
+            raise field_error(field, found, "one meaning", "rename the field of base")
+        return
+    for arm, known in _known_values(study):
+        if name not in known:
+            below = [path for path in known if path.startswith(f"{name}.")]
+            what = "a section" if below else "no value" if name else "no value, it is empty"
             raise field_error(
-                field, f"a lone '{match[0]}' {place}", "a placeholder such as {seed}", f"{match[0] * 2} is a brace"
+                field,
+                f"'{{{name}}}' {place} is {what} of the configuration of '{arm}'",
+                "{seed}, {variant}, {python}, {root}, {run_dir}, or the dotted path of a value under base",
+                f"{{{below[0]}}}" if below else nearest(name, [*_OWN, *known]),
             )
-        if name is None or name in _OWN:
-            clash = name in study.base if name is not None and isinstance(study.base, dict) else False
-            if clash:
-                raise field_error(
-                    field, f"{{{name}}} {place} is also a field of base", "one meaning", "rename the field of base"
-                )
-            continue
-        for arm in study.arms.values():
-            assert isinstance(arm.config, dict), arm.name
-            known = _leaves(arm.config)
-            if name not in known:
-                below = [path for path in known if path.startswith(f"{name}.")]
-                raise field_error(
-                    field,
-                    f"'{{{name}}}' {place} is "
-                    + ("a section" if below else "no value" + ("" if name else ", it is empty"))
-                    + f" of the configuration of '{arm.name}'",
-                    "{seed}, {variant}, {python}, {root}, {run_dir}, or the dotted path of a value under base",
-                    f"{{{below[0]}}}" if below else nearest(name, [*_OWN, *known]),
-                )
+
+
+def _known_values(study: Study) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each arm with the values of its configuration, by their dotted paths."""
+    return ((arm, values_of(study, arm)) for arm in study.arms)
 
 
 def _leaves(config: Mapping[str, JsonValue], prefix: str = "") -> dict[str, str]:

@@ -145,15 +145,20 @@ def _label(setting: Mapping[str, JsonValue]) -> str:
 
 def check_tune(study: Study) -> None:
     """Raise `SpecError` for the first thing that keeps a pilot from choosing."""
-    tune = study.tune
-    if tune is None:
-        return
+    if study.tune is not None:
+        for check in (_check_tuned_arms, _check_settings, _check_pilot_seeds, _check_choice, _check_pilot_names):
+            check(study, study.tune)
+
+
+def _check_tuned_arms(study: Study, tune: Tune) -> None:
     for place, names in ((("tune", "arms"), tune.arms), (("tune", "settings"), tuple(tune.settings))):
         for arm in names:
             if arm not in study.arms:
                 required = "one of " + ", ".join(study.arms)
                 raise field_error(place, f"'{arm}' is not a variant", required, nearest(arm, study.arms))
-    _check_settings(study, tune)
+
+
+def _check_pilot_seeds(study: Study, tune: Tune) -> None:
     both = sorted(set(tune.seeds) & set(study.seeds))
     if both:
         raise field_error(
@@ -162,21 +167,26 @@ def check_tune(study: Study) -> None:
             "seeds of their own: a run that chose a setting may not test it",
             f"seeds: [{', '.join(str(1001 + at) for at in range(max(2, len(tune.seeds))))}]",
         )
+
+
+def _check_choice(study: Study, tune: Tune) -> None:
     check_known(study, tune.choose_by, ("tune", "choose_by"), "the pilot chooses by it")
-    if study.trainer == "gpt":
-        known = study.metric(tune.choose_by)
-        if known is not None and known.suite != "own" and known.suite not in study.measure.recorded:
-            found = f"the pilot chooses by {tune.choose_by}, of the suite '{known.suite}'"
-            fix = f"suites: [{', '.join([*study.measure.suites, known.suite])}]"
-            raise field_error(("measure", "suites"), found, f"'{known.suite}' among the suites", fix)
+    known, recorded = study.metric(tune.choose_by), study.measure.recorded
+    if study.trainer == "gpt" and known is not None and known.suite not in ("own", *recorded):
+        found = f"the pilot chooses by {tune.choose_by}, of the suite '{known.suite}'"
+        fix = f"suites: [{', '.join([*study.measure.suites, known.suite])}]"
+        raise field_error(("measure", "suites"), found, f"'{known.suite}' among the suites", fix)
     if better(study, tune) == "neither":
         found = f"nothing says which way {tune.choose_by} improves"
         raise field_error(("tune", "better"), found, "better: lower, or better: higher", "better: lower")
-    twins = [name for name in study.pilots if name.casefold() in {arm.casefold() for arm in study.arms}]
-    if twins:
-        raise field_error(
-            ("tune",), f"a pilot of '{twins[0]}' has the name of a variant", "another name of the variant"
-        )
+
+
+def _check_pilot_names(study: Study, _: Tune) -> None:
+    arms = {arm.casefold() for arm in study.arms}
+    twin = next((name for name in study.pilots if name.casefold() in arms), None)
+    if twin is not None:
+        found = f"a pilot of '{twin}' has the name of a variant"
+        raise field_error(("tune",), found, "another name of the variant")
 
 
 def _check_settings(study: Study, tune: Tune) -> None:
