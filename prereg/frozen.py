@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from textwrap import dedent
 from typing import Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -73,6 +75,19 @@ def chosen_by(*models: type[BaseModel], text: str = "text", number: str = "", li
         return BRANCH + (number if number and is_number else text)
 
     return Discriminator(kind)
+
+
+def once(word: str, required: str = "each once", key: Callable[[Any], Any] | None = None) -> AfterValidator:
+    """Refuse a list of which two entries, or what `key` takes of them, are the same; `word` says what an entry is."""
+
+    def distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+        seen = [value if key is None else key(value) for value in values]
+        for at, value in enumerate(seen):
+            if value in seen[:at]:
+                raise ValueError(f"{word} {value!r} is given twice", required, f"another {word} for one {value!r}")
+        return values
+
+    return AfterValidator(distinct)
 
 
 @cache

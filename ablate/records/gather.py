@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from pydantic import JsonValue, ValidationError
 
-from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
-from ablate.records.outcome import OF_ITEMS
-from ablate.records.parquet import TableError, read_parquet
+from ablate.records.evidence import ITEM_COLUMNS, Evidence
+from ablate.records.outcome import OF_ITEMS, coded, numbers, ranked
+from ablate.records.parquet import read_parquet
 from ablate.records.rows import RangeError, require_range
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -29,7 +29,7 @@ from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.ledger_graph import continued_twice, is_merged, places
 from prereg.registry.looks import due_look
 from prereg.registry.paths import Root
-from prereg.registry.plan import CommandSpec, RunSpec, cell_of, recipes_of
+from prereg.registry.plan import Cell, CommandSpec, RunSpec, cell_of, recipes_of
 from prereg.registry.registration import (
     Registration,
     bases_of,
@@ -37,9 +37,6 @@ from prereg.registry.registration import (
 from prereg.seals.git import ledger_history
 from prereg.study.command import MetricsFile
 from prereg.study.training import Training
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 Seal = tuple[str, int, str]
 _LONG_RUN = 10_000
@@ -88,8 +85,8 @@ def gather(root: Root, registration: Registration) -> Evidence:
     ended = {run.cell for run in sealed}
     whole = all(cell in ended for cell in planned if cell[1] in seen)
     tables = _read_again(runs_of, sealed, kept=seen if whole else ())
-    for cell, rows in tables.items():
-        if isinstance(rows, _Rows) and (wrong := rows.out_of_range(registration.study.metrics)):
+    for cell, curves in tables.items():
+        if isinstance(curves, Curves) and (wrong := curves.out_of_range(registration.study.metrics)):
             tables[cell] = f"{cell[0]}/{cell[1]}: {wrong}"
     forged = {cell: wrong for cell, wrong in tables.items() if isinstance(wrong, str)}
     broken += forged.values()
@@ -97,7 +94,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
     found = Evidence(
         planned=planned,
         runs=tuple(runs),
-        metrics=_tidy([]),
+        metrics=metrics_frame([]),
         broken=tuple(root.shortened(text) for text in broken),
         extra=_unplanned(root, registration, set(planned)),
         ledger=mine,
@@ -111,7 +108,7 @@ def gather(root: Root, registration: Registration) -> Evidence:
     )
     if any(seed in seen for _, seed in found.missing):
         return found
-    kept = [one for one in tables.values() if isinstance(one, _Rows)]
+    kept = [one for one in tables.values() if isinstance(one, Curves)]
     return _with_tables(runs_of, found, [run for run in sealed if run.seed in seen], kept)
 
 
@@ -199,12 +196,18 @@ def open_tables(root: Root, evidence: Evidence, *, look: Entry) -> Evidence:
     sealed = [run for run in ended if run.cell not in evidence.unsealed]
     base = bases_of(entry for entry in entries if entry.study == look.study).get(look.registration, look.registration)
     runs = root.runs(look.study, base)
-    return _with_tables(runs, evidence, sealed, [_rows_of(_folder(runs, run).sealed_path) for run in sealed])
+    tables = _read_again(runs, sealed, kept=[run.seed for run in sealed])
+    curves = [table for table in tables.values() if isinstance(table, Curves)]
+    for fault in (table for table in tables.values() if isinstance(table, str)):
+        raise EvidenceError(fault, required="the table that was sealed")
+    return _with_tables(runs, evidence, sealed, curves)
 
 
-def _with_tables(runs: Path, evidence: Evidence, records: list[RunRecord], metrics: list[_Rows]) -> Evidence:
+def _with_tables(runs: Path, evidence: Evidence, records: list[RunRecord], metrics: list[Curves]) -> Evidence:
     scored = [_folder(runs, run).items_path for run in records if run.items_sha256 is not None]
-    return replace(evidence, metrics=_tidy(metrics), items=read_items(scored) if scored else None, withheld=False)
+    return replace(
+        evidence, metrics=metrics_frame(metrics), items=read_items(scored) if scored else None, withheld=False
+    )
 
 
 def _folder(runs: Path, run: RunRecord) -> RunFolder:
@@ -220,113 +223,69 @@ def _seeds_to_see(registration: Registration, ledger: Sequence[Entry], runs: Seq
     return (*study.pilot_seeds, *study.seeds) if look is None else study.seeds[: look.n_seeds]
 
 
-def read_metrics(sealed: list[Path]) -> pd.DataFrame:
-    """Sealed metrics of many runs as one tidy table."""
-    return _tidy([_rows_of(path) for path in sealed])
-
-
-def _tidy(runs: list[_Rows]) -> pd.DataFrame:
-    """One table of the rows of many files, which are used up."""
-    if not runs:
-        return pd.DataFrame(
-            {
-                "variant": pd.Series(dtype=str),
-                "seed": pd.Series(dtype="int64"),
-                "step": pd.Series(dtype="int64"),
-                "metric": pd.Series(dtype=str),
-                "value": pd.Series(dtype="float64"),
-            }
-        )
-    texts = {name: sorted({text for run in runs for text in run.texts[name]}) for name in ("variant", "metric")}
-    # A sealed file holds one run, and is sorted by itself: of ten million rows, sorting all takes longest.
-    runs.sort(key=lambda run: run.first)
-    in_order = all(run.alone for run in runs) and len({run.first for run in runs}) == len(runs)
-    columns: dict[str, Any] = {}
-    for name in METRIC_COLUMNS:
-        if name in texts:
-            places = {text: at for at, text in enumerate(texts[name])}
-            kind = np.min_scalar_type(-len(places) - 1)  # that of a categorical's codes
-            codes = [np.array([places[text] for text in run.texts[name]], kind)[run.columns.pop(name)] for run in runs]
-            columns[name] = pd.Categorical.from_codes(np.concatenate(codes), categories=pd.Index(texts[name]))
-        else:
-            columns[name] = np.concatenate([run.columns.pop(name) for run in runs])
-    frame = pd.DataFrame(columns, copy=False)
-    return frame if in_order else frame.sort_values(["variant", "seed", "metric", "step"], ignore_index=True)
-
-
 @dataclass(frozen=True)
-class _Rows:
-    """The sealed rows of one file, sorted by metric and step."""
+class Curves:
+    """The sealed metrics of one run, by metric and step."""
 
-    columns: dict[str, npt.NDArray[Any]]
-    """Of texts, places in `texts`."""
-    texts: dict[str, list[str]]
-    """Column -> its different texts."""
-    alone: bool
-    """Whether all rows are of one run, as in every file that we sealed."""
+    cell: Cell
+
+    names: list[str]
+    """Its metrics, in order."""
+
+    metrics: npt.NDArray[np.integer]
+    """Of every row, a place in `names`."""
+
+    steps: npt.NDArray[np.int64]
+
+    values: npt.NDArray[np.float64]
 
     def out_of_range(self, layout: MetricsFile) -> str:
         """What is wrong with the first value that its metric cannot have; empty where there is none."""
-        for place, metric in enumerate(self.texts["metric"]):
-            limits = layout.range_of(metric)
-            values = self.columns["value"][self.columns["metric"] == place] if limits is not None else ()
+        ends = np.searchsorted(self.metrics, np.arange(len(self.names)), side="right")
+        for name, values in zip(self.names, np.split(self.values, ends), strict=False):
             try:
-                for value in (min(values), max(values)) if len(values) else ():
-                    require_range(metric, float(value), limits)
+                for value in (values.min(), values.max()) if len(values) else ():
+                    require_range(name, float(value), layout.range_of(name))
             except RangeError as fault:
                 return f"{fault} ({fault.fix})"
         return ""
 
-    @property
-    def first(self) -> tuple[str, int]:
-        """Variant and seed of the first row."""
-        if not len(self.columns["seed"]):
-            return "", 0
-        return self.texts["variant"][int(self.columns["variant"][0])], int(self.columns["seed"][0])
+
+def read_curves(folder: RunFolder, run: RunRecord) -> Curves | str:
+    """The sealed metrics of a run whose outcome is that of its record, or what is wrong with them."""
+    table = folder.read_metrics(run)
+    if isinstance(table, str):
+        return table
+    (metrics, names), steps, values = ranked(*coded(table["metric"])), numbers(table["step"]), numbers(table["value"])
+    metrics = metrics.astype(np.min_scalar_type(len(names)))
+    # Steps rise as a trainer writes them. Small integers are sorted by radix, several times faster.
+    rising = (steps[1:] >= steps[:-1]).all()
+    order = np.argsort(metrics, kind="stable") if rising else np.lexsort((steps, metrics))
+    return Curves(run.cell, names, metrics[order], steps[order], values[order])
 
 
-def _rows_of(path: Path) -> _Rows:
-    """The rows of a sealed file. Raises `EvidenceError` where they are not of the types that a trainer seals."""
-    import pyarrow as pa
+def metrics_frame(runs: Sequence[Curves]) -> pd.DataFrame:
+    """The metrics of many runs as one table, by variant, seed, metric and step."""
+    # Every run is in order, and so is the table of all: of ten million rows, sorting them again takes longest.
+    runs = sorted(runs, key=lambda run: run.cell)
+    variants, names = sorted({run.cell[0] for run in runs}), sorted({name for run in runs for name in run.names})
+    sizes = [len(run.steps) for run in runs]
+    place_of = {name: place for place, name in enumerate(names)}
+    places = [np.array([place_of[name] for name in run.names], np.int64)[run.metrics] for run in runs]
+    columns = {
+        "variant": _categories([np.repeat([variants.index(run.cell[0]) for run in runs], sizes)], variants),
+        "seed": np.repeat(np.array([run.cell[1] for run in runs], np.int64), sizes),
+        "step": np.concatenate([np.empty(0, np.int64), *(run.steps for run in runs)]),
+        "metric": _categories(places, names),
+        "value": np.concatenate([np.empty(0), *(run.values for run in runs)]),
+    }
+    return pd.DataFrame(columns, copy=False)
 
-    try:
-        return _ordered(read_parquet(path, METRIC_COLUMNS))
-    except (TableError, pa.ArrowException) as error:
-        raise EvidenceError(
-            f"{path} cannot be read: {str(error).splitlines()[0]}",
-            required="rows of variant, seed, step, metric and value, as they were sealed",
-            fix=f"restore it, or rm -r {path.parent} to train the run again (the ledger keeps both)",
-        ) from error
 
-
-def _ordered(table: pa.Table) -> _Rows:
-    """The rows of a table, sorted. Raises `ArrowException` where they are not of the types that a trainer seals."""
-    import pyarrow as pa
-
-    kinds = {"seed": pa.int64(), "step": pa.int64(), "value": pa.float64()}
-    columns: dict[str, npt.NDArray[Any]] = {}
-    texts: dict[str, list[str]] = {}
-    for name in METRIC_COLUMNS:
-        column = table[name].combine_chunks()
-        if column.null_count:
-            raise pa.ArrowInvalid(f"a row without {name}")
-        if name in kinds:
-            columns[name] = column.cast(kinds[name]).to_numpy(zero_copy_only=False)
-        else:
-            column = column.cast(pa.dictionary(pa.int32(), pa.string()))
-            column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-            columns[name], texts[name] = column.indices.to_numpy(), column.dictionary.to_pylist()
-    alone = all(bool((columns[name] == columns[name][:1]).all()) for name in ("variant", "seed"))
-    rank = np.argsort(np.argsort(np.array(texts["metric"], dtype=object)))
-    # Small integers are sorted by radix, several times faster.
-    ranks = rank.astype(np.min_scalar_type(max(len(rank) - 1, 0)))[columns["metric"]]
-    step = columns["step"]
-    rising = bool((step[1:] >= step[:-1]).all())
-    order = np.argsort(ranks, kind="stable") if rising else np.lexsort((step, ranks))
-    for name, column in columns.items():
-        same = alone and name in ("variant", "seed")
-        columns[name] = np.broadcast_to(column[:1].copy(), column.shape) if same else column[order]
-    return _Rows(columns, texts, alone)
+def _categories(codes: Sequence[npt.NDArray[np.int64]], texts: list[str]) -> pd.Categorical[Any]:
+    kind = np.min_scalar_type(-len(texts) - 1)
+    whole = np.concatenate([np.empty(0, kind), *(part.astype(kind) for part in codes)])
+    return pd.Categorical.from_codes(whole, categories=pd.Index(texts, dtype=str))
 
 
 def read_items(scored: list[Path]) -> pd.DataFrame:
@@ -341,15 +300,13 @@ def read_items(scored: list[Path]) -> pd.DataFrame:
     return frame
 
 
-def _read_again(
-    runs: Path, records: list[RunRecord], *, kept: Sequence[int]
-) -> dict[tuple[str, int], _Rows | str | None]:
+def _read_again(runs: Path, records: list[RunRecord], *, kept: Collection[int]) -> dict[Cell, Curves | str | None]:
     """Every outcome derived from its tables again: the fault of a run whose tables hold other values than its record
     says, its metrics where its seed is to be kept, and none for the others."""
 
-    def read(run: RunRecord) -> _Rows | str | None:
-        table = _folder(runs, run).read_metrics(run)
-        return table if isinstance(table, str) else _ordered(table) if run.seed in kept else None
+    def read(run: RunRecord) -> Curves | str | None:
+        curves = read_curves(_folder(runs, run), run)
+        return curves if isinstance(curves, str) or run.seed in kept else None
 
     # Reading, sorting and hashing let go of the interpreter's lock; of short tables, threads would wait for it.
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:

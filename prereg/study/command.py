@@ -19,13 +19,12 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from math import isfinite
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field, JsonValue
+from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_validator
 
-from prereg.errors import FieldPath, RegistrationError, SpecError, Where, field_error, nearest
+from prereg.errors import FieldPath, RegistrationError, Where, field_error, nearest
 from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
 from prereg.registry.canon import sha256_file, sha256_of
@@ -52,6 +51,21 @@ class Declared(FrozenModel):
     definition: Annotated[str, Field(max_length=500)] = ""
     """What it is, in a sentence for readers of the registration."""
 
+    @field_validator("range")
+    @classmethod
+    def _ascends(cls, limits: tuple[float, float] | None) -> tuple[float, float] | None:
+        if limits is not None and not limits[0] < limits[1]:
+            required = "the smallest value that the metric can have, then a larger one"
+            raise ValueError(f"from {limits[0]:g} to {limits[1]:g}", required, "range: [0, 100]")
+        return limits
+
+
+def _a_metric(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z][^\s()]{0,199}", name):
+        required = "the name of a metric: a letter first, no blanks or brackets, at most 200 characters"
+        raise ValueError(f"{name!a:.60}", required, "test/accuracy: {unit: percent}")
+    return name
+
 
 class MetricsFile(FrozenModel):
     """Where your own trainer writes its metrics, and what they are."""
@@ -67,8 +81,25 @@ class MetricsFile(FrozenModel):
     out then. Without it every column but the step is a metric of its own name."""
     step_name: Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z -]*$", max_length=30)] = "step"
     """What a step is, for axes and sentences: step, epoch, example."""
-    declare: dict[str, Declared] = {}
+    declare: dict[Annotated[str, AfterValidator(_a_metric)], Declared] = {}
     """Metric -> what it is, in place of what this tool takes a metric of that name to be."""
+
+    @field_validator("file")
+    @classmethod
+    def _in_the_directory_of_the_run(cls, file: str) -> str:
+        if not is_inside(file):
+            required = "a path inside the run's own directory: no leading '/', no '..'"
+            raise ValueError(f"'{file}'", required, "file: metrics.jsonl")
+        return file
+
+    @field_validator("columns")
+    @classmethod
+    def _a_column_each(cls, columns: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        step = info.data.get("step", "step")
+        if step in columns.values() or "" in (step, *columns.values()):
+            required = "the name of a column for each metric, and another one for the step"
+            raise ValueError(f"columns {columns}, step '{step}'", required, "columns: {val/loss: valid_loss}")
+        return columns
 
     def range_of(self, metric: str) -> tuple[float, float] | None:
         """The smallest and largest value of a metric: as declared, or as the catalogue has it; none where any is."""
@@ -160,7 +191,6 @@ def check_command(study: Study) -> None:
     """Raise `SpecError` for words that no run could be started with."""
     if study.trainer == "gpt":
         return
-    _check_declared(study.metrics)
     if not study.command or not study.command[0].strip():
         raise field_error(
             ("command",),
@@ -170,37 +200,6 @@ def check_command(study: Study) -> None:
         )
     for at, word in enumerate(study.command):
         _check_word(study, at, word)
-    if study.metrics.step in study.metrics.columns.values() or "" in (
-        study.metrics.step,
-        *study.metrics.columns.values(),
-    ):
-        raise field_error(
-            ("metrics", "columns"),
-            f"columns {study.metrics.columns}, step '{study.metrics.step}'",
-            "the name of a column for each metric, and another one for the step",
-            "columns: {val/loss: valid_loss}",
-        )
-    if not is_inside(study.metrics.file):
-        raise _outside(("metrics", "file"), study.metrics.file, "the run's own directory", "file: metrics.jsonl")
-    for field, paths, fix in (("code", study.code, "[studies/NAME]"), ("data", study.data, "[data/NAME.bin]")):
-        for at, path in enumerate(paths):
-            if not is_inside(path):
-                raise _outside((field, at), path, "the root", f"{field}: {fix}")
-
-
-def _check_declared(metrics: MetricsFile) -> None:
-    for name, declared in metrics.declare.items():
-        if not re.fullmatch(r"[A-Za-z][^\s()]{0,199}", name):
-            required = "the name of a metric: a letter first, no blanks or brackets, at most 200 characters"
-            raise field_error(("metrics", "declare", name), f"{name!a:.60}", required, "test/accuracy: {unit: percent}")
-        low, high = declared.range or (0.0, 1.0)
-        if not (isfinite(low) and isfinite(high) and low < high):
-            raise field_error(
-                ("metrics", "declare", name, "range"),
-                f"from {low:g} to {high:g}",
-                "the smallest value that the metric can have, then a larger one",
-                "range: [0, 100]",
-            )
 
 
 def is_inside(path: str) -> bool:
@@ -298,47 +297,43 @@ def _is_hidden(path: Path, root: Path) -> bool:
 
 def _check_word(study: Study, at: int, word: str) -> None:
     flag = _FLAG.fullmatch(word)
-    if flag is not None:
-        for arm in study.arms.values():
-            assert isinstance(arm.config, dict), arm.name
-            value = _leaves(arm.config).get(flag[2])
-            if value not in ("true", "false"):
-                raise field_error(
-                    ("command", at),
-                    f"'{flag[2]}' in word {at + 1}, '{word}', is "
-                    + ("no value" if value is None else value)
-                    + f" of the configuration of '{arm.name}'",
-                    "the dotted path of a value under base that is true or false",
-                    f"{flag[2]}: false under base",
-                )
+    for name, known in _known_values(study) if flag is not None else ():
+        value = known.get(flag[2]) if flag is not None else None
+        if flag is not None and value not in ("true", "false"):
+            found = f"'{flag[2]}' in word {at + 1}, '{word}', is {value or 'no value'} of the configuration of '{name}'"
+            required = "the dotted path of a value under base that is true or false"
+            raise field_error(("command", at), found, required, f"{flag[2]}: false under base")
+    for match in _BRACES.finditer(word) if flag is None else ():
+        _check_placeholder(study, at, match, f"at character {match.start() + 1} of word {at + 1}, '{word}'")
+
+
+def _check_placeholder(study: Study, at: int, match: re.Match[str], place: str) -> None:
+    name, field = match[1], ("command", at)
+    if match[0] in ("{", "}"):
+        fix = f"{match[0] * 2} is a brace"
+        raise field_error(field, f"a lone '{match[0]}' {place}", "a placeholder such as {seed}", fix)
+    if name is None:
         return
-    for match in _BRACES.finditer(word):
-        name, place = match[1], f"at character {match.start() + 1} of word {at + 1}, '{word}'"
-        field: FieldPath = ("command", at)
-        if match[0] in ("{", "}"):
+    if name in _OWN:
+        if isinstance(study.base, dict) and name in study.base:
+            found = f"{{{name}}} {place} is also a field of base"
+            raise field_error(field, found, "one meaning", "rename the field of base")
+        return
+    for arm, known in _known_values(study):
+        if name not in known:
+            below = [path for path in known if path.startswith(f"{name}.")]
+            what = "a section" if below else "no value" if name else "no value, it is empty"
             raise field_error(
-                field, f"a lone '{match[0]}' {place}", "a placeholder such as {seed}", f"{match[0] * 2} is a brace"
+                field,
+                f"'{{{name}}}' {place} is {what} of the configuration of '{arm}'",
+                "{seed}, {variant}, {python}, {root}, {run_dir}, or the dotted path of a value under base",
+                f"{{{below[0]}}}" if below else nearest(name, [*_OWN, *known]),
             )
-        if name is None or name in _OWN:
-            clash = name in study.base if name is not None and isinstance(study.base, dict) else False
-            if clash:
-                raise field_error(
-                    field, f"{{{name}}} {place} is also a field of base", "one meaning", "rename the field of base"
-                )
-            continue
-        for arm in study.arms.values():
-            assert isinstance(arm.config, dict), arm.name
-            known = _leaves(arm.config)
-            if name not in known:
-                below = [path for path in known if path.startswith(f"{name}.")]
-                raise field_error(
-                    field,
-                    f"'{{{name}}}' {place} is "
-                    + ("a section" if below else "no value" + ("" if name else ", it is empty"))
-                    + f" of the configuration of '{arm.name}'",
-                    "{seed}, {variant}, {python}, {root}, {run_dir}, or the dotted path of a value under base",
-                    f"{{{below[0]}}}" if below else nearest(name, [*_OWN, *known]),
-                )
+
+
+def _known_values(study: Study) -> Iterator[tuple[str, dict[str, str]]]:
+    """Each arm with the values of its configuration, by their dotted paths."""
+    return ((arm, values_of(study, arm)) for arm in study.arms)
 
 
 def _leaves(config: Mapping[str, JsonValue], prefix: str = "") -> dict[str, str]:
@@ -359,7 +354,3 @@ def _missing(root: Root, field: FieldPath, named: str) -> RegistrationError:
         fix=f"studies/{named}, if it lies there" if (root.studies / named).exists() else "",
         where=Where(field=field),
     )
-
-
-def _outside(field: FieldPath, path: str, folder: str, fix: str) -> SpecError:
-    return field_error(field, f"'{path}'", f"a path inside {folder}: no leading '/', no '..'", fix)

@@ -7,13 +7,23 @@ of a default changes no old study. `prereg.study.spec` adds what follows from th
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from operator import attrgetter
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, TypeAdapter, ValidationInfo, ValidatorFunctionWrapHandler, field_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    JsonValue,
+    TypeAdapter,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
 
+from prereg.frozen import once
 from prereg.rule.rule import DecisionLine
 from prereg.study.analysis import Analysis, Hypothesis, OnDivergence, Stable, Stopping
-from prereg.study.command import MetricsFile
+from prereg.study.command import MetricsFile, is_inside
 from prereg.study.designs.components import Components
 from prereg.study.designs.tune import Tune
 from prereg.study.labels import NO_LABELS, Labels
@@ -26,6 +36,21 @@ Overrides = dict[str, JsonValue]
 
 
 _MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
+
+EACH_ONCE = once("seed", "each seed once: a repeated seed is the same run, not new evidence")
+
+
+def _two_or_more(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(seeds) < 2:
+        required = "at least two; one seed has no variance"
+        raise ValueError(f"{len(seeds)} seed(s)", required, "seeds: [1, 2, 3, 4, 5]")
+    return seeds
+
+
+def _below_the_root(path: str) -> str:
+    if not is_inside(path):
+        raise ValueError(f"'{path}'", "a path inside the root: no leading '/', no '..'", "[studies/NAME]")
+    return path
 
 
 class StudyFields(YamlModel):
@@ -48,10 +73,10 @@ class StudyFields(YamlModel):
     `{--amp if optim.amp}` is `--amp` where that value is true, and left out where it is false."""
     working_directory: Literal["run", "root"] = "run"
     """Where the command starts: in `{run_dir}`, where its metrics belong, or in the root as the run sees it."""
-    code: tuple[str, ...] = ()
+    code: tuple[Annotated[str, AfterValidator(_below_the_root)], ...] = ()
     """Files and folders of your own trainer, from the root: pinned at registration, like files that the command itself
     names."""
-    data: tuple[str, ...] = ()
+    data: tuple[Annotated[str, AfterValidator(_below_the_root)], ...] = ()
     """Files and folders that your own trainer reads, from the root: pinned at registration, compared before and after
     each run."""
     metrics: MetricsFile = MetricsFile()
@@ -68,10 +93,10 @@ class StudyFields(YamlModel):
     """Parts of a system, from which arms, claims, baseline and decision are written when the study is read."""
     baseline: Name
     """The arm that claims compare with unless they say otherwise."""
-    seeds: tuple[Seed, ...]
+    seeds: Annotated[tuple[Seed, ...], EACH_ONCE, AfterValidator(_two_or_more)]
     """A seed fixes initial weights, batches and dropout, the same for every variant. `fresh 5` takes the lowest five
     that no registered study uses. With a test without pairs also a mapping ARM -> list, kept as `arm_seeds`."""
-    arm_seeds: dict[Name, tuple[Seed, ...]] = Field(default_factory=dict)
+    arm_seeds: dict[Name, Annotated[tuple[Seed, ...], EACH_ONCE]] = Field(default_factory=dict)
     """Arm -> its seeds, where `seeds` is such a mapping: filled in when the study is read, and not written by hand."""
     reuses: tuple[Name, ...] = ()
     """Other studies of the ledger whose sealed runs this one has again: the same configuration, code, data and seeds.
@@ -99,7 +124,7 @@ class StudyFields(YamlModel):
     a claim, and a line of the decision."""
     assume: Assume = Assume()
     """Assumptions for the design."""
-    checks: tuple[OwnCheck, ...] = ()
+    checks: Annotated[tuple[OwnCheck, ...], once("check", "a name each", attrgetter("name"))] = ()
     """The study's own checks of admissibility, in addition to the tool's."""
 
     @field_validator("base", mode="wrap")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, field_validator, model_serializer
 
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, once
 from prereg.metrics.catalogue import Better, Suite, task_of
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
@@ -54,6 +56,8 @@ class OwnCheck(FrozenModel):
 
 
 Seed = Annotated[int, Field(ge=0, lt=2**31)]
+_PACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
+_OWN = re.compile(r"lm_eval:[A-Za-z0-9][\w.-]*(,[A-Za-z0-9][\w.-]*)*")
 
 
 class Harness(FrozenModel):
@@ -64,7 +68,9 @@ class Harness(FrozenModel):
     of the harness itself, which need a network: `lm_eval:NAME` or `lm_eval:NAME,NAME`."""
     items_per_task: Annotated[int, Field(ge=1)] = 100
     """How many items of each task are scored, from its first."""
-    shots: Annotated[tuple[Annotated[int, Field(ge=0, le=64)], ...], Field(min_length=1)] = (0,)
+    shots: Annotated[
+        tuple[Annotated[int, Field(ge=0, le=64)], ...], Field(min_length=1), once("number of examples")
+    ] = (0,)
     """Numbers of examples in the prompt. Examples are never among the scored items, and the same for every run."""
     examples_seed: Seed = 1234
     """Which examples are drawn."""
@@ -73,6 +79,18 @@ class Harness(FrozenModel):
     together and it is tasks that are sampled (tasks), as for the paradigms of a pack of minimal pairs. A macro accuracy
     over new items speaks under none of new items of these very tasks, which are then strata, and under tasks of new
     tasks."""
+
+    @field_validator("tasks")
+    @classmethod
+    def _name_tasks(cls, tasks: str) -> str:
+        if is_folder(tasks):
+            if tasks.startswith("/") or ".." in tasks.split("/"):
+                required = "a folder of tasks, from the root, so that the study means the same on every machine"
+                raise ValueError(f"the folder '{tasks}' does not lie under the root", required, "tasks: tasks/mine")
+        elif not (_OWN if tasks.startswith(OWN_TASKS) else _PACK).fullmatch(tasks):
+            required = "the name of a pack, a folder with a slash in it, or lm_eval:NAME"
+            raise ValueError(f"'{tasks}' names no tasks", required, "tasks: blimp")
+        return tasks
 
 
 PACKS: dict[str, tuple[int, int]] = {"blimp": (67, 1_000), "blimp-prompts": (67, 1_000), "zorro": (23, 0)}
@@ -133,13 +151,33 @@ class Measure(FrozenModel):
     """What the cost of inference is measured on; written where the suite cost is named."""
     loss_level: Annotated[float, Field(gt=0.0)] | None = None
     """A validation loss in nats a token: val/steps_to_level is how many steps it takes to get there."""
-    own: tuple[OwnMetric, ...] = ()
+    own: Annotated[tuple[OwnMetric, ...], once("metric", "a name each", attrgetter("name"))] = ()
     """The study's own metrics, in addition to the tool's."""
     harness: Harness | None = None
     """Zero-shot tasks at the end of each run."""
     uneven_steps: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     """Why runs that a claim compares may be evaluated at other steps, or end at another step. Without a reason that is
     refused, or, where only the runs show it, there is no verdict."""
+
+    @field_validator("at_end")
+    @classmethod
+    def _each_suite_once(cls, at_end: tuple[Suite, ...], info: ValidationInfo) -> tuple[Suite, ...]:
+        suites = info.data.get("suites", ())
+        for suite in at_end:
+            if (*at_end, *suites).count(suite) > 1:
+                required = "each suite at every evaluation (suites) or at the last step alone (at_end)"
+                fix = f"suites: [{', '.join(one for one in suites if one != suite)}]"
+                raise ValueError(f"the suite '{suite}' is named twice", required, fix)
+        return at_end
+
+    @field_validator("loss_level")
+    @classmethod
+    def _of_a_loss(cls, level: float | None, info: ValidationInfo) -> float | None:
+        suites = info.data.get("suites", ("loss",))
+        if level is not None and "loss" not in suites:
+            found = "a level of the loss, and the loss is not evaluated during training"
+            raise ValueError(found, "'loss' among the suites", f"suites: [{', '.join([*suites, 'loss'])}]")
+        return level
 
     @property
     def recorded(self) -> tuple[Suite, ...]:

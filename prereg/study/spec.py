@@ -206,10 +206,12 @@ class Study(StudyFields):
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with fields replaced and every promise checked again; nothing cached is carried over. A study is
-        frozen, so `deep` changes nothing."""
-        return type(self).model_validate(
-            {name: getattr(self, name) for name in type(self).model_fields} | dict(update or {})
-        )
+        frozen, so `deep` changes nothing. Raises `SpecError`."""
+        fields = {name: getattr(self, name) for name in type(self).model_fields} | dict(update or {})
+        try:
+            return type(self).model_validate(fields)
+        except ValidationError as error:
+            raise spec_error(error, Study) from None
 
     def _better(self, name: str) -> Better:
         metric = self.metric(name) or TASK_METRICS.get(name)

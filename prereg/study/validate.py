@@ -7,10 +7,9 @@ models; lines of the file are added by `prereg.study.load`.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from prereg.errors import FieldPath, SpecError, field_error, nearest
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
@@ -21,16 +20,19 @@ from prereg.study.designs.per_task import check_per_task
 from prereg.study.designs.tune import check_tune
 from prereg.study.designs.unpaired import check_seeds_of_arms, check_unpaired
 from prereg.study.labels import check_labels
-from prereg.study.measure import OWN_TASKS, is_folder, of_each_task
+from prereg.study.measure import of_each_task
 from prereg.study.report import check_report
-from prereg.study.validate_measures import check_claims, check_known, check_levels, check_measure, check_readings
+from prereg.study.validate_measures import (
+    check_claims,
+    check_inference,
+    check_known,
+    check_levels,
+    check_readings,
+    check_suites,
+)
 
 if TYPE_CHECKING:
     from prereg.study.spec import Study
-
-T = TypeVar("T")
-_PACK = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,79}")
-_OWN = re.compile(r"lm_eval:[A-Za-z0-9][\w.-]*(,[A-Za-z0-9][\w.-]*)*")
 
 
 def check_promises(study: Study) -> None:
@@ -54,12 +56,6 @@ def check_promises(study: Study) -> None:
             raise found[0].followed_by(found[1:])
 
 
-def _check_names(study: Study) -> None:
-    twice = _first_repeated(check.name for check in study.checks)
-    if twice is not None:
-        raise field_error(("checks",), f"two checks are named '{twice}'", "a name each")
-
-
 def _check_rule(study: Study) -> None:
     _ = study.rule
 
@@ -81,11 +77,6 @@ def _check_arms(study: Study) -> None:
             "at least two, one of them the baseline, unless every claim compares with a constant",
             "claim: record lowers val/loss below 3.28",
         )
-    # Runs lie in folders named after their variant, and some file systems do not tell capitals apart.
-    twins = _first_repeated(name.casefold() for name in study.arms)
-    if twins is not None:
-        found = f"two variants are named '{twins}' but for capital letters"
-        raise field_error(place, found, "names that differ in more than that")
     if study.baseline not in study.arms:
         raise field_error(
             ("baseline",),
@@ -95,15 +86,17 @@ def _check_arms(study: Study) -> None:
         )
 
 
-def _check_seeds(study: Study) -> None:
-    n_seeds, repeated = len(study.seeds), _first_repeated(study.seeds)
-    if n_seeds < 2:
-        required = "at least two; one seed has no variance"
-        raise field_error(("seeds",), f"{n_seeds} seed(s)", required, "seeds: [1, 2, 3, 4, 5]")
-    if repeated is not None:
-        required = "each seed once: a repeated seed is the same run, not new evidence"
-        raise field_error(("seeds",), f"seed {repeated} is given twice", required, f"another seed for one {repeated}")
-    looks = getattr(study.stopping, "looks", None)
+def _check_capitals(study: Study) -> None:
+    """Runs lie in folders named after their variant, and some file systems do not tell capitals apart."""
+    (twin, times), *_ = Counter(name.casefold() for name in study.arms).most_common(1)
+    if times > 1:
+        place: FieldPath = ("variants",) if study.variants else ("factors",)
+        found = f"two variants are named '{twin}' but for capital letters"
+        raise field_error(place, found, "names that differ in more than that")
+
+
+def _check_looks(study: Study) -> None:
+    n_seeds, looks = len(study.seeds), getattr(study.stopping, "looks", None)
     if looks is not None and (not looks or list(looks) != sorted(set(looks)) or looks[-1] != n_seeds):
         raise field_error(
             ("stopping", "looks"),
@@ -128,7 +121,7 @@ def _check_analysis(study: Study) -> None:
         check_known(study, metric, ("tie_breakers", index), f"a tie-breaker reads {metric}")
 
 
-def _check_assumptions(study: Study) -> None:
+def _check_assumed_metrics(study: Study) -> None:
     claimed = {claim.metric for claim in study.claims.values()}
     claimed |= {of_each_task(metric) for metric in claimed}
     for metric, assumed in study.assume.metrics.items():
@@ -137,20 +130,23 @@ def _check_assumptions(study: Study) -> None:
             required = "one of " + ", ".join(sorted(one for one in claimed if task_of(one) is None))
             raise field_error(place, f"'{metric}' is in no claim", required, nearest(metric, claimed))
         if assumed.over_items is not None and metric.removesuffix("/*") not in ITEM_METRICS:
-            raise field_error(
-                (*place, "over_items"),
-                f"{metric} is no mean over items",
-                "over_items for " + " or ".join(ITEM_METRICS),
-                f"{metric}: without over_items",
-            )
+            required, fix = "over_items for " + " or ".join(ITEM_METRICS), f"{metric}: without over_items"
+            raise field_error((*place, "over_items"), f"{metric} is no mean over items", required, fix)
+
+
+def _check_assumed_correlations(study: Study) -> None:
+    for metric, assumed in study.assume.metrics.items():
         against = next((n for n, c in study.claims.items() if c.metric == metric and c.constant is not None), None)
         if assumed.correlation < 0.0 and against is not None and len(study.arms) > 1:
             raise field_error(
-                (*place, "correlation"),
+                ("assume", "metrics", metric, "correlation"),
                 f"correlation is {assumed.correlation:g}, and {against} compares {metric} with a constant",
                 "0 or more: what the arms of a seed share is simulated there as noise of the seed",
                 "correlation: 0",
             )
+
+
+def _check_assumed_effects(study: Study) -> None:
     for name in study.assume.effects:
         if name not in study.hypotheses or study.claims[name].kind.is_absence:
             raise field_error(
@@ -159,30 +155,6 @@ def _check_assumptions(study: Study) -> None:
                 "a hypothesis that claims a change; a claim of no change has its power where there is none",
                 nearest(name, study.hypotheses),
             )
-
-
-def _check_harness(study: Study) -> None:
-    harness, place = study.measure.harness, ("measure", "harness")
-    if harness is None:
-        return
-    if len(set(harness.shots)) != len(harness.shots):
-        raise field_error(
-            (*place, "shots"),
-            f"shots {list(harness.shots)} name a number twice",
-            "each number of examples once",
-            f"shots: {sorted(set(harness.shots))}",
-        )
-    if is_folder(harness.tasks):
-        if harness.tasks.startswith("/") or ".." in harness.tasks.split("/"):
-            raise field_error(
-                (*place, "tasks"),
-                f"the folder '{harness.tasks}' does not lie under the root",
-                "a folder of tasks, from the root, so that the study means the same on every machine",
-                "tasks: tasks/mine",
-            )
-    elif not (_OWN if harness.tasks.startswith(OWN_TASKS) else _PACK).fullmatch(harness.tasks):
-        required = "the name of a pack, a folder with a slash in it, or lm_eval:NAME"
-        raise field_error((*place, "tasks"), f"'{harness.tasks}' names no tasks", required, "tasks: blimp")
 
 
 def _check_stopping(study: Study) -> None:
@@ -197,28 +169,28 @@ def _check_stopping(study: Study) -> None:
         )
 
 
-def _first_repeated(values: Iterable[T]) -> T | None:
-    return next((value for value, times in Counter(values).items() if times > 1), None)
-
-
+_OF_ASSUMPTIONS = (_check_assumed_metrics, _check_assumed_correlations, _check_assumed_effects)
 _CHECKS: tuple[tuple[tuple[Conflict, ...], tuple[Callable[[Study], None], ...]], ...] = (
-    (OF_BLOCKS, (_check_arms, check_tune, check_command, _check_seeds, check_seeds_of_arms, check_measure)),
     (
-        (),
+        OF_BLOCKS,
         (
-            check_claims,
-            check_labels,
-            check_report,
-            check_per_task,
-            check_unpaired,
-            _check_analysis,
-            _check_names,
-            _check_rule,
+            _check_arms,
+            _check_capitals,
+            check_tune,
+            check_command,
+            _check_looks,
+            check_seeds_of_arms,
+            check_suites,
+            check_inference,
         ),
     ),
     (
+        (),
+        (check_claims, check_labels, check_report, check_per_task, check_unpaired, _check_analysis, _check_rule),
+    ),
+    (
         (*OF_SETTINGS, *OF_CLAIMS),
-        (_check_assumptions, _check_harness, check_readings, check_levels, _check_stopping, check_gate),
+        (*_OF_ASSUMPTIONS, check_readings, check_levels, _check_stopping, check_gate),
     ),
 )
 """In three stages, rows of the table of conflicts and whole-study rules."""

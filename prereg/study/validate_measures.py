@@ -13,13 +13,14 @@ from collections.abc import Mapping
 from math import isclose
 from typing import TYPE_CHECKING, Final
 
-from prereg.errors import ClaimError, FieldPath, field_error, nearest
+from prereg.errors import ClaimError, FieldPath, SpecError, field_error, nearest
 from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TASK_NAMES, Metric, source_of
 from prereg.registry.canon import canonical_bytes
+from prereg.study.analysis import AtStep, OverLast
 from prereg.study.claim import Claim, parse_claim, with_groups
 from prereg.study.designs.trends import with_weights
 from prereg.study.handover import nearest_metric
-from prereg.study.training import Bpe, Data
+from prereg.study.training import Bpe, Data, Training
 from prereg.text import listed
 
 if TYPE_CHECKING:
@@ -50,18 +51,10 @@ def check_claims(study: Study) -> None:
         _check_verb(study, name, claim)
 
 
-def check_measure(study: Study) -> None:
-    """Every suite at one cadence, and no setting of a suite that is not recorded."""
-    measure, built_in = study.measure, study.trainer == "gpt"
-    for suite in measure.at_end:
-        if measure.at_end.count(suite) + measure.suites.count(suite) > 1:
-            raise field_error(
-                ("measure", "at_end"),
-                f"the suite '{suite}' is named twice",
-                "each suite at every evaluation (suites) or at the last step alone (at_end)",
-                f"suites: [{', '.join(one for one in measure.suites if one != suite)}]",
-            )
-    for suite in measure.suites if built_in else ():
+def check_suites(study: Study) -> None:
+    """Raise `SpecError` for a suite at every evaluation that measures a whole run."""
+    measure = study.measure
+    for suite in measure.suites if study.trainer == "gpt" else ():
         if SUITES[suite].only_at_end:
             raise field_error(
                 ("measure", "suites"),
@@ -69,19 +62,12 @@ def check_measure(study: Study) -> None:
                 "the last step: it measures a whole run",
                 f"at_end: [{', '.join([*measure.at_end, suite])}]",
             )
-    if measure.loss_level is not None and "loss" not in measure.suites:
-        raise field_error(
-            ("measure", "loss_level"),
-            "a level of the loss, and the loss is not evaluated during training",
-            "'loss' among the suites",
-            f"suites: [{', '.join([*measure.suites, 'loss'])}]",
-        )
-    names = [one.name for one in measure.own]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise field_error(("measure", "own", index, "name"), f"two metrics are named '{name}'", "a name each")
-    length = measure.inference.length
-    for arm in study.arms if built_in and length is not None else ():
+
+
+def check_inference(study: Study) -> None:
+    """Raise `SpecError` for a length of inference that some arm cannot see at once."""
+    length = study.measure.inference.length
+    for arm in study.arms if study.trainer == "gpt" and length is not None else ():
         context = study.training(arm).model.context
         if length is not None and length > context:
             raise field_error(
@@ -114,36 +100,33 @@ def check_known(study: Study, metric: str, place: FieldPath, reader: str) -> Non
 
 
 def _check_metric(study: Study, name: str, claim: Claim) -> None:
-    known = study.metric(claim.metric)
-    check_known(study, claim.metric, ("hypotheses", name, "claim"), f"{name} reads {claim.metric}")
+    known, place = study.metric(claim.metric), ("hypotheses", name)
+    check_known(study, claim.metric, (*place, "claim"), f"{name} reads {claim.metric}")
     if study.trainer == "gpt":
         if known is not None and known.suite != "own":
             _check_recorded(study, name, claim, known)
         _check_comparable(study, name, claim)
-    columns = study.metrics.columns
-    if study.trainer == "command" and columns and claim.metric not in columns:
-        near = nearest_metric(claim.metric, tuple(columns))
-        text = study.hypotheses[name].claim.replace(claim.metric, near)
-        raise field_error(
-            ("hypotheses", name, "claim"),
-            f"no run records {claim.metric}: metrics.columns names {listed(columns)}, and no others are read",
-            "a metric that metrics.columns names",
-            f"claim: {text}" if near else f"columns: {{{claim.metric}: COLUMN}}, with the column that holds it",
-        )
+    elif study.metrics.columns and claim.metric not in study.metrics.columns:
+        raise _no_column(study, name, claim)
     if claim.metric.startswith("harness/") and study.measure.harness is None:
-        raise field_error(
-            ("measure", "harness"),
-            f"{name} needs {claim.metric} and no harness is declared",
-            "measure.harness",
-            "harness: {tasks: blimp}",
-        )
+        found = f"{name} needs {claim.metric} and no harness is declared"
+        raise field_error(("measure", "harness"), found, "measure.harness", "harness: {tasks: blimp}")
     if known is not None and not known.raw_scale and study.hypotheses[name].scale == "raw":
-        raise field_error(
-            ("hypotheses", name, "scale"),
-            f"raw differences of {claim.metric}",
-            "its logarithm, or the loss it comes from: a mean of raw perplexities is ruled by its worst run",
-            "claim val/loss, or scale: log",
-        )
+        required = "its logarithm, or the loss it comes from: a mean of raw perplexities is ruled by its worst run"
+        found = f"raw differences of {claim.metric}"
+        raise field_error((*place, "scale"), found, required, "claim val/loss, or scale: log")
+
+
+def _no_column(study: Study, name: str, claim: Claim) -> SpecError:
+    columns = tuple(study.metrics.columns)
+    near = nearest_metric(claim.metric, columns)
+    text = study.hypotheses[name].claim.replace(claim.metric, near)
+    return field_error(
+        ("hypotheses", name, "claim"),
+        f"no run records {claim.metric}: metrics.columns names {listed(columns)}, and no others are read",
+        "a metric that metrics.columns names",
+        f"claim: {text}" if near else f"columns: {{{claim.metric}: COLUMN}}, with the column that holds it",
+    )
 
 
 def _check_recorded(study: Study, name: str, claim: Claim, known: Metric) -> None:
@@ -157,21 +140,25 @@ def _check_recorded(study: Study, name: str, claim: Claim, known: Metric) -> Non
     if metric == "val/steps_to_level" and measure.loss_level is None:
         found = f"{name} asks for the steps to a level of the loss, and no level is declared"
         raise field_error(("measure", "loss_level"), found, "measure.loss_level", "loss_level: 2.0")
-    number, layer, n_bins = METRICS.bin(metric), METRICS.layer(metric), measure.calibration.bins
-    stem = metric.rpartition("_")[0]
+    number, n_bins = METRICS.bin(metric), measure.calibration.bins
     if number is not None and number >= n_bins:
         found = f"{name} reads {metric}, and there are {n_bins} bins, counted from 0"
-        raise field_error(place, found, f"at most {stem}_{n_bins - 1}")
+        raise field_error(place, found, f"at most {metric.rpartition('_')[0]}_{n_bins - 1}")
     for arm in claim.named:
-        training = study.training(arm)
-        layers, reads = training.model.layers, f"{name} reads {metric}, and '{arm}'"
-        if layer is not None and layer >= layers:
-            raise field_error(place, f"{reads} has {layers} layers, counted from 0", f"at most {stem}_{layers - 1}")
-        if metric.startswith("length/") and training.model.positions == "learned":
-            found = f"{reads} has learned positions, which end with the context"
-            raise field_error(place, found, "positions that go on: rope, sinusoidal or none")
-        if metric.startswith("adam/") and training.optim.name == "sgd":
-            raise field_error(place, f"{reads} trains with sgd", "an optimiser with second moments")
+        _check_of_model(study.training(arm), metric, place, f"{name} reads {metric}, and '{arm}'")
+
+
+def _check_of_model(training: Training, metric: str, place: FieldPath, reads: str) -> None:
+    """The model and the optimiser of an arm have what a metric is about."""
+    layer, layers = METRICS.layer(metric), training.model.layers
+    if layer is not None and layer >= layers:
+        required = f"at most {metric.rpartition('_')[0]}_{layers - 1}"
+        raise field_error(place, f"{reads} has {layers} layers, counted from 0", required)
+    if metric.startswith("length/") and training.model.positions == "learned":
+        found = f"{reads} has learned positions, which end with the context"
+        raise field_error(place, found, "positions that go on: rope, sinusoidal or none")
+    if metric.startswith("adam/") and training.optim.name == "sgd":
+        raise field_error(place, f"{reads} trains with sgd", "an optimiser with second moments")
 
 
 def _check_comparable(study: Study, name: str, claim: Claim) -> None:
@@ -253,81 +240,98 @@ def check_readings(study: Study) -> None:
 
 def check_levels(study: Study) -> None:
     """Raise `SpecError` for a level that `stable` asks of a metric which has no direction, or no value by that step."""
-    stable, measure, place = study.stable, study.measure, ("stable", "reached")
-    for metric in stable.levels:
-        known = study.metric(metric)
-        if study.better(metric) == "neither":
-            found = f"a level of {metric}, and nothing says which way it improves"
-            raise field_error(place, found, "a metric that has a better side, such as val/loss", "val/loss: 3.0")
-        if _has_no_curve(study, metric):
-            raise field_error(
-                place, f"{metric} has no curve", "a metric that is evaluated during training", "val/loss: 3.0"
-            )
-        if study.trainer != "gpt":
-            continue
-        if known is None or (known.suite not in measure.recorded and all(o.name != metric for o in measure.own)):
-            raise field_error(place, f"{metric} is not recorded", "a recorded metric", "val/loss: 3.0")
-        shortest = min(study.training(arm).budget.steps for arm in study.arms)
-        first = 1 if metric == "train/loss" else min(measure.every, shortest)
-        if not first <= stable.by <= shortest:
-            raise field_error(
-                (*place, "by"),
-                f"step {stable.by}, and the shortest arm trains {shortest} steps, evaluated every {measure.every}",
-                "a step at or after the first evaluation, within the steps of every arm",
-                f"by: {min(max(stable.by, first), shortest)}",
-            )
+    for metric in study.stable.levels:
+        _check_level(study, metric)
+        if study.trainer == "gpt":
+            _check_step_of_level(study, metric)
 
 
-def _has_no_curve(study: Study, metric: str) -> bool:
-    """Whether a metric has one value at the end of a run."""
-    measure, known = study.measure, study.metric(metric)
-    at_end = (known is not None and known.suite in measure.at_end) or any(
-        one.name == metric and one.at_end for one in measure.own
-    )
-    one_value = metric.startswith("harness/") or (known is not None and known.suite in ("speed", "cost"))
-    return one_value or (study.trainer == "gpt" and at_end)
+def _check_level(study: Study, metric: str) -> None:
+    place, known, measure = ("stable", "reached"), study.metric(metric), study.measure
+    if study.better(metric) == "neither":
+        found = f"a level of {metric}, and nothing says which way it improves"
+        raise field_error(place, found, "a metric that has a better side, such as val/loss", "val/loss: 3.0")
+    if _one_value(study, metric):
+        required = "a metric that is evaluated during training"
+        raise field_error(place, f"{metric} has no curve", required, "val/loss: 3.0")
+    unknown = known is None or (known.suite not in measure.recorded and all(o.name != metric for o in measure.own))
+    if study.trainer == "gpt" and unknown:
+        raise field_error(place, f"{metric} is not recorded", "a recorded metric", "val/loss: 3.0")
+
+
+def _check_step_of_level(study: Study, metric: str) -> None:
+    by, every = study.stable.by, study.measure.every
+    shortest = min(study.training(arm).budget.steps for arm in study.arms)
+    first = 1 if metric == "train/loss" else min(every, shortest)
+    if not first <= by <= shortest:
+        raise field_error(
+            ("stable", "reached", "by"),
+            f"step {by}, and the shortest arm trains {shortest} steps, evaluated every {every}",
+            "a step at or after the first evaluation, within the steps of every arm",
+            f"by: {min(max(by, first), shortest)}",
+        )
+
+
+def _one_value(study: Study, metric: str) -> str:
+    """Why a metric has one value, at the end of a run; nothing where it has a curve."""
+    known, measure = study.metric(metric), study.measure
+    if study.trainer == "gpt" and (
+        (known is not None and known.suite in measure.at_end)
+        or any(own.name == metric and own.at_end for own in measure.own)
+    ):
+        return f"{metric} has no curve, for it is measured at the end"
+    by_nature = metric.startswith("harness/") or (known is not None and known.suite in ("speed", "cost"))
+    return f"{metric} has no curve" if by_nature else ""
 
 
 def _check_reading(study: Study, name: str) -> None:
-    claim, measure, read = study.claims[name], study.measure, study.hypotheses[name].read
-    metric, known = claim.metric, study.metric(claim.metric)
-    place: FieldPath = ("hypotheses", name, "read")
-    once = study.trainer == "gpt" and (
-        (known is not None and known.suite in measure.at_end) or any(o.name == metric and o.at_end for o in measure.own)
-    )
-    if metric.startswith("harness/") or once or (known is not None and known.suite in ("speed", "cost")):
-        found = f"{metric} has no curve" + (", for it is measured at the end" if once else "")
-        raise field_error(place, found, "a metric that is evaluated during training", "read: final")
+    claim, read, place = study.claims[name], study.hypotheses[name].read, ("hypotheses", name, "read")
+    if reason := _one_value(study, claim.metric):
+        raise field_error(place, reason, "a metric that is evaluated during training", "read: final")
     if study.trainer != "gpt":
         return
-    step, window, every = getattr(read, "step", None), getattr(read, "last", None), measure.every
     for arm in claim.named:
-        steps = study.training(arm).budget.steps
-        evaluations = -(-steps // every) if metric != "train/loss" else steps
-        if window is not None and window > evaluations:
-            raise field_error(
-                (*place, "last"),
-                f"the last {window} evaluations, and '{arm}' has {evaluations} after step 0",
-                "no more evaluations than there are",
-                f"last: {evaluations}" if evaluations > 1 else "read: final",
-            )
-        if step is None:
-            continue
-        measured = step % every == 0 or step == steps or metric == "train/loss"
-        if step > steps or not measured:
-            raise field_error(
-                (*place, "step"),
-                f"step {step}, and '{arm}' trains {steps} steps, evaluated every {every}",
-                "a step at which the metric is evaluated",
-                f"step: {min(steps, step - step % every)}",
-            )
+        if isinstance(read, OverLast):
+            _check_window(study, arm, claim.metric, read.last, place)
+        elif isinstance(read, AtStep):
+            _check_step(study, arm, claim.metric, read.step, place)
+    if not isinstance(read, AtStep) and study.measure.uneven_steps is None:
+        what = f"the last {read.last}" if isinstance(read, OverLast) else read
+        _check_even_steps(study, claim, what, place)
+
+
+def _check_window(study: Study, arm: str, metric: str, window: int, place: FieldPath) -> None:
+    steps = study.training(arm).budget.steps
+    evaluations = steps if metric == "train/loss" else -(-steps // study.measure.every)
+    if window > evaluations:
+        raise field_error(
+            (*place, "last"),
+            f"the last {window} evaluations, and '{arm}' has {evaluations} after step 0",
+            "no more evaluations than there are",
+            f"last: {evaluations}" if evaluations > 1 else "read: final",
+        )
+
+
+def _check_step(study: Study, arm: str, metric: str, step: int, place: FieldPath) -> None:
+    steps, every = study.training(arm).budget.steps, study.measure.every
+    measured = step % every == 0 or step == steps or metric == "train/loss"
+    if step > steps or not measured:
+        raise field_error(
+            (*place, "step"),
+            f"step {step}, and '{arm}' trains {steps} steps, evaluated every {every}",
+            "a step at which the metric is evaluated",
+            f"step: {min(steps, step - step % every)}",
+        )
+
+
+def _check_even_steps(study: Study, claim: Claim, what: str, place: FieldPath) -> None:
     lengths = {study.training(arm).budget.steps: arm for arm in claim.named}
-    if step is None and len(lengths) > 1 and measure.uneven_steps is None:
+    if len(lengths) > 1:
         (one, first), (other, second), *_ = sorted(lengths.items())
         raise field_error(
             place,
-            f"{read if isinstance(read, str) else f'the last {window}'} of '{first}', which trains {one} steps, and of "
-            f"'{second}', which trains {other}: they are evaluated at other steps",
+            f"{what} of '{first}', which trains {one} steps, and of '{second}', which trains {other}: they are "
+            "evaluated at other steps",
             "evaluations at the same steps, the value at the end, or a reason in measure.uneven_steps",
             "read: final",
         )

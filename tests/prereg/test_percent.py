@@ -11,6 +11,7 @@ import pytest
 from evidence_factory import make_evidence, one_claim
 from hypothesis import given
 from hypothesis import strategies as st
+from own_trainer import own_document
 from scipy import stats
 from sentences import sentence_of
 
@@ -218,3 +219,8 @@ def test_a_margin_in_percent_is_said_to_be_of_geometric_means() -> None:
     )
     assert "A margin in percent is a ratio of geometric means over seeds" in text
     assert "geometric mean" in sentence_of(decide(registration, evidence).findings[0], study)
+
+
+def test_a_percent_sign_in_the_name_of_a_metric_is_no_margin() -> None:
+    study = study_from_document(own_document(hypotheses={"gain": {"claim": "fast lowers dev%loss", "smallest": 0.1}}))
+    assert (study.claims["gain"].metric, study.hypotheses["gain"].percent) == ("dev%loss", None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 import random
 import struct
@@ -18,7 +20,7 @@ from hypothesis import strategies as st
 
 from ablate.records import outcome
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
-from ablate.records.gather import read_items, read_metrics
+from ablate.records.gather import metrics_frame, read_curves, read_items
 from ablate.records.outcome import outcome_hash, outcome_of_tables
 from ablate.records.run_record import Provenance, RunRecord
 from ablate.records.store import (
@@ -80,10 +82,7 @@ def test_sealing_keeps_every_row(tmp_path: Path) -> None:
     sealed = folder.seal(record(), ROWS)
     assert folder.read_record() == sealed
     assert folder.is_sealed()
-    frame = read_metrics([folder.sealed_path])
-    assert {
-        (int(s), str(m), float(v)) for s, m, v in zip(frame["step"], frame["metric"], frame["value"], strict=True)
-    } == {(row.step, row.metric, row.value) for row in ROWS}
+    assert folder.sealed_rows() == ROWS
 
 
 def test_one_changed_byte_breaks_the_seal(tmp_path: Path) -> None:
@@ -213,9 +212,25 @@ NAMES = st.sampled_from(["val/loss", "train/loss", "speed/eval_s", "own/ä", "\u
 )
 
 
+def by_definition(rows: list[Row], items: list[ItemScore]) -> str:
+    """The outcome as the docstring of `outcome_hash` says, value by value."""
+    digest = hashlib.sha256(b"outcome 1\n")
+    for name in sorted({row.metric for row in rows if outcome.is_repeatable(row.metric)}):
+        mine = sorted((row for row in rows if row.metric == name), key=lambda row: row.step)
+        digest.update(json.dumps([name, len(mine)]).encode() + b"\n")
+        digest.update(b"".join(struct.pack("<q", row.step) for row in mine))
+        digest.update(b"".join(struct.pack("<d", row.value) for row in mine))
+    items = sorted(items, key=lambda item: (item.metric, item.task, item.item))
+    if items:
+        for column in ("metric", "task", "item", "item_sha256"):
+            digest.update(json.dumps([getattr(item, column) for item in items]).encode() + b"\n")
+        digest.update(b"".join(struct.pack("<d", item.value) for item in items))
+    return digest.hexdigest()
+
+
 @given(st.lists(st.builds(Row, STEPS, NAMES, DOUBLES), max_size=40))
 def test_the_outcome_of_a_table_is_that_of_its_rows(rows: list[Row]) -> None:
-    assert outcome_of_tables(table_of(rows)) == outcome_hash(rows)
+    assert outcome_of_tables(table_of(rows)) == outcome_hash(rows) == by_definition(rows, [])
     coded = table_of(rows)
     coded = coded.set_column(1, "metric", coded["metric"].dictionary_encode())
     assert outcome_of_tables(coded) == outcome_hash(rows)
@@ -223,14 +238,14 @@ def test_the_outcome_of_a_table_is_that_of_its_rows(rows: list[Row]) -> None:
 
 @given(st.lists(st.builds(ItemScore, NAMES, NAMES, NAMES, NAMES, DOUBLES), max_size=30))
 def test_the_outcome_of_items_is_the_same_too(items: list[ItemScore]) -> None:
-    assert outcome_of_tables(table_of(ROWS), table_of_items(items)) == outcome_hash(ROWS, items)
+    expected = by_definition(ROWS, items)
+    assert outcome_of_tables(table_of(ROWS), table_of_items(items)) == outcome_hash(ROWS, items) == expected
 
 
-def test_an_outcome_of_several_slices_and_chunks_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_outcome_of_several_chunks_is_one() -> None:
     names = ("train/loss", "val/loss", "speed/eval_s", "z")
     rows = [Row(step, name, math.sin(7 * step + len(name)) / 10**step) for step in range(300) for name in names]
     items = [ItemScore("task", f"item {n}", "h", "harness/accuracy", n / 7) for n in range(100)]
-    monkeypatch.setattr(outcome, "ROWS_AT_ONCE", 7)
     chunks = pa.concat_tables([table_of(rows[:500]), table_of(rows[500:])])
     assert outcome_of_tables(chunks, table_of_items(items)) == outcome_hash(rows, items)
     assert outcome_of_tables(table_of([])) == outcome_hash([])
@@ -254,7 +269,7 @@ def test_a_sealed_outcome_is_derived_again_from_metrics_and_items(tmp_path: Path
     assert folder.outcome_faults(sealed)[0] == f"{folder.items_path} is not a Parquet file"
 
 
-def test_a_table_in_many_slices_has_the_hash_of_its_rows() -> None:
+def test_a_long_table_has_the_hash_of_its_rows() -> None:
     rows = [Row(n // 4, ("val/loss", "train/loss", "a", "b")[n % 4], math.sin(n)) for n in range(150_000)]
     assert outcome_of_tables(table_of(rows)) == outcome_hash(rows)
 
@@ -273,48 +288,42 @@ def test_a_run_json_that_is_not_one_is_refused(tmp_path: Path) -> None:
 
 
 def test_no_rows_give_an_empty_table_with_its_columns() -> None:
-    assert list(read_metrics([]).columns) == ["variant", "seed", "step", "metric", "value"]
-
-
-def sealed_table(path: Path, columns: dict[str, object]) -> Path:
-    pq.write_table(pa.table(columns), path)
-    return path
+    frame = metrics_frame([])
+    assert list(frame.columns) == ["variant", "seed", "step", "metric", "value"] and frame.empty
 
 
 def test_sealed_rows_of_many_runs_come_sorted_as_one_table_that_holds_each_name_once(tmp_path: Path) -> None:
-    rng, paths, rows = random.Random(5), [], []  # noqa: S311
+    rng, runs, rows = random.Random(5), [], []  # noqa: S311
     for number, (variant, seed) in enumerate([("b", 10), ("a", 2), ("b", 9), ("a", 10)]):
-        mine = [
-            (variant, seed, step, metric, rng.random())
-            for step in range(40)
-            for metric in ("val/loss", "Z", "train/loss")
-        ]
+        names = ("val/loss", "Z", "train/loss") if number else ("new", "val/loss")
+        mine = [Row(step, metric, rng.random()) for step in range(40) for metric in names]
         if number == 3:
             rng.shuffle(mine)
-        rows += mine
-        columns = dict(zip(METRIC_COLUMNS, map(list, zip(*mine, strict=True)), strict=True))
-        paths.append(sealed_table(tmp_path / f"{number}.parquet", columns))
-    mixed = [("a", 2, 41, "Z", 0.5), ("b", 1, 1, "new", 0.25), ("a", 2, 7, "new", 0.125)]
-    odd = sealed_table(
-        tmp_path / "mixed.parquet", dict(zip(METRIC_COLUMNS, map(list, zip(*mixed, strict=True)), strict=True))
-    )
-    for files, expected in ((paths, rows), ([*paths, odd], rows + mixed), ([*paths, paths[1]], rows + rows[120:240])):
-        frame = read_metrics(files)
-        found = list(frame[list(METRIC_COLUMNS)].itertuples(index=False, name=None))
-        assert found == sorted(expected, key=lambda row: (row[0], row[1], row[3], row[2]))
+        folder = RunFolder(tmp_path / str(number))
+        folder.path.mkdir()
+        curves = read_curves(folder, folder.seal(record(variant=variant, seed=seed, steps=40), mine))
+        assert not isinstance(curves, str), curves
+        runs.append(curves)
+        rows += [(variant, seed, row.step, row.metric, row.value) for row in mine]
+    frame = metrics_frame(runs)
+    found = list(frame[list(METRIC_COLUMNS)].itertuples(index=False, name=None))
+    assert found == sorted(rows, key=lambda row: (row[0], row[1], row[3], row[2]))
     # Ten million rows in less than a gigabyte: names are held once, and no row is held as an object.
     assert frame.memory_usage(deep=False).drop("Index").sum() / len(frame) < 30
     assert all(frame[name].dtype == "category" for name in ("variant", "metric"))
 
 
 @pytest.mark.parametrize(
-    "spoilt", [{"step": [None]}, {"value": ["high"]}, {"metric": [None]}, {"seed": [1.5]}], ids=str
+    "spoilt",
+    [{"step": [None]}, {"value": ["high"]}, {"metric": [None]}, {"seed": [1.5]}, {"seed": [2]}, {"variant": ["b"]}],
+    ids=str,
 )
-def test_a_sealed_table_of_other_types_is_refused_by_name(tmp_path: Path, spoilt: dict[str, object]) -> None:
+def test_a_sealed_table_of_other_types_or_runs_is_refused_by_name(tmp_path: Path, spoilt: dict[str, object]) -> None:
+    sealed = record(variant="a", seed=1, steps=1)
     columns = {"variant": ["a"], "seed": [1], "step": [1], "metric": ["m"], "value": [0.5]} | spoilt
-    path = sealed_table(tmp_path / "metrics.parquet", columns)
-    with pytest.raises(EvidenceError, match=r"metrics\.parquet cannot be read"):
-        read_metrics([path])
+    pq.write_table(pa.table(columns), tmp_path / "metrics.parquet")
+    fault = read_curves(RunFolder(tmp_path), sealed)
+    assert isinstance(fault, str) and "metrics.parquet" in fault and "outcome" not in fault
 
 
 @pytest.mark.parametrize("seed", range(4))

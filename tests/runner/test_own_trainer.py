@@ -212,11 +212,11 @@ def test_a_run_that_diverges_ends_there_however_its_command_ends(own_house: OwnH
     registration = own_house.register()
     ended, _ = own_house.carry_out(registration, "fast", 1)
     assert (ended.status, ended.steps, ended.error) == ("diverged", 3, None)
-    from ablate.records.gather import read_metrics
+    from ablate.records.store import RunFolder
 
-    rows = read_metrics([own_house.run_folder("fast", 1) / "metrics.parquet"])
-    assert sorted(rows[rows["metric"] == "train/loss"]["step"]) == ([1, 2] if loss == "NaN" else [1, 2, 3])
-    assert sorted(rows[rows["metric"] == "val/loss"]["step"]) == [1, 2, 3]
+    rows = RunFolder(own_house.run_folder("fast", 1)).sealed_rows()
+    assert sorted(row.step for row in rows if row.metric == "train/loss") == ([1, 2] if loss == "NaN" else [1, 2, 3])
+    assert sorted(row.step for row in rows if row.metric == "val/loss") == [1, 2, 3]
 
 
 @pytest.mark.slow

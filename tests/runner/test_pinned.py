@@ -24,7 +24,8 @@ import ablate as api
 from ablate.cli import app
 from ablate.judge.decide import decide as judge
 from ablate.judge.design import characteristics as design_room
-from ablate.records.gather import gather, read_metrics
+from ablate.records.gather import gather
+from ablate.records.store import RunFolder
 from ablate.runner import pinned as pinned_room
 from ablate.runner.child import Started, start_program
 from ablate.runner.pinned import Hashed
@@ -64,8 +65,8 @@ def value_of(house: OwnHouse, registration: Registration, **given: Any) -> float
     """The val/loss that one run by a worker of this process sealed."""
     record, said = house.carry_out(registration, "slow", 1, **given)
     assert record.status == "done", said
-    rows = read_metrics([house.run_folder("slow", 1) / "metrics.parquet"])
-    return float(rows[rows["metric"] == "val/loss"]["value"].iloc[0])
+    rows = RunFolder(house.run_folder("slow", 1)).sealed_rows()
+    return next(row.value for row in rows if row.metric == "val/loss")
 
 
 def test_a_script_exchanged_between_its_check_and_its_start_is_not_what_runs(

@@ -324,29 +324,31 @@ def _check_parts(found: Components) -> None:
         raise field_error(place, counted(len(found.parts), "part"), f"at least 2 under {found.design}", fix)
     changed: dict[str, str] = {}
     for name, part in found.parts.items():
-        if part.without == part.with_:
-            what = "the same with it and without it" if part.without else "nothing"
-            required = "overrides of the base without the part, or with it"
-            raise field_error(
-                (*place, name), f"'{name}' changes {what}", required, "without: {model.positions: learned}"
-            )
-        for key in dict.fromkeys([*part.without, *part.with_]):
-            other = next(
-                (one for one in changed if f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.")), ""
-            )
-            if other and changed[other] != name:
-                raise field_error(
-                    (*place, name),
-                    f"'{changed[other]}' and '{name}' both change '{key}'",
-                    "parts that change different fields, so that each can be there without the other",
-                    "one part of the two; or variants, written by hand",
-                )
-            changed[key] = name
+        _check_part(name, part, changed)
     if found.design == "factorial" and len(found.parts) > _MOST_CROSSED:
         fix = "fewer parts, several changes in one; or design: leave_one_out"
         raise field_error(place, f"2^{len(found.parts)} arms", f"at most {_MOST_ARMS}", fix)
     if len(found.parts) >= _MOST_ARMS:
         raise field_error(place, f"{len(found.parts)} parts", f"at most {_MOST_ARMS} arms")
+
+
+def _check_part(name: str, part: Part, changed: dict[str, str]) -> None:
+    """One part changes something, and nothing that another one has `changed`, by field; its own fields are added."""
+    place: FieldPath = ("components", "parts", name)
+    if part.without == part.with_:
+        found = f"'{name}' changes {'the same with it and without it' if part.without else 'nothing'}"
+        fix = "without: {model.positions: learned}"
+        raise field_error(place, found, "overrides of the base without the part, or with it", fix)
+    for key in dict.fromkeys([*part.without, *part.with_]):
+        other = next((one for one in changed if f"{one}.".startswith(f"{key}.") or f"{key}.".startswith(f"{one}.")), "")
+        if other and changed[other] != name:
+            raise field_error(
+                place,
+                f"'{changed[other]}' and '{name}' both change '{key}'",
+                "parts that change different fields, so that each can be there without the other",
+                "one part of the two; or variants, written by hand",
+            )
+        changed[key] = name
 
 
 def _check_options(found: Components) -> None:

@@ -17,6 +17,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
+from pydantic import Field
+
 from prereg.errors import field_error, nearest
 from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.study.measure import Name
@@ -29,9 +31,8 @@ Step = tuple[str, ...]
 """Hypotheses that are tested together, by Holm's procedure."""
 
 
-Entry = Annotated[
-    Annotated[Name, branch("text")] | Annotated[tuple[Name, ...], branch("list")], chosen_by(listed="list")
-]
+_Together = Annotated[tuple[Name, ...], Field(min_length=1), branch("list")]
+Entry = Annotated[Annotated[Name, branch("text")] | _Together, chosen_by(listed="list")]
 
 
 class Gate(FrozenModel):
@@ -76,37 +77,27 @@ def _members(study: Study, step: str | tuple[str, ...]) -> Iterator[str]:
 
 def _check_order(study: Study, gate: Gate) -> None:
     place = ("analysis", "gate", "order")
-    roles = study.families
-    written = [one for step in gate.order for one in ((step,) if isinstance(step, str) else step)]
-    for one in written:
-        if one in study.hypotheses and one in roles:
-            raise field_error(place, f"'{one}' is a hypothesis and a role", "names that are not those of roles")
-        if one not in (*study.hypotheses, *roles):
-            known = [*_in_the_gate(study), *(role for role in roles if role != "exploratory")]
-            raise field_error(
-                place,
-                f"'{one}' is neither a hypothesis nor a role that has any",
-                "one of " + ", ".join(known),
-                nearest(one, known),
-            )
-        if one == "exploratory" or (one in study.hypotheses and study.hypotheses[one].role == "exploratory"):
-            raise field_error(
-                place,
-                f"'{one}' is exploratory",
-                "hypotheses that may decide: an exploratory one would spend alpha of those that do",
-                "leave it out, or give it another role",
-            )
-    if not all(gate.order):
-        raise field_error(place, "an empty step", "steps that name a hypothesis or a role")
+    for entry in (one for step in gate.order for one in ((step,) if isinstance(step, str) else step)):
+        _check_entry(study, entry)
     times = Counter(name for step in gate.order for name in _members(study, step))
     twice = next((name for name, count in times.items() if count > 1), None)
     if twice is not None:
         raise field_error(place, f"'{twice}' comes twice", "every hypothesis once, by its name or by its role")
     left = [name for name in _in_the_gate(study) if name not in times]
     if left:
-        raise field_error(
-            place,
-            f"{listed(left)} {'is' if len(left) == 1 else 'are'} in no step",
-            "every hypothesis that is not exploratory, so that one alpha holds over all of them",
-            f"order: [..., {', '.join(left)}], or role: exploratory",
-        )
+        found = f"{listed(left)} {'is' if len(left) == 1 else 'are'} in no step"
+        required = "every hypothesis that is not exploratory, so that one alpha holds over all of them"
+        raise field_error(place, found, required, f"order: [..., {', '.join(left)}], or role: exploratory")
+
+
+def _check_entry(study: Study, entry: str) -> None:
+    place, roles, hypothesis = ("analysis", "gate", "order"), study.families, study.hypotheses.get(entry)
+    if hypothesis is not None and entry in roles:
+        raise field_error(place, f"'{entry}' is a hypothesis and a role", "names that are not those of roles")
+    if hypothesis is None and entry not in roles:
+        known = [*_in_the_gate(study), *(role for role in roles if role != "exploratory")]
+        found = f"'{entry}' is neither a hypothesis nor a role that has any"
+        raise field_error(place, found, "one of " + ", ".join(known), nearest(entry, known))
+    if "exploratory" in (entry, hypothesis and hypothesis.role):
+        required = "hypotheses that may decide: an exploratory one would spend alpha of those that do"
+        raise field_error(place, f"'{entry}' is exploratory", required, "leave it out, or give it another role")

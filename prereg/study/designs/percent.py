@@ -18,7 +18,7 @@ from typing import Any
 
 from prereg.errors import ClaimError, FieldPath, field_error
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
-from prereg.study.claim import log_margin, parse_claim, percent_of
+from prereg.study.claim import Claim, log_margin, parse_claim, percent_of
 from prereg.study.macros import Document, Written
 from prereg.study.measure import own_better
 from prereg.text import compact
@@ -54,7 +54,31 @@ def _resolved(name: str, one: Mapping[str, Any], own: Mapping[str, Better]) -> d
     except ClaimError as error:
         raise error.at(field=(*place, "claim")) from None
     wanted = next((value for value in (claim.percent, written, percent) if value is not None), None)
-    for other in (written, percent):
+    if wanted is None:  # a percent sign in a name
+        return {}
+    _refuse_contradictions(place, one, claim, wanted, (written, percent))
+    known = METRICS.get(claim.metric) or TASK_METRICS.get(claim.metric)
+    better = one.get("better") or own.get(claim.metric) or ("neither" if known is None else known.better)
+    falls = claim.plain_verb == "lowers" or (claim.verb == "does_not_worsen" and better == "higher")
+    if not 0.0 < wanted < (100.0 if falls else 1e6):
+        required = "more than 0%" + (", and less than 100%: nothing falls by all of itself" if falls else "")
+        field = "smallest" if written is not None else "claim"
+        raise field_error((*place, field), f"a margin of {wanted:g}%", required, "smallest: 2%")
+    margin = log_margin(wanted, falls=falls)
+    if not isinstance(smallest, str) and smallest is not None:
+        if not isinstance(smallest, int | float) or not isclose(smallest, margin, rel_tol=_AGREE):
+            found = f"smallest is {smallest} and the margin is {wanted:g}%, which is {compact(margin)} on the logarithm"
+            fix = f"smallest: {wanted:g}%" if claim.percent is None else "leave smallest out"
+            raise field_error((*place, "smallest"), found, "one margin", fix)
+        margin = smallest
+    return {"smallest": margin, "scale": "log", "percent": wanted}
+
+
+def _refuse_contradictions(
+    place: FieldPath, one: Mapping[str, Any], claim: Claim, wanted: float, others: tuple[float | None, ...]
+) -> None:
+    """One percentage, and the scale that it has a meaning on."""
+    for other in others:
         if other is not None and other != wanted:
             raise field_error(
                 (*place, "smallest"),
@@ -62,7 +86,6 @@ def _resolved(name: str, one: Mapping[str, Any], own: Mapping[str, Better]) -> d
                 "one number: of a claim 'by at least D' the smallest difference that matters is D",
                 "leave smallest out",
             )
-    assert wanted is not None, one
     if one.get("scale", "log") != "log":
         raise field_error(
             (*place, "scale"),
@@ -70,24 +93,3 @@ def _resolved(name: str, one: Mapping[str, Any], own: Mapping[str, Better]) -> d
             "scale: log, or none: a percentage is a ratio, and a ratio is a difference of logarithms",
             "leave scale out, or write the margin in the metric's own unit",
         )
-    known = METRICS.get(claim.metric) or TASK_METRICS.get(claim.metric)
-    better = one.get("better") or own.get(claim.metric) or ("neither" if known is None else known.better)
-    falls = claim.kind.direction(better) < 0 and (claim.kind.towards != "worse" or better == "higher")
-    if not 0.0 < wanted < (100.0 if falls else 1e6):
-        raise field_error(
-            (*place, "smallest" if written is not None else "claim"),
-            f"a margin of {wanted:g}%",
-            "more than 0%" + (", and less than 100%: nothing falls by all of itself" if falls else ""),
-            "smallest: 2%",
-        )
-    margin = log_margin(wanted, falls=falls)
-    if not isinstance(smallest, str) and smallest is not None:
-        if not isinstance(smallest, int | float) or not isclose(smallest, margin, rel_tol=_AGREE):
-            raise field_error(
-                (*place, "smallest"),
-                f"smallest is {smallest} and the margin is {wanted:g}%, which is {compact(margin)} on the logarithm",
-                "one margin",
-                f"smallest: {wanted:g}%" if claim.percent is None else "leave smallest out",
-            )
-        margin = smallest
-    return {"smallest": margin, "scale": "log", "percent": wanted}

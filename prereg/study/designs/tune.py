@@ -18,12 +18,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import fsum, isfinite
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, PrivateAttr
+from pydantic import Field, JsonValue, PrivateAttr, model_validator
 
 from prereg.errors import FieldPath, field_error, nearest
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, once
 from prereg.metrics.catalogue import TASK_METRICS, Better
 from prereg.study.arms import Arm, apply_overrides
 from prereg.study.measure import Name, Seed
@@ -47,12 +47,19 @@ class Tune(FrozenModel):
     """In place of a grid: ARM -> list of overrides to try, equally many for each arm."""
     arms: tuple[Name, ...] = ()
     """The arms that are tuned under a grid; by default all. The others keep their configuration."""
-    seeds: Annotated[tuple[Seed, ...], Field(min_length=1)]
+    seeds: Annotated[tuple[Seed, ...], Field(min_length=1), once("pilot seed")]
     """Pilot seeds; none of them may be a seed of the study."""
     choose_by: str
     """The metric whose mean over the pilot seeds, at the last step, chooses the setting."""
     better: Literal["lower", "higher"] | None = None
     """Which way that metric improves; needed where this tool does not define it."""
+
+    @model_validator(mode="after")
+    def _tries_something(self) -> Self:
+        if not self.grid and not self.settings:
+            raise ValueError("neither grid nor settings", "one of the two", "grid: {optim.lr: [1e-3, 3e-3]}")
+        return self
+
     _chosen: dict[str, Setting] = PrivateAttr(default_factory=dict)
 
     @property
@@ -138,41 +145,48 @@ def _label(setting: Mapping[str, JsonValue]) -> str:
 
 def check_tune(study: Study) -> None:
     """Raise `SpecError` for the first thing that keeps a pilot from choosing."""
-    tune = study.tune
-    if tune is None:
-        return
-    if not tune.grid and not tune.settings:
-        raise field_error(("tune",), "neither grid nor settings", "one of the two", "grid: {optim.lr: [1e-3, 3e-3]}")
+    if study.tune is not None:
+        for check in (_check_tuned_arms, _check_settings, _check_pilot_seeds, _check_choice, _check_pilot_names):
+            check(study, study.tune)
+
+
+def _check_tuned_arms(study: Study, tune: Tune) -> None:
     for place, names in ((("tune", "arms"), tune.arms), (("tune", "settings"), tuple(tune.settings))):
         for arm in names:
             if arm not in study.arms:
                 required = "one of " + ", ".join(study.arms)
                 raise field_error(place, f"'{arm}' is not a variant", required, nearest(arm, study.arms))
-    _check_settings(study, tune)
+
+
+def _check_pilot_seeds(study: Study, tune: Tune) -> None:
     both = sorted(set(tune.seeds) & set(study.seeds))
-    if both or len(set(tune.seeds)) < len(tune.seeds):
-        found = f"pilot seed {both[0]} is a seed of the study too" if both else "a pilot seed is given twice"
+    if both:
         raise field_error(
             ("tune", "seeds"),
-            found,
-            "seeds of their own, each once: a run that chose a setting may not test it",
+            f"pilot seed {both[0]} is a seed of the study too",
+            "seeds of their own: a run that chose a setting may not test it",
             f"seeds: [{', '.join(str(1001 + at) for at in range(max(2, len(tune.seeds))))}]",
         )
+
+
+def _check_choice(study: Study, tune: Tune) -> None:
     check_known(study, tune.choose_by, ("tune", "choose_by"), "the pilot chooses by it")
-    if study.trainer == "gpt":
-        known = study.metric(tune.choose_by)
-        if known is not None and known.suite != "own" and known.suite not in study.measure.recorded:
-            found = f"the pilot chooses by {tune.choose_by}, of the suite '{known.suite}'"
-            fix = f"suites: [{', '.join([*study.measure.suites, known.suite])}]"
-            raise field_error(("measure", "suites"), found, f"'{known.suite}' among the suites", fix)
+    known, recorded = study.metric(tune.choose_by), study.measure.recorded
+    if study.trainer == "gpt" and known is not None and known.suite not in ("own", *recorded):
+        found = f"the pilot chooses by {tune.choose_by}, of the suite '{known.suite}'"
+        fix = f"suites: [{', '.join([*study.measure.suites, known.suite])}]"
+        raise field_error(("measure", "suites"), found, f"'{known.suite}' among the suites", fix)
     if better(study, tune) == "neither":
         found = f"nothing says which way {tune.choose_by} improves"
         raise field_error(("tune", "better"), found, "better: lower, or better: higher", "better: lower")
-    twins = [name for name in study.pilots if name.casefold() in {arm.casefold() for arm in study.arms}]
-    if twins:
-        raise field_error(
-            ("tune",), f"a pilot of '{twins[0]}' has the name of a variant", "another name of the variant"
-        )
+
+
+def _check_pilot_names(study: Study, _: Tune) -> None:
+    arms = {arm.casefold() for arm in study.arms}
+    twin = next((name for name in study.pilots if name.casefold() in arms), None)
+    if twin is not None:
+        found = f"a pilot of '{twin}' has the name of a variant"
+        raise field_error(("tune",), found, "another name of the variant")
 
 
 def _check_settings(study: Study, tune: Tune) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from prereg.errors import field_error
+from prereg.errors import FieldPath, field_error
 from prereg.study.analysis import LEAST_RUNS
 from prereg.study.macros import Document, Written
 from prereg.text import counted
@@ -32,7 +32,8 @@ def written_for_arm_seeds(document: Document) -> Iterator[Written]:
                 required = "a list of whole numbers from 0 on"
                 raise field_error(("seeds", str(arm)), f"{str(listed)[:80]}", required, fix)
         each = {str(arm): list(listed) for arm, listed in seeds.items()}
-        yield Written(("arm_seeds",), each, ("seeds",))
+        inner: dict[FieldPath, FieldPath] = {("arm_seeds", arm): ("seeds", arm) for arm in each}
+        yield Written(("arm_seeds",), each, ("seeds",), inner=inner)
         yield Written(("seeds",), _all_seeds(each), ("seeds",), "sets")
 
 
@@ -50,10 +51,6 @@ def check_seeds_of_arms(study: Study) -> None:
         place = ("seeds", arm)
         if len(seeds) < LEAST_RUNS:
             raise field_error(place, counted(len(seeds), "run"), _ENOUGH, f"{arm}: [1, 2, 3, 4, 5]")
-        if len(set(seeds)) < len(seeds):
-            twice = next(seed for seed in seeds if seeds.count(seed) > 1)
-            required = "each seed once in an arm: a repeated seed is the same run, not new evidence"
-            raise field_error(place, f"seed {twice} is given twice", required)
     if list(study.seeds) != _all_seeds(study.arm_seeds):
         raise field_error(("arm_seeds",), "other seeds than in seeds", "seeds: every seed of arm_seeds, once")
 
