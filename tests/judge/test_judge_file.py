@@ -83,6 +83,24 @@ def test_a_panel_of_wandb_is_read_without_the_borders_of_its_bands(
     require_the_paired_test(ablate.judge_file(path, CLAIM, run_pattern=pattern))
 
 
+def test_a_panel_of_means_is_no_table_of_runs(tmp_path: Path) -> None:
+    path = tmp_path / "wandb_export.csv"
+    path.write_text(
+        panel("Group: {arm}-{seed}").replace('"0.84","0.84","0.84"', '"0.84","0.8","0.88"'), encoding="utf-8"
+    )
+    with pytest.raises(EvidenceError, match=r"is a mean of several points or runs, from 0\.8 to 0\.88"):
+        ablate.judge_file(path, CLAIM)
+
+
+def test_a_run_that_has_no_value_is_not_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "results.csv"
+    rows = wide_rows()
+    lost = (rows["model"] == "wide") & (rows["random_seed"] == 2)
+    rows.assign(acc=rows["acc"].where(~lost)).to_csv(path, index=False)
+    with pytest.raises(EvidenceError, match="wide, seed 2, has no finite acc"):
+        ablate.judge_file(path, CLAIM)
+
+
 def test_what_cannot_be_guessed_is_asked_for_by_name(tmp_path: Path) -> None:
     path = tmp_path / "results.csv"
     wide_rows().rename(columns={"model": "which"}).to_csv(path, index=False)

@@ -202,3 +202,13 @@ def test_what_is_no_study_is_refused_in_words_and_a_root_may_be_text(tmp_path: P
         ablate.load(path), workspace=ablate.Workspace(tmp_path)
     )
     assert ablate.load(path).model_copy(deep=True) == ablate.load(path)
+
+
+def test_the_column_of_a_claimed_metric_is_guessed_as_an_import_guesses_it(frame: pd.DataFrame) -> None:
+    said = ablate.judge_frame(frame, "dropout lowers val/loss by at least 0.02").judged[0]
+    assert said.metric == "val/loss"
+    named = ablate.judge_frame(frame, "dropout lowers valid_loss by at least 0.02").judged[0]
+    assert said.estimate == named.estimate
+    both = frame.assign(**{"val/loss": frame["valid_loss"] + 1.0 * (frame["arm"] == "dropout")})
+    exact = ablate.judge_frame(both, "dropout lowers val/loss by at least 0.02").judged[0]
+    assert exact.estimate is not None and exact.estimate.difference > 0  # a column of the very name comes first
