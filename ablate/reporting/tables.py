@@ -99,7 +99,7 @@ EFFECTS_BY_STUDY = Catalogued[tuple[str, FindingView]](
 )
 PAPER = Catalogued(
     "paper",
-    _of_finding("Hypothesis", "Claim", "Outcome")
+    _of_finding("Hypothesis", "Outcome")
     | {"Difference:": lambda view: view.amount}
     | _of_finding("Interval:", "p:", "n:", "Margin:"),
     note=True,
