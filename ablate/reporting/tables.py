@@ -73,7 +73,7 @@ _FINDING: Mapping[str, Cell[FindingView]] = {
 """Every column of a table in which a finding is a row: a column added here can be named by all of them."""
 
 
-def _of_finding(*headings: str) -> Mapping[str, Cell[FindingView]]:
+def _of_finding(*headings: str) -> dict[str, Cell[FindingView]]:
     return {heading: _FINDING[heading] for heading in headings}
 
 
