@@ -65,7 +65,7 @@ def read_table(path: Path, layout: TableLayout = LONG) -> dict[Cell, list[Row]]:
 
     Raises `EvidenceError` with the line, and where decoding takes more memory than such a file may.
     """
-    # Two million long rows with the lines on which they are (98 MB of CSV) needed between 0.9 and 1.2 GiB.
+    # Two million long rows (98 MB of CSV) were read within 1.2 GiB, with the lines on which they are.
     runs = json.loads(in_limited_process(decode, str(path), layout.model_dump(), memory_bytes=2 * MOST_MEMORY))
     return {(variant, seed): [*map(Row, *columns)] for variant, seed, *columns in runs}
 
