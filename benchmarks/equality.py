@@ -1,13 +1,15 @@
-"""Do two versions of the tool give the same bits? Runs of the built-in trainer, made by both and compared.
+"""Do two versions of the tool give the same bits, and does the later one take longer?
 
-    python -m benchmarks.equality record OUT.json --python OTHER_CHECKOUT/.venv/bin/python
+    python -m benchmarks.equality record OLD.json --python OTHER_CHECKOUT/.venv/bin/python
     python -m benchmarks.equality record NEW.json
-    python -m benchmarks.equality compare OUT.json NEW.json
+    python -m benchmarks.equality time TIMES.json --python OTHER_CHECKOUT/.venv/bin/python
+    python -m benchmarks.equality compare OLD.json NEW.json --times TIMES.json --page reports/bench/equality.md
 
 Everything goes through the command line of the version that `--python` imports, so any two commits can be compared:
 studies are written, run by `ablate run`, one of them killed and run again, and what was sealed is read. Compared are
 all repeatable metrics to the last bit, the scores of items, the final weights and the hashes of what a pair shares.
-Both recordings must come from one machine: another processor gives other last bits.
+Both recordings must come from one machine: another processor gives other last bits. Times are taken in turn, in one
+sitting, with the machine's load next to each: CPU time says more than wall time where others work there too.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -29,7 +33,7 @@ import pyarrow.parquet as pq
 import yaml
 
 from ablate.records.outcome import is_repeatable
-from benchmarks.studies import HERE
+from benchmarks.studies import HERE, machine
 
 SUITES = {"suites": ["loss", "calibration", "activations", "gradients", "speed", "length"], "at_end": ["cost"]}
 METRIC = "def largest(view):\n    return view.losses().max()\n"
@@ -242,9 +246,26 @@ def descendants(pid: int) -> list[int]:
     return found
 
 
+def version(python: str) -> dict[str, str]:
+    """Which commit of the tool an interpreter imports."""
+    where = [python, "-c", "import ablate; print(ablate.__file__)"]
+    module = Path(subprocess.run(where, cwd="/", capture_output=True, text=True, check=True).stdout.strip())
+
+    def git(*words: str) -> str:
+        whole = ["git", "-C", str(module.parents[1]), *words]
+        done = subprocess.run(whole, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    changed = " (with changes)" if git("status", "--porcelain", "--untracked-files=no") else ""
+    return {"commit": git("rev-parse", "--short=8", "HEAD") + changed, "date": git("show", "-s", "--format=%cs")}
+
+
 def record(python: str, cases: list[str], out: Path) -> None:
-    """Write case -> run -> what was sealed; a recording that is there is added to."""
-    found: dict[str, Any] = json.loads(out.read_bytes()) if out.is_file() else {}
+    """Write the version, and case -> run -> what was sealed; a recording that is there is added to."""
+    earlier: dict[str, Any] = json.loads(out.read_bytes()) if out.is_file() else {}
+    found: dict[str, Any] = earlier.get("cases", {})
+    about = {"version": version(python), "machine": machine()}
+    assert all(earlier.get(name, said) == said for name, said in about.items()), "another version, or another machine"
     with tempfile.TemporaryDirectory() as folder:
         house = House(Path(folder), python)
         house.furnish()
@@ -257,8 +278,104 @@ def record(python: str, cases: list[str], out: Path) -> None:
             found[case] = house.outcomes(case)
             assert found[case], case
             assert case != "resumed" or any(run["resumed"] for run in found[case].values()), "nothing was resumed"
-            out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+            out.write_text(json.dumps({**about, "cases": found}, indent=1) + "\n", encoding="utf-8")
             print(f"{case}: {len(found[case])} runs", file=sys.stderr, flush=True)
+
+
+TRIVIAL = """printf '{"step": 1, "train/loss": 3.0, "val/loss": 2.%s}\\n' "$ABLATE_SEED" > metrics.jsonl
+"""
+N_FEW, N_MANY = 10, 210
+
+
+def trivial(n_runs: int) -> dict[str, Any]:
+    """A study whose trainer does nothing but write one row, by a shell."""
+    study = document("trivial", {"other": {"lr": 0.2}}, "other lowers val/loss", base={"lr": 0.1})
+    study["seeds"] = list(range(1, n_runs // 2 + 1))
+    return {**study, "trainer": "command", "command": ["/bin/sh", "trivial.sh"], "measure": None}
+
+
+def seconds(python: str, study: dict[str, Any], *options: str) -> tuple[float, float]:
+    """Wall and CPU seconds of `ablate run` of a study that is registered, in a folder of its own."""
+    study = {name: value for name, value in study.items() if value is not None}
+    with tempfile.TemporaryDirectory() as folder:
+        house = House(Path(folder), python)
+        (house.path / "studies").mkdir()
+        (house.path / "trivial.sh").write_text(TRIVIAL, encoding="utf-8")
+        path = house.path / "studies" / f"{study['study']}.yaml"
+        path.write_text(yaml.safe_dump(study, sort_keys=False), encoding="utf-8")
+        words = house.command("register", str(path), *UNDERPOWERED)
+        if subprocess.run(words, cwd=house.path, capture_output=True, check=False).returncode:
+            house.ablate("register", str(path))
+        before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        house.ablate("run", str(path), *options)
+        wall, after = time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def per_trivial_run(python: str) -> tuple[float, float]:
+    """Wall and CPU milliseconds that one more trivial run costs, its shell included."""
+    few, many = (seconds(python, trivial(n_runs), "--jobs", "1") for n_runs in (N_FEW, N_MANY))
+    wall, cpu = (1000 * (late - early) / (N_MANY - N_FEW) for early, late in zip(few, many, strict=True))
+    return wall, cpu
+
+
+TIMED: dict[str, tuple[str, Callable[[str], tuple[float, float]]]] = {
+    "quickstart": ("s of `ablate run` of the quickstart", lambda python: seconds(python, quickstart())),
+    "trivial": (f"ms a trivial run of an own trainer, by {N_MANY} runs less {N_FEW}", per_trivial_run),
+}
+
+
+def take_times(other: str, repeats: int, out: Path) -> None:
+    """Time another version and this one in turn, each first every second time."""
+    pythons = {"before": other, "now": sys.executable}
+    versions = {name: version(python) for name, python in pythons.items()}
+    found: dict[str, Any] = {"versions": versions, "machine": machine(), "times": {}}
+    for what, (_, measure) in TIMED.items():
+        samples = found["times"][what] = []
+        for turn in range(repeats):
+            for name in ("before", "now") if turn % 2 == 0 else ("now", "before"):
+                wall, cpu = measure(pythons[name])
+                samples.append({"version": name, "wall": wall, "cpu": cpu, "load": os.getloadavg()[0]})
+                print(what, samples[-1], file=sys.stderr, flush=True)
+                out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+def table_of_times(found: dict[str, Any]) -> str:
+    """A Markdown table: median and range of both versions, and the ratio of the medians."""
+    lines = ["| measured | n each | before | now | ratio |", "|---|---|---|---|---|"]
+    for what, samples in found["times"].items():
+        for kind in ("wall", "cpu"):
+            values = {name: [one[kind] for one in samples if one["version"] == name] for name in ("before", "now")}
+            middle = {name: statistics.median(each) for name, each in values.items()}
+            cells = [f"{middle[name]:.2f} ({min(each):.2f} to {max(each):.2f})" for name, each in values.items()]
+            counts = " / ".join(dict.fromkeys(str(len(each)) for each in values.values()))
+            ratio = f"{middle['now'] / middle['before']:.3f}"
+            lines.append(f"| {kind}, {TIMED[what][0]} | {counts} | {' | '.join(cells)} | {ratio} |")
+    loads = [one["load"] for samples in found["times"].values() for one in samples]
+    text = f"In turn, in one sitting; median (range). The load of the machine was {min(loads):.1f} to {max(loads):.1f}."
+    commits = " and ".join(f"{one['commit']} ({name})" for name, one in found["versions"].items())
+    return "\n".join(lines) + f"\n\n{text} Of {commits}.\n"
+
+
+def page(old: dict[str, Any], new: dict[str, Any], table: str, times: dict[str, Any] | None) -> str:
+    """What reports/bench/equality.md says."""
+    here = new["machine"]
+    commits = [f"{one['version']['commit']} of {one['version']['date']}" for one in (old, new)]
+    lines = [
+        "# The same bits as before",
+        "",
+        f"Commit {commits[0]} and commit {commits[1]}, on {here['processor']}, {here['cores']} cores, "
+        f"torch {here['torch']}, Python {here['python']}. Written by `python -m benchmarks.equality`, "
+        f"{time.strftime('%Y-%m-%d', time.gmtime())}.",
+        "",
+        "`numerics` has an arm each for bfloat16, dropout, accumulation (alone and with dropout), recomputation, muon,",
+        "an average of weights and a divergence; the runs of `resumed` were killed after their second checkpoint.",
+        "",
+        table,
+    ]
+    if times is not None:
+        lines += ["", "## Time", "", table_of_times(times).rstrip()]
+    return "\n".join(lines) + "\n"
 
 
 def compare(one: dict[str, Any], other: dict[str, Any]) -> tuple[str, bool]:
@@ -301,18 +418,29 @@ def differences(left: Any, right: Any) -> str:
 
 
 def main() -> None:
-    """Record one version, or compare two recordings; exit status 1 where they differ."""
+    """Record one version, compare two recordings (exit status 1 where they differ), or take times of two."""
     options = argparse.ArgumentParser(prog="python -m benchmarks.equality", description=__doc__)
-    options.add_argument("do", choices=("record", "compare"))
+    options.add_argument("do", choices=("record", "compare", "time"))
     options.add_argument("files", nargs="+", type=Path)
     options.add_argument("--python", default=sys.executable, help="whose `ablate` is recorded (default: this one)")
     options.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    options.add_argument("--repeats", type=int, default=5, help="of each version, when times are taken")
+    options.add_argument("--times", type=Path, help="what `time` wrote, for the page")
+    options.add_argument("--page", type=Path, help="where to write the comparison")
     given = options.parse_args()
     if given.do == "record":
         record(given.python, given.cases, given.files[0])
         return
-    table, equal = compare(*(json.loads(path.read_bytes()) for path in given.files[:2]))
+    if given.do == "time":
+        take_times(given.python, given.repeats, given.files[0])
+        return
+    old, new = (json.loads(path.read_bytes()) for path in given.files[:2])
+    assert old["machine"] == new["machine"], "two machines give other last bits"
+    table, equal = compare(old["cases"], new["cases"])
     print(table)
+    if given.page is not None:
+        times = None if given.times is None else json.loads(given.times.read_bytes())
+        given.page.write_text(page(old, new, table, times), encoding="utf-8")
     raise SystemExit(not equal)
 
 

@@ -39,6 +39,8 @@ CORE: tuple[tuple[re.Pattern[str], Callable[[str], bool | int | float | None]], 
     (re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?"), float),
     (re.compile(r"[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"), lambda text: math.inf),
 )
+_BEGIN = ("", *"~nNtTfF+-.0123456789")
+"""What a scalar of the core schema that is no text can begin with."""
 
 Lines = dict[FieldPath, int]
 
@@ -209,6 +211,8 @@ class _Builder:
         text = str(event.value)
         if not event.implicit[0]:  # in quotes, or a block of text
             check_text(text, _line(event))
+            return text
+        if text[:1] not in _BEGIN:  # most texts, and a quarter of the time
             return text
         read = next((read for pattern, read in CORE if pattern.fullmatch(text)), None)
         if read is None:

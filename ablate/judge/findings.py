@@ -1,4 +1,4 @@
-"""From final values to findings: pairs by seed, the registered test, correction by role, one sentence each.
+"""From final values to findings: pairs by seed, the registered test, correction by role.
 
 The rules (which null, which side, which level, what is promised) stand in `ablate.judge.stats.null_hypotheses`. Here
 values are put on the registered scale, paired over seeds by the claim's weights, tested and described. A seed enters
@@ -36,7 +36,6 @@ from ablate.judge.stats.tests import EQUAL, Floats, NoTestError, SignificanceTes
 from ablate.judge.stats.two_way import TwoWay
 from ablate.judge.stats.unpaired import Sample, welch
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
-from ablate.judge.wording import same_in_every_pair, sentence
 from prereg.registry.looks import Look, require_registered_look
 from prereg.registry.plan import Cell
 from prereg.rule.divergence import least_pairs
@@ -292,7 +291,6 @@ def _finding(
     if not whole:
         notes.append("no standardised effect: a diverged run has no number")
     also, unable = _description(study, name, pairs, rng_seed, items)
-    adjusted = judged.refute if judged.outcome == "refuted" else judged.support
     effects = (
         effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha, paired=claim.is_paired)
         if whole and pairs.seeds
@@ -310,18 +308,6 @@ def _finding(
         better=claim.better,
         smallest=hypothesis.smallest,
         outcome=judged.outcome,
-        sentence=sentence(
-            study,
-            name,
-            outcome=judged.outcome,
-            estimate=deciding,
-            adjusted=adjusted,
-            reason=str(tested) if isinstance(tested, NoTestError) else "",
-            simultaneous=interval,
-            margin=margin,
-            step=step,
-            same=same_in_every_pair(pairs.left, pairs.right, paired=claim.is_paired),
-        ),
         n=sum(one.values.size for one in pairs.samples) or len(pairs.seeds),
         family=family,
         alpha=analysis.alpha,

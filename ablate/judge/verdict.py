@@ -208,8 +208,6 @@ class Finding(FrozenModel):
     """The registered smallest difference that matters."""
     outcome: Outcome
     """supported, refuted or inconclusive."""
-    sentence: str = ""
-    """The finding in one plain sentence, with interval, n and method."""
     n: int
     """Pairs that entered; without pairs, runs of all arms."""
     family: int
@@ -389,7 +387,7 @@ def with_deviations(decision: Decision) -> str:
 
 WORDS_OF: Final[dict[type[BaseModel], tuple[str, ...]]] = {
     Decision: ("title", "because"),
-    Finding: ("sentence", "notes"),
+    Finding: ("notes",),
     Estimate: ("notes",),
     Interval: ("method",),
     Check: ("found", "required"),

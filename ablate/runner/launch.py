@@ -12,9 +12,7 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
-from ablate.records.gather import unlike
 from ablate.runner.child import TERM_PATIENCE_S
 from ablate.runner.logbook import Logbook, is_sealed
 from ablate.runner.messages import Message
@@ -117,12 +115,7 @@ class RayScheduler(Scheduler):
         self.tally.running.pop(spec.run_id, None)
         message = Message(event="ended", run_id=spec.run_id, status="failed")
         if record is not None and is_sealed(folder, record):
-            if other := unlike(record, spec):
-                error = f"its folder holds a sealed record of another run: {other}"
-                self.end(spec, message.model_copy(update={"error": error}))
-            else:
-                ended: Literal["done", "diverged"] = "diverged" if record.status == "diverged" else "done"
-                self.end(spec, message.model_copy(update={"status": ended, "step": record.steps}))
+            self.end_sealed(spec, record)
         elif record is not None and record.status == "failed":
             self.end(spec, message.model_copy(update={"error": record.error or last_line}))
         elif status in (None, 130) or (status or 0) < 0:

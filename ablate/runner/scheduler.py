@@ -19,6 +19,7 @@ from typing import Literal, Protocol
 
 from ablate.gpt.device import CPU
 from ablate.records.gather import unlike
+from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.child import end_leftover
 from ablate.runner.failures import kind_of
@@ -321,15 +322,18 @@ class Scheduler(Logbook):
             died = ended.model_copy(update={"error": "its process died"})
             self.end(spec, self._trespassed(spec, died, changed), changed=changed)
         elif (record := folder.read_record() if folder.is_sealed() else None) is not None:
-            if other := unlike(record, spec):
-                error = f"its folder holds a sealed record of another run: {other}"
-                self.end(spec, ended.model_copy(update={"error": error}))
-                return
-            # It sealed the run and died before it could say so; or somebody put the record there.
-            sealed: Literal["done", "diverged"] = "diverged" if record.status == "diverged" else "done"
-            self.end(spec, ended.model_copy(update={"status": sealed, "step": record.steps}), recovered=True)
+            self.end_sealed(spec, record, recovered=True)  # it died before it could say so
         elif not run.stopping:
             self.retry(spec, status)
+
+    def end_sealed(self, spec: Spec, record: RunRecord, *, recovered: bool = False) -> None:
+        """A run that its own process did not report, and whose folder holds a sealed record: its own, or another's."""
+        status: Literal["done", "diverged"] = "diverged" if record.status == "diverged" else "done"
+        ended = Message(event="ended", run_id=spec.run_id, status=status, step=record.steps)
+        if other := unlike(record, spec):
+            error = f"its folder holds a sealed record of another run: {other}"
+            ended = Message(event="ended", run_id=spec.run_id, status="failed", error=error)
+        self.end(spec, ended, recovered=recovered)
 
     def retry(self, spec: Spec, status: int | None) -> None:
         """A run whose process died: resumed, or given up."""

@@ -11,7 +11,7 @@ Whoever adds a row adds one to tests/designs/test_refusals.py, and runs `python 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import cache, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from prereg.errors import FieldPath, SpecError, field_error, nearest
@@ -158,8 +158,7 @@ def _matches(study: Study, thing: str) -> Iterator[Match]:
     if thing in _FACTS:
         yield from _FACTS[thing](study)
         return
-    path, _, wanted = thing.partition(": ")
-    place = tuple(path.split("."))
+    path, place, wanted, words = _read(thing)
     value = reduce(lambda outer, name: getattr(outer, name, None), place, cast("Any", study))
     has = _words(value)
     if wanted == "given":
@@ -169,11 +168,17 @@ def _matches(study: Study, thing: str) -> Iterator[Match]:
     if wanted == "none" and not has:  # else it is the word of the format, as in `correct: none`
         yield Match(place, f"no {path}")
         return
-    words = wanted.removeprefix("not ").split(" or ")
     found = [word for word in has if (word in words) is not wanted.startswith("not ")]
     if found:
         listed = ", ".join(f"'{word}'" for word in found)
         yield Match(place, f"{place[-1]} {'is' if isinstance(value, str) else 'has'} {listed}")
+
+
+@cache
+def _read(thing: str) -> tuple[str, tuple[str, ...], str, frozenset[str]]:
+    """The path of a setting, the same as a place, the value of a row as it is written, and the words of it."""
+    path, _, wanted = thing.partition(": ")
+    return path, tuple(path.split(".")), wanted, frozenset(wanted.removeprefix("not ").split(" or "))
 
 
 def _words(value: Any) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ def test_a_study_over_items_is_run_decided_and_told(copy: Path) -> None:
     assert finding.metric == "harness/accuracy"
     assert finding.estimate is not None and finding.estimate.items is not None
     assert (finding.estimate.items.n_items, finding.n) == (N, 2)
-    assert "for new seeds and new items" in finding.sentence
+    assert finding.estimate.items.estimand == "new_seeds_and_items"
     page = decided.markdown_path.read_text()
     assert f"2 seeds x {N} items" in page
     assert f"{TASKS}: 3 tasks, 18 items, with 0 and 2 examples" in page

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from evidence_factory import make_evidence, one_claim, small_study
 from scipy import stats
+from sentences import sentence_of
 
 from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed, learned
@@ -183,12 +184,15 @@ def test_a_constant_is_put_on_the_logarithmic_scale() -> None:
 
 
 def test_what_compares_two_samples_is_not_described() -> None:
-    found = finding("layernorm lowers val/loss below 3.28", [3.2, 3.25, 3.22, 3.3, 3.21])
+    claim = "layernorm lowers val/loss below 3.28"
+    study = one_claim(claim, 0.0, seeds=5)
+    found = finding(claim, [3.2, 3.25, 3.22, 3.3, 3.21])
     assert {effect.name for effect in found.effects} == {"d_z", "g_z"}
     assert found.correlation is None
-    assert "pair" not in found.sentence and "one-sample t" in found.sentence and "one-sided" in found.sentence
+    said = sentence_of(found, study)
+    assert "pair" not in said and "one-sample t" in said and "one-sided" in said
     same = finding("layernorm lowers val/loss below 3.28", [3.2] * 5)
-    assert same.outcome == "inconclusive" and "pair" not in same.sentence
+    assert same.outcome == "inconclusive" and "pair" not in sentence_of(same, study)
 
 
 def test_a_mean_of_arms_is_compared_seed_by_seed() -> None:

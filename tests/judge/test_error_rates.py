@@ -155,6 +155,6 @@ def test_items_are_judged_here_as_from_a_table_of_items(crossed: str) -> None:
         table = pd.DataFrame(rows, columns=list(ITEM_COLUMNS))
         read = {claim.metric: item_means(table, claim.metric) for claim in study.claims.values()}
         for place, finding in enumerate(judge_hypotheses(study, read, items=table)):
-            assert OUTCOME[ours[row, place]] == finding.outcome, (finding.hypothesis, finding.sentence)
+            assert OUTCOME[ours[row, place]] == finding.outcome, (finding.hypothesis, finding.notes)
             seen.add((finding.hypothesis, finding.outcome))
     assert {("gain", "supported"), ("gain", "inconclusive"), ("no_harm", "supported"), ("no_harm", "refuted")} <= seen

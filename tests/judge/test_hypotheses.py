@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from paired_tests import p_against, prepare, weigh
 from scipy import stats
+from sentences import sentence_of
 
 from ablate.judge.findings import contrast, judge_hypotheses
 from ablate.judge.judge import judge_rows
@@ -148,9 +149,10 @@ def test_few_seeds_support_effects_too_small_to_matter_only_without_a_least_effe
 
 @pytest.mark.parametrize("verb", ["lowers", "raises", "changes", "does_not_worsen", "does_not_change"])
 def test_wide_noise_leaves_every_claim_inconclusive(verb: str) -> None:
-    found = judged(one_claim(f"layernorm {verb} val/loss"), around(0.005, spread=0.1))
+    study = one_claim(f"layernorm {verb} val/loss")
+    found = judged(study, around(0.005, spread=0.1))
     assert found.outcome == "inconclusive"
-    assert "undecided" in found.sentence and "no effect" not in found.sentence
+    assert "undecided" in sentence_of(found, study) and "no effect" not in sentence_of(found, study)
 
 
 def test_worse_means_lower_where_higher_is_better() -> None:
@@ -261,7 +263,7 @@ def test_fewer_than_two_pairs_are_inconclusive_with_a_note() -> None:
     values = {"val/loss": {("none", 1): 2.0, ("layernorm", 1): 1.9}}
     found = judge_hypotheses(one_claim(), values)[0]
     assert (found.outcome, found.estimate, found.p_support) == ("inconclusive", None, None)
-    assert any("at least two" in note for note in found.notes) and "cannot be tested" in found.sentence
+    assert any("at least two" in note for note in found.notes) and "cannot be tested" in sentence_of(found, one_claim())
 
 
 def test_pairing_is_by_seed_and_not_by_order() -> None:
@@ -282,7 +284,7 @@ def test_a_difference_of_differences_follows_the_weights() -> None:
     }
     found = judge_hypotheses(study, values)[0]
     assert found.estimate is not None and found.estimate.difference == pytest.approx(0.3 - 0.103)
-    assert "(layernorm - none)" in found.sentence
+    assert "(layernorm - none)" in sentence_of(found, study)
 
 
 def test_the_log_scale_is_taken_of_each_value_before_the_contrast() -> None:
@@ -344,7 +346,7 @@ def test_tests_under_also_describe_and_never_decide() -> None:
     more = judged(one_claim(analysis={"also": ["sign_flip", "wilcoxon", "bootstrap_t"]}), around(-0.05))
     assert [one.method for one in more.also] == ["sign_flip", "wilcoxon", "bootstrap_t"]
     assert more.also[0].p > 0.05
-    assert (more.outcome, more.p_support, more.sentence) == (plain.outcome, plain.p_support, plain.sentence)
+    assert (more.outcome, more.p_support, more.estimate) == (plain.outcome, plain.p_support, plain.estimate)
 
 
 def test_the_same_evidence_gives_the_same_bytes_and_another_seed_another_bootstrap() -> None:
@@ -371,10 +373,10 @@ def test_the_sentence_says_what_by_how_much_how_sure_and_from_how_many() -> None
         | values_of(around(-0.03, 0.005), arm="rmsnorm")["val/loss"]
     }
     found = judge_hypotheses(small_study(), values)[0]
-    assert found.sentence == (
-        "layernorm lowers val/loss by 0.0311 nats/token (97.5% CI 0.0234 to 0.0388, Bonferroni over 2, paired t, "
-        f"n = 5 seeds, Holm p {said_p(found.p_support_adjusted or 0)} over 2); "
-        "smallest that matters 0.02; zone: at least the margin."
+    assert sentence_of(found, small_study()) == (
+        "layernorm improves validation loss by 0.0311 nats/token, 97.5% CI 0.0234 to 0.0388, n = 5 pairs, beyond the "
+        f"margin of 0.02; paired t, Holm p {said_p(found.p_support_adjusted or 0)} over 2; "
+        "the effect is at least the margin."
     )
 
 
@@ -424,10 +426,11 @@ def test_a_mean_of_two_arms_is_compared_by_its_weights_and_named_so() -> None:
     found = judge_hypotheses(study, values)[0]
     assert found.estimate is not None
     assert found.estimate.difference == pytest.approx(-0.06)
-    assert found.sentence.startswith("(0.5*layernorm + 0.5*rmsnorm) lowers val/loss by 0.06")
-    by_name = judge_hypotheses(one_claim("mean(layernorm, rmsnorm) lowers val/loss"), values)[0]
+    assert sentence_of(found, study).startswith("(0.5*layernorm + 0.5*rmsnorm) improves validation loss by 0.0600")
+    named = one_claim("mean(layernorm, rmsnorm) lowers val/loss")
+    by_name = judge_hypotheses(named, values)[0]
     assert (by_name.estimate, by_name.pairs, by_name.outcome) == (found.estimate, found.pairs, "supported")
-    assert by_name.sentence.startswith("mean(layernorm, rmsnorm) lowers val/loss by 0.06")
+    assert sentence_of(by_name, named).startswith("mean(layernorm, rmsnorm) improves validation loss by 0.0600")
 
 
 @pytest.mark.parametrize("size", [1e-310, 1e-200, 1e300, 1.7e308])

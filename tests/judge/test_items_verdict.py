@@ -13,6 +13,7 @@ import pandas as pd
 import pytest
 from evidence_factory import Cell, make_evidence, one_claim, with_items
 from scipy import stats
+from sentences import sentence_of
 
 from ablate.judge import decide as judge
 from ablate.judge.decide import decide
@@ -95,10 +96,13 @@ def test_a_gain_over_seeds_and_items_is_decided_and_told_with_everything_it_rest
     assert found.estimate is not None and found.estimate.items is not None
     assert (found.estimate.method, found.n, found.estimate.items.n_items) == ("items", 5, 60)
     assert found.estimate.items.estimand == "new_seeds_and_items"
-    assert "two-way t over 5 seeds x 60 items" in found.sentence
-    assert "df 4 over seeds and 59 over items, for new seeds and new items" in found.sentence
+    assert "two-way t over 5 seeds x 60 items" in sentence_of(found, study)
+    assert "df 4 over seeds and 59 over items, for new seeds and new items" in sentence_of(found, study)
     assert found.estimate.df is None
-    assert found.sentence.startswith("layernorm raises harness/accuracy by 0.2224 share (95% CI 0.1952 to 0.2496, ")
+    said = sentence_of(found, study)
+    assert said.startswith(
+        "layernorm improves harness/accuracy by 0.2224, 95% CI 0.1952 to 0.2496, n = 5 pairs x 60 items"
+    )
 
 
 def test_the_two_way_error_is_the_anova_of_statsmodels() -> None:
@@ -142,7 +146,9 @@ def test_with_these_items_it_is_the_paired_t_on_seed_means_to_the_last_digit() -
     theirs = judge_hypotheses(plain, {"harness/accuracy": item_means(evidence.items, "harness/accuracy")})[0]
     assert theirs.estimate is not None and theirs.estimate.p == found.estimate.p
     assert (theirs.outcome, theirs.p_refute) == (found.outcome, found.p_refute)
-    assert "paired t over 5 seeds on their means of 60 items, df 4, for new seeds on these items" in found.sentence
+    assert "paired t over 5 seeds on their means of 60 items, df 4, for new seeds on these items" in sentence_of(
+        found, study
+    )
 
 
 def test_paired_items_are_not_compared_as_if_unpaired() -> None:
@@ -192,7 +198,7 @@ def test_a_swapped_item_text_is_refused_and_named() -> None:
     assert failed(decision) == {"every finished run scored the same items": "1: layernorm seed 2: other items"}
     found = only(decision)
     assert found.outcome == "inconclusive" and found.estimate is None
-    assert "2 item(s) differ in content between runs, first even/00000" in found.sentence
+    assert "2 item(s) differ in content between runs, first even/00000" in sentence_of(found, study)
 
 
 def test_items_that_are_missing_under_one_seed_are_refused() -> None:
@@ -203,7 +209,7 @@ def test_items_that_are_missing_under_one_seed_are_refused() -> None:
     some = table.drop(table.index[(table["variant"] == "none") & (table["seed"] == 3)][:1])
     decision = decide(registration, replace(evidence, items=some))
     assert failed(decision) == {"every finished run scored the same items": "1: none seed 3: other items"}
-    assert "1 of 600 values of harness/accuracy are missing" in only(decision).sentence
+    assert "1 of 600 values of harness/accuracy are missing" in sentence_of(only(decision), study)
     gone = table[~((table["variant"] == "none") & (table["seed"] == 3))]
     decision = decide(registration, replace(evidence, items=gone))
     assert decision.status == "inadmissible"
@@ -220,7 +226,7 @@ def test_without_any_item_there_is_no_verdict_and_the_reason_is_told() -> None:
     assert decision.status == "inadmissible" and "every finished run has every claimed metric" in failed(decision)
     found = judge_hypotheses(study, {"harness/accuracy": {(a, s): 0.5 for a in ARMS for s in study.seeds}})[0]
     assert (found.outcome, found.estimate, found.p_support) == ("inconclusive", None, None)
-    assert "cannot be tested: no item was recorded" in found.sentence
+    assert "cannot be tested: no item was recorded" in sentence_of(found, study)
 
 
 def test_an_item_scored_twice_or_without_a_number_is_refused() -> None:
@@ -233,7 +239,9 @@ def test_an_item_scored_twice_or_without_a_number_is_refused() -> None:
     holed = evidence.items.copy()
     holed.loc[0, "value"] = np.nan
     found = only(decide(registration, replace(evidence, items=holed)))
-    assert found.outcome == "inconclusive" and "harness/accuracy of none, seed 1, is not finite" in found.sentence
+    assert found.outcome == "inconclusive" and "harness/accuracy of none, seed 1, is not finite" in sentence_of(
+        found, study
+    )
 
 
 def test_items_that_no_run_sealed_give_no_verdict() -> None:
@@ -282,11 +290,13 @@ def test_clusters_change_the_test_as_they_should() -> None:
     alone, together = (only(decide(*case(study, scores, tasks=tasks))) for study in (single, clustered))
     assert alone.estimate is not None and together.estimate is not None
     assert alone.estimate.difference == pytest.approx(together.estimate.difference, abs=1e-12)
-    assert "df 4 over seeds and 79 over items" in alone.sentence
-    assert "df 4 over seeds and 3 over tasks" in together.sentence
+    assert "df 4 over seeds and 79 over items" in sentence_of(alone, single)
+    assert "df 4 over seeds and 3 over tasks" in sentence_of(together, clustered)
     assert alone.estimate.se is not None and together.estimate.se is not None
     assert together.estimate.se > 3 * alone.estimate.se
-    assert "two-way t over 5 seeds x 4 tasks (80 items)" in together.sentence and "new tasks" in together.sentence
+    assert "two-way t over 5 seeds x 4 tasks (80 items)" in sentence_of(
+        together, clustered
+    ) and "new tasks" in sentence_of(together, clustered)
 
 
 def test_unequal_tasks_are_counted_by_what_they_weigh() -> None:
@@ -296,7 +306,7 @@ def test_unequal_tasks_are_counted_by_what_they_weigh() -> None:
     assert found.estimate is not None and found.estimate.items is not None
     effective = 60**2 / (40**2 + 15**2 + 5**2)
     assert found.estimate.items.effective == pytest.approx(effective)
-    assert f"df 4 over seeds and exact over {effective:.3g} effective tasks" in found.sentence
+    assert f"df 4 over seeds and exact over {effective:.3g} effective tasks" in sentence_of(found, study)
     assert found.estimate.notes == ("3 tasks of 5 to 40 items weigh like 1.95 of equal size",)
     # Three tasks of which one is two thirds: all that is seen of tasks is seen from two small ones.
     assert found.estimate.p > 2 * stats.t.sf(found.estimate.difference / found.estimate.se, 2)
@@ -310,7 +320,7 @@ def test_one_cluster_has_no_standard_error_and_no_verdict() -> None:
     decision = decide(*case(study, drawn(study, gain=0.2), tasks=["one"] * 60))
     found = only(decision)
     assert (decision.status, found.outcome, found.p_support) == ("inconclusive", "inconclusive", None)
-    assert "1 task: the variance over tasks is unknown, not zero" in found.sentence
+    assert "1 task: the variance over tasks is unknown, not zero" in sentence_of(found, study)
 
 
 def test_macro_accuracy_counts_every_task_the_same_and_its_unit_is_the_task() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from evidence_factory import make_evidence, one_claim
+from sentences import sentence_of
 
 from ablate.checking import require_supported
 from ablate.judge.decide import decide, final_values
@@ -58,10 +59,11 @@ def test_the_best_of_a_metric_that_should_rise_is_its_highest() -> None:
 
 
 def test_a_finding_says_where_its_metric_was_read() -> None:
-    for read, words in (("area", "mean val/loss over training"), ({"step": 40}, "val/loss at step 40")):
-        found = decide(*make_evidence(reading_study(read), effects={"val/loss": {"layernorm": -0.2}}))
+    for read, words in (("area", "averaged over the steps of training"), ({"step": 40}, "at step 40")):
+        study = reading_study(read)
+        found = decide(*make_evidence(study, effects={"val/loss": {"layernorm": -0.2}}))
         assert found.verdict == "yes"
-        assert f"layernorm lowers {words} by" in found.findings[0].sentence
+        assert f"layernorm improves validation loss {words} by" in sentence_of(found.findings[0], study)
         assert (found.findings[0].metric, found.findings[0].unit) == ("val/loss", "nats/token")
 
 

@@ -10,6 +10,7 @@ import pytest
 from evidence_factory import one_claim, small_study
 from paired_tests import OneStudy, single, weigh
 from scipy import integrate, special, stats
+from sentences import sentence_of
 
 from ablate.judge.audit.sensitivity import settles
 from ablate.judge.design.characteristics import design
@@ -159,12 +160,12 @@ def test_a_look_sees_its_own_seeds_only() -> None:
     values["val/loss"] |= {("layernorm", seed): 1.9 + 0.01 * rng.standard_normal() for seed in study.seeds}
     finding = judge_hypotheses(study, values, look=look)[0]
     assert finding.n == 5 and not any("left out" in note for note in finding.notes)
-    assert "95% repeated CI" in finding.sentence and finding.estimate is not None
+    assert "95% repeated CI" in sentence_of(finding, study) and finding.estimate is not None
     assert finding.estimate.interval is not None and "look 2 of 3" in finding.estimate.interval.method
     assert any("nominal level 0.00297" in note for note in finding.notes)
     growing = planned(GROWING)
     finding = judge_hypotheses(growing, values, look=looks_of(growing)[-1])[0]
-    assert finding.outcome == "supported" and "95% anytime-valid CI" in finding.sentence
+    assert finding.outcome == "supported" and "95% anytime-valid CI" in sentence_of(finding, growing)
     assert finding.estimate is not None and finding.estimate.method == "e_process"
 
 

@@ -17,6 +17,7 @@ from evidence_factory import Cell, make_evidence, with_items
 from harness_samples import TASKS, items_document, items_house
 from paired_tests import two_way
 from scipy import stats
+from sentences import sentence_of
 from study_samples import LINE, SIZES, per_task_document
 
 import ablate as api
@@ -249,7 +250,9 @@ def test_a_macro_claim_over_new_items_has_its_own_interval_within_the_tasks() ->
     macro = by_name(decision)["macro"]
     assert macro.estimate is not None and macro.estimate.items is not None and macro.estimate.interval is not None
     assert (macro.estimate.items.strata, macro.estimate.items.n_items) == (3, sum(SIZES.values()))
-    assert "132 items within 3 tasks" in macro.sentence and "new items of these tasks" in macro.sentence
+    assert "132 items within 3 tasks" in sentence_of(macro, made) and "new items of these tasks" in sentence_of(
+        macro, made
+    )
     one = by_name(decision)["no_harm.b"]
     assert one.estimate is not None and one.estimate.items is not None
     assert (one.estimate.items.n_items, one.estimate.items.strata) == (40, None)

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from own_trainer import own_document
 from scipy import stats
+from sentences import sentence_of
 
 from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed
@@ -109,8 +110,12 @@ def test_a_lock_is_read_back_as_it_was_written(claim: str) -> None:
         study_from_document(document)
 
 
+def crossover(claim: str, margin: str, **changes: Any) -> Study:
+    return one_claim(seeds=12, hypotheses={"h": {"claim": claim, "smallest": margin}}, **changes)
+
+
 def bioequivalence(claim: str, margin: str, **changes: Any) -> Finding:
-    study = one_claim(seeds=12, hypotheses={"h": {"claim": claim, "smallest": margin}}, **changes)
+    study = crossover(claim, margin, **changes)
     values = {("layernorm", seed): value for seed, value in enumerate(TEST_AUC, 1)}
     values |= {("none", seed): value for seed, value in enumerate(REFERENCE_AUC, 1)}
     found = judge_hypotheses(study, {"val/loss": values})
@@ -129,8 +134,8 @@ def test_the_bioequivalence_of_sas_has_its_ratio_its_limits_and_its_p() -> None:
     assert low is not None and high is not None and found.margin.interval.level == pytest.approx(0.9)
     assert (exp(low), exp(high)) == pytest.approx((0.8634, 1.0260), abs=5e-5)
     assert found.p_support == pytest.approx(0.0031, abs=5e-5)
-    assert "5.9% lower (90% interval 13.7% lower to 2.6% higher)" in found.sentence
-    assert "smallest that matters 25%" in found.sentence
+    said = sentence_of(found, crossover("layernorm does_not_change val/loss", "25%"))
+    assert "difference −5.9%, 90% CI −13.7% to +2.6%" in said and "by 25% or more" in said
 
 
 def test_a_narrower_range_is_not_shown() -> None:
@@ -147,7 +152,9 @@ def test_a_claim_by_percent_is_a_test_of_the_ratio() -> None:
 
 
 def test_a_ratio_is_worded_where_it_is_one() -> None:
-    assert "geometric" not in bioequivalence("layernorm lowers val/loss", "2%", analysis={"test": "wilcoxon"}).sentence
+    ranked = bioequivalence("layernorm lowers val/loss", "2%", analysis={"test": "wilcoxon"})
+    study = crossover("layernorm lowers val/loss", "2%", analysis={"test": "wilcoxon"})
+    assert "pseudomedian" in sentence_of(ranked, study) and "log scale" in sentence_of(ranked, study)
     interaction = one_claim(
         variants={name: {"optim.lr": 0.001 * at} for at, name in enumerate("abcd", 1)},
         baseline="a",
@@ -155,14 +162,15 @@ def test_a_ratio_is_worded_where_it_is_one() -> None:
     )
     rng = np.random.default_rng(0)
     values = {(arm, seed): 2.0 + 0.01 * rng.standard_normal() for arm in "abcd" for seed in interaction.seeds}
-    assert "geometric" not in judge_hypotheses(interaction, {"val/loss": values})[0].sentence
+    said = sentence_of(judge_hypotheses(interaction, {"val/loss": values})[0], interaction)
+    assert "log scale" in said and not re.search(r"difference \S+%", said)
 
 
 def test_a_ratio_to_a_constant_names_it() -> None:
     study = one_claim(hypotheses={"h": {"claim": "layernorm lowers val/loss below 3", "smallest": "1%"}})
     values = {("layernorm", seed): 2.7 + 0.001 * seed for seed in study.seeds}
-    said = judge_hypotheses(study, {"val/loss": values})[0].sentence
-    assert "ratio of the geometric mean over seeds to the constant 9.9" in said
+    said = sentence_of(judge_hypotheses(study, {"val/loss": values})[0], study)
+    assert "geometric mean validation loss below 3: difference −9.900%, 90% CI −9.950% to −9.850%" in said
 
 
 def test_documents_say_the_percentage() -> None:
@@ -199,7 +207,7 @@ def test_at_its_ratio_a_margin_errs_by_alpha(claim: str, smallest: str | None, r
 def test_a_table_of_a_percentage_has_no_digits_of_its_logarithm() -> None:
     found = bioequivalence("layernorm lowers val/loss", "2%")
     assert FindingView(found, None).decimals <= 4
-    assert not re.search(r"0\.0202", found.sentence.split("smallest that matters")[1])
+    assert not re.search(r"0\.0202", sentence_of(found, crossover("layernorm lowers val/loss", "2%")))
 
 
 def test_a_margin_in_percent_is_said_to_be_of_geometric_means() -> None:
@@ -210,7 +218,7 @@ def test_a_margin_in_percent_is_said_to_be_of_geometric_means() -> None:
         ReportContext(decide(registration, evidence), registration, evidence, "ab" * 32, "2026-05-04T15:20:11+00:00")
     )
     assert "A margin in percent is a ratio of geometric means over seeds" in text
-    assert "geometric mean" in decide(registration, evidence).findings[0].sentence
+    assert "geometric mean" in sentence_of(decide(registration, evidence).findings[0], study)
 
 
 def test_a_percent_sign_in_the_name_of_a_metric_is_no_margin() -> None:

@@ -12,6 +12,7 @@ import statsmodels.api as sm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
+from sentences import sentence_of
 from statsmodels.stats.anova import AnovaRM
 from study_samples import over
 
@@ -129,12 +130,14 @@ def judged(table: list[list[float]], xs: list[float], claim: str, smallest: floa
 
 
 def test_growth_of_children_has_its_published_slope() -> None:
-    found = judged(ORTHODONT, [8, 10, 12, 14], "trend(rate) raises val/loss")
+    claim = "trend(rate) raises val/loss"
+    found = judged(ORTHODONT, [8, 10, 12, 14], claim)
     assert found.estimate is not None and found.outcome == "supported"
     assert found.estimate.difference == pytest.approx(0.660185, abs=5e-7)
     assert found.estimate.se == pytest.approx(0.071253, abs=5e-7)
     assert found.n == 27 and found.unit == "nats/token per unit of rate"
-    assert "pair" not in found.sentence and "one-sample t" in found.sentence
+    study = over([8, 10, 12, 14], claim, seeds=list(range(1, 28)), hypotheses={"h": {"claim": claim, "smallest": 0.0}})
+    assert "pair" not in sentence_of(found, study) and "one-sample t" in sentence_of(found, study)
     assert {effect.name for effect in found.effects} == {"d_z", "g_z"} and found.correlation is None
 
 

@@ -247,7 +247,7 @@ def test_hostile_names_neither_run_nor_break_the_page(width: int, tmp_path: Path
     hostile = '"><img src=x onerror=console.error(1)>\u202e\x1b[31m' + "W" * 300
     account = told(question=hostile, title=hostile)
     first, *others = account.decision.findings
-    first = first.model_copy(update={"unit": hostile, "sentence": hostile, "label": hostile})
+    first = first.model_copy(update={"unit": hostile, "label": hostile})
     update = {"findings": (first, *others), "verdict": hostile, "because": hostile}
     decision = account.decision.model_copy(update=update)
     page = html.render(replace(account, decision=decision))
