@@ -184,7 +184,7 @@ def lines(
         x_axis = {"values": [*x.ticks], "labelExpr": f"{labels}[datum.value]"}
     x_channel = quantity(alt.X, "x", room, zero=False, title=x.title, grid=False, titleLimit=240, **x_axis)
     y_scale = alt.Scale(domain=list(y.domain), type="log" if y.logarithmic else "linear", nice=False, zero=False)
-    y_axis = {"format": "~g"} if y.logarithmic else {"labelExpr": SIGNED if y.signed else PLAIN}
+    y_axis: dict[str, Any] = {"format": "~g"} if y.logarithmic else {"labelExpr": SIGNED if y.signed else PLAIN}
 
     def at(column: str, channel: Any = alt.Y) -> Any:
         if channel is alt.Y2:

@@ -78,15 +78,15 @@ def differences_by_step(evidence: Evidence, metric: str, arms: Sequence[str], ba
 
 def at_end(evidence: Evidence, places: Mapping[str, float], arms: Sequence[str]) -> pd.DataFrame:
     """Final values of several metrics along a quantity (`LINES`): metric -> its place on it."""
-    rows = []
+    rows: list[tuple[str, float, float, float, float, int]] = []
     for metric, place in places.items():
         final = evidence.final(metric)
         for arm in arms:
             values = [value for (variant, _), value in sorted(final.items()) if variant == arm]
             if values:
                 rows.append((arm, float(place), fmean(values), min(values), max(values), len(values)))
-    order = {arm: at for at, arm in enumerate(arms)}
-    return pd.DataFrame(sorted(rows, key=lambda row: (order[row[0]], row[1])), columns=list(LINES))
+    rows.sort(key=lambda row: (arms.index(row[0]), row[1]))
+    return pd.DataFrame(rows, columns=list(LINES))
 
 
 def by_block(evidence: Evidence) -> dict[str, dict[str, float]]:

@@ -73,7 +73,7 @@ _FINDING: Mapping[str, Cell[FindingView]] = {
 """Every column of a table in which a finding is a row: a column added here can be named by all of them."""
 
 
-def _of_finding(*headings: str) -> Mapping[str, Cell[FindingView]]:
+def _of_finding(*headings: str) -> dict[str, Cell[FindingView]]:
     return {heading: _FINDING[heading] for heading in headings}
 
 
@@ -99,7 +99,7 @@ EFFECTS_BY_STUDY = Catalogued[tuple[str, FindingView]](
 )
 PAPER = Catalogued(
     "paper",
-    _of_finding("Hypothesis", "Claim", "Outcome")
+    _of_finding("Hypothesis", "Outcome")
     | {"Difference:": lambda view: view.amount}
     | _of_finding("Interval:", "p:", "n:", "Margin:"),
     note=True,

@@ -102,7 +102,10 @@ def results(context: ReportContext) -> Iterator[str]:
     banner = banner_of(context.decision, context.registration)
     by_rule = " by the registered rule" * (context.decision.verdict is not None)
     failed = [f"{reason.rstrip('.')}." for reason in banner.failed]
-    yield " ".join([f"{banner.word}{by_rule}: {banner.headline}.", *failed, *banner.reasons])
+    # The clauses of findings are in the paragraphs that follow.
+    said = [view.clause for view in views_of(context.decision.findings, context.study)]
+    others = [one for one in banner.reasons if one.rstrip(".").lower() not in {clause.lower() for clause in said}]
+    yield " ".join([f"{banner.word}{by_rule}: {banner.headline}.", *failed, *others])
     for one in findings_section(context).blocks:
         if isinstance(one, Paragraph) and one.tone == "warning":
             yield one.text

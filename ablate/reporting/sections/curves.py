@@ -209,7 +209,7 @@ def _token_classes(context: ReportContext) -> Iterator[Figure]:
 
 def _reliability(context: ReportContext) -> Iterator[Figure]:
     """Accuracy over mean confidence, bin by bin (DeGroot and Fienberg 1983), of the bins that hold tokens."""
-    rows = []
+    rows: list[tuple[str, float, float, float, float, int]] = []
     for metric, number in by_bin(context.evidence).get(ACCURACY, {}).items():
         accuracy = context.evidence.final(metric)
         confidence = context.evidence.final(f"{CONFIDENCE}_{number:g}")
@@ -223,7 +223,7 @@ def _reliability(context: ReportContext) -> Iterator[Figure]:
     if not rows:
         return
     order = {arm: at for at, arm in enumerate(context.study.arms)}
-    frame = pd.DataFrame(sorted(rows, key=lambda row: (order[row[0]], row[1])), columns=list(LINES))
+    frame = pd.DataFrame(sorted(rows, key=lambda row: (order[str(row[0])], row[1])), columns=list(LINES))
     caption = (
         "Accuracy over mean confidence in bins of equal width of the largest probability, at the last "
         f"{context.study.step_name}. Marks: means over the runs in which the bin holds tokens; bars: {RANGE}. On the "
@@ -310,7 +310,7 @@ def _figure(
     for arms in shared([str(arm) for arm in sizes.index], context.study.baseline):
         part = frame[frame["arm"].isin(arms)]
         last = part.groupby("arm", sort=False).last()
-        said = "; ".join(f"{context.arm(arm)} {estimates.significant(last.loc[arm, 'mean'], 4)}" for arm in arms)
+        said = "; ".join(f"{context.arm(arm)} {estimates.significant(float(last['mean'][arm]), 4)}" for arm in arms)
         at = f"at {titles[0]} {estimates.significant(float(part['x'].max()), 4)}" if not ticks else "at the last place"
         drawing = partial(
             lines,

@@ -6,7 +6,7 @@ are no findings, and nothing that separates the arms may be shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ablate.judge.design.retrospective import LOW_POWER, Retrospective, look_back
@@ -60,7 +60,7 @@ def findings_section(context: ReportContext) -> Section:
     return Section("findings", "What was found", (*made[:at], *task_tables(context), *made[at:]))
 
 
-def _notes(also: list[tuple[FindingView, object]]) -> str:
+def _notes(also: Sequence[tuple[FindingView, object]]) -> str:
     from ablate.reporting.estimates import sentences
 
     return sentences(note for _, estimate in also for note in getattr(estimate, "notes", ()))
