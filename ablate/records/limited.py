@@ -119,11 +119,14 @@ def bounded_memory(most: int) -> Iterator[None]:
     `RLIMIT_DATA` and not `RLIMIT_AS`: libraries reserve addresses that they never use.
     """
     status = Path("/proc/self/status")
-    if not status.is_file():  # macOS, Windows
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows
         yield
         return
-    import resource
-
+    if not status.is_file():  # macOS
+        yield
+        return
     (used,) = (int(line.split()[1]) * 1024 for line in status.read_text().splitlines() if line.startswith("VmData:"))
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limits = [used + most, *(limit for limit in (soft, hard) if limit != resource.RLIM_INFINITY)]

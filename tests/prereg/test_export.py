@@ -310,8 +310,10 @@ def changed_studies(option: str) -> dict[str, Study]:
     found: dict[str, Study] = {}
     for path, value in leaves(whole):
         field = ".".join(map(str, path))
-        if (ALIKE.match(field) and option not in ("plain", "command", "assumed")) or (
-            (OF_GPT if option == "command" else OF_COMMANDS).match(field)
+        if (
+            NOT_PROMISED.match(field)
+            or (ALIKE.match(field) and option not in ("plain", "command", "assumed"))
+            or ((OF_GPT if option == "command" else OF_COMMANDS).match(field))
         ):
             continue
         for other in others(value):
@@ -330,6 +332,8 @@ def changed_studies(option: str) -> dict[str, Study]:
     return found
 
 
+NOT_PROMISED = re.compile(r"report\b")
+"""What the report draws beside the findings: it changes nothing that a registration promises."""
 OF_COMMANDS = re.compile(r"metrics\.(file|step)")
 """Means nothing for the built-in trainer."""
 OF_GPT = re.compile(r"measure\.(every|suites|loss_level)|code|data")

@@ -171,6 +171,6 @@ def _chances(items: pd.DataFrame) -> dict[str, float]:
     # All runs met the same items: those of one of them tell.
     variant, seed = scored["variant"].iloc[0], scored["seed"].iloc[0]
     scored = scored[(scored["variant"] == variant) & (scored["seed"] == seed)]
-    asking = scored["metric"].str.rpartition("/")[0]
+    asking = scored["metric"].str.rpartition("/")[0].rename("asking")  # level 0 would be this one, by its name
     choices = scored.groupby([scored["task"], scored["item"], asking]).size()
-    return {str(task): float((1.0 / found).mean()) for task, found in choices.groupby(level=0)}
+    return {str(task): float((1.0 / found).mean()) for task, found in choices.groupby(level="task")}
