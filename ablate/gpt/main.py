@@ -158,13 +158,12 @@ def _inputs(corpora: Path, root: Path) -> Inputs:
 
 
 def _load_libraries() -> None:
-    """What torch loads when it is first used for training: a second or two, once for all forks."""
+    """What is loaded when a run first uses it: a second or two, once for all forks.
+
+    No step is made to warm up. A backward pass starts threads, which no fork has; Adam's first step asks whether CUDA
+    captures a graph, which initialises CUDA, and no fork could use it any more.
+    """
     torch.use_deterministic_algorithms(True)  # loads the settings of torch's compiler
-    layer = nn.Linear(1, 1)
-    for parameter in layer.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    # No backward pass: the threads of autograd would not survive the fork.
-    torch.optim.AdamW(layer.parameters(), fused=True).step()
     code_hash()
     processor_name()
 

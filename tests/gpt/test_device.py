@@ -29,6 +29,7 @@ from ablate.evaluation.suites import evaluate
 from ablate.gpt import device as devices
 from ablate.gpt import trainer
 from ablate.gpt.device import ENVIRONMENT, choose_device, cuda_devices, device_name
+from ablate.gpt.main import prepare
 from ablate.gpt.trainer import Trainer, arithmetic
 from ablate.records.provenance import collect, differing
 from ablate.records.run_record import RunRecord
@@ -244,6 +245,20 @@ def test_what_forks_the_trainer_does_not_ask_cuda(
     assert ended.status == "failed", "there is no GPU here: the trainer itself must have found out"
     assert "get_device_name" not in (tmp_path / "run" / "stderr.txt").read_text()
     assert set(asked.read_text().split()) == {str(os.getpid())}, "nobody but the caller, who forks no trainer"
+
+
+def test_what_is_loaded_before_the_forks_asks_no_accelerator(
+    sealed: House, monkeypatch: pytest.MonkeyPatch, no_own_corpora: None
+) -> None:
+    def refuse(*_given: object, **_named: object) -> None:
+        raise AssertionError("asks for an accelerator")
+
+    for module in (torch.cuda, torch.accelerator):
+        for name in ("is_available", "device_count"):
+            monkeypatch.setattr(module, name, refuse)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", refuse)
+    case = Workspace().open(sealed.path / "studies" / "tiny.yaml")
+    prepare(plan(require_registered(case)), case.root.path / "data" / "corpora", case.root.path)
 
 
 # No GPU is needed to see that nothing stays behind on the CPU: tensors on torch's device `meta` have no values, but
