@@ -31,7 +31,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
 
 from ablate.data.batches import Mixture
 from ablate.evaluation.harness.adapter import Standing, Stopped
