@@ -25,9 +25,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def comment_lines(source: str) -> set[int]:
     """The lines that hold a comment, without directives to tools."""
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    return {
-        token.start[0] for token in tokens if token.type == tokenize.COMMENT and not DIRECTIVE.match(token.string)
-    }
+    return {token.start[0] for token in tokens if token.type == tokenize.COMMENT and not DIRECTIVE.match(token.string)}
 
 
 def bound_names(function: Function) -> Iterator[str]:
@@ -44,6 +42,11 @@ def public(tree: ast.Module) -> Iterator[ast.stmt]:
     for node in tree.body:
         if isinstance(node, Function | ast.ClassDef) and not node.name.startswith("_"):
             yield node
+
+
+def share(part: int, of: int) -> str:
+    """A share in percent, and of how many."""
+    return f"{100 * part / max(1, of):.1f}% of {of:,}"
 
 
 def measure(folders: list[Path]) -> dict[str, str]:
@@ -73,9 +76,9 @@ def measure(folders: list[Path]) -> dict[str, str]:
     return {
         "lines in modules": f"{n_lines:,} in {len(modules)}",
         "comments per 1,000 lines": f"{1000 * n_comments / n_lines:.1f} ({n_comments})",
-        f"functions of {LONG} or more lines with a comment": f"{100 * n_long_commented / max(1, n_long):.0f}% of {n_long}",
-        "names bound in functions that are fillers": f"{100 * n_fillers / max(1, n_bound):.1f}% of {n_bound:,}",
-        "public functions with an example": f"{100 * n_examples / max(1, n_functions):.0f}% of {n_functions}",
+        f"functions of {LONG} or more lines with a comment": share(n_long_commented, n_long),
+        "names bound in functions that are fillers": share(n_fillers, n_bound),
+        "public functions with an example": share(n_examples, n_functions),
         "public names with several homes": f"{len(several)}: {', '.join(several)}",
     }
 
