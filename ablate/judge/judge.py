@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.stats.kinds import KINDS, over_seeds, undecided
+from ablate.judge.stats.kinds import kind_of, over_seeds, undecided
 from ablate.judge.stats.multiplicity import adjusted_rows, holm, holm_rows, levels_tested
 from ablate.judge.stats.null_hypotheses import Nulls, beyond, is_gated, levels_of, nulls_in, nulls_of, short_of, within
 from ablate.judge.stats.sequential import at_look
@@ -319,7 +319,7 @@ def tests_of(
     if not study.paired:
         yield from _unpaired(study, name, differences, kept)
         return
-    numbers = 1 if look is not None else KINDS[test].numbers(differences.shape[1])
+    numbers = 1 if look is not None else kind_of(test).numbers(differences.shape[1])
     for rows, x in _blocks(differences, kept, least_pairs(study), numbers):
         if look is not None:
             yield rows, at_look(x, study.stopping, look)

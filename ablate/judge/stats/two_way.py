@@ -73,7 +73,7 @@ import numpy.typing as npt
 from scipy import special
 
 from ablate.judge.stats.root import root
-from ablate.judge.stats.tests import EQUAL, TINY, Floats, Kept, NoTestError, Side, SignificanceTest
+from ablate.judge.stats.tests import EQUAL, TINY, Floats, Kept, NoTestError, Side, SignificanceTest, registrable
 
 _FAR: Final = 1e150
 """Where a critical value ends: its square is finite."""
@@ -193,6 +193,7 @@ def tail_of(weights: Floats) -> Tail:
     return tail
 
 
+@registrable
 class TwoWay(SignificanceTest):
     """The two-way test of seeds and items. `x` are the seeds' means, `spread` what each factor adds to their variance.
 
@@ -215,6 +216,7 @@ class TwoWay(SignificanceTest):
 
     name = "items"
     words = "two-way t over seeds and items"
+    of_pairs = False
 
     def __init__(self, x: Floats, spread: Spread, tail: Tail, *, levels: tuple[float, ...] | None = None) -> None:
         """`spread` is in the unit of `x`."""
