@@ -270,11 +270,11 @@ class _Server:
         outcome_hash(rows)
         parquet_bytes(RunRecord.model_construct(**_OF_NO_RUN), rows)
         if specs:
-            from ablate.gpt.main import prepare
+            from ablate.gpt.main import load_inputs
             from ablate.records.provenance import collect
 
             collect(threads=1)  # hashes the sources and asks git, once
-            prepare(specs, self.place.corpora, self.place.root)
+            load_inputs(specs, self.place.corpora, self.place.root)
 
     def _hash_data(self, order: Mapping[str, Any]) -> None:
         """Hash the files that a run reads before it is forked: here it is done once, and what is known stays."""
