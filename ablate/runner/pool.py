@@ -43,6 +43,7 @@ from ablate.runner.process import ALONE, ONE_THREAD, Place, Spec, make_run, sign
 from prereg.registry.plan import CommandSpec, RunSpec
 
 _PIECE = 64 * 2**10
+_MOST_AT_ONCE = 8
 _PATIENCE_S = 60.0
 _ABANDONED = 3
 """Exit status of a maker whose scheduler is gone."""
@@ -199,12 +200,13 @@ class _Server:
     def serve(self) -> socket.socket | None:
         """Until the scheduler is gone. In a forked process: its connection."""
         given, connections = b"", list[int]()
-        while not given.endswith(b"\n"):
-            piece, received, _, _ = socket.recv_fds(self.scheduler, _PIECE, 8)
+        while b"\n" not in given:
+            piece, received, _, _ = socket.recv_fds(self.scheduler, _PIECE, _MOST_AT_ONCE)
             if not piece:
                 return None
             given, connections = given + piece, [*connections, *received]
-        self._load(json.loads(given.partition(b"\n")[0]))
+        to_load, _, piece = given.partition(b"\n")
+        self._load(json.loads(to_load))
         gc.collect()
         gc.freeze()  # else a collection in a fork would copy every page
         signal.set_wakeup_fd(self.woken, warn_on_full_buffer=False)
@@ -212,18 +214,20 @@ class _Server:
         # A cluster sends SIGTERM to every process of a job: makers hear it while they make a run, which they save.
         signal.signal(signal.SIGTERM, lambda *_: None)
         while True:
+            assert len(connections) == len(piece), piece
             for descriptor in connections:
                 connection = socket.socket(fileno=descriptor)
                 if (pid := os.fork()) == 0:
                     self._forget_others()
                     return connection
                 self.connection_by_pid[pid] = connection
-            ready, _, _ = select.select([self.scheduler, self.wake], [], [])
+            sources: list[Any] = [self.scheduler, self.wake]
+            ready, _, _ = select.select(sources, [], [])
             if self.wake in ready:
                 self._bury()
-            connections = []
+            piece, connections = b"", []
             if self.scheduler in ready:
-                piece, connections, _, _ = socket.recv_fds(self.scheduler, _PIECE, 8)
+                piece, connections, _, _ = socket.recv_fds(self.scheduler, _PIECE, _MOST_AT_ONCE)
                 if not piece:
                     break
         for pid in self.connection_by_pid:  # they have heard it too

@@ -107,14 +107,14 @@ class Place:
     device: str = CPU
     """Of the built-in trainer: cpu, or cuda:N."""
 
-    made_on: str | None = None
-    """The name of that device; asked of it where none is given."""
-
     checkpoint_every_s: float | None = None
     """Of the built-in trainer: seconds between checkpoints."""
 
     until: int | None = None
     """Of the built-in trainer: the step after which it stops, unsealed; the beginning of a run, to be compared."""
+
+    made_on: str | None = None
+    """The name of the device; asked of it where none is given."""
 
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     """What the environment of a trainer begins with."""
