@@ -172,10 +172,9 @@ class Pool:
                 "root": str(place.root),
                 "study_folder": str(place.study_folder),
                 "device": place.device,
-                # Asked of the accelerator here, because what forks may not touch it.
-                "made_on": device_name(place.device),
                 "checkpoint_every_s": place.checkpoint_every_s,
                 "until": place.until,
+                "device_name": place.device_name or device_name(place.device),
                 "environment": dict(place.environment),
             },
             "runs": [spec.model_dump(mode="json") for spec in by_arm.values()],

@@ -19,13 +19,13 @@ from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS
 from ablate.records.parquet import TableError, read_parquet
 from ablate.verification.archive import Unpacked, unpacked
 from ablate.verification.manifest import UnsoundError
-from ablate.verification.result import Item
 from prereg.errors import StudyError
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.registry.plan import sealed_places
 from prereg.text import counted, moment, short
+from prereg.verification import Item
 
 COMMITTED = "committed evidence"
 MOST_ROWS = 20_000_000

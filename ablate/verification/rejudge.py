@@ -18,12 +18,12 @@ from ablate.records.evidence import Evidence
 from ablate.records.gather import gather
 from ablate.verification.comparison import Comparison, compare_pages, compare_verdicts
 from ablate.verification.manifest import Tool, is_this, this_tool, tool_versions
-from ablate.verification.result import Item, item, not_checked
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration, load_registration
+from prereg.verification import Item, item, not_checked
 
 
 def require_same_decision(root: Root, entry: Entry, now: Decision) -> None:

@@ -2,58 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from pydantic import Field
 
-from pydantic import Field, computed_field
-
+import prereg.verification
 from ablate.judge.verdict import Decision
 from ablate.verification.manifest import LeftOut, Tool
 from prereg.frozen import FrozenModel
 from prereg.registry.registration import Registration
-from prereg.seals.examine import SealCheck
-
-State = Literal["ok", "changed", "judged differently", "not checked"]
-
-
-class Item(FrozenModel):
-    """One thing, and whether it is what was frozen. What was only partly looked at is two items."""
-
-    study: str
-    """The study; `ledger` or `bundle` for what is of all."""
-    what: str
-    """For instance 'sealed records'."""
-    faults: tuple[str, ...] = ()
-    """What has changed, one sentence each; empty when nothing has."""
-    note: str = ""
-    """What was found, with counts."""
-    unchecked: str = ""
-    """Why it was not checked, as a clause; empty where it was."""
-    fix: str = ""
-    """What to type or to do so that it can be checked, or is right again."""
-    judged_differently: tuple[str, ...] = ()
-    """Facts that this version judges differently from the evidence of the decision, each with both values."""
-    inadmissible: bool = False
-    """Whether the judge gives no verdict from what is here, be it as it was decided."""
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def state(self) -> State:
-        """One word for it."""
-        if self.faults:
-            return "changed"
-        if self.judged_differently:
-            return "judged differently"
-        return "not checked" if self.unchecked else "ok"
-
-
-def item(study: str, what: str, *faults: str, note: str = "", fix: str = "") -> Item:
-    """Something that was checked, with what is wrong with it."""
-    return Item(study=study, what=what, faults=faults, note=note, fix=fix if faults else "")
-
-
-def not_checked(study: str, what: str, why: str, fix: str = "") -> Item:
-    """Something that was not checked, and what to type so that it can be."""
-    return Item(study=study, what=what, unchecked=why, fix=fix)
 
 
 class StudySummary(FrozenModel):
@@ -99,31 +54,15 @@ class BundleFacts(FrozenModel):
     """What checked it."""
 
 
-class Verification(FrozenModel):
-    """Everything that was checked, and what was not."""
+class Verification(prereg.verification.Verification):
+    """Everything that was checked, of records and verdicts too."""
 
-    items: tuple[Item, ...]
-    """In order."""
-    head: str
-    """The ledger's head hash, to be compared with one that somebody else holds."""
-    seals: tuple[SealCheck, ...] = ()
-    """Every seal that the ledger names; what is broken is among the faults of `items` too."""
     studies: tuple[StudySummary, ...] = ()
     """What each study claims and found."""
     bundle: BundleFacts | None = None
     """Of a bundle that could be read; none of a repository."""
     target: str = ""
     """What was verified, as it was named; empty for all studies of a repository."""
-
-    @property
-    def intact(self) -> bool:
-        """Whether nothing that was checked has changed."""
-        return not any(item.faults for item in self.items)
-
-    @property
-    def unchecked(self) -> tuple[Item, ...]:
-        """What was not checked."""
-        return tuple(item for item in self.items if item.state == "not checked")
 
     @property
     def judged_differently(self) -> bool:

@@ -26,27 +26,35 @@ from ablate.verification.evidence import CommittedEvidence, committed_evidence, 
 from ablate.verification.guide import README, guide_differs
 from ablate.verification.manifest import UnsoundError, is_this, this_tool, tool_versions
 from ablate.verification.pins import check_pins
-from ablate.verification.result import BundleFacts, Item, StudySummary, Verification, item, not_checked
-from prereg.documents.page import compare_page
-from prereg.errors import StudyError, StudyFileError, nearest
-from prereg.registry.amendments import chain_faults
+from ablate.verification.result import BundleFacts, StudySummary, Verification
+from prereg.errors import StudyError
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import PROMISES, SEALS, Entry
-from prereg.registry.ledger_graph import is_merged
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
 from prereg.registry.plan import cell_of, places_of, sealed_places
-from prereg.registry.registration import Registration, load_registration, verify_registration
+from prereg.registry.registration import Registration, load_registration
 from prereg.seals.examine import SealCheck, Trust, examine_seals, unnamed_seals
-from prereg.seals.git import ledger_history
 from prereg.text import counted
+from prereg.verification import (
+    HISTORY,
+    Item,
+    check_chain,
+    check_registration,
+    extent_of,
+    item,
+    known_studies,
+    not_checked,
+    seal_items,
+    study_of,
+)
 
 if TYPE_CHECKING:
     from ablate.judge.verdict import Decision
     from ablate.verification.rejudge import ReportsOf
 
-HISTORY, PACKING, GUIDE = "history of the ledger", "files and manifest", "README and figures"
+PACKING, GUIDE = "files and manifest", "README and figures"
 JUDGED = "verdict judged again"
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -58,10 +66,6 @@ class Source:
     root: Root
     studies: tuple[str, ...]
     bundle: Unpacked | None = None
-
-    def command(self, verb: str, study: str) -> str:
-        """What to type about one of its studies."""
-        return f"ablate {verb} {self.root.relative(self.root.study(study))}"
 
 
 def verify(
@@ -99,22 +103,8 @@ def opened(target: Path | None, given: str | Path | None = None) -> Iterator[Sou
                 raise UnsoundError(f"the ledger is at {ledger!a}")
             yield Source(root, (bundle.manifest.study,), bundle)
         return
-    if target is not None and target.suffix != ".yaml" and target.name == str(target):
-        target = Path(given or "") / "studies" / f"{target.name}.yaml"
-    root = Root.around(Path(), given) if target is None else Root.find(target, given)
-    known = {lock.name.removesuffix(".lock.json") for lock in root.studies.glob("*.lock.json")}
-    known |= {entry.study for entry in _entries(root) if entry.event != "continued"}
-    known |= {one.entry.study for one in ledger_history(root).taken_back}
-    if target is None:
-        yield Source(root, tuple(sorted(known)))
-    elif target.suffix == ".yaml" and (target.stem in known or target.is_file()):
-        yield Source(root, (target.stem,))
-    else:
-        raise StudyFileError(
-            f"'{target}' is neither a study file nor the name of a registered study",
-            required="studies/NAME.yaml, or what `ablate bundle` wrote",
-            fix=nearest(target.stem, known) or "ablate verify",
-        )
+    root, named = study_of(target, given)
+    yield Source(root, known_studies(root, _entries(root)) if named is None else (named,))
 
 
 def _verified(source: Source, trust: Trust, reports_of: ReportsOf | None) -> Verification:
@@ -141,7 +131,7 @@ def _verified(source: Source, trust: Trust, reports_of: ReportsOf | None) -> Ver
             found = error.found if isinstance(error, StudyError) else str(error)
             items.append(item(name, "contents", f"cannot be read: {found}"))
             continue
-        items += _seal_items(source, name, checks, unnamed_seals(root, name, entries) if sound else ())
+        items += seal_items(root, name, checks, unnamed_seals(root, name, entries) if sound else ())
         seals += checks
     return Verification(
         items=tuple(items),
@@ -168,35 +158,18 @@ def _facts(bundle: Unpacked) -> BundleFacts:
 def check_ledger(source: Source) -> Iterator[Item]:
     """The chain, and what stands behind it: git's history of a repository's, the manifest of a bundle's."""
     root, ledger = source.root, Ledger(source.root.ledger)
-    faults, entries = ledger.faults(), ledger.readable()
-    for entry in entries:
-        if entry.event == "continued" and source.bundle is None:
-            faults += _another_ledger(root, entry)
-    note = counted(len(entries), "entry", "entries")
-    if is_merged(entries):
-        note += f" of branches that were merged ({sum(len(entry.joins) for entry in entries)} joined)"
     if source.bundle is None:
-        yield item("ledger", "chain", *faults, note=note)
-        if why := ledger_history(root).not_compared:
-            fix = "git fetch --unshallow" if "shallow" in why else "git add studies && git commit"
-            yield not_checked("ledger", HISTORY, why, fix)
+        yield from check_chain(root)
         return
-    faults = faults or _outside(entries)
+    entries = ledger.readable()
+    faults = ledger.faults() or _outside(entries)
     other = [] if faults else _other_manifest(source.bundle, ledger)
     files = counted(len(source.bundle.manifest.members) + 1, "file")
     yield item("bundle", PACKING, *other, note=f"{files}, all as listed")
-    yield item("ledger", "chain", *faults, note=note)
+    yield item("ledger", "chain", *faults, note=extent_of(entries))
     if n_withheld := 0 if faults else len(ledger.withheld()):
         why = f"{counted(n_withheld, 'entry', 'entries')} withheld but for links; that these are of others is not shown"
         yield not_checked("ledger", "entries of other studies", why, "ask for: ablate bundle STUDY --whole-ledger")
-
-
-def _another_ledger(root: Root, entry: Entry) -> list[str]:
-    """What is wrong with the file of the ledger that this one continues, where it lies here."""
-    path = root.path / str(entry.body.get("ledger"))
-    if not path.is_file() or sha256_file(path) == entry.body.get("ledger_sha256"):
-        return []
-    return [f"{root.relative(path)} is not the ledger that entry {entry.index} continues"]
 
 
 def _outside(entries: tuple[Entry, ...]) -> list[str]:
@@ -255,9 +228,7 @@ class _StudyCheck:
         root, name = self.root, self.name
         against = history_faults(root, name, self.all_entries) if self.sound else ()
         history = [item(name, HISTORY, *against)] if against else []
-        if not any(entry.event in PROMISES for entry in self.entries) and not root.lock(name).exists():
-            return history or [not_checked(name, "registration", "nothing is frozen yet", self._type("register"))]
-        items = [check_registration(root, name, sound=self.sound), *history, *self._page()]
+        items = [*history, *check_registration(root, name, self.all_entries if self.sound else None)]
         if self.sound:
             items += self._committed()
             items += check_records(root, name, self.entries)
@@ -270,28 +241,6 @@ class _StudyCheck:
         if self.registration is not None:
             items += check_pins(root, self.registration)
         return items
-
-    def _type(self, verb: str) -> str:
-        return self.source.command(verb, self.name)
-
-    def _page(self) -> Iterator[Item]:
-        """The registration in words. It promises nothing by itself, and a reader without the tool believes it."""
-        what, path = "registration in words", self.root.relative(self.root.page(self.name))
-        if self.registration is None:
-            return
-        try:
-            standing = compare_page(self.root, self.name)
-        except StudyError:
-            return  # what is wrong with the study is an item of its own
-        if standing == "other":
-            yield item(
-                self.name, what, f"{path} does not say what the lock and the ledger say", fix=self._type("register")
-            )
-        elif standing == "as the lock says":
-            yield item(self.name, what, note=standing)
-        else:
-            why = "not written yet" if standing == "missing" else "written by another version"
-            yield not_checked(self.name, what, why, self._type("register"))
 
     def _committed(self) -> list[Item]:
         """The committed evidence, whether or not its runs are read; of those that are, `check_records` speaks."""
@@ -354,34 +303,6 @@ class _StudyCheck:
 
 
 _ABSENT = "copy data/runs from where they were made, or verify a bundle of the study"
-
-
-def _seal_items(source: Source, name: str, checks: tuple[SealCheck, ...], unnamed: tuple[str, ...]) -> Iterator[Item]:
-    """A broken seal is a fault. A stranger's is none: it was not checked against anybody who is believed."""
-    faults = [f"{check.file or 'a seal in the ledger'}: {check.says}" for check in checks if check.state == "broken"]
-    holding = sum(check.state == "holds" for check in checks)
-    if faults or holding:
-        yield item(name, "seals", *faults, note=f"{holding} of {len(checks)} hold")
-    remedies = {
-        "unvouched": "ablate verify TARGET --signers FILE (ssh keys), --roots FILE (certificates of authorities)",
-        "unchecked": "install ssh-keygen, openssl and git; verify in the repository",
-        "incomplete": f"git commit, then {source.command('seal', name)}",
-    }
-    for check in checks:
-        if check.state in remedies:
-            what = f"seal {check.file}" if check.file else "seal by git"
-            yield not_checked(name, what, check.says, remedies[check.state])
-    for file in unnamed:
-        why = "not in the ledger: left by a crash, or its end was cut off"
-        yield not_checked(name, f"seal {file}", why, f"git log -p {source.root.relative(source.root.ledger)}")
-
-
-def check_registration(root: Root, name: str, *, sound: bool = True) -> Item:
-    """Study file and lock against the ledger, whose own faults are listed once, with the chain."""
-    faults = [fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or sound]
-    if sound:
-        faults += chain_faults(entry for entry in _entries(root) if entry.study == name)
-    return item(name, "study and lock", *faults, note="as registered", fix="restore it from version control")
 
 
 def check_records(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]:

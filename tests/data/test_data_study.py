@@ -24,7 +24,6 @@ from ablate.records.gather import gather
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.verification.pins import check_pins
-from ablate.verification.result import Item
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import ClaimError, CorpusError
 from prereg.registry.history import past_registrations
@@ -33,6 +32,7 @@ from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec, plan
 from prereg.registry.registration import load_registration, verify_registration
 from prereg.study.spec import study_from_document
+from prereg.verification import Item
 
 STEPS = 12
 PAIRS = {"corpus": "tiny", "tokenizer": {"bpe": 265}}

@@ -50,7 +50,7 @@ GPT_AND_WHAT_IT_RECORDS = {
 }
 ROOMS: dict[str, set[str]] = {
     "prereg": {"prereg", "pydantic", "yaml", "lark", "rfc8785"},
-    # The formats of timestamps belong to well-kept libraries, loaded only when a seal is made or looked at.
+    "prereg.documents": {"prereg", "pydantic", "jinja2"},
     "prereg.seals": {"prereg", "pydantic"},
     "ablate": {"ablate", "prereg"},
     # Imported by a user's training script.

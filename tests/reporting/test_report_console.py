@@ -20,8 +20,9 @@ from ablate.reporting.summaries.run import corpora_section, status_section
 from ablate.reporting.summaries.study import design_section, study_section
 from ablate.reporting.summaries.verification import verification_sections
 from ablate.reporting.terminal import show, show_document
-from ablate.verification.result import Item, StudySummary, Verification, item, not_checked
+from ablate.verification.result import StudySummary, Verification
 from prereg.study.spec import Study, study_from_document
+from prereg.verification import Item, item, not_checked
 
 
 def written(*, terminal: bool = False, encoding: str = "utf-8") -> tuple[Console, io.TextIOWrapper]:

@@ -16,7 +16,6 @@ from test_forgeries import Decided
 
 import ablate as api
 from ablate.judge.verdict import verdict_bytes
-from ablate.verification.result import Item
 from ablate.verification.verify import verify
 from ablate.workspace import utc_now
 from prereg.errors import EvidenceError, SpecError
@@ -24,6 +23,7 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration
 from prereg.text import moment, short
+from prereg.verification import Item
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
-from ablate.verification.result import Item, StudySummary, Verification
+from ablate.verification.result import StudySummary, Verification
 from prereg import text as words
 from prereg.seals.state import LEFT_OPEN_BY_ALL, PROOFS
+from prereg.verification import Item
 
 if TYPE_CHECKING:
     from prereg.seals.examine import SealCheck

@@ -1,0 +1,82 @@
+"""Registering a study from Python, for a tool that carries studies out itself.
+
+The study's trainer is a command of that tool: the files of its code and data are hashed here. Corpora, tokenizers and
+tasks of the built-in trainer are measured by `ablate.registering`, which also simulates the design.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from prereg.documents.page import keep_page
+from prereg.errors import RegistrationError, Where
+from prereg.registry.history import EvidenceState, as_registered
+from prereg.registry.ledger_entry import Entry
+from prereg.registry.paths import Root
+from prereg.registry.register import amend as amend_registration
+from prereg.registry.register import register as register_loaded
+from prereg.registry.registration import Pins, Registration, load_registration
+from prereg.study.command import pin_data, pin_scripts
+from prereg.study.load import Loaded, load_study
+
+
+def register(
+    study: str | Path, *, design: dict[str, JsonValue] | None = None, tool: dict[str, str] | None = None
+) -> tuple[Registration, Entry]:
+    """Freeze the study of a file: its lock, an entry of the ledger, and the registration in words.
+
+    `design` is what is known of power and error rates, `tool` names and versions of what registers; both are kept in
+    the lock. Returns the registration and its entry, of an unchanged study those that it has. Raises a child of
+    `StudyError`, with nothing written, for a study that is not as registered or whose files are not here.
+
+    Example: `registration, entry = register("studies/embnorm.yaml")`
+    """
+    root, loaded, pins = _opened(Path(study))
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    written = register_loaded(root, loaded, pins=pins, design=design, tool=tool or _TOOL, at=at)
+    keep_page(root, loaded.study.study)
+    return written
+
+
+def amend(
+    study: str | Path,
+    *,
+    reason: str,
+    evidence: EvidenceState = "none",
+    design: dict[str, JsonValue] | None = None,
+    tool: dict[str, str] | None = None,
+) -> tuple[Registration, Entry]:
+    """Replace a registration by that of the changed file, on the record: why, what changed, what was known by then.
+
+    `evidence` is what the caller knows; where the ledger knows more, that counts. Returns and raises as `register`.
+    """
+    root, loaded, pins = _opened(Path(study))
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    written = amend_registration(
+        root, loaded, pins=pins, design=design, tool=tool or _TOOL, at=at, reason=reason, evidence=evidence
+    )
+    keep_page(root, loaded.study.study)
+    return written
+
+
+_TOOL = {"ablate": version("ablate-prereg")}
+
+
+def _opened(path: Path) -> tuple[Root, Loaded, Pins]:
+    loaded = load_study(path)
+    root, study = Root.find(path), loaded.study
+    if study.trainer != "command":
+        raise RegistrationError(
+            f"'{study.study}' is trained by ablate itself, whose corpora and tokenizers are not read here",
+            required="a study with trainer: command",
+            fix=f"ablate register {path}",
+            where=Where(file=path, line=loaded.line(("trainer",))),
+        )
+    pins = Pins(scripts=pin_scripts(root, study), data_files=pin_data(root, study))
+    registered = load_registration(root, study.study)
+    return root, loaded if registered is None else replace(loaded, study=as_registered(registered, loaded).study), pins
