@@ -176,15 +176,13 @@ def freeze_choice(context: StudyContext, registration: Registration, note: Calla
         "means": {name: mean for choice in choices for name, mean in choice.means.items()},
         "pilot_runs": sum(len(choice.means) for choice in choices) * len(tune.seeds),
     }
-    ledger = context.ledger
-    ledger.append("tuned", study=study.study, registration=registration.sha256, body=body, at=context.now())
+    context.log("tuned", registration.sha256, body)
     for arm, setting in chosen.items():
-        said = ", ".join(f"{k} {json.dumps(v)}" for k, v in setting.items())
-        note(f"the pilot chose for {arm}: {said}")
-    found = context.load_registration()
-    assert found is not None and found.study.tune is not None, study.study
-    assert found.study.tune.chosen == chosen, (study.study, chosen)
-    return found
+        note(f"the pilot chose for {arm}: " + ", ".join(f"{key} {json.dumps(value)}" for key, value in setting.items()))
+    chosen_now = context.load_registration()
+    assert chosen_now is not None and chosen_now.study.tune is not None, study.study
+    assert chosen_now.study.tune.chosen == chosen, (study.study, chosen)
+    return chosen_now
 
 
 def _require_choice(context: StudyContext, registration: Registration, only: Sequence[str]) -> None:

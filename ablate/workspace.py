@@ -21,11 +21,13 @@ from prereg.registry.paths import Root
 from prereg.text import listed
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from ablate.data.corpora import Library
     from ablate.runner.progress import Watcher
     from prereg.documents.published import LoadedPublished
     from prereg.registry.ledger import Ledger
-    from prereg.registry.ledger_entry import Entry
+    from prereg.registry.ledger_entry import Entry, Event
     from prereg.registry.registration import Registration
     from prereg.study.load import Loaded
     from prereg.study.spec import Study
@@ -103,6 +105,8 @@ class StudyContext:
     path: Path
     root: Root
     loaded: Loaded
+    evidence_path: Path | None = None
+    """The committed evidence whose runs are read, because no sealed run is in `data/runs`."""
 
     @property
     def study(self) -> Study:
@@ -130,6 +134,10 @@ class StudyContext:
     def now(self) -> str:
         """The time, for the ledger."""
         return self.workspace.clock()
+
+    def log(self, event: Event, registration: str, body: Mapping[str, JsonValue]) -> Entry:
+        """Put an event of this study into the ledger, now; returns its entry."""
+        return self.ledger.append(event, study=self.study.study, registration=registration, body=body, at=self.now())
 
     def load_registration(self) -> Registration | None:
         """The registration in force, whatever the file says now; none of a study that is not registered."""
@@ -190,9 +198,9 @@ def published_beside(context: StudyContext) -> LoadedPublished | None:
 
 
 @contextmanager
-def with_evidence(context: StudyContext) -> Iterator[tuple[StudyContext, Path | None]]:
+def with_evidence(context: StudyContext) -> Iterator[StudyContext]:
     """The study with its runs: those of `data/runs`, or, where none of its sealed runs is there, those of its committed
-    evidence. The second value is the file of that evidence, if its runs are read.
+    evidence, whose file is then its `evidence_path`.
 
     Raises `EvidenceError` where they would be read and are not what was committed.
     """
@@ -207,8 +215,8 @@ def with_evidence(context: StudyContext) -> Iterator[tuple[StudyContext, Path | 
                 required="the evidence as it was committed, since no run is in data/runs",
                 fix=f"ablate verify {context.path}; restore the file from version control",
             )
-        used = context.root.evidence(study) if evidence.in_use else None
-        yield replace(context, root=evidence.root), used
+        path = context.root.evidence(study) if evidence.in_use else None
+        yield replace(context, root=evidence.root, evidence_path=path)
 
 
 def require_registered(context: StudyContext, *, fix: str = "") -> Registration:
