@@ -152,9 +152,9 @@ def judge(
 
     Example:  ablate judge results.csv "b raises acc by at least 0.01"
     """
-    from ablate.frame import LABEL, judge_file
+    from ablate.frame import LABEL, judge_frame
 
-    judged = judge_file(
+    judged = judge_frame(
         file,
         claims,
         baseline=baseline,
