@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.checking import check
 from ablate.notebook.results import Ran
 from ablate.pins import require_pinned
-from ablate.registering import preflight, register
+from ablate.registering import Prepared, prepare, register_once
 from ablate.runner.options import RunOptions
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require_registered
 from prereg.errors import EvidenceError, RunError
@@ -20,10 +21,8 @@ from prereg.registry.canon import sha256_of
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from ablate.judge.design.characteristics import Design
     from ablate.records.rows import TableLayout
     from ablate.records.run_record import RunRecord
-    from ablate.runner.local import Summary
     from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
     from prereg.study.spec import Study
@@ -41,7 +40,6 @@ def run(
 
     Returns how far the plan is. Raises `StudyError` where the study or the options cannot be carried out.
     """
-
     from ablate.runner.local import run_study, study_lock
     from ablate.runner.machine import choose_machine, records_of
     from prereg.documents.source import unknown_power
@@ -51,42 +49,38 @@ def run(
     name = context.study.study
     registered = context.load_registration()
     _require_options(context, options, context.study if registered is None else registered.study)
-    planned: Design | None = None
-    if registered is not None:
+    prepared: Prepared | None = None
+    if registered is None:
+        prepared = prepare(context, accept_underpowered=accept_underpowered, pilot=pilot)
+    else:
         require_unchanged(registered, context.loaded)
         require_pinned(context, registered)
         look_to_run_up_to(context, registered)  # refused where a look has ended the study
-    else:
-        planned = preflight(context, accept_underpowered=accept_underpowered, pilot=pilot)
     records = records_of(context.root, registered) if registered is not None else {}
     machine = choose_machine(context.study, records.values(), options)
-    onlooker = workspace.watcher
+    watcher = workspace.watcher
     with study_lock(context.root, name):
-        left = context.ledger.unfinished()
-        if left:
-            onlooker.note(left)
-        registration, entry = register(
-            context.path, workspace=workspace, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
-        )
+        if unfinished := context.ledger.unfinished():
+            watcher.note(unfinished)
+        registration, entry = register_once(context, lambda: prepared or prepare(context))
         if entry is not None:
-            onlooker.note(f"registered {name} before any run; registration {registration.sha256}")
-            onlooker.note(f"ledger head {entry.sha256}")
+            watcher.note(f"registered {name} before any run; registration {registration.sha256}")
+            watcher.note(f"ledger head {entry.sha256}")
             for other in repeated(context.root, registration.study):
-                onlooker.note(other.words)
+                watcher.note(other.words)
         if unknown := unknown_power(registration):
-            onlooker.note(unknown)
+            watcher.note(unknown)
         look = look_to_run_up_to(context, registration)
-
-        def make(registration: Registration) -> Summary:
-            return run_study(
-                context.root, registration, options, machine, now=workspace.clock, watcher=onlooker, look=look
-            )
-
-        registration = freeze_choice(context, registration, onlooker.note)
+        registration = freeze_choice(context, registration, watcher.note)
         _require_choice(context, registration, options.only)
-        summary = make(registration)
-        if (chosen := freeze_choice(context, registration, onlooker.note)) is not registration:
-            registration, summary = chosen, summary if options.only else make(chosen)
+        make = partial(
+            run_study, context.root, options=options, machine=machine, now=workspace.clock, watcher=watcher, look=look
+        )
+        summary = make(registration=registration)
+        # Once the pilot's runs have ended they choose the settings of the runs that are judged.
+        chosen = freeze_choice(context, registration, watcher.note)
+        if chosen is not registration:
+            registration, summary = chosen, summary if options.only else make(registration=chosen)
     return Ran(registration, entry is not None, summary, look)
 
 
