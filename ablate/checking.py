@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from ablate.judge.design.warnings import DesignWarning
 
-Missing = tuple[tuple[str | int, ...], bool, str, str]
-
 
 def check(study: StudySource, workspace: Workspace = HERE) -> StudyContext:
     """Everything that can be known without reading a corpus: the file is well formed, and
@@ -203,24 +201,32 @@ def require_supported(study: Study) -> None:
     """
     _require_sound_test(study)
     require_names_of_files(study)
-    for field, wanted, what, instead in _missing_parts(study):
-        if wanted:
-            raise UnsupportedError(
-                f"this version of ablate does not do {what} yet",
-                required="what this version can carry out",
-                fix=instead,
-                where=Where(field=field),
-            )
+    if study.measure.harness is not None and study.trainer == "command":
+        harness = "the zero-shot harness over a trainer of your own"
+        raise _unsupported(("measure", "harness"), harness, fix="no measure.harness")
+    if not isinstance(study.on_divergence, Ceiling):
+        return
+    metrics = list(dict.fromkeys(claim.metric for claim in study.claims.values()))
+    if len(metrics) > 1:
+        raise _unsupported(("on_divergence",), "one ceiling for several claimed metrics", fix="exclude_pair")
     sides = {study.claims[name].better for name in study.hypotheses}
-    if isinstance(study.on_divergence, Ceiling) and (len(sides) > 1 or sides == {"neither"}):
-        metric = next(iter(study.claims.values())).metric
+    if len(sides) > 1 or sides == {"neither"}:
         raise SpecError(
             f"a diverged run is scored at {study.on_divergence.ceiling:g}, and nothing says on which side of "
-            f"{metric} the worse values lie",
+            f"{metrics[0]} the worse values lie",
             required="one side for all claims: better: lower, or better: higher",
             fix="better: lower under each hypothesis, or on_divergence: exclude_pair",
             where=Where(field=("on_divergence",)),
         )
+
+
+def _unsupported(field: FieldPath, part: str, *, fix: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"this version of ablate does not do {part} yet",
+        required="what this version can carry out",
+        fix=fix,
+        where=Where(field=field),
+    )
 
 
 def require_tokenizer_files(study: Study, root: Path) -> None:
@@ -287,13 +293,3 @@ def _require_sound_test(study: Study) -> None:
             fix=f"test: paired_t, and also: [{test}] as description",
             where=Where(field=("analysis", "test")),
         )
-
-
-def _missing_parts(study: Study) -> Iterator[Missing]:
-    """(field, whether the study asks for it, what it is, what to write instead), in the order of the format."""
-    measure = study.measure
-    harness = measure.harness is not None and study.trainer == "command"
-    yield ("measure", "harness"), harness, "the zero-shot harness over a trainer of your own", "no measure.harness"
-    claimed = {claim.metric for claim in study.claims.values()}
-    ceilings = isinstance(study.on_divergence, Ceiling) and len(claimed) > 1
-    yield ("on_divergence",), ceilings, "one ceiling for several claimed metrics", "exclude_pair"

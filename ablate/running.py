@@ -17,6 +17,7 @@ from ablate.runner.options import RunOptions
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require_registered
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.canon import sha256_of
+from prereg.registry.ledger_entry import PROMISES
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
@@ -249,7 +250,7 @@ def plan_commands(
 class Imported:
     """What `import_runs` did."""
 
-    registration: Registration
+    study: str
     imported: tuple[str, ...]
     """Runs imported now, ARM/SEED."""
     already_here: tuple[str, ...]
@@ -296,60 +297,62 @@ def import_runs(
             fix='--note "eight nodes of the cluster, made by ablate run from the same lock"',
         )
     registered_at = next(
-        entry.at
-        for entry in ledger.entries()
-        if entry.event in ("registered", "amended") and entry.registration in registration.lineage
+        entry.at for entry in context.entries if entry.event in PROMISES and entry.registration in registration.lineage
     )
     at = context.now()
-    unfinished: list[str] = []
     layout = layout or LONG
     if run_pattern is not None:
         layout = layout.model_copy(update={"run_pattern": run_pattern})
-    terms = Terms(registration, registered_at, at, exploratory, tuple(_cell(word) for word in only), layout)
+    terms = Terms(registration, registered_at, at, exploratory, tuple(map(_cell, only)), layout)
+    left_out: list[str] = []
     if is_tracked(str(source)):
         tracked = read_tracked(str(source), registration.study, layout)
-        terms, unfinished = replace(terms, tracked=tracked.rows), list(tracked.left_out)
+        terms, left_out = replace(terms, tracked=tracked.rows), list(tracked.left_out)
     elif layout.run_pattern is not None and Path(source).is_dir():
         raise EvidenceError(
             "--run-pattern", required="a tracker, or a panel of W&B, as the source", fix=f"tensorboard:{source}"
         )
+
+    def folder_of(arm: str, seed: int) -> RunFolder:
+        return RunFolder(context.root.run(name, registration.runs_sha256, arm, seed))
+
     with study_lock(context.root, name):
-        pieces = read_source(Path(source), terms, unfinished)
-        early = [one.variant for one in pieces if one.variant in registration.study.arms]
+        pieces = read_source(Path(source), terms, left_out)
+        early = [piece.variant for piece in pieces if piece.variant in registration.study.arms]
         if early and not registration.study.settings_known:
             raise EvidenceError(
                 f"a run of {early[0]}, and the ledger has no choice of the pilot yet",
                 required="the runs of the pilot, which choose its setting, before it",
                 fix="import the runs of the pilot, then those of the arms",
             )
-        folders = [RunFolder(context.root.run(name, registration.runs_sha256, one.variant, one.seed)) for one in pieces]
-        found = [already_placed(one, folder, ledger.entries()) for one, folder in zip(pieces, folders, strict=True)]
-        whole = sha256_of([piece.body for piece in pieces])
-        taken: list[str] = []
-        there: list[str] = []
+        folders = [folder_of(piece.variant, piece.seed) for piece in pieces]
+        # All are compared with what is here before the first is written.
+        entries = ledger.entries()
+        states = [already_placed(piece, folder, entries) for piece, folder in zip(pieces, folders, strict=True)]
+        import_sha256 = sha256_of([piece.body for piece in pieces])
         recipes = recipes_of(registration)
-        for piece, folder, (known, placed) in zip(pieces, folders, found, strict=True):
-            said = f"{piece.variant}/{piece.seed}"
-            (there if known and placed else taken).append(said)
-            if not known:
-                recipe = recipes[piece.variant, piece.seed]
+        imported: list[str] = []
+        already_here: list[str] = []
+        for piece, folder, (in_ledger, in_folder) in zip(pieces, folders, states, strict=True):
+            (already_here if in_ledger and in_folder else imported).append(f"{piece.variant}/{piece.seed}")
+            if not in_ledger:
                 body = {
                     **piece.body,
-                    "recipe_sha256": recipe,
+                    "recipe_sha256": recipes[piece.variant, piece.seed],
                     "bound": not exploratory,
                     "note": note.strip(),
-                    "import_sha256": whole,
+                    "import_sha256": import_sha256,
                 }
                 if exploratory and is_replayed(piece.record, registered_at):
                     body["replayed"] = True
                 ledger.append("imported", study=name, registration=registration.runs_sha256, body=body, at=at)
-            if not placed:
+            if not in_folder:
                 put(piece, folder)
-        runs = [RunFolder(context.root.run(name, registration.runs_sha256, *cell)) for cell in registration.study.cells]
-        missing = sum(not folder.record_path.is_file() for folder in runs)
+        missing = sum(not folder_of(*cell).record_path.is_file() for cell in registration.study.cells)
         freeze_choice(context, registration, lambda _: None)
-    left = tuple(unfinished)
-    return Imported(registration, tuple(taken), tuple(there), left, not exploratory, missing, ledger.head())
+    return Imported(
+        name, tuple(imported), tuple(already_here), tuple(left_out), not exploratory, missing, ledger.head()
+    )
 
 
 def write_manifest(

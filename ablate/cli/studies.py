@@ -200,7 +200,7 @@ def new(
         for number, line in enumerate(made.next):
             yield f"{'     ' if number else 'next:'}  {line}"
 
-    return Result({"files": made.files, "notes": made.notes, "next": made.next}, text)
+    return Result(made, text)
 
 
 @command()
