@@ -36,8 +36,12 @@ if TYPE_CHECKING:
 
 
 def check(study: StudySource, workspace: Workspace = HERE) -> StudyContext:
-    """Everything that can be known without reading a corpus: the file is well formed, and
-    this version can carry it out; a study that is not registered yet names known corpora."""
+    """Everything that can be known without reading a corpus: the file is well formed, and this version can carry it
+    out; a study that is not registered yet names known corpora. Returns the opened study; raises `StudyError`.
+
+    >>> ablate.check("studies/own.yaml").study.baseline
+    'slow'
+    """
     from prereg.metrics.user_code import pin_checks
 
     context = workspace.open(study)

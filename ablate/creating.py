@@ -74,6 +74,9 @@ def new(
     root is the one given, else the nearest folder upward that holds `studies/`, else the current folder. Raises
     `StudyError` for an unknown template, for a name or title that makes no study, and where a file would be replaced;
     nothing is written then.
+
+    >>> ablate.new("warmup", "sequential").study.name
+    'warmup.yaml'
     """
     known = templates()
     if template not in known:

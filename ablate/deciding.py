@@ -44,8 +44,10 @@ def decide(
     `announce` gets the decision once it is in the ledger and before any report is drawn, so that a report that cannot
     be drawn takes no decision with it; it gets what is not logged (unfinished, a look that settled nothing) too.
 
-    >>> ablate.decide("studies/embnorm.yaml").verdict  # doctest: +SKIP
-    'leave it out'
+    Raises `StudyError` where the study is not registered, or is no longer what was registered.
+
+    >>> ablate.decide("studies/own.yaml").verdict
+    'take fast'
     """
     with with_evidence(workspace.open(study)) as context:
         registration = require_registered(context)
@@ -141,8 +143,8 @@ def report(study: StudySource, *, workspace: Workspace = HERE, forms: Sequence[s
     `EvidenceError` where nothing was decided, where the evidence does not give the decision, for an unknown form, and
     where records are gone.
 
-    >>> ablate.report("studies/embnorm.yaml", forms=["latex"]).exported  # doctest: +SKIP
-    (PosixPath('reports/embnorm/latex/report.tex'), ...)
+    >>> [path.name for path in ablate.report("studies/own.yaml", forms=["csv"]).exported][:3]
+    ['findings.csv', 'pairs.csv', 'curves.csv']
     """
     from ablate.judge.verdict import verdict_bytes
     from ablate.reporting.document import compose
@@ -174,7 +176,9 @@ def results(study: StudySource, *, workspace: Workspace = HERE) -> Decided:
     nothing was decided, where verdict.json or the evidence is not what was decided, and where an early look that was
     recorded afterwards overrules the decision.
 
-    >>> ablate.results("studies/embnorm.yaml").findings  # doctest: +SKIP
+    >>> found = ablate.results("studies/own.yaml").findings
+    >>> found[["hypothesis", "outcome", "n"]].to_dict("records")
+    [{'hypothesis': 'gain', 'outcome': 'supported', 'n': 3}]
     """
     from ablate.judge.interim import view
     from ablate.records.gather import gather

@@ -137,7 +137,7 @@ def judge_frame(
     >>> import pandas as pd
     >>> acc = pd.DataFrame({"arm": ["a"] * 4 + ["b"] * 4, "seed": [1, 2, 3, 4] * 2,
     ...                     "acc": [0.80, 0.82, 0.79, 0.81, 0.84, 0.85, 0.82, 0.86]})
-    >>> judge_frame(acc, "b raises acc by at least 0.01").table["outcome"].item()
+    >>> ablate.judge_frame(acc, "b raises acc by at least 0.01").table["outcome"].item()
     'supported'
     """
     from ablate.judge.findings import judge_hypotheses

@@ -89,7 +89,11 @@ class StudyHealth(FrozenModel):
 
 
 def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
-    """How far a study has come, run by run: progress alone, never a result. Raises `StudyError`."""
+    """How far a study has come, run by run: progress alone, never a result. Raises `StudyError`.
+
+    >>> ablate.status("studies/own.yaml").count("done")
+    6
+    """
     from prereg.registry.history import differing_fields
     from prereg.registry.looks import next_look, recorded_afterwards, taken_looks
     from prereg.registry.plan import plan

@@ -45,7 +45,11 @@ class PlannedRuns:
 
 
 def plan_runs(study: StudySource, *, workspace: Workspace = HERE) -> PlannedRuns:
-    """Every arm with its size, its budget and what is known of its time. Raises `StudyError`."""
+    """Every arm with its size, its budget and what is known of its time. Raises `StudyError`.
+
+    >>> [(arm.arm, arm.runs) for arm in ablate.plan_runs("studies/own.yaml").arms]
+    [('slow', 3), ('fast', 3)]
+    """
     return planned(check(study, workspace))
 
 

@@ -31,6 +31,9 @@ def design(study: StudySource, *, workspace: Workspace = HERE, pilot: str | None
     """Operating characteristics of a study's registered rule, by simulation: of a file, or of a study in memory.
 
     Raises `StudyError` for a study that this version cannot carry out, and for a `pilot` of a study without a file.
+
+    >>> ablate.design("studies/own.yaml")
+    Design(study='own', test='paired_t', n_seeds=3, n_runs=6)
     """
     from ablate.notebook.design import ShownDesign
 
@@ -129,6 +132,10 @@ def register(
 
     Raises `StudyError` for a study that this version cannot carry out, whose design cannot decide, or that was
     registered otherwise.
+
+    >>> registration, entry = ablate.register("studies/own.yaml")
+    >>> registration.study.seeds, entry  # registered before
+    ((1, 2, 3), None)
     """
     context = check(study, workspace)
     return register_once(context, partial(prepare, context, accept_underpowered=accept_underpowered, pilot=pilot))

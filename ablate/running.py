@@ -40,6 +40,9 @@ def run(
     """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
 
     Returns how far the plan is. Raises `StudyError` where the study or the options cannot be carried out.
+
+    >>> ablate.run("studies/own.yaml", ablate.RunOptions(slots=2))
+    Ran(study='own', sealed=6, planned=6, failed=0)
     """
     from ablate.runner.local import run_study, study_lock
     from ablate.runner.machine import choose_machine, records_of
@@ -229,6 +232,9 @@ def plan_commands(
 
     Takes in what such commands have made before, and puts the start of each run on record before it is handed out.
     Raises `StudyError` where the study is not registered, or no longer what was registered.
+
+    >>> ablate.plan_commands("studies/own.yaml")  # every run is sealed
+    ()
     """
     from ablate.runner.local import hand_out, study_lock
     from ablate.runner.machine import choose_machine, records_of

@@ -147,7 +147,11 @@ class StudyContext:
 
 
 def load(study: StudySource) -> Study:
-    """The study of a file, resolved and checked; a study as it is, and that of a mapping. Raises `StudyError`."""
+    """The study of a file, resolved and checked; a study as it is, and that of a mapping. Raises `StudyError`.
+
+    >>> ablate.load("studies/own.yaml").claims["gain"].metric
+    'val/loss'
+    """
     if isinstance(study, (str, Path)):
         return HERE.open(study).study
     from prereg.study.spec import Study
