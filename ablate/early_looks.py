@@ -13,6 +13,8 @@ from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require
 from prereg.errors import EvidenceError
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from ablate.judge.interim import EarlyLook
     from prereg.registry.ledger_entry import Entry
 
@@ -58,7 +60,12 @@ def early_results(study: StudySource, *, reason: str, workspace: Workspace = HER
             fix=f"ablate status {context.path}",
         )
     # First the entry, then the numbers: a look that a crash kept from being logged would be a free one.
-    body = {"reason": reason.strip(), "ended": ended, "planned": len(evidence.planned), "evidence": evidence.sha256}
+    body: dict[str, JsonValue] = {
+        "reason": reason.strip(),
+        "ended": ended,
+        "planned": len(evidence.planned),
+        "evidence": evidence.sha256,
+    }
     entry = context.log("peeked", registration.sha256, body)
     return EarlyResults(early_look(registration, open_tables(context.root, evidence, look=entry)), entry)
 
@@ -101,8 +108,8 @@ def record_look(study: StudySource, *, reason: str, took_place: str, workspace: 
             fix=f'ablate status {context.path} --reason "..." --past TIME',
         )
     n_ended = sum(ended <= when for ended in seals.values())
-    body = {"reason": reason.strip(), "ended": n_ended, "planned": len(planned)}
-    return context.log("peeked", registration.sha256, {**body, TOOK_PLACE: when.isoformat(timespec="seconds")})
+    body: dict[str, JsonValue] = {"reason": reason.strip(), "ended": n_ended, "planned": len(planned)}
+    return context.log("peeked", registration.sha256, body | {TOOK_PLACE: when.isoformat(timespec="seconds")})
 
 
 def _require_reason(context: StudyContext, reason: str) -> None:

@@ -102,13 +102,13 @@ def study_of_script(
     path, shown = place.relative_to(home).as_posix(), _read(place, home)
     option, values = _arms(name, path, shown, arms)
     table = _table(place, home, shown, metrics)
-    required = [one for one in shown.options if one.required and one.dest not in (option.dest, *SEED_NAMES)]
+    others = [one for one in shown.options if one.required and one.dest not in (option.dest, *SEED_NAMES)]
     base: dict[str, JsonValue] = {option.dest: values[0]}
-    base |= {one.dest: one.choices[0] if one.choices else "FILL_IN" for one in required}
+    base |= {other.dest: other.choices[0] if other.choices else "FILL_IN" for other in others}
     seed = shown.option(*SEED_NAMES)
     words = ["{python}", path]
     words += [_word(option)] if "config" not in shown.reads else []
-    words += map(_word, required)
+    words += map(_word, others)
     words += [f"{seed.name}={{seed}}"] if seed is not None and "seed" not in shown.reads else []
     words += [table.word] if table.word else []
     return _template().render(
@@ -123,7 +123,7 @@ def study_of_script(
         claimed=table.claimed,
         meaning=f"{table.claimed.name} as the script records it" if table.source or table.logged else "FILL_IN",
         base=base,
-        required=required[-1].name if required else "",
+        required=others[-1].name if others else "",
         arms={_arm(option.dest, value): value for value in values[1:]},
         arms_given=bool(arms),
         has_curve=any(column.metric == "train/loss" for column in table.columns),
