@@ -98,12 +98,12 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
         }
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as made_in:
-        whole = Path(made_in) / folder.name
-        whole.mkdir()
-        save_file(weights, whole / "model.safetensors", metadata={"format": "pt"})
+        complete = Path(made_in) / folder.name
+        complete.mkdir()
+        save_file(weights, complete / "model.safetensors", metadata={"format": "pt"})
         for name, content in texts.items():
-            (whole / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        whole.rename(folder)
+            (complete / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        complete.rename(folder)
     return tuple(sorted(folder.iterdir()))
 
 

@@ -37,7 +37,7 @@ class JudgedFrame(Results):
     """The study that the claims, arms and seeds would make; it is not registered, and has no verdict."""
 
     def __repr__(self) -> str:
-        outcomes = ", ".join(f"{one.hypothesis}={one.outcome!r}" for one in self.judged)
+        outcomes = ", ".join(f"{finding.hypothesis}={finding.outcome!r}" for finding in self.judged)
         return f"JudgedFrame({outcomes}, status={self.status!r})"
 
     @property
@@ -52,28 +52,28 @@ class JudgedFrame(Results):
 
         rows = []
         for view in self._views:
-            one, bounds, estimate = view.finding, view.bounds, view.estimate
+            finding, bounds, estimate = view.finding, view.bounds, view.estimate
             rows.append(
                 {
-                    "claim": one.claim,
-                    "outcome": one.outcome,
+                    "claim": finding.claim,
+                    "outcome": finding.outcome,
                     "difference": None if estimate is None else estimate.difference,
                     "low": None if bounds is None else bounds.low,
                     "high": None if bounds is None else bounds.high,
                     "level": None if bounds is None else bounds.level,
-                    "p": one.p_refute_adjusted if one.outcome == "refuted" else one.p_support_adjusted,
-                    "n": one.n,
+                    "p": finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted,
+                    "n": finding.n,
                     "test": view.test,
                 }
             )
-        return pd.DataFrame(rows, index=[one.hypothesis for one in self.judged])
+        return pd.DataFrame(rows, index=[finding.hypothesis for finding in self.judged])
 
     def __str__(self) -> str:
         from ablate.reporting.forest import text_forest
         from ablate.reporting.wording import phrase
 
         sentences = [f"{view.name}: {phrase('finding.sentence', view)}" for view in self._views]
-        notes = [f"{one.hypothesis}: {note}" for one in self.judged for note in one.notes]
+        notes = [f"{finding.hypothesis}: {note}" for finding in self.judged for note in finding.notes]
         return "\n".join([LABEL, "", *text_forest(self._views), "", *sentences, *notes])
 
     @property
@@ -99,7 +99,7 @@ class JudgedFrame(Results):
         views = self._views
         reasons = tuple(f"{view.name}: {phrase('finding.sentence', view)}" for view in views)
         opening: list[Block] = [forest_figure(views)]
-        opening += [Paragraph(f"{one.hypothesis}: {note}") for one in self.judged for note in one.notes]
+        opening += [Paragraph(f"{finding.hypothesis}: {note}") for finding in self.judged for note in finding.notes]
         opening += [Paragraph(phrase("finding.legend", Shared(views)), "aside")]
         return Document("", "", Banner(self.status, "Exploratory", _UNREGISTERED, reasons, ()), tuple(opening), ())
 
@@ -193,7 +193,7 @@ def _withheld(study: Study, findings: Sequence[Finding], there: set[tuple[str, i
     from prereg.text import counted, listed
 
     missing = {name: _missing(study, name, there) for name in study.claims}
-    outcomes = {one.hypothesis: one.outcome for one in findings}
+    outcomes = {finding.hypothesis: finding.outcome for finding in findings}
     ends = {name: frozenset(ENDS) for name, cells in missing.items() if cells}
     possible = possible_outcomes(study, outcomes, found_nulls(findings), ends)
     reasons: dict[str, str] = {}
@@ -213,7 +213,7 @@ def _withheld(study: Study, findings: Sequence[Finding], there: set[tuple[str, i
 def _missing(study: Study, name: str, there: set[tuple[str, int]]) -> list[tuple[str, int]]:
     """Runs that some arm of a claim has and another lacks. Arms without pairs lack none where they share no seed."""
     arms = study.claims[name].named
-    seeds = {arm: {seed for one, seed in there if one == arm} for arm in arms}
+    seeds = {arm: {seed for other, seed in there if other == arm} for arm in arms}
     if not study.paired and not set.intersection(*seeds.values()):
         return []
     every = sorted(set.union(*seeds.values()))
@@ -332,7 +332,7 @@ def _study(
     except SpecError as error:
         raise EvidenceError(error.found, required=error.required, fix=error.fix, where=error.where) from None
     for name, claim in study.claims.items():
-        if not unpaired and not set.intersection(*(set(by_arm[one]) for one in claim.named)):
+        if not unpaired and not set.intersection(*(set(by_arm[arm]) for arm in claim.named)):
             raise EvidenceError(
                 f"no seed has a run of every arm of '{hypotheses[name]['claim']}'",
                 required="runs that share seeds, for a paired test",

@@ -155,7 +155,7 @@ def _read(script: Path, home: Path) -> Script:
 
 def _arms(name: str, path: str, shown: Script, given: Sequence[str]) -> tuple[Option, list[JsonValue]]:
     """The option in which arms differ, and its values, the script's first."""
-    options = [one for one in shown.options if one.dest not in SEED_NAMES]
+    options = [option for option in shown.options if option.dest not in SEED_NAMES]
     if given:
         pairs = [text.partition("=") for text in given]
         names = {before.lstrip("-").replace("-", "_") for before, *_ in pairs}
@@ -164,14 +164,14 @@ def _arms(name: str, path: str, shown: Script, given: Sequence[str]) -> tuple[Op
             raise UnsupportedError(
                 f"--set {' --set '.join(given)}",
                 required=f"NAME=VALUE for each arm, of one option of {path}",
-                fix=nearest(sorted(names)[0], [one.dest for one in options]),
+                fix=nearest(sorted(names)[0], [option.dest for option in options]),
             )
         values = [_value(text, option) for _, _, text in pairs]
     else:
-        likely = [one for one in options if not _KEEPING.fullmatch(one.dest)] or options
-        numeric = [one for one in likely if one.kind == "number"]
-        other = [one for one in likely if one.kind == "flag" or len(one.choices) > 1]
-        option = next(iter(numeric or other), None)
+        likely = [option for option in options if not _KEEPING.fullmatch(option.dest)] or options
+        numeric = [option for option in likely if option.kind == "number"]
+        named = [option for option in likely if option.kind == "flag" or len(option.choices) > 1]
+        option = next(iter(numeric or named), None)
         if option is None:
             raise UnsupportedError(
                 f"{path} has no option in which arms could differ, as far as its text shows",
@@ -254,13 +254,13 @@ def _columns_of(path: Path) -> Sequence[str]:
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         line = stream.readline(_FIRST_BYTES)
     try:
-        found = next(csv.reader([line]), []) if path.suffix == ".csv" else list(json.loads(line))
+        names = next(csv.reader([line]), []) if path.suffix == ".csv" else list(json.loads(line))
     except (ValueError, TypeError, csv.Error):
-        found = []
-    if not found or not all(isinstance(name, str) for name in found):
+        names = []
+    if not names or not all(isinstance(name, str) for name in names):
         required = "CSV with a header, or a JSON object in each line"
         raise StudyFileError("no columns in its first line", required=required, where=Where(file=path))
-    return found
+    return names
 
 
 def _column(name: str, all_names: Sequence[str]) -> _Column:

@@ -172,14 +172,17 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
 
     registration = context.load_registration()
     study = context.study if registration is None else registration.study
-    left, done = planned_runs(study, options.only), dict[str, "RunRecord"]()
+    left, records = planned_runs(study, options.only), dict[str, "RunRecord"]()
     if registration is not None:
-        left, done = runs_left(context, registration, left)
-    slots = options.slots or slots_of(study, choose_machine(study, done.values(), options), done.values())
-    walls = [one.wall_s for one in done.values() if one.wall_s]
+        left, records = runs_left(context, registration, left)
+    slots = options.slots or slots_of(study, choose_machine(study, records.values(), options), records.values())
+    walls = [record.wall_s for record in records.values() if record.wall_s]
     each = sum(walls) / len(walls) if walls else study.assume.seconds_per_run
     timed = f"mean of {len(walls)} sealed runs" if walls else "assume.seconds_per_run" if each else "unknown"
-    sizes = [_size(context.root.run(study.study, one.registration, one.variant, one.seed)) for one in done.values()]
+    sizes = [
+        _size(context.root.run(study.study, record.registration, record.variant, record.seed))
+        for record in records.values()
+    ]
     return RunCosts(
         study=study.study,
         registered=registration is not None,

@@ -94,7 +94,7 @@ def _seconds(context: StudyContext) -> tuple[dict[str, float], str]:
         record = folder.read_record()
         if record is not None and record.status == "done" and record.wall_s:
             walls.setdefault(spec.variant, []).append(record.wall_s)
-    every = [wall for found in walls.values() for wall in found]
+    every = [wall for of_arm in walls.values() for wall in of_arm]
     if every:
         mean = sum(every) / len(every)
         by_arm = {arm: sum(walls[arm]) / len(walls[arm]) if arm in walls else mean for arm in context.study.arms}

@@ -66,10 +66,10 @@ def accepted(context: StudyContext, characteristics: Design, reason: str | None)
     from ablate.judge.design.refusal import obstacle
     from prereg.registry.registration import Override
 
-    found = obstacle(characteristics)
-    if found is None and reason is None:
+    refusal = obstacle(characteristics)
+    if refusal is None and reason is None:
         return None
-    if found is None:
+    if refusal is None:
         raise RegistrationError(
             "--accept-underpowered has nothing to accept: data could lead to every verdict of this design",
             required="the option only where registration is refused",
@@ -78,10 +78,10 @@ def accepted(context: StudyContext, characteristics: Design, reason: str | None)
     if reason is None or not reason.strip():
         advice = "; or, on record: --accept-underpowered " + '"why it is run all the same"'
         undecidable = UndecidableDesignError(
-            found.found, required=found.required, fix=found.fix + advice, where=found.where
+            refusal.found, required=refusal.required, fix=refusal.fix + advice, where=refusal.where
         )
-        raise undecidable.at(file=context.path, line=context.loaded.line(found.where.field))
-    return Override(obstacle=found.found, reason=reason.strip())
+        raise undecidable.at(file=context.path, line=context.loaded.line(refusal.where.field))
+    return Override(obstacle=refusal.found, reason=reason.strip())
 
 
 @dataclass(frozen=True)

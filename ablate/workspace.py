@@ -185,7 +185,7 @@ def _file_of(study: Study, root: str | Path | None) -> Path:
 def _refuse_other(given: Study, context: StudyContext) -> None:
     from prereg.registry.history import differing_fields
 
-    fields = listed([one.field for one in differing_fields(context.study, given)][:5])
+    fields = listed([difference.field for difference in differing_fields(context.study, given)][:5])
     raise StudyFileError(
         f"this study is not the one in memory, which differs in {fields}",
         required="the same study in the file, which is what is registered",
@@ -245,6 +245,7 @@ def placed(context: StudyContext, ask: Callable[[], Answer]) -> Answer:
         return ask()
     except StudyError as error:
         first, *others = (
-            one.at(file=context.path, line=context.loaded.line(one.where.field)) for one in (error, *error.others)
+            mistake.at(file=context.path, line=context.loaded.line(mistake.where.field))
+            for mistake in (error, *error.others)
         )
         raise first.followed_by(others) from None
