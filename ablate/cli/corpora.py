@@ -15,7 +15,7 @@ from prereg.errors import CorpusError, StudyError
 
 if TYPE_CHECKING:
     from ablate.data.corpora import Library
-    from ablate.data.repetition import Repetition, Share
+    from ablate.data.repetition import RepetitionCounts, Share
     from prereg.study.corpora import Manifest, Shards
 
 HELD_OUT = 0.1
@@ -184,7 +184,7 @@ def _stored_facts(shards: Shards) -> Iterator[str]:
         yield f"shard: {file.name} ({file.role}), {file.tokens:,} tokens, sha256 {file.sha256}"
 
 
-def _repetition_facts(repetition: Repetition | str, *, own: bool) -> Iterator[str]:
+def _repetition_facts(repetition: RepetitionCounts | str, *, own: bool) -> Iterator[str]:
     if isinstance(repetition, str):
         yield f"repetition: {repetition}"
         return
