@@ -1,7 +1,8 @@
 """Every deciding test, one row each: how it is called, made and planned. `ablate/judge` asks here and nowhere else.
 
-Where to add a test: its class in `tests`, a row here, its name in `prereg.study.analysis.Test` and its prose in
-`prereg.documents.procedures`. `tests/judge/test_conformance.py` runs over every row.
+Where to add a test: its class in `tests`, a row here, its name in `prereg.study.analysis.Test`, in
+`prereg.documents.procedures` and in a sentence of `prereg/documents/templates/study.txt`.
+`tests/judge/test_conformance.py` runs over every row.
 """
 
 from __future__ import annotations
