@@ -16,7 +16,7 @@ from functools import cached_property
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
 from prereg.documents.claims import PLAIN, ClaimFacts, amount, capital, claims_of, per, plain, reading
-from prereg.documents.procedures import SPENDING, TESTS, at_level
+from prereg.documents.procedures import SPENDING, at_level
 from prereg.documents.training import ArmFacts, FactorFacts, Parts, arms_of, base_parts, factors_of, kept_by_no_arm
 from prereg.escape import quoted, visible
 from prereg.metrics.catalogue import TASK_METRICS
@@ -32,6 +32,7 @@ from prereg.study.designs.per_task import of_any_task, said_once
 from prereg.study.designs.tune import before_choice, better
 from prereg.study.measure import Assume, OwnMetric
 from prereg.study.spec import Study
+from prereg.study.tests import TESTS, TestWords
 from prereg.study.training import Training
 from prereg.text import compact, listed, ranged, share, unit_of
 
@@ -317,8 +318,12 @@ class Facts:
         return at_level(self.study.analysis.correct)
 
     @property
+    def deciding_test(self) -> TestWords:
+        return TESTS["e_process" if self.e_process else self.study.analysis.test]
+
+    @property
     def also(self) -> list[str]:
-        return [f"the {TESTS[test]}" for test in self.study.analysis.also]
+        return [f"the {TESTS[test].name}" for test in self.study.analysis.also]
 
     @property
     def outside_the_gate(self) -> list[str]:

@@ -5,25 +5,14 @@ What a procedure does is `ablate.judge`'s. The sentences of documents are in `te
 
 from __future__ import annotations
 
-from prereg.study.analysis import Test
 from prereg.study.spec import Study
 from prereg.text import compact, counted, level, listed
 
-TESTS: dict[Test, str] = {
-    "paired_t": "paired t test",
-    "bootstrap_t": "studentised paired bootstrap (bootstrap-t)",
-    "sign_flip": "exact sign-flip test",
-    "wilcoxon": "exact Wilcoxon signed-rank test",
-    "items": "two-way test over seeds and items",
-    "welch": "Welch's t test",
-}
 CORRECTIONS = {
     "gate": "gatekeeping in a fixed order (Westfall and Krishen 2001)",
     "holm": "Holm (1979)",
     "none": "none",
 }
-PSEUDOMEDIAN = "pseudomedian (Hodges-Lehmann)"
-"""What Wilcoxon's test, its interval and the difference shown with them are about."""
 SPENDING = {"obrien_fleming": "O'Brien-Fleming type", "pocock": "Pocock type"}
 
 

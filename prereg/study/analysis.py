@@ -19,10 +19,10 @@ from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.metrics.catalogue import Better
 from prereg.study.claim import margin_of
 from prereg.study.designs.gate import Gate
+from prereg.study.tests import Test
 from prereg.study.training import Budget
 from prereg.text import compact
 
-Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items", "welch"]
 LEAST_RUNS = 3
 """Of an arm in a test without pairs: at a nominal .05, Welch's t with 12 and 2 runs errs in .107 (docs/designs.md)."""
 Zeros = Literal["pratt", "wilcox"]
@@ -190,6 +190,12 @@ class LossSpike(FrozenModel):
     `loss_spike` has it; beside a window or a limit of one's own it must be named. Not written where they are not
     judged."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _some_limit(cls, data: Any) -> Any:
+        neither = isinstance(data, dict) and data.get("above") is None and data.get("false_alarms") is None
+        return data | {"false_alarms": FALSE_ALARMS} if neither else data
+
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Self:
         if self.above is not None and self.false_alarms is not None:
@@ -199,9 +205,6 @@ class LossSpike(FrozenModel):
                 "one of the two: the rate of false alarms sets the limit",
                 f"loss_spike: {{false_alarms: {self.false_alarms:g}, window: {self.window}}}",
             )
-        if self.above is None and self.false_alarms is None:
-            # The value is frozen for everyone else; here it is still being made.
-            object.__setattr__(self, "false_alarms", FALSE_ALARMS)
         return self
 
     @model_serializer(mode="wrap")

@@ -9,11 +9,12 @@ from ablate.reporting.sections.registration import units_of
 from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
 from prereg.documents.facts import Facts
-from prereg.documents.procedures import SPENDING, TESTS
+from prereg.documents.procedures import SPENDING
 from prereg.documents.sentences import counted_as, macro, say
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.designs.per_task import tasks_are_strata
 from prereg.study.spec import Study
+from prereg.study.tests import TESTS
 
 MATCHING = (
     "pairs start from the same weights",
@@ -48,7 +49,7 @@ def methods_section(context: ReportContext) -> Section:
         units=units_of(study),
         strata=study.analysis.test == "items" and tasks_are_strata(study),
         percent=any(one.percent is not None for one in study.hypotheses.values()),
-        also=words.listed(TESTS[test] for test in study.analysis.also),
+        also=words.listed(TESTS[test].name for test in study.analysis.also),
         alpha=alpha,
         twice=words.compact(2 * study.analysis.alpha),
         correct=study.analysis.correct,
