@@ -8,11 +8,6 @@ from __future__ import annotations
 from prereg.study.spec import Study
 from prereg.text import compact, counted, level, listed
 
-CORRECTIONS = {
-    "gate": "gatekeeping in a fixed order (Westfall and Krishen 2001)",
-    "holm": "Holm (1979)",
-    "none": "none",
-}
 SPENDING = {"obrien_fleming": "O'Brien-Fleming type", "pocock": "Pocock type"}
 
 
