@@ -78,7 +78,12 @@ def ask(program: Program, *words: str, data: bytes = b"", seconds: float) -> Ans
             env=environment,
             start_new_session=program.own_session,
         ) as process:
-            timer = threading.Timer(seconds, lambda: (late.set(), process.kill()))
+
+            def stop() -> None:
+                late.set()
+                process.kill()
+
+            timer = threading.Timer(seconds, stop)
             timer.start()
             try:
                 assert process.stdout is not None
