@@ -55,7 +55,7 @@ def plan_runs(study: StudySource, *, workspace: Workspace = HERE) -> PlannedRuns
 
 def planned(context: StudyContext) -> PlannedRuns:
     """The same, of a study that has been checked."""
-    from prereg.documents.designs import design_sentences, tuning
+    from prereg.documents.sentences import say
 
     study = context.study
     seconds, timed = _seconds(context)
@@ -67,7 +67,8 @@ def planned(context: StudyContext) -> PlannedRuns:
         each = seconds.get(arm)
         hours = None if each is None else each * n_runs / 3600
         arms.append(PlannedArm(arm, n_runs, n_parameters, tokens, flops, hours))
-    about = tuple(filter(None, (design_sentences(study), tuning(study))))
+    said = {"design": study.components is not None, "tuning": study.tune is not None}
+    about = tuple(say(name, study) for name, is_said in said.items() if is_said)
     return PlannedRuns(study.study, study.seeds, tuple(arms), study.judged, timed, about)
 
 

@@ -19,7 +19,7 @@ from prereg.registry.ledger_entry import PROMISES
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from ablate.notebook.design import ShownDesign
-    from prereg.documents.source import Source
+    from prereg.documents.facts import Facts
     from prereg.registry.amendments import Amendment
     from prereg.registry.ledger_entry import Entry
     from prereg.registry.registration import Override, Registration
@@ -227,17 +227,17 @@ def export(study: StudySource, *, form: FormName, workspace: Workspace = HERE, a
     """Describe a registration, or an unregistered study as a draft. A study that changed since is refused."""
     from prereg.documents.forms import osf
     from prereg.documents.page import markdown, sections
-    from prereg.documents.source import status
+    from prereg.documents.sentences import macro
     from prereg.escape import json_visible
 
-    source = _source(study, workspace)
+    facts = _facts(study, workspace)
     if form == "markdown":
-        summary = {"status": status(source)} | sections(source)
-        text = json_visible(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n" if as_json else markdown(source)
-        return Document(text, source.draft, ())
-    filled = osf(source)
+        summary = {"status": macro("status", facts)} | sections(facts)
+        text = json_visible(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n" if as_json else markdown(facts)
+        return Document(text, facts.draft, ())
+    filled = osf(facts)
     blanks = tuple(field.title for field in filled.fields if field.blank)
-    return Document(filled.json() if as_json else filled.markdown(), source.draft, blanks)
+    return Document(filled.json() if as_json else filled.markdown(), facts.draft, blanks)
 
 
 def save(text: str, path: Path) -> None:
@@ -256,13 +256,13 @@ def save(text: str, path: Path) -> None:
     write_whole(path, text.encode())
 
 
-def _source(study: StudySource, workspace: Workspace) -> Source:
-    from prereg.documents.source import Source, registered_source
+def _facts(study: StudySource, workspace: Workspace) -> Facts:
+    from prereg.documents.facts import Facts, registered_facts
 
     context = workspace.open(study)
     if context.load_registration() is None:
-        return Source(context.study)
+        return Facts(context.study)
     require_registered(context)
-    source = registered_source(context.root, context.study.study)
-    assert source is not None, context.study.study
-    return source
+    facts = registered_facts(context.root, context.study.study)
+    assert facts is not None, context.study.study
+    return facts

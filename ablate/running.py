@@ -46,7 +46,7 @@ def run(
     """
     from ablate.runner.local import run_study, study_lock
     from ablate.runner.machine import choose_machine, records_of
-    from prereg.documents.source import unknown_power
+    from prereg.documents.facts import unknown_power
     from prereg.registry.history import repeated, require_unchanged
 
     context = check(study, workspace)
