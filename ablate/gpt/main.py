@@ -40,7 +40,7 @@ from ablate.gpt.checkpoints import Checkpoints, LiveRows
 from ablate.gpt.device import CPU, Peak, device_name
 from ablate.gpt.inputs import Inputs
 from ablate.gpt.observer import Observer
-from ablate.gpt.trainer import Step, Trainer
+from ablate.gpt.trainer import StepResult, Trainer
 from ablate.records.outputs import ABOUT, ITEMS, MUST_MATCH, PROGRESS, RESUMABLE, WEIGHTS
 from ablate.records.provenance import code_hash, processor_name
 from ablate.records.rows import Row
@@ -75,7 +75,7 @@ class Paths(FrozenModel):
     """Where the study's file lies, and with it the code of its own metrics."""
 
 
-class Job(RunSpec):
+class RunJob(RunSpec):
     """The planned run, and what is no part of the promise."""
 
     paths: Paths
@@ -118,7 +118,7 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
     stop = Stop()
     try:
         with stop.heard(), np.errstate(all="raise", under="ignore"):
-            job = Job.model_validate_json(Path(environment["ABLATE_CONFIG"]).read_bytes())
+            job = RunJob.model_validate_json(Path(environment["ABLATE_CONFIG"]).read_bytes())
             attempt = int(environment.get("ABLATE_ATTEMPT", "1"))
             ended = Run(job, Path(environment["ABLATE_RUN_DIR"]), attempt, stop).finish()
     except StudyError as error:
@@ -139,7 +139,7 @@ _prepared: dict[tuple[Path, Path], Inputs] = {}
 """Inputs that this process, or the one that it was forked from, has read: by corpora and root."""
 
 
-def prepare(specs: Iterable[RunSpec], corpora: Path, root: Path) -> None:
+def load_inputs(specs: Iterable[RunSpec], corpora: Path, root: Path) -> None:
     """Load what runs need, for a process that will be forked: libraries, texts, tokenizers, tasks.
 
     Starts no thread and touches no accelerator, neither of which a fork would have. What is wrong with a run's inputs
@@ -170,7 +170,7 @@ def _load_libraries() -> None:
 class Run:
     """One run: begin or resume, train, evaluate, checkpoint, hand over."""
 
-    def __init__(self, job: Job, home: Path, attempt: int, stop: Stop) -> None:
+    def __init__(self, job: RunJob, home: Path, attempt: int, stop: Stop) -> None:
         self.peak = Peak.reset()
         self.job, self.home, self.attempt, self.stop = job, home, attempt, stop
         self.live, self.checkpoints = LiveRows(home / job.metrics.file), Checkpoints(home)
@@ -210,6 +210,8 @@ class Run:
         """Train to the end of the budget, to divergence, or until a step. False where it was stopped, and saved."""
         trainer, steps = self.trainer, self.job.config.budget.steps
         every_s = CHECKPOINT_EVERY_S if self.job.checkpoint_every_s is None else self.job.checkpoint_every_s
+        # The model before its first step is measured too: a curve begins where both arms are what they were
+        # drawn as.
         if trainer.progress.step == 0:
             self._evaluate()
         while trainer.progress.step < steps:
@@ -222,6 +224,7 @@ class Run:
             if self._record(step):
                 self._hand_over(diverged_at=step.step)
                 return True
+            # Made again to be compared: its rows are all that is wanted, and nothing is handed over.
             if step.step == self.job.until and step.step < steps:
                 self._write_rows()
                 return True
@@ -231,6 +234,8 @@ class Run:
             answers = self._evaluate_tasks()
         except Stopped:
             return False
+
+        # The promise was a number of steps and of tokens; a loop that miscounts must not be sealed.
         progress, config = trainer.progress, self.job.config
         assert (progress.step, progress.tokens) == (config.budget.steps, config.tokens), progress
         if answers is not None:
@@ -244,9 +249,9 @@ class Run:
         Starting over, or from the checkpoint before the newest, costs time and no bit; the run states that it was so.
         """
         faults: list[str] = []
-        found = self._restored(faults)
-        step = None if found is None else self.trainer.progress.step
-        if found is None:
+        restored_from = self._restored(faults)
+        step = None if restored_from is None else self.trainer.progress.step
+        if restored_from is None:
             self._clear()
         else:
             self.live.cut_back(self.trainer.progress.live_bytes)
@@ -257,7 +262,7 @@ class Run:
             self.facts["mishaps"] = (mishap,)
             print(mishap, file=sys.stderr)
         self._state()
-        if found == self.checkpoints.previous:
+        if restored_from == self.checkpoints.previous:
             # Only now that the mishap is on file. Left there, the damaged one would replace the sound one.
             self.checkpoints.fall_back()
         self._saved_step = step
@@ -287,9 +292,9 @@ class Run:
     def _strange(self) -> str | None:
         """Why the restored checkpoint is not gone on from here; none where nothing has changed since."""
         progress = self.trainer.progress
-        others = [name for name, value in self.made_with.items() if progress.made_with.get(name) != value]
-        if others:
-            return f"{listed(others)} not as in the attempt before"
+        changed_parts = [name for name, value in self.made_with.items() if progress.made_with.get(name) != value]
+        if changed_parts:
+            return f"{listed(changed_parts)} not as in the attempt before"
         return self.live.fault(progress.live_bytes, progress.live_sha256)
 
     def _clear(self) -> None:
@@ -300,7 +305,7 @@ class Run:
         for name in (MUST_MATCH, ITEMS, WEIGHTS, PROGRESS):
             (self.home / name).unlink(missing_ok=True)
 
-    def _record(self, step: Step) -> bool:
+    def _record(self, step: StepResult) -> bool:
         """Record one step, and evaluate where that is due. True when the run has diverged."""
         self.rows += rows_of(step.step, {"train/loss": step.loss})
         if self.trainer.diverged(step, self.job.diverged_above):
@@ -321,7 +326,7 @@ class Run:
     def _checkpoint(self) -> None:
         """Metrics first, then the checkpoint that makes them count. None where one of this very step is there."""
         progress = self.trainer.progress
-        if self._saved_step == progress.step:
+        if self._saved_step == progress.step:  # the state is on disk already, from this attempt or the one before
             return
         self._write_rows(durable=True)
         # The first evaluation comes before the first step, and is made again by a run that never took one.
@@ -342,8 +347,8 @@ class Run:
         self._state()
 
     def _evaluate(self) -> None:
-        found = self.observer.evaluate(self.live.curve)
-        self.live.append(rows_of(self.trainer.progress.step, found))
+        values = self.observer.evaluate(self.live.curve)
+        self.live.append(rows_of(self.trainer.progress.step, values))
         self._reported = time.perf_counter()
 
     def _evaluate_tasks(self) -> Answers | None:
@@ -393,6 +398,8 @@ class Run:
         if changed is not None:
             raise EvidenceError(changed, required="the rows that this run wrote", fix="run again")
         progress, train = self.trainer.progress, self.text.split.train
+
+        # What the runs of one seed must have in common; the judge compares it between arms.
         shared = {f"initial/{name}": sha256 for name, sha256 in self.initial.items()}
         shared |= {
             "batches": progress.batches,
@@ -409,7 +416,7 @@ class Run:
         if diverged_at is not None:
             self.facts["diverged_at"] = diverged_at
         write_passing(self.home / WEIGHTS, self.trainer.weights())
-        self._state()
+        self._state()  # last: a run that states how it ended has left everything else
 
     def _state(self) -> None:
         """Write down the facts as they are now."""

@@ -61,7 +61,7 @@ def calibration_error(answered: Sequence[tuple[Floats, int]]) -> float:
     return float(np.abs(gaps).sum() / len(answered))
 
 
-Item = tuple[str, int]
+ItemKey = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Answers:
     record: HarnessRecord
 
 
-def prepare(harness: Harness, pin: TaskPin, root: Root, tokenizer: Tokenizer) -> Questions:
+def prepare_questions(harness: Harness, pin: TaskPin, root: Root, tokenizer: Tokenizer) -> Questions:
     """Everything that can go wrong before a model is trained: the harness, the tasks, what the tokenizer can write."""
     own = harness.tasks.startswith(OWN_TASKS)
     load_harness(network=own)
@@ -123,11 +123,14 @@ def evaluate_tasks(
     began = time.perf_counter()
     course = Course([group.shots for group in questions.groups], context, report, time.perf_counter)
     scorer = Scorer(model, context, tokenizer, batch=batch, stop=stop, course=course)
-    answered: dict[Item, list[Response]] = defaultdict(list)
+    answered: dict[ItemKey, list[Response]] = defaultdict(list)
     for group in questions.groups:
         course.next_group()
         for item, response in _answers(group, questions, scorer):
             answered[item].append(response)
+
+    # The harness leaves tasks out without a word where their documents are gone: every promised item must
+    # have its answers.
     expected = {(task, number) for task, numbers in questions.numbers.items() for number in numbers}
     assert set(answered) == expected, (len(answered), len(expected))
     assert {len(responses) for responses in answered.values()} == {len(questions.groups)}, len(questions.groups)
@@ -154,24 +157,24 @@ def evaluate_tasks(
     return Answers(metrics, tuple(_item_scores(answered)), record)
 
 
-def _answers(group: Group, questions: Questions, scorer: Scorer) -> list[tuple[Item, Response]]:
+def _answers(group: Group, questions: Questions, scorer: Scorer) -> list[tuple[ItemKey, Response]]:
     from lm_eval.evaluator import evaluate
 
     for task in group.tasks.values():
         task.set_config("num_fewshot", group.shots)
         task.set_fewshot_seed(questions.seed)
     places = None if questions.places is None else {task: list(at) for task, at in questions.places.items()}
-    found = evaluate(
+    results = evaluate(
         as_lm(scorer),
         {"tasks": dict(group.tasks), "groups": {}, "group_map": {}},
         samples=places,
         bootstrap_iters=0,
         log_samples=True,
     )
-    assert found is not None and found["samples"] is not None
+    assert results is not None and results["samples"] is not None
     answers = []
     for task, numbers in questions.numbers.items():
-        samples = sorted(found["samples"][task], key=lambda sample: int(sample["doc_id"]))
+        samples = sorted(results["samples"][task], key=lambda sample: int(sample["doc_id"]))
         assert len(samples) == len(numbers), (task, len(samples), len(numbers))
         answers += [((task, number), _response(group, sample)) for number, sample in zip(numbers, samples, strict=True)]
     return answers
@@ -187,31 +190,35 @@ def _response(group: Group, sample: Mapping[str, Any]) -> Response:
     return Response(group.shots, group.prompt, right, gold, scores, lengths, arguments)
 
 
-def _metrics(questions: Questions, answered: Mapping[Item, list[Response]]) -> dict[str, float]:
-    every = [one for item in sorted(answered) for one in answered[item]]
-    found = {
+def _metrics(questions: Questions, answered: Mapping[ItemKey, list[Response]]) -> dict[str, float]:
+    every = [response for item in sorted(answered) for response in answered[item]]
+    metrics = {
         "harness/accuracy": _mean_over_items(answered, _every_response),
         "harness/macro_accuracy": _macro(answered, _every_response),
     }
     for shots in dict.fromkeys(group.shots for group in questions.groups):
-        found[f"harness/accuracy_shots_{shots}"] = _mean_over_items(answered, _with_shots(shots))
-        found[f"harness/macro_accuracy_shots_{shots}"] = _macro(answered, _with_shots(shots))
+        metrics[f"harness/accuracy_shots_{shots}"] = _mean_over_items(answered, _with_shots(shots))
+        metrics[f"harness/macro_accuracy_shots_{shots}"] = _macro(answered, _with_shots(shots))
     by_prompt = [_macro(answered, _under_prompt(name)) for name in questions.prompts]
     if len(by_prompt) > 1:
-        found |= {f"harness/macro_accuracy_prompt_{number}": value for number, value in enumerate(by_prompt)}
-    found["harness/macro_accuracy_median_prompt"] = statistics.median(by_prompt)
-    found["harness/macro_accuracy_spread_prompt"] = max(by_prompt) - min(by_prompt)
+        metrics |= {f"harness/macro_accuracy_prompt_{number}": value for number, value in enumerate(by_prompt)}
+    metrics["harness/macro_accuracy_median_prompt"] = statistics.median(by_prompt)
+    metrics["harness/macro_accuracy_spread_prompt"] = max(by_prompt) - min(by_prompt)
     for name, divided in (("", False), ("_normalised", True)):
         answers = [
             (
-                probabilities([s / n for s, n in zip(one.scores, one.lengths, strict=True)] if divided else one.scores),
-                one.gold,
+                probabilities(
+                    [s / n for s, n in zip(response.scores, response.lengths, strict=True)]
+                    if divided
+                    else response.scores
+                ),
+                response.gold,
             )
-            for one in every
+            for response in every
         ]
-        found[f"harness/ece{name}"] = calibration_error(answers)
-        found[f"harness/brier{name}"] = brier(answers)
-    return found
+        metrics[f"harness/ece{name}"] = calibration_error(answers)
+        metrics[f"harness/brier{name}"] = brier(answers)
+    return metrics
 
 
 def _every_response(_: Response) -> bool:
@@ -221,48 +228,51 @@ def _every_response(_: Response) -> bool:
 
 def _with_shots(shots: int) -> Callable[[Response], bool]:
     """Those with so many examples count."""
-    return lambda one: one.shots == shots
+    return lambda response: response.shots == shots
 
 
 def _under_prompt(prompt: str) -> Callable[[Response], bool]:
     """Those under one prompt count."""
-    return lambda one: one.prompt == prompt
+    return lambda response: response.prompt == prompt
 
 
 def _score(responses: list[Response], counts: Callable[[Response], bool]) -> float:
-    right = [one.right for one in responses if counts(one)]
+    right = [response.right for response in responses if counts(response)]
     return sum(right) / len(right)
 
 
-def _mean_over_items(answered: Mapping[Item, list[Response]], counts: Callable[[Response], bool]) -> float:
+def _mean_over_items(answered: Mapping[ItemKey, list[Response]], counts: Callable[[Response], bool]) -> float:
     return statistics.fmean(_score(responses, counts) for responses in answered.values())
 
 
-def _macro(answered: Mapping[Item, list[Response]], counts: Callable[[Response], bool]) -> float:
+def _macro(answered: Mapping[ItemKey, list[Response]], counts: Callable[[Response], bool]) -> float:
     tasks: dict[str, list[float]] = defaultdict(list)
     for (task, _), responses in answered.items():
         tasks[task].append(_score(responses, counts))
     return statistics.fmean(statistics.fmean(scores) for scores in tasks.values())
 
 
-def _item_scores(answered: Mapping[Item, list[Response]]) -> list[ItemScore]:
+def _item_scores(answered: Mapping[ItemKey, list[Response]]) -> list[ItemScore]:
     """One row for the score, one for that of each number of shots, one for every choice's log-likelihood."""
     rows = []
     for (task, number), responses in sorted(answered.items()):
         sha256 = sha256_bytes(_identity((task, number), responses).encode())
         values = {"harness/accuracy": _score(responses, _every_response)}
-        for shots in dict.fromkeys(one.shots for one in responses):
+        for shots in dict.fromkeys(response.shots for response in responses):
             values[f"harness/accuracy_shots_{shots}"] = _score(responses, _with_shots(shots))
-        for one in responses:
-            for place, score in enumerate(one.scores):
-                role = "right" if place == one.gold else f"wrong_{place - (place > one.gold)}"
-                values[f"harness/loglikelihood/shots_{one.shots}/{one.prompt}/{role}"] = score
+        for response in responses:
+            for place, score in enumerate(response.scores):
+                role = "right" if place == response.gold else f"wrong_{place - (place > response.gold)}"
+                values[f"harness/loglikelihood/shots_{response.shots}/{response.prompt}/{role}"] = score
         rows += [ItemScore(task, str(number), sha256, metric, value) for metric, value in values.items()]
     return rows
 
 
-def _identity(item: Item, responses: list[Response]) -> str:
+def _identity(item: ItemKey, responses: list[Response]) -> str:
     """Everything that the model was given for an item, and which answer is right."""
     task, number = item
-    requests = [[one.shots, one.prompt, one.gold, [list(pair) for pair in one.arguments]] for one in responses]
+    requests = [
+        [response.shots, response.prompt, response.gold, [list(pair) for pair in response.arguments]]
+        for response in responses
+    ]
     return canonical_bytes({"task": task, "item": number, "asked": requests}).decode()

@@ -21,8 +21,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from ablate.evaluation.harness.packs import BETWEEN, PLAIN, Item, Pack, filled
-from ablate.evaluation.harness.pins import Tokenizer, can_write, draw, require_pin, unwritable
+from ablate.evaluation.harness.packs import BETWEEN, PLAIN, Pack, TaskItem, filled_prompt
+from ablate.evaluation.harness.pins import Tokenizer, can_write, draw_items, require_pin, unwritable
 from prereg.errors import CorpusError, StudyError, UnsupportedError, Where
 from prereg.registry import disk
 from prereg.registry.canon import sha256_bytes, sha256_of
@@ -44,16 +44,16 @@ def installed() -> str | None:
 
 def require_extra() -> str:
     """The installed version, which must be the one we know; checked before anything is registered."""
-    found = installed()
-    if found != WANTED:
+    installed_version = installed()
+    if installed_version != WANTED:
         missing = "lm_eval, the language-model evaluation harness, is not installed"
         raise UnsupportedError(
-            missing if found is None else f"lm_eval {found} is installed",
+            missing if installed_version is None else f"lm_eval {installed_version} is installed",
             required=f"lm_eval {WANTED}: another version may ask and score in another way",
             fix=f"pip install 'ablate-prereg[harness]'   (or: pip install lm_eval=={WANTED})",
             where=Where(field=("measure", "harness")),
         )
-    return found
+    return installed_version
 
 
 @cache
@@ -119,9 +119,9 @@ class Questions:
 
 def questions_of_pack(pack: Pack, harness: Harness, tokenizer: Tokenizer) -> Questions:
     """The questions of a pack, without the items that the tokenizer cannot write. Needs `load_harness`."""
-    texts, drawn = dict(pack.prompts), draw(pack, harness, tokenizer)
+    texts, drawn = dict(pack.prompts), draw_items(pack, harness, tokenizer)
     shown = {
-        task: [[filled(text, item) + item.choices[item.gold] for item in items] for text in texts.values()]
+        task: [[filled_prompt(text, item) + item.choices[item.gold] for item in items] for text in texts.values()]
         for task, items in drawn.examples.items()
     }
     groups = tuple(
@@ -145,7 +145,7 @@ def questions_of_pack(pack: Pack, harness: Harness, tokenizer: Tokenizer) -> Que
     )
 
 
-def _task(name: str, prompt: str, items: tuple[Item, ...], examples: tuple[Item, ...]) -> Any:
+def _task(name: str, prompt: str, items: tuple[TaskItem, ...], examples: tuple[TaskItem, ...]) -> Any:
     import datasets
     from lm_eval.api.task import ConfigurableTask
 
@@ -167,8 +167,8 @@ def _task(name: str, prompt: str, items: tuple[Item, ...], examples: tuple[Item,
     )
 
 
-def _row(prompt: str, item: Item) -> dict[str, object]:
-    return {"before": filled(prompt, item), "choices": list(item.choices), "gold": item.gold}
+def _row(prompt: str, item: TaskItem) -> dict[str, object]:
+    return {"before": filled_prompt(prompt, item), "choices": list(item.choices), "gold": item.gold}
 
 
 _FIELD = Where(field=("measure", "harness", "tasks"))
@@ -275,20 +275,20 @@ def own_tasks(harness: Harness) -> Foreign:
 
 def _loaded(manager: Any, names: list[str], source: str) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = dict(sorted(manager.load(list(names))["tasks"].items())) if names else {}
+        tasks: dict[str, Any] = dict(sorted(manager.load(list(names))["tasks"].items())) if names else {}
     except StudyError:
         raise
     except Exception as error:  # whatever a task's files or the network come up with
-        said = (str(error).splitlines() or [""])[0]
+        first_line = (str(error).splitlines() or [""])[0]
         raise CorpusError(
-            f"the tasks of {source} cannot be loaded: {type(error).__name__}: {said}",
+            f"the tasks of {source} cannot be loaded: {type(error).__name__}: {first_line}",
             required="tasks of lm_eval whose documents are here, or a network to fetch them",
             fix="tasks: blimp, which needs no network",
             where=_FIELD,
         ) from error
-    if not found:
+    if not tasks:
         raise CorpusError(f"{source} defines no task", required="a *.yaml with task: NAME", where=_FIELD)
-    return found
+    return tasks
 
 
 def _require_choices(name: str, task: Any) -> None:
