@@ -197,11 +197,10 @@ def _freeze(
 def registrations(study: StudySource, workspace: Workspace = HERE) -> tuple[Entry, ...]:
     """The ledger's entries that registered a study and amended it, oldest first."""
 
+    from prereg.registry.registration import promises_of
+
     context = workspace.open(study)
-    entries = context.ledger.entries()
-    return tuple(
-        entry for entry in entries if entry.study == context.study.study and entry.event in ("registered", "amended")
-    )
+    return promises_of(context.ledger.entries(), context.study.study)
 
 
 FormName = Literal["osf", "markdown"]
