@@ -45,7 +45,11 @@ class PlannedRuns:
 
 
 def plan_runs(study: StudySource, *, workspace: Workspace = HERE) -> PlannedRuns:
-    """Every arm with its size, its budget and what is known of its time. Raises `StudyError`."""
+    """Every arm with its size, its budget and what is known of its time. Raises `StudyError`.
+
+    >>> [(arm.arm, arm.runs) for arm in ablate.plan_runs("studies/own.yaml").arms]
+    [('slow', 3), ('fast', 3)]
+    """
     return planned(check(study, workspace))
 
 
@@ -91,7 +95,7 @@ def _seconds(context: StudyContext) -> tuple[dict[str, float], str]:
         record = folder.read_record()
         if record is not None and record.status == "done" and record.wall_s:
             walls.setdefault(spec.variant, []).append(record.wall_s)
-    every = [wall for found in walls.values() for wall in found]
+    every = [wall for of_arm in walls.values() for wall in of_arm]
     if every:
         mean = sum(every) / len(every)
         by_arm = {arm: sum(walls[arm]) / len(walls[arm]) if arm in walls else mean for arm in context.study.arms}
