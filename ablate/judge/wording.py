@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isclose
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,6 @@ from ablate.judge.verdict import (
     Stability,
 )
 from prereg.study.labels import NO_LABELS, Labels
-from prereg.study.spec import Study
 from prereg.text import counted, listed, p_value
 
 
@@ -62,13 +60,6 @@ def is_of_bounds(bounds: Interval, estimate: Estimate, simultaneous: Interval | 
 def is_pseudomedian(estimate: Estimate) -> bool:
     """Whether the difference of an estimate is the Hodges-Lehmann one and not the mean."""
     return estimate.method == "wilcoxon" or estimate.ranked > 0
-
-
-def is_ratio(study: Study, name: str, estimate: Estimate) -> bool:
-    """Whether a difference of logarithms is the ratio of two means."""
-    claim = study.claims[name]
-    sides = (claim.left, claim.right) if claim.is_paired else (claim.left,)
-    return not is_pseudomedian(estimate) and all(isclose(sum(side_.values()), 1.0) for side_ in sides)
 
 
 def stability_in_words(arm: Stability, labels: Labels = NO_LABELS) -> str:

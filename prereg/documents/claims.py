@@ -112,9 +112,17 @@ def value_read(study: Study, name: str) -> str:
 def reading(study: Study, name: str) -> str:
     """The quantity that the claim compares: what it reads, on its scale."""
     hypothesis, text = study.hypotheses[name], value_read(study, name)
-    if hypothesis.percent is not None:
-        return f"geometric mean {text}"  # by so many percent of which it differs, and not of its logarithm
+    if hypothesis.percent is not None:  # by so many percent of which it differs, and not of its logarithm
+        return f"geometric mean {text}" if estimates_means(study, name) else text
     return text if hypothesis.scale == "raw" else f"{_LOGARITHM[hypothesis.scale]} of the {text}"
+
+
+def estimates_means(study: Study, name: str) -> bool:
+    """Whether the test estimates a mean of each side over seeds: no median, and no difference of differences. Only then
+    is a difference of logarithms the ratio of two geometric means."""
+    claim = study.claims[name]
+    sides = (claim.left, claim.right) if claim.is_paired else (claim.left,)
+    return study.analysis.test != "wilcoxon" and all(isclose(sum(side.values()), 1.0) for side in sides)
 
 
 def statement(study: Study, name: str) -> str:
@@ -154,6 +162,8 @@ def _statement(study: Study, name: str, left: str) -> str:
             "does_not_change": f"equal to {right} within {margin} in either direction",
         }[claim.plain_verb]
         kind = "no interaction" if claim.verb == "does_not_change" else "an interaction"
+        if study.hypotheses[name].percent is not None:
+            what = f"the {_LOGARITHM['log']} of {what}"
         return f"In {what}, {left} is {verb} ({kind})."
     if claim.verb == "does_not_worsen":
         worse = _WORSE[study.claims[name].better]
@@ -183,7 +193,7 @@ def _of_one_side(study: Study, name: str, what: str, left: str, margin: str) -> 
     bound = compact(claim.constant)
     if hypothesis.scale != "raw" and hypothesis.percent is None:
         bound = f"that of {bound}"
-    mean = "" if hypothesis.percent is not None else "mean "
+    mean = "mean " if hypothesis.percent is None and study.analysis.test != "wilcoxon" else ""
     return f"The {mean}{reading(study, name)} over seeds is {BEYOND[claim.plain_verb]} {bound} for {left}{least}."
 
 

@@ -125,8 +125,8 @@ def errors_held(study: Study) -> dict[str, str]:
     said = listed(f"{family} ({counted(len(names), 'claim')})" for family, names in study.families.items())
     ends = "the gate" if study.gate_steps else "a role"
     verdict = (
-        f"not held by any correction, which ends at {ends}; ablate design simulates how often the rule gives a wrong "
-        "verdict, under the assumptions it states"
+        f"not controlled, since corrections work within {ends}; ablate design simulates how often the rule gives a "
+        "wrong verdict, under the assumptions it states"
     )
     if study.gate_steps:
         n = len(study.corrected_together["gate"])
