@@ -20,7 +20,7 @@ from typing import IO
 import pytest
 
 from ablate.gpt.main import main
-from ablate.gpt.trainer import Step, Trainer
+from ablate.gpt.trainer import StepResult, Trainer
 from ablate.records.store import RunFolder
 from ablate.runner.messages import Message
 from ablate.runner.process import Place, held, make_run
@@ -98,7 +98,7 @@ def carry_out(
             stop()
         return hashes
 
-    def step(trainer: Trainer) -> Step:
+    def step(trainer: Trainer) -> StepResult:
         if trainer.progress.step + 1 == kill_at:
             raise KilledError
         result = taken(trainer)

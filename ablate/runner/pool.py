@@ -244,12 +244,12 @@ class _Server:
         outcome_hash(rows)
         parquet_bytes(RunRecord.model_construct(**_OF_NO_RUN), rows)
         if given["runs"]:
-            from ablate.gpt.main import prepare
+            from ablate.gpt.main import load_inputs
             from ablate.records.provenance import collect
 
             collect(threads=1)  # hashes the sources and asks git, once
             specs = [RunSpec.model_validate_json(json.dumps(spec)) for spec in given["runs"]]
-            prepare(specs, self.place.corpora, self.place.root)
+            load_inputs(specs, self.place.corpora, self.place.root)
 
     def _bury(self) -> None:
         with suppress(BlockingIOError):
