@@ -17,7 +17,7 @@ from ablate.reporting.estimates import NONE
 from ablate.reporting.tables import Cost, PartRow
 from ablate.reporting.view import FindingView, Shared, views_of
 from prereg import text as words
-from prereg.documents.designs import design_sentences
+from prereg.documents.sentences import say
 from prereg.study.designs.components import Components
 
 
@@ -30,7 +30,7 @@ def components_section(context: ReportContext) -> Section | None:
 
 
 def _blocks(context: ReportContext, components: Components) -> Iterator[Block]:
-    yield Paragraph(design_sentences(context.study))
+    yield Paragraph(say("design", context.study))
     views = {view.name: view for view in views_of(context.decision.findings, context.study)}
     if components.design != "factorial":
         yield _one_at_a_time(context, components, views)

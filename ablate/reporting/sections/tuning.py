@@ -16,7 +16,7 @@ from ablate.reporting.estimates import NONE
 from ablate.reporting.tables import PilotRow
 from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
-from prereg.documents.designs import tuning
+from prereg.documents.sentences import say
 from prereg.study.claim import Claim
 from prereg.study.designs.tune import Choice, Tune
 
@@ -32,7 +32,7 @@ def tuning_section(context: ReportContext) -> Section | None:
     )
     made = blocks(
         "tuning",
-        tuning=tuning(context.study),
+        tuning=say("tuning", context.study),
         edges=[f"{context.arm(choice.arm)} ({', '.join(choice.at_edge)})" for choice in choices if choice.at_edge],
         pilot=tables.PILOT.of(
             _pilot(context, tune, choices), metric=_metric(context, tune), step=context.study.step_name

@@ -13,8 +13,9 @@ from ablate.reporting.summaries import tables
 from ablate.reporting.summaries.tables import ArmPlan, ClaimPlan
 from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
-from prereg.documents.designs import design_sentences, runs_of_arms, tuning
-from prereg.documents.procedures import counted_as, errors_held, lost_starts, margin, meanings, spike
+from prereg.documents.claims import margin, meanings
+from prereg.documents.procedures import errors_held, lost_starts, spike
+from prereg.documents.sentences import counted_as, say
 from prereg.registry.amendments import Amendment, affected, keeps_runs
 from prereg.registry.register import words_alone
 from prereg.rule.divergence import refutable, said_losses
@@ -38,7 +39,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     made = blocks(
         "study",
         runs=0 if study.paired else len(study.judged),
-        arms="" if study.paired else runs_of_arms(study),
+        arms="" if study.paired else say("runs_of_arms", study),
         n_arms=len(study.arms),
         n_seeds=len(study.seeds),
         seeds=words.ranged(study.seeds),
@@ -49,10 +50,10 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         gate=in_words(study) if study.gate_steps else "",
         correct=study.analysis.correct,
         **_command(study, scripts, data),
-        design="" if components is None else design_sentences(study),
+        design="" if components is None else say("design", study),
         reasons=None if components is None else tables.REASONS.of(components.reasons().items()),
         arm_table=replace(arms_table(study), caption=""),
-        tuning=tuning(study),
+        tuning=say("tuning", study),
         hypotheses=replace(hypotheses_table(study), caption=""),
         claims=[*_claims(study)],
         harness=harness,
@@ -64,7 +65,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         errors=[(f"{scope[0].lower()}{scope[1:]}", text) for scope, text in errors_held(study).items()],
         # The limit in numbers, and how often noise exceeds it, take a search over integrals: `ablate design` has them.
         spike=spike(study) if study.rule.arms_read else "",
-        notes=[*([] if lost is None else [lost]), *(counted_as(study, said) for said in said_losses(study))],
+        notes=[*([lost] if lost else []), *(counted_as(study, said) for said in said_losses(study))],
     )
     return Section("study", phrase("study_parts.title", study.study, study.title), made)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ablate.records.comparison import MetricCompared
     from ablate.runner.trial import TrialRun
     from prereg.registry.ledger_entry import Entry
-    from prereg.seals.state import Proof
+    from prereg.seals.state import SealKind
     from prereg.study.labels import Labels
     from prereg.verification import Item
 
@@ -255,12 +255,12 @@ ITEMS: Catalogued[Item] = Catalogued(
     caption=False,
     marked=lambda item: item.state in ("changed", "judged differently"),
 )
-SEALS: Catalogued[Proof] = Catalogued(
+SEALS: Catalogued[SealKind] = Catalogued(
     "seals",
     {
-        "Seal": lambda proof: proof.name,
-        "Proves": lambda proof: proof.proves,
-        "Does not prove": lambda proof: proof.leaves_open,
+        "Seal": lambda kind: kind.name,
+        "Proves": lambda kind: kind.proves,
+        "Does not prove": lambda kind: kind.leaves_open,
     },
     caption=False,
     note=True,

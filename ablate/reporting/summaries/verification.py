@@ -16,7 +16,7 @@ from ablate.reporting.summaries import tables
 from ablate.reporting.wording import blocks, phrase
 from ablate.verification.result import StudySummary, Verification
 from prereg import text as words
-from prereg.seals.state import LEFT_OPEN_BY_ALL, PROOFS
+from prereg.seals.state import KINDS, LEFT_OPEN_BY_ALL
 
 if TYPE_CHECKING:
     from prereg.seals.examine import SealCheck
@@ -142,7 +142,7 @@ def _deviations(found: Verification) -> str:
 
 
 def _name(seal: SealCheck) -> str:
-    return "seal" if seal.kind is None else PROOFS[seal.kind].name
+    return "seal" if seal.kind is None else KINDS[seal.kind].name
 
 
 def _next(found: Verification) -> str:
@@ -170,7 +170,7 @@ def _details(found: Verification) -> Iterator[Block]:
     yield tables.ITEMS.of(found.items)
     seals = ((_SEALS[seal.state], phrase("verification_parts.seal", seal, _name(seal))) for seal in found.seals)
     yield Facts(tuple(seals))
-    worth = [proof for kind, proof in PROOFS.items() if any(seal.kind == kind for seal in found.seals)]
+    worth = [KINDS[kind] for kind in KINDS if any(seal.kind == kind for seal in found.seals)]
     if worth:
         yield tables.SEALS.of(worth, left_open=LEFT_OPEN_BY_ALL)
     if found.bundle is not None:
