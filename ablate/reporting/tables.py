@@ -93,6 +93,7 @@ ALSO = Catalogued[tuple[FindingView, Any]](
         "n:": lambda row: n_of(row[1], row[1].n),
     },
     note=True,
+    shape={"stacked": True},
 )
 GATE = Catalogued[FindingView](
     "gate",
@@ -302,9 +303,17 @@ _PART: Mapping[str, Cell[PartRow]] = {
     "Seconds per run:": lambda row: row.seconds.shown(1),
 }
 _FOUND = ("Difference:", "Interval:", "Outcome", "Parameters:", "Seconds per run:")
-PARTS = Catalogued("parts", picked(_PART, "Part", "Arm", "Reason", "n:", "Mean:", *_FOUND), note=True)
+PARTS = Catalogued(
+    "parts",
+    picked(_PART, "Part", "Arm", "Reason", "n:", "Mean:", *_FOUND),
+    note=True,
+    shape={"stacked": True},
+)
 MAIN_EFFECTS = Catalogued(
-    "main_effects", picked(_PART, "Part", "Reason", "n:", "With it:", "Without it:", *_FOUND), note=True
+    "main_effects",
+    picked(_PART, "Part", "Reason", "n:", "With it:", "Without it:", *_FOUND),
+    note=True,
+    shape={"stacked": True},
 )
 INTERACTIONS = Catalogued(
     "interactions",
