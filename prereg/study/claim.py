@@ -189,16 +189,26 @@ CLAIMS = Language(
         Expected("_THAN", "'than ARM' or the end", f"'than ARM', or nothing; {_OF_UNITS}", "claim: {before}"),
         Expected("$END", "the end", f"nothing more; {_OF_UNITS}", "claim: {before}"),
     ),
-    misplaced=dict.fromkeys(("below", "above"), _OF_CONSTANTS)
-    | {
-        "by": "lowers METRIC by at least D, or raises METRIC by at least D, and 'than' after it; the margin of another "
-        "verb is its smallest",
-        "than": "two sides, or one: a trend, and a claim against a constant, has no other side",
+    misplaced={
+        "below": (_OF_CONSTANTS, "claim: record lowers val/loss below 3.28"),
+        "above": (_OF_CONSTANTS, "claim: record raises val/accuracy above 0.6"),
+        "by": (
+            "lowers METRIC by at least D, or raises METRIC by at least D, and 'than' after it; the margin of another "
+            "verb is its smallest",
+            "claim: a lowers val/loss by at least 0.02 than b; of another verb, smallest: 0.02",
+        ),
+        "than": (
+            "two sides, or one: a trend, and a claim against a constant, has no other side",
+            "claim: {before}",
+        ),
+        "%": ("a percentage without a blank", "claim: {before}%"),
     },
     error=ClaimError,
     names=r"^\s()",
     synonyms=dict.fromkeys(("reduces", "decreases", "minimizes"), "lowers")
-    | dict.fromkeys(("increases", "maximizes"), "raises"),
+    | dict.fromkeys(("increases", "maximizes"), "raises")
+    | dict.fromkeys(("does", "doesn't", "doesnt"), "does_not_worsen")
+    | dict.fromkeys(("vs", "versus", "compared"), "than"),
 )
 
 

@@ -138,8 +138,9 @@ Tokenizer = Annotated[
     chosen_by(Bpe, TokenizerFile, text="text, or a mapping"),
 ]
 Validation = Annotated[
-    Annotated[float, Field(gt=0.0, le=0.5), branch("number")] | Annotated[Literal["own"], branch("text, or a number")],
-    chosen_by(text="text, or a number", number="number"),
+    Annotated[float, Field(gt=0.0, le=0.5), branch("number, or 'own'")]
+    | Annotated[Literal["own"], branch("text, or a number")],
+    chosen_by(text="text, or a number", number="number, or 'own'"),
 ]
 
 

@@ -171,8 +171,9 @@ def _check_stopping(study: Study) -> None:
 
 _OF_ASSUMPTIONS = (_check_assumed_metrics, _check_assumed_correlations, _check_assumed_effects)
 _CHECKS: tuple[tuple[tuple[Conflict, ...], tuple[Callable[[Study], None], ...]], ...] = (
+    (OF_BLOCKS, ()),
     (
-        OF_BLOCKS,
+        (),
         (
             _check_arms,
             _check_capitals,
@@ -193,4 +194,4 @@ _CHECKS: tuple[tuple[tuple[Conflict, ...], tuple[Callable[[Study], None], ...]],
         (*_OF_ASSUMPTIONS, check_readings, check_levels, _check_stopping, check_gate),
     ),
 )
-"""In three stages, rows of the table of conflicts and whole-study rules."""
+"""In four stages, rows of the table of conflicts and whole-study rules."""
