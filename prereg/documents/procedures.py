@@ -10,9 +10,8 @@ from dataclasses import replace
 
 from prereg.metrics.catalogue import Better
 from prereg.rule.divergence import least_pairs, said_least
-from prereg.study.analysis import Ceiling, EProcess, Looks, Test
+from prereg.study.analysis import Ceiling, EProcess, Looks, Test, in_words
 from prereg.study.claim import Claim
-from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import families_listed
 from prereg.study.spec import Study
 from prereg.study.verbs import KINDS, Verb

@@ -25,8 +25,7 @@ from ablate.judge.judge import OUTCOME
 from ablate.judge.recompute import recompute
 from ablate.judge.verdict import Finding
 from prereg.documents.claims import statement
-from prereg.study.claim import parse_claim
-from prereg.study.designs.trends import with_weights
+from prereg.study.claim import parse_claim, with_weights
 from prereg.study.spec import Study
 
 # Potthoff and Roy (1964), Biometrika 51; Orthodont in R's nlme. Distance at ages 8, 10, 12, 14 of 11 girls and 16 boys.

@@ -28,8 +28,7 @@ from ablate.judge.stats.tests import COUNTED_PAIRS, LISTED_PAIRS
 from prereg.documents.procedures import counted_as
 from prereg.frozen import FrozenModel
 from prereg.rule.divergence import said_losses
-from prereg.study.analysis import Test
-from prereg.study.designs.gate import in_words
+from prereg.study.analysis import Test, in_words
 from prereg.study.measure import units_of
 from prereg.study.spec import Study
 from prereg.text import listed

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.stats.tests import Floats
-from prereg.study.designs.gate import Step
+from prereg.study.analysis import Step
 
 
 def holm(p: Sequence[float]) -> tuple[float, ...]:

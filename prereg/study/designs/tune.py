@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, PrivateAttr, model_validator
 
-from prereg.errors import FieldPath, field_error, nearest
+from prereg.errors import FieldPath, field_error, not_one_of
 from prereg.frozen import FrozenModel, once
 from prereg.metrics.catalogue import TASK_METRICS, Better
 from prereg.study.arms import Arm, apply_overrides
-from prereg.study.measure import Name, Seed
-from prereg.study.validate_measures import check_known
+from prereg.study.measure import Name, Seed, check_known
 
 if TYPE_CHECKING:
     from prereg.study.spec import Study
@@ -154,8 +153,7 @@ def _check_tuned_arms(study: Study, tune: Tune) -> None:
     for place, names in ((("tune", "arms"), tune.arms), (("tune", "settings"), tuple(tune.settings))):
         for arm in names:
             if arm not in study.arms:
-                required = "one of " + ", ".join(study.arms)
-                raise field_error(place, f"'{arm}' is not a variant", required, nearest(arm, study.arms))
+                raise not_one_of(place, f"'{arm}' is not a variant", arm, study.arms)
 
 
 def _check_pilot_seeds(study: Study, tune: Tune) -> None:
