@@ -17,8 +17,8 @@ from ablate.judge.verdict import Estimand, Estimate
 from prereg.metrics.catalogue import Better
 from prereg.rule.condition import Outcome
 from prereg.rule.divergence import least_pairs
-from prereg.study.analysis import Test
 from prereg.study.spec import Study
+from prereg.study.tests import Test
 from prereg.study.verbs import Verb
 
 

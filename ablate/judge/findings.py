@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ablate.judge.judge import AgainstMargin, Judged, Tested, judge, step_level, zones
+from ablate.judge.judge import AgainstMargin, Judged, Tested, judge, registered_test, step_level, zones
 from ablate.judge.readings import notes_on_seeds, reading_of, samples_of, scaled, shared_seeds, slope, stated, unusable
 from ablate.judge.stats.crossed_items import cross, over_items
 from ablate.judge.stats.effects import effect_sizes, independent_effects
 from ablate.judge.stats.estimate import interval_of, one_sample, shown_difference, speak_of_seeds, summarise
-from ablate.judge.stats.kinds import over_seeds, undecided, words
+from ablate.judge.stats.kinds import over_seeds, words
 from ablate.judge.stats.null_hypotheses import (
     Null,
     deciding_interval,
@@ -31,7 +31,7 @@ from ablate.judge.stats.null_hypotheses import (
     nulls_in,
     rejected_null,
 )
-from ablate.judge.stats.sequential import EProcessT, RepeatedT, at_look
+from ablate.judge.stats.sequential import EProcessT, RepeatedT
 from ablate.judge.stats.tests import EQUAL, Floats, NoTestError, SignificanceTest, exponent_of
 from ablate.judge.stats.two_way import TwoWay
 from ablate.judge.stats.unpaired import Sample, welch
@@ -199,19 +199,14 @@ def _tested(
     if pairs.refused is not None:
         return NoTestError(pairs.refused)
     analysis, claim = study.analysis, study.claims[name]
-    x = pairs.differences[None, :]
     try:
         test: SignificanceTest
         if analysis.test == TwoWay.name:
             test = _over_items(study, name, pairs, items, analysis.estimand)
-        elif look is not None:
-            test = at_look(x, study.stopping, look)
         elif pairs.samples:
             test = welch(pairs.samples)
-        elif (reason := undecided(analysis.test, len(pairs.seeds))) is not None:
-            return NoTestError(reason)
         else:
-            test = over_seeds(analysis.test, x, rng_seed=rng_seed, zeros=analysis.zeros)
+            test = registered_test(study, pairs.differences[None, :], look=look, rng_seed=rng_seed)
     except NoTestError as error:
         return error if claim.is_paired else NoTestError(one_sample(str(error)))
     if not claim.is_paired and not pairs.samples:

@@ -15,17 +15,17 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.stats.kinds import KINDS, over_seeds, undecided
+from ablate.judge.stats.kinds import kind_of, over_seeds, undecided
 from ablate.judge.stats.multiplicity import adjusted_rows, holm, holm_rows, levels_tested
 from ablate.judge.stats.null_hypotheses import Nulls, beyond, is_gated, levels_of, nulls_in, nulls_of, short_of, within
-from ablate.judge.stats.sequential import at_look
-from ablate.judge.stats.tests import TINY, Floats, Kept, SignificanceTest, Welch
+from ablate.judge.stats.sequential import EProcessT, RepeatedT
+from ablate.judge.stats.tests import TINY, Floats, Kept, NoTestError, SignificanceTest, Welch
 from ablate.judge.stats.two_way import Spread, Tail, TwoWay
 from ablate.judge.verdict import GateLevel, Zone
 from prereg.registry.looks import Look
 from prereg.rule.condition import Outcome
 from prereg.rule.divergence import ENDS, End, least_of, least_pairs, refutable
-from prereg.study.analysis import LEAST_RUNS
+from prereg.study.analysis import LEAST_RUNS, Looks, Stopping
 from prereg.study.spec import Study
 from prereg.study.verbs import VerbKind
 from prereg.text import compact
@@ -277,6 +277,33 @@ def _implied(kind: VerbKind, outcome: Outcome) -> Zone | None:
     return "at least the margin" if outcome == "supported" and kind.has_margin else "short of the margin"
 
 
+# From differences to the test that decides.
+
+
+def registered_test(
+    study: Study, x: Floats, *, look: Look | None = None, rng_seed: int = 0, simulated: bool = False
+) -> SignificanceTest:
+    """The deciding test of differences, studies x pairs, of one study or of thousands; at a look its adjusted one.
+
+    Raises `NoTestError` where no such test decides from so many pairs. With `simulated` fewer resamples are drawn.
+    """
+    if look is not None:
+        return at_look(x, study.stopping, look)
+    # Over these very items the test is the paired t over the seeds' means.
+    method = "paired_t" if study.analysis.test == TwoWay.name else study.analysis.test
+    reason = undecided(method, x.shape[1])
+    if reason is not None:
+        raise NoTestError(reason)
+    return over_seeds(method, x, rng_seed=rng_seed, zeros=study.analysis.zeros, simulated=simulated)
+
+
+def at_look(x: Floats, stopping: Stopping, look: Look) -> RepeatedT | EProcessT:
+    """The registered sequential test of the differences that a look sees."""
+    if isinstance(stopping, Looks):
+        return RepeatedT(x, looks=stopping.looks, look=look.number, spending=stopping.spending)
+    return EProcessT(x)
+
+
 # The tests of simulated studies, a block of rows at a time.
 
 _CHUNK = 160_000
@@ -319,17 +346,17 @@ def tests_of(
     if not study.paired:
         yield from _unpaired(study, name, differences, kept)
         return
-    numbers = 1 if look is not None else KINDS[test].numbers(differences.shape[1])
+    numbers = 1 if look is not None else kind_of(test).numbers(differences.shape[1])
     for rows, x in _blocks(differences, kept, least_pairs(study), numbers):
-        if look is not None:
-            yield rows, at_look(x, study.stopping, look)
-        elif items is not None and estimand == "new_seeds_and_items":
+        if items is not None and estimand == "new_seeds_and_items":
             mine = items[name]
             spread = Spread(x.var(axis=1, ddof=1) / x.shape[1], mine.units[rows], mine.both[rows])
             yield rows, TwoWay(x, spread, mine.tail, levels=levels_of(study, name))
-        elif undecided(test, x.shape[1]) is None:
-            method = "paired_t" if test == "items" else test  # over these items: the seeds' means
-            yield rows, over_seeds(method, x, rng_seed=rng_seed, zeros=study.analysis.zeros, simulated=True)
+            continue
+        try:
+            yield rows, registered_test(study, x, look=look, rng_seed=rng_seed, simulated=True)
+        except NoTestError:
+            continue  # too few pairs are left
 
 
 def _blocks(differences: Floats, kept: Kept | None, least: int, numbers: int) -> Iterator[tuple[Rows, Floats]]:

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from ablate.judge.audit.checks import Found, check
+from ablate.judge.stats.kinds import kind_of
 from ablate.judge.stats.null_hypotheses import Null, is_gated, nulls_of
 from ablate.judge.stats.tests import Floats, Side
 from ablate.judge.verdict import Finding
@@ -83,18 +84,28 @@ def check_numbers(recomputed: Recomputed) -> Found:
     ]
 
 
+@dataclass(frozen=True)
+class SecondOpinion:
+    """How a library computes a test once more."""
+
+    computes: Callable[[Finding], bool]
+    """Whether its test is the registered one on the runs of a finding."""
+    numbers: Callable[[Study, Finding], Iterator[Number]]
+
+
 def recompute(study: Study, findings: Sequence[Finding], look: Look | None = None) -> Recomputed:
-    """The numbers of every finding that pingouin or scipy can compute, next to ours."""
+    """The numbers of every finding that pingouin or scipy can compute, next to ours. No library knows looks."""
     numbers: list[Number] = []
     not_covered: list[str] = []
+    opinion = None if look is not None else OPINIONS[kind_of(study.analysis.test).second_opinion]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for finding in findings:
-            if finding.samples and _two_arms(finding):
-                numbers += _unpaired(study, finding)
-            elif look is None and not finding.samples and _comparable(finding):
-                numbers += _of_finding(study, finding)
-            elif finding.estimate is not None:
+            if finding.estimate is None:
+                continue
+            if opinion is not None and not finding.estimate.ranked and opinion.computes(finding):
+                numbers += opinion.numbers(study, finding)
+            else:
                 not_covered.append(finding.hypothesis)
         if study.analysis.correct == "holm":
             numbers += _holm(study, findings)
@@ -106,26 +117,31 @@ def _differences(finding: Finding) -> Floats:
     return np.asarray([pair.left - pair.right for pair in finding.pairs], dtype=np.float64)
 
 
-def _comparable(finding: Finding) -> bool:
-    """Whether a library's test is the registered one on these pairs."""
-    estimate = finding.estimate
-    if estimate is None or estimate.ranked or estimate.items is not None or len(finding.pairs) != finding.n:
-        return False
-    differences = _differences(finding)
-    size = np.abs(differences)
-    if finding.n < 2 or not 1e-100 < size.max() < 1e100:
-        return False
-    if estimate.method == "paired_t":
-        # Differences that are equal up to rounding have their own rule.
-        return bool(np.ptp(differences) > 1e-6 * size.max())
-    if estimate.method == "wilcoxon":
-        return finding.n <= 50 and _untied(differences)
-    return estimate.method == "sign_flip" and finding.n <= _MOST_FLIPPED
+def _has_size(values: Floats, *, most: float) -> bool:
+    """Whether the largest is within this factor of 1, where no power that a library takes over- or underflows."""
+    return bool(1.0 / most < np.abs(values).max() < most)
+
+
+def _varies(values: Floats, size: float) -> bool:
+    """Whether values differ by more than rounding: those that do not have a rule of their own."""
+    return bool(np.ptp(values) > 1e-6 * size)
 
 
 def _untied(differences: Floats) -> bool:
     sizes = np.sort(np.abs(differences))
     return bool((np.diff(sizes, prepend=0.0) > 1e-9 * sizes[-1]).all())
+
+
+def _of_pairs(admits: Callable[[Floats], bool]) -> Callable[[Finding], bool]:
+    """Whether all pairs have a difference with a size, and a library's test admits these."""
+
+    def computes(finding: Finding) -> bool:
+        if finding.n < 2 or len(finding.pairs) != finding.n:
+            return False
+        differences = _differences(finding)
+        return _has_size(differences, most=1e100) and admits(differences)
+
+    return computes
 
 
 def _number(
@@ -136,20 +152,25 @@ def _number(
         yield Number(finding.hypothesis, name, float(ours), float(theirs), size)
 
 
-def _of_finding(study: Study, finding: Finding) -> Iterator[Number]:
+PValue = Callable[[float, Side], float | None]
+"""Null and side -> p; none where the library has none."""
+
+
+def _p_values(study: Study, finding: Finding, p: PValue, statistic: Floats) -> Iterator[Number]:
+    """The p against zero and those of both nulls. `statistic` are the summands whose sum is the test's."""
     assert finding.estimate is not None, finding.hypothesis
-    differences, estimate = _differences(finding), finding.estimate
-    size = float(np.abs(differences).max())
-    p = {"paired_t": _paired_t, "wilcoxon": _wilcoxon, "sign_flip": _sign_flip}[estimate.method](differences)
-    yield from _number(finding, "p", estimate.p, p(0.0, "two"))
+    yield from _number(finding, "p", finding.estimate.p, p(0.0, "two"))
     for name, ours, null in _nulls(study, finding):
-        yield from _number(finding, name, ours, _p_of(null, p, differences, estimate.method))
-    if estimate.method == "paired_t":
-        yield from _number(finding, "difference", estimate.difference, differences.mean(), size)
-        yield from _of_t(finding, differences)
-    elif estimate.method == "wilcoxon":
-        walsh = [(a + b) / 2.0 for a, b in combinations_with_replacement(differences.tolist(), 2)]
-        yield from _number(finding, "difference", estimate.difference, float(np.median(walsh)), size)
+        # A claimed direction that the statistic lacks gives 1; two points count by the larger.
+        away = null.towards and np.sign(statistic.sum()) != null.towards
+        theirs = [p(point, side) for point, side in null.points]
+        known = [value for value in theirs if value is not None]
+        yield from _number(finding, name, ours, 1.0 if away else max(known) if len(known) == len(theirs) else None)
+
+
+def _difference(finding: Finding, theirs: float, size: float) -> Iterator[Number]:
+    assert finding.estimate is not None, finding.hypothesis
+    yield from _number(finding, "difference", finding.estimate.difference, theirs, size)
 
 
 def _nulls(study: Study, finding: Finding) -> Iterator[tuple[str, float | None, Null]]:
@@ -183,27 +204,32 @@ def _cliff_delta(finding: Finding, left: Floats, right: Floats) -> Iterator[Numb
             yield from _number(finding, "cliff_delta", effect.value, 2.0 * u / (left.size * right.size) - 1.0)
 
 
-def _p_of(null: Null, p: Callable[[float, Side], float | None], d: Floats, method: str) -> float | None:
-    """p of a null: two points count by the larger, and a claimed direction that the statistic lacks gives 1."""
-    if null.towards:
-        ranks = np.argsort(np.argsort(np.abs(d))) + 1.0 if method == "wilcoxon" else np.abs(d)
-        if np.sign((np.sign(d) * ranks).sum()) != null.towards:
-            return 1.0
-    found = [p(point, side) for point, side in null.points]
-    return None if any(one is None for one in found) else max(one for one in found if one is not None)
+def _by_ttest(study: Study, finding: Finding) -> Iterator[Number]:
+    """A paired t by `pingouin.ttest`; its standard error, intervals and standardised effects by scipy."""
+    from scipy import stats
 
-
-def _paired_t(differences: Floats) -> Callable[[float, Side], float | None]:
-    ttest = pingouin_without_plots().ttest
+    ttest, differences = pingouin_without_plots().ttest, _differences(finding)
+    size = float(np.abs(differences).max())
 
     def p(point: float, side: Side) -> float:
         return float(ttest(differences, point, alternative=_SIDES[side])["p_val"].iloc[0])
 
-    return p
+    yield from _p_values(study, finding, p, differences)
+    yield from _difference(finding, float(differences.mean()), size)
+    assert finding.estimate is not None, finding.hypothesis
+    one_sample = stats.ttest_1samp(differences, 0.0)
+    yield from _number(finding, "standard error", finding.estimate.se, stats.sem(differences), size)
+    yield from _intervals(finding, one_sample.confidence_interval, size)
+    for effect in finding.effects:
+        if effect.name == "d_z":
+            yield from _number(finding, "d_z", effect.value, one_sample.statistic / sqrt(finding.n))
+    left, right = (np.array([getattr(pair, side) for pair in finding.pairs]) for side in ("left", "right"))
+    yield from _cliff_delta(finding, left, right)
 
 
-def _wilcoxon(differences: Floats) -> Callable[[float, Side], float | None]:
-    wilcoxon = pingouin_without_plots().wilcoxon
+def _by_wilcoxon(study: Study, finding: Finding) -> Iterator[Number]:
+    """A signed-rank test without ties by `pingouin.wilcoxon`, its effect as the median of Walsh averages."""
+    wilcoxon, differences = pingouin_without_plots().wilcoxon, _differences(finding)
 
     def p(point: float, side: Side) -> float | None:
         shifted = differences - point
@@ -211,19 +237,24 @@ def _wilcoxon(differences: Floats) -> Callable[[float, Side], float | None]:
             return None
         return float(wilcoxon(shifted, alternative=_SIDES[side], method="exact")["p_val"].iloc[0])
 
-    return p
+    ranks = np.argsort(np.argsort(np.abs(differences))) + 1.0
+    yield from _p_values(study, finding, p, np.sign(differences) * ranks)
+    walsh = [(a + b) / 2.0 for a, b in combinations_with_replacement(differences.tolist(), 2)]
+    yield from _difference(finding, float(np.median(walsh)), float(np.abs(differences).max()))
 
 
-def _sign_flip(differences: Floats) -> Callable[[float, Side], float | None]:
+def _by_permutation_test(study: Study, finding: Finding) -> Iterator[Number]:
+    """A sign-flip test by `scipy.stats.permutation_test` over all sign vectors."""
     from scipy import stats
 
+    differences = _differences(finding)
     signs = np.array(list(product((1.0, -1.0), repeat=len(differences))))
 
     def p(point: float, side: Side) -> float | None:
         shifted = differences - point
-        sums, whole = np.abs(signs @ shifted), np.abs(shifted).sum()
+        sums, largest = np.abs(signs @ shifted), np.abs(shifted).sum()
         # Of sums that tie but for rounding scipy counts some and not others: only the observed one and its mirror may.
-        if sums[0] <= 1e-9 * whole or (np.abs(sums - sums[0]) <= 1e-9 * whole).sum() > 2:
+        if sums[0] <= 1e-9 * largest or (np.abs(sums - sums[0]) <= 1e-9 * largest).sum() > 2:
             return None
         return float(
             stats.permutation_test(
@@ -235,64 +266,51 @@ def _sign_flip(differences: Floats) -> Callable[[float, Side], float | None]:
             ).pvalue
         )
 
-    return p
-
-
-def _of_t(finding: Finding, differences: Floats) -> Iterator[Number]:
-    """Standard error, intervals and standardised effects of a paired t."""
-    from scipy import stats
-
-    size = float(np.abs(differences).max())
-    assert finding.estimate is not None, finding.hypothesis
-    found = stats.ttest_1samp(differences, 0.0)
-    yield from _number(finding, "standard error", finding.estimate.se, stats.sem(differences), size)
-    yield from _intervals(finding, found.confidence_interval, size)
-    for effect in finding.effects:
-        if effect.name == "d_z":
-            yield from _number(finding, "d_z", effect.value, found.statistic / sqrt(finding.n))
-    left, right = (np.array([getattr(pair, side) for pair in finding.pairs]) for side in ("left", "right"))
-    yield from _cliff_delta(finding, left, right)
+    yield from _p_values(study, finding, p, differences)
 
 
 def _two_arms(finding: Finding) -> bool:
     """Whether a library's test of two independent samples is the registered one on these runs."""
-    if finding.estimate is None or len(finding.samples) != 2:
+    values = [np.array(sample.values) for sample in finding.samples]
+    # The degrees of freedom hold fourth powers.
+    if len(values) != 2 or not _has_size(np.concatenate(values), most=1e70):
         return False
-    values = [np.array(one.values) for one in finding.samples]
-    size = max(float(np.abs(one).max()) for one in values)
-    if not 1e-70 < size < 1e70:  # the degrees of freedom hold fourth powers
-        return False
-    # Runs that are equal up to rounding have their own rule.
-    return all(bool(np.ptp(one) > 1e-6 * size) for one in values)
+    size = float(np.abs(np.concatenate(values)).max())
+    return all(_varies(runs, size) for runs in values)
 
 
-def _unpaired(study: Study, finding: Finding) -> Iterator[Number]:
-    """p values, degrees of freedom and intervals of Welch's t."""
+def _by_ttest_ind(study: Study, finding: Finding) -> Iterator[Number]:
+    """Welch's t by `scipy.stats.ttest_ind`."""
     from scipy import stats
 
-    estimate = finding.estimate
-    assert estimate is not None, finding.hypothesis
     # Both weights have one size, so that scaling the values by it gives the effect in its own unit.
     first, second = (
-        abs(one.weight) * np.array(one.values) for one in sorted(finding.samples, key=lambda one: -one.weight)
+        abs(sample.weight) * np.array(sample.values)
+        for sample in sorted(finding.samples, key=lambda sample: -sample.weight)
     )
     size = float(max(np.abs(first).max(), np.abs(second).max()))
 
     def p(null: float, side: Side) -> float:
         return float(stats.ttest_ind(first - null, second, equal_var=False, alternative=_SIDES[side]).pvalue)
 
-    yield from _number(finding, "p", estimate.p, p(0.0, "two"))
-    yield from _number(finding, "difference", estimate.difference, first.mean() - second.mean(), size)
-    for label, ours, null in _nulls(study, finding):
-        tails: list[tuple[float, Side]] = [(0.0, "less"), (0.0, "greater")] if null.towards else []
-        points = [*null.points, *tails]
-        theirs = [p(point, side) for point, side in points]
-        away = null.towards and np.sign(theirs[-2] - theirs[-1]) != null.towards
-        yield from _number(finding, label, ours, 1.0 if away else max(theirs[: len(null.points)]))
+    # Where the lower tail is the smaller, the statistic points down.
+    yield from _p_values(study, finding, p, np.array([p(0.0, "less") - p(0.0, "greater")]))
+    yield from _difference(finding, float(first.mean() - second.mean()), size)
     yield from _cliff_delta(finding, first, second)
-    found = stats.ttest_ind(first, second, equal_var=False)
-    yield from _number(finding, "degrees of freedom", estimate.df, found.df)
-    yield from _intervals(finding, found.confidence_interval, size)
+    two_samples = stats.ttest_ind(first, second, equal_var=False)
+    assert finding.estimate is not None, finding.hypothesis
+    yield from _number(finding, "degrees of freedom", finding.estimate.df, two_samples.df)
+    yield from _intervals(finding, two_samples.confidence_interval, size)
+
+
+OPINIONS: dict[str, SecondOpinion | None] = {
+    "": None,
+    "ttest": SecondOpinion(_of_pairs(lambda d: _varies(d, float(np.abs(d).max()))), _by_ttest),
+    "wilcoxon": SecondOpinion(_of_pairs(lambda d: d.size <= 50 and _untied(d)), _by_wilcoxon),
+    "permutation_test": SecondOpinion(_of_pairs(lambda d: d.size <= _MOST_FLIPPED), _by_permutation_test),
+    "ttest_ind": SecondOpinion(_two_arms, _by_ttest_ind),
+}
+"""By what a test declares (`SignificanceTest.second_opinion`)."""
 
 
 def _holm(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:

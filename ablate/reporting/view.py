@@ -21,22 +21,14 @@ from ablate.reporting.estimates import NONE
 from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.documents.claims import reading
-from prereg.documents.procedures import PSEUDOMEDIAN, margin, meaning, zone_in_words
+from prereg.documents.procedures import margin, meaning, zone_in_words
 from prereg.rule.condition import Outcome
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.claim import Claim, parse_claim
 from prereg.study.labels import Labels
 from prereg.study.spec import Study
+from prereg.study.tests import PSEUDOMEDIAN, TESTS
 
-SHORT_TESTS = {
-    "paired_t": "paired t",
-    "bootstrap_t": "bootstrap-t",
-    "sign_flip": "sign-flip",
-    "wilcoxon": "Wilcoxon",
-    "e_process": "t-test e-process",
-    "items": "seeds x items",
-    "welch": "Welch's t",
-}
 MOST_DECIMALS = 8
 
 
@@ -570,7 +562,7 @@ def test_of(estimate: Estimate, *, paired: bool = True) -> str:
     """A test in words; over items, what it speaks of too. Without `paired` each seed gives one number."""
     items = estimate.items
     if items is None:
-        name = SHORT_TESTS.get(estimate.method, estimate.method)
+        name = TESTS[estimate.method].short
         return name if paired else name.replace("paired t", "one-sample t")
     if items.estimand == "new_seeds":
         return f"paired t over seeds' means, new seeds on these {items.unit}"

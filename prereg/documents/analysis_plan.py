@@ -7,7 +7,6 @@ from prereg.documents.designs import and_tuning, arms, lost_runs, sample
 from prereg.documents.procedures import (
     ABOUT_CORRECTIONS,
     SPENDING,
-    TESTS,
     about_test,
     counted_as,
     errors_held,
@@ -23,6 +22,7 @@ from prereg.rule.divergence import cost_of_divergence, least_pairs, refutable
 from prereg.study.analysis import Ceiling, EProcess, Looks
 from prereg.study.designs.per_task import families_listed, of_any_task, said_once, tasks_are_strata
 from prereg.study.spec import Study
+from prereg.study.tests import TESTS
 from prereg.text import compact, counted, listed, ranged
 
 
@@ -150,7 +150,7 @@ def deciding_test(study: Study) -> str:
 
 def secondary_tests(study: Study) -> str:
     """Tests that are reported and decide nothing."""
-    also = listed(f"the {TESTS[test]}" for test in study.analysis.also)
+    also = listed(f"the {TESTS[test].name}" for test in study.analysis.also)
     return f"Reported beside the deciding test, and deciding nothing: {also}." if also else ""
 
 

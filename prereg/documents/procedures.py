@@ -10,49 +10,21 @@ from dataclasses import replace
 
 from prereg.metrics.catalogue import Better
 from prereg.rule.divergence import least_pairs, said_least
-from prereg.study.analysis import Ceiling, EProcess, Looks, Test, in_words
+from prereg.study.analysis import Ceiling, EProcess, Looks, in_words
 from prereg.study.claim import Claim
 from prereg.study.designs.per_task import families_listed
 from prereg.study.spec import Study
+from prereg.study.tests import TESTS, TestWords
 from prereg.study.verbs import KINDS, Verb
 from prereg.text import compact, counted, level, listed, without_pairs
 
-TESTS: dict[Test, str] = {
-    "paired_t": "paired t test",
-    "bootstrap_t": "studentised paired bootstrap (bootstrap-t)",
-    "sign_flip": "exact sign-flip test",
-    "wilcoxon": "exact Wilcoxon signed-rank test",
-    "items": "two-way test over seeds and items",
-    "welch": "Welch's t test",
-}
 CORRECTIONS = {
     "gate": "gatekeeping in a fixed order (Westfall and Krishen 2001)",
     "holm": "Holm (1979)",
     "none": "none",
 }
-PSEUDOMEDIAN = "pseudomedian (Hodges-Lehmann)"
-"""What Wilcoxon's test, its interval and the difference shown with them are about."""
 SPENDING = {"obrien_fleming": "O'Brien-Fleming type", "pocock": "Pocock type"}
 
-ABOUT_TESTS: dict[Test, str] = {
-    "paired_t": "The deciding test is the paired t test (Student 1908) on per-seed differences. It holds its error "
-    "rate when these differences are close to normal; with few seeds, strongly skewed differences raise the rate.",
-    "bootstrap_t": "The deciding test is the studentised paired bootstrap (Efron and Tibshirani 1993), which resamples "
-    "pairs, never arms.",
-    "sign_flip": "The deciding test is the exact sign-flip test on per-seed differences (Fisher 1935). It assumes "
-    "that, under the null, each difference is as likely to have either sign.",
-    "wilcoxon": "The deciding test is the exact Wilcoxon signed-rank test (Wilcoxon 1945). It assumes that, under the "
-    f"null, differences are symmetric about zero. The difference shown, and its interval, are of the {PSEUDOMEDIAN}.",
-    "items": "The deciding test is over seeds and items, paired by seed and by the item's task, name and text.",
-    "welch": "The deciding test is Welch's t test of arm means, without pairs (Welch 1947), with the degrees of "
-    "freedom of Satterthwaite (1946). Arms may differ in variance. It holds its error rate when values are close to "
-    "normal; with fewer than five runs in an arm, unequal numbers of runs, or strong skew, the rate is only near it.",
-}
-"""The deciding test, in a sentence or two."""
-ABOUT_E_PROCESS = (
-    "The deciding test is a t-test e-process on per-seed differences, described below. It holds its error rate when "
-    "these differences are close to normal; with few seeds, strongly skewed differences raise the rate."
-)
 ABOUT_CORRECTIONS = {
     "holm": "by Holm's step-down procedure (Holm 1979), which needs no assumption on how the tests depend on one "
     "another",
@@ -124,9 +96,7 @@ def counted_as(study: Study, text: str) -> str:
 
 def about_test(study: Study) -> str:
     """The deciding test, in a sentence or two; with the claims in which a seed gives one number."""
-    text = counted_as(
-        study, ABOUT_E_PROCESS if isinstance(study.stopping, EProcess) else ABOUT_TESTS[study.analysis.test]
-    )
+    text = counted_as(study, deciding_test(study).about)
     single = [name for name, claim in study.claims.items() if not claim.is_paired]
     if not single or not study.compares_sides:
         return text
@@ -195,9 +165,14 @@ def gatekeeping(study: Study) -> str:
     )
 
 
+def deciding_test(study: Study) -> TestWords:
+    """The row of the test that decides."""
+    return TESTS["e_process" if isinstance(study.stopping, EProcess) else study.analysis.test]
+
+
 def test(study: Study) -> str:
     """The name of the deciding test."""
-    return "t-test e-process" if isinstance(study.stopping, EProcess) else counted_as(study, TESTS[study.analysis.test])
+    return counted_as(study, deciding_test(study).name)
 
 
 def stopping(study: Study) -> str:

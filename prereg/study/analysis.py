@@ -20,13 +20,13 @@ from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.metrics.catalogue import Better
 from prereg.study.claim import margin_of
 from prereg.study.measure import Name
+from prereg.study.tests import Test
 from prereg.study.training import Budget
 from prereg.text import compact
 
 if TYPE_CHECKING:
     from prereg.study.spec import Study
 
-Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items", "welch"]
 LEAST_RUNS = 3
 """Of an arm in a test without pairs: at a nominal .05, Welch's t with 12 and 2 runs errs in .107 (docs/designs.md)."""
 Zeros = Literal["pratt", "wilcox"]

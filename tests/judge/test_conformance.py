@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 from paired_tests import single
 
-from ablate.judge.stats.kinds import KINDS, affordable, over_seeds, p_floor, undecided, words
+from ablate.judge.stats.kinds import affordable, over_seeds, p_floor, undecided, words
 from ablate.judge.stats.sequential import EProcessT, RepeatedT
 from ablate.judge.stats.tests import (
     COUNTED_PAIRS,
     EQUAL,
+    KINDS,
     BootstrapT,
     Floats,
     NoTestError,
@@ -25,7 +26,7 @@ from ablate.judge.stats.tests import (
     studentized_draws,
 )
 from ablate.judge.stats.two_way import Spread, TwoWay, spread_of, tail_of
-from prereg.study.analysis import Test
+from prereg.study.tests import TESTS, Test
 
 N = 6
 SIDES: tuple[Side, ...] = ("two", "greater", "less")
@@ -48,7 +49,7 @@ def two_way(x: Floats) -> SignificanceTest:
 
 
 MADE: dict[str, Callable[[Floats], SignificanceTest]] = {
-    **{method: paired(method) for method in KINDS if method not in ("items", "welch")},  # type: ignore[arg-type]
+    **{method: paired(method) for method, kind in KINDS.items() if kind.of_pairs},  # type: ignore[arg-type]
     "items": two_way,
     "welch": welch,
     "looks": lambda x: RepeatedT(x[:, :, 0], looks=(3, N), look=2, spending="pocock"),
@@ -63,14 +64,18 @@ def drawn(studies: int = 24, *, seed: int = 2) -> Floats:
 
 
 def test_every_test_that_a_study_can_name_is_a_kind_and_is_run_through_this_suite() -> None:
-    assert set(KINDS) == set(get_args(Test)) == set(MADE) - {"looks", "e_process"}
-    assert all(kind.test.name == method for method, kind in KINDS.items())
-    assert len({words(method) for method in KINDS}) == len(KINDS)
+    assert set(KINDS) == set(get_args(Test)) == set(TESTS) - {"e_process"} == set(MADE) - {"looks", "e_process"}
+    for field in ("name", "short", "about"):
+        assert len({getattr(row, field) for row in TESTS.values()}) == len(TESTS)
+    assert len({words(method) for method in get_args(Test)}) == len(KINDS)
 
 
 def test_an_unknown_kind_fails() -> None:
     with pytest.raises(KeyError):
         over_seeds("median", drawn()[:, :, 0])  # type: ignore[arg-type]
+    for method in ("items", "welch"):
+        with pytest.raises(AssertionError):
+            over_seeds(method, drawn()[:, :, 0])  # type: ignore[arg-type]
 
 
 @EVERY
@@ -143,13 +148,14 @@ def test_values_without_spread_have_a_test_or_a_reason(method: str, value: float
 
 
 def test_fewer_than_two_pairs_are_no_sample() -> None:
-    for method in set(KINDS) - {"items", "welch"}:
+    for method in (method for method in get_args(Test) if KINDS[method].of_pairs):
         with pytest.raises(NoTestError, match="at least two"):
             over_seeds(method, np.ones((1, 1)))
 
 
 def test_floors_and_costs_are_declared_for_every_number_of_seeds() -> None:
-    for method, kind in KINDS.items():
+    for method in get_args(Test):
+        kind = KINDS[method]
         for n in (2, 3, 5, 8, 12, 20, 50):
             assert 0.0 < p_floor(method, n, "less") <= p_floor(method, n) <= 1.0
             assert affordable(method, n) >= 500 and kind.numbers(n) >= n

@@ -16,13 +16,12 @@ from ablate.judge.audit.sensitivity import settles
 from ablate.judge.design.characteristics import design
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.interim import run_to_the_stop
-from ablate.judge.judge import OUTCOME, judge_families
+from ablate.judge.judge import OUTCOME, at_look, judge_families
 from ablate.judge.stats.null_hypotheses import Nulls
 from ablate.judge.stats.sequential import (
     EFFECT_VARIANCE,
     EProcessT,
     RepeatedT,
-    at_look,
     e_from,
     look_level,
     repeated_ps,

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from paired_tests import p_against, prepare
 
-from ablate.judge.stats.kinds import KINDS, over_seeds, undecided
+from ablate.judge.stats.kinds import over_seeds, undecided
+from ablate.judge.stats.tests import KINDS
 
 FEWEST_BOOTSTRAPPED = KINDS["bootstrap_t"].fewest
 

@@ -28,9 +28,10 @@ from ablate.judge.stats.tests import COUNTED_PAIRS, LISTED_PAIRS
 from prereg.documents.procedures import counted_as
 from prereg.frozen import FrozenModel
 from prereg.rule.divergence import said_losses
-from prereg.study.analysis import Test, in_words
+from prereg.study.analysis import in_words
 from prereg.study.measure import units_of
 from prereg.study.spec import Study
+from prereg.study.tests import Test
 from prereg.text import listed
 
 _CURVE = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 16, 20, 30)

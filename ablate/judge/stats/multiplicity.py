@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ablate.judge.stats.tests import Floats
-from prereg.study.analysis import Step
+
+Step = Sequence[str]
+"""The hypotheses of one step of a gate."""
 
 
 def holm(p: Sequence[float]) -> tuple[float, ...]:

@@ -44,8 +44,6 @@ from scipy import special
 from ablate.judge.stats.root import root
 from ablate.judge.stats.spending import Spending, nominal_levels
 from ablate.judge.stats.tests import EQUAL, TINY, Floats, Kept, PairedT, Side, Studentized
-from prereg.registry.looks import Look
-from prereg.study.analysis import Looks, Stopping
 
 if TYPE_CHECKING:
     from scipy import interpolate
@@ -151,6 +149,17 @@ class EProcessT(Studentized):
     >>> # By hand, n = 2: t^2 = 4 against zero, and e = (1 + 2 g)^(-1/2) (1 + 4) / (1 + 4 / (1 + 2 g)), g = 2.
     >>> (1.0 / EProcessT(np.array([[1.0, 3.0]])).p(0.0, "two")).round(6).tolist()
     [1.24226]
+
+    No worked example with this prior is published. Gonen, Johnson, Lu and Westfall (2005, eq. 1) give its Bayes factor
+    as the ratio of two Student densities of t, which is another way to the same numbers:
+
+    >>> from scipy import stats
+    >>> x, n, g = np.array([[0.3, -0.1, 0.5, 0.9, 0.2]]), np.arange(2.0, 6.0), 2.0
+    >>> t = np.array([stats.ttest_1samp(x[0, : int(k)], 0.0).statistic for k in n])
+    >>> scale = np.sqrt(1.0 + n * g)
+    >>> ratio = stats.t.pdf(t / scale, n - 1) / scale / stats.t.pdf(t, n - 1)
+    >>> bool(np.allclose(ratio, EProcessT(x).e_values(0.0)[0, 1:], rtol=1e-12))
+    True
     """
 
     name = "e_process"
@@ -230,13 +239,3 @@ def e_from(t2_by_df: Floats, n: Floats) -> Floats:
     logs = 0.5 * n * (np.log1p(t2_by_df) - np.log1p(t2_by_df / scale)) - 0.5 * np.log(scale)
     found: Floats = np.exp(np.minimum(logs, 700.0))
     return found
-
-
-Sequential = RepeatedT | EProcessT
-
-
-def at_look(x: Floats, stopping: Stopping, look: Look) -> Sequential:
-    """The registered sequential test of the differences that a look sees."""
-    if isinstance(stopping, Looks):
-        return RepeatedT(x, looks=stopping.looks, look=look.number, spending=stopping.spending)
-    return EProcessT(x)

@@ -14,7 +14,6 @@ from prereg.documents.designs import pairing, sample, tuning
 from prereg.documents.procedures import (
     ABOUT_CORRECTIONS,
     SPENDING,
-    TESTS,
     about_test,
     counted_as,
     gatekeeping,
@@ -22,6 +21,7 @@ from prereg.documents.procedures import (
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.designs.per_task import tasks_are_strata
 from prereg.study.spec import Study
+from prereg.study.tests import TESTS
 
 MATCHING = (
     "pairs start from the same weights",
@@ -56,7 +56,7 @@ def methods_section(context: ReportContext) -> Section:
         units=units_of(study),
         strata=study.analysis.test == "items" and tasks_are_strata(study),
         percent=any(one.percent is not None for one in study.hypotheses.values()),
-        also=words.listed(TESTS[test] for test in study.analysis.also),
+        also=words.listed(TESTS[test].name for test in study.analysis.also),
         alpha=alpha,
         twice=words.compact(2 * study.analysis.alpha),
         correct=study.analysis.correct,
