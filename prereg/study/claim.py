@@ -31,7 +31,7 @@ GROUP is the mean of the arms that a factorial of `components` groups: `with:PAR
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from math import fsum, inf, isinf, log1p, log2, log10
@@ -163,6 +163,8 @@ class Claim:
         return tuple(dict.fromkeys([*self.left, *self.right]))
 
 
+_ROUNDING = 1e-12
+"""Of weights that sum to 0, or to 1."""
 _NUMBER = r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
 _END = r"(?![^\s()])"
 _VERBS = dict(zip(("LOWERS", "RAISES", "CHANGES", "WORSENS", "SAME"), VERBS, strict=True))
@@ -267,39 +269,51 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
         percent=percent,
         trend=trend,
     )
-    _check(claim, text, baseline)
+    for refusal in _NO_CONTRAST:
+        if refusal.holds(claim):
+            found, fix = (part.format(text=text, baseline=baseline) for part in (refusal.found, refusal.fix))
+            raise ClaimError(found, required=refusal.required, fix=fix)
     return claim
 
 
-def _check(claim: Claim, text: str, baseline: str) -> None:
-    """Refuse a sentence of the grammar that is no contrast."""
-    total = sum(claim.weights.values())
-    if claim.trend is not None:
-        if claim.verb == "does_not_worsen":
-            raise ClaimError(
-                f"claim '{text}' asks whether a trend worsens",
-                required="lowers, raises, changes or does_not_change, of a trend",
-                fix="trend(rate) does_not_change val/loss",
-            )
-    elif claim.constant is not None:
-        if abs(total - 1.0) > 1e-12 or isinf(claim.constant):
-            raise ClaimError(
-                f"the weights of claim '{text}', which compares with a constant, do not sum to one",
-                required="an arm, or a mean of arms, and a finite constant",
-                fix="mean(a, b) lowers val/loss below 3.28",
-            )
-    elif not claim.weights:
-        raise ClaimError(
-            f"claim '{text}' compares an arm with itself",
-            required="two different sides; without 'than' the right side is the baseline",
-            fix=f"name another arm than '{baseline}', or add 'than ARM'",
-        )
-    elif not abs(total) <= 1e-12:
-        raise ClaimError(
-            f"the weights of claim '{text}' do not sum to zero",
-            required="a contrast: as many arms on the left as on the right",
-            fix="(a - b) raises METRIC than (c - d)",
-        )
+class _Refusal(NamedTuple):
+    """A sentence of the grammar that is no contrast."""
+
+    holds: Callable[[Claim], bool]
+    found: str
+    required: str
+    fix: str
+
+
+_NO_CONTRAST = (
+    _Refusal(
+        lambda claim: claim.trend is not None and claim.verb == "does_not_worsen",
+        "claim '{text}' asks whether a trend worsens",
+        "lowers, raises, changes or does_not_change, of a trend",
+        "trend(rate) does_not_change val/loss",
+    ),
+    _Refusal(
+        lambda claim: (
+            claim.constant is not None
+            and (not abs(sum(claim.weights.values()) - 1.0) <= _ROUNDING or isinf(claim.constant))
+        ),
+        "the weights of claim '{text}', which compares with a constant, do not sum to one",
+        "an arm, or a mean of arms, and a finite constant",
+        "mean(a, b) lowers val/loss below 3.28",
+    ),
+    _Refusal(
+        lambda claim: claim.is_paired and not claim.weights,
+        "claim '{text}' compares an arm with itself",
+        "two different sides; without 'than' the right side is the baseline",
+        "name another arm than '{baseline}', or add 'than ARM'",
+    ),
+    _Refusal(
+        lambda claim: claim.is_paired and not abs(sum(claim.weights.values())) <= _ROUNDING,
+        "the weights of claim '{text}' do not sum to zero",
+        "a contrast: as many arms on the left as on the right",
+        "(a - b) raises METRIC than (c - d)",
+    ),
+)
 
 
 class _Side(NamedTuple):

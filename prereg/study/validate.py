@@ -211,7 +211,9 @@ def _check_claims(study: Study) -> None:
                 known = [*study.arms, *study.arm_groups]
                 raise field_error(place, found, "one of " + ", ".join(study.arms), nearest(arm, known))
         _check_metric(study, name, claim)
-        _check_verb(study, name, claim)
+        _check_margin(study, name, claim)
+        if claim.kind.towards == "worse":
+            _check_worsening(study, name, claim)
 
 
 def _check_metric(study: Study, name: str, claim: Claim) -> None:
@@ -317,7 +319,7 @@ def _vocabulary(data: Data) -> str:
     return canonical_bytes([data.model_dump(mode="json")["tokenizer"], *trained_on]).decode()
 
 
-def _check_verb(study: Study, name: str, claim: Claim) -> None:
+def _check_margin(study: Study, name: str, claim: Claim) -> None:
     hypothesis, place = study.hypotheses[name], ("hypotheses", name)
     if claim.by is not None and not isclose(hypothesis.smallest, claim.by, rel_tol=1e-9 if claim.percent else 0.0):
         raise field_error(
@@ -332,13 +334,15 @@ def _check_verb(study: Study, name: str, claim: Claim) -> None:
     if claim.constant is not None and claim.constant <= 0.0 and hypothesis.scale != "raw":
         found = f"{name} compares with {claim.constant:g}, and scale is '{hypothesis.scale}'"
         raise field_error((*place, "scale"), found, "a constant above 0, which has a logarithm", "scale: raw")
-    if claim.kind.towards != "worse":
-        return
+
+
+def _check_worsening(study: Study, name: str, claim: Claim) -> None:
+    place = ("hypotheses", name)
     if study.claims[name].better == "neither":
         found = f"nothing says which way {claim.metric} improves"
         raise field_error((*place, "better"), found, "better: lower, or better: higher", "better: lower")
     if not isclose(sum(claim.left.values()), 1.0):
-        found = f"'{hypothesis.claim}' asks whether a difference worsens"
+        found = f"'{study.hypotheses[name].claim}' asks whether a difference worsens"
         raise field_error((*place, "claim"), found, "does_not_change for a difference of differences")
 
 

@@ -40,9 +40,9 @@ _FIXED = ("data", "budget")
 class Tune(FrozenModel):
     """How the settings of arms are chosen before the runs that are judged."""
 
-    grid: dict[str, Annotated[tuple[JsonValue, ...], Field(min_length=1)]] = {}
+    grid: dict[str, Annotated[tuple[JsonValue, ...], Field(min_length=1), once("value")]] = {}
     """Dotted field -> values to try; every tuned arm is run at all combinations."""
-    settings: dict[Name, Annotated[tuple[Setting, ...], Field(min_length=2)]] = {}
+    settings: dict[Name, Annotated[tuple[Setting, ...], Field(min_length=2), once("setting")]] = {}
     """In place of a grid: ARM -> list of overrides to try, equally many for each arm."""
     arms: tuple[Name, ...] = ()
     """The arms that are tuned under a grid; by default all. The others keep their configuration."""
@@ -206,8 +206,6 @@ def _check_settings(study: Study, tune: Tune) -> None:
                         f"'{field}' is tuned",
                         "fields of model, optim or numerics: data and budget are the same for all settings",
                     )
-            if any(setting == other for other in listed[:at]):
-                raise field_error(_place(tune, arm, at), f"a setting of '{arm}' is given twice", "each setting once")
     _ = study.pilots
 
 
