@@ -17,7 +17,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ablate.judge.judge import AgainstMargin, Judged, Tested, judge, registered_test, step_level, zones
+from ablate.judge.judge import (
+    AgainstMargin,
+    Judged,
+    Judgement,
+    Tested,
+    all_stable,
+    judge,
+    registered_test,
+    step_level,
+    zones,
+)
 from ablate.judge.readings import notes_on_seeds, reading_of, samples_of, scaled, shared_seeds, slope, stated, unusable
 from ablate.judge.stats.crossed_items import cross, over_items
 from ablate.judge.stats.effects import effect_sizes, independent_effects
@@ -32,7 +42,7 @@ from ablate.judge.stats.null_hypotheses import (
     rejected_null,
 )
 from ablate.judge.stats.sequential import EProcessT, RepeatedT
-from ablate.judge.stats.tests import EQUAL, Floats, NoTestError, SignificanceTest, exponent_of
+from ablate.judge.stats.tests import EQUAL, Floats, Kept, NoTestError, SignificanceTest, exponent_of
 from ablate.judge.stats.two_way import TwoWay
 from ablate.judge.stats.unpaired import Sample, welch
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
@@ -75,6 +85,16 @@ class Contrast:
         return np.isfinite(self.left) & np.isfinite(self.right)
 
 
+@dataclass(frozen=True)
+class JudgedStudy:
+    """One study, judged."""
+
+    findings: tuple[Finding, ...]
+    """In the order of the study."""
+    judgement: Judgement
+    """The row that they are described from."""
+
+
 def judge_hypotheses(
     study: Study,
     values: Values,
@@ -84,8 +104,27 @@ def judge_hypotheses(
     items: pd.DataFrame | None = None,
     withheld: Mapping[str, str] | None = None,
 ) -> tuple[Finding, ...]:
-    """Every hypothesis' finding, in the order of the study. `values` is metric -> {(arm, seed): final value}, by
-    the words of `reading_of` where a claim reads another value than the last. `items` is the table of `Evidence`.
+    """The findings of `judge_study` alone, for which neither stability nor lost pairs matter."""
+    judged = judge_study(
+        study, values, None, all_stable(study), rng_seed=rng_seed, look=look, items=items, withheld=withheld
+    )
+    return judged.findings
+
+
+def judge_study(
+    study: Study,
+    values: Values,
+    lost: Kept | None,
+    stable: Kept,
+    *,
+    rng_seed: int = 0,
+    look: Look | None = None,
+    items: pd.DataFrame | None = None,
+    withheld: Mapping[str, str] | None = None,
+) -> JudgedStudy:
+    """Every hypothesis' finding, and the judgement of the study. `values` is metric -> {(arm, seed): final value}, by
+    the words of `reading_of` where a claim reads another value than the last. `items` is the table of `Evidence`;
+    `lost` and `stable` are those of `judge`, one row.
 
     A sequential study is judged at a registered look, by its adjusted tests; any other without one. The seed of
     resampling tests is the same for every study: one that followed the registration could be chosen with it. Of a
@@ -96,12 +135,12 @@ def judge_hypotheses(
     contrasts = {name: contrast(study, name, values, seeds) for name in study.hypotheses}
     tested = {name: _tested(study, name, pairs, rng_seed, look=look, items=items) for name, pairs in contrasts.items()}
     tests = {name: test for name, test in tested.items() if isinstance(test, SignificanceTest)}
-    judgement = judge(study, {name: _one_row(tests.get(name)) for name in study.hypotheses}, 1)
+    judgement = judge(study, {name: _one_row(tests.get(name)) for name in study.hypotheses}, lost, stable)
     judged = judgement.single({name: name in tests for name in study.hypotheses})
     for name, reason in (withheld or {}).items():
         judged[name] = replace(judged[name], outcome="inconclusive", note=reason)
     against = {name: one for name, one in zones(study, tests, judged).items() if name not in (withheld or {})}
-    found = []
+    findings = []
     for at, name in enumerate(study.hypotheses):
         p = None
         if name in tests:
@@ -119,8 +158,8 @@ def judge_hypotheses(
             rng_seed=rng_seed,
             items=items,
         )
-        found.append(finding)
-    return tuple(found)
+        findings.append(finding)
+    return JudgedStudy(tuple(findings), judgement)
 
 
 def _one_row(test: SignificanceTest | None) -> Tested:

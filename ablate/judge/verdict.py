@@ -25,7 +25,6 @@ Status = Literal["decided", "decided_with_deviations", "inconclusive", "inadmiss
 OWN: Final = "own check: "
 """What the name of a check that the study brings begins with."""
 Severity = Literal["inadmissible", "deviation", "note"]
-Outcomes = dict[str, Outcome]
 Estimand = Literal["new_seeds", "new_seeds_and_items"]
 Zone = Literal["at least the margin", "undecided", "short of the margin"]
 """Where an effect lies against the smallest difference that matters, in the direction that the claim speaks of."""

@@ -24,7 +24,7 @@ from ablate.judge.design.reach import (
     standard_error,
 )
 from ablate.judge.design.scenarios import TrueEffects, all_true, arm_means, constants_of, draw, weights_of
-from ablate.judge.design.simulate import Chance, Scenario, affordable, searchable, simulate
+from ablate.judge.design.simulate import Chance, Scenario, affordable, simulate
 from ablate.judge.judge import AS_IT_IS, OUTCOME, Shifted, judge_p, moved_by, tests_of, weigh
 from ablate.judge.stats import t_power
 from ablate.judge.stats.null_hypotheses import EDGE
@@ -34,6 +34,11 @@ from prereg.study.spec import Study
 
 MOST_SEEDS = 200
 """More seeds than this are not planned for."""
+
+
+_MOST_TOGETHER = 9
+"""Hypotheses that are corrected together, up to which a detectable difference is looked for: all are judged again at
+every difference that is tried."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,9 @@ class Planning:
         """The effect, or the margin of a claim of no change, at which the claim is supported with this chance."""
         study = self.study
         error, truth = standard_error(study, name, self.beliefs, study.n_seeds), self._truth(name)
-        if error is None or truth is None or not searchable(study) or not attainable(study, name, study.n_seeds):
+        if error is None or truth is None or not attainable(study, name, study.n_seeds):
+            return None
+        if study.stopping != "fixed" or len(study.corrected_with(name)) > _MOST_TOGETHER:
             return None
         n, n_sims = study.n_seeds, min(self.n_sims, affordable(study, study.n_seeds), 5_000)
         drawn = draw(study, truth, self.beliefs, n_sims=n_sims, n_seeds=n, rng=np.random.default_rng([self.seed, 999]))
@@ -195,16 +202,18 @@ def _together(study: Study, chosen: list[str]) -> dict[str, float] | None:
     effects = dict.fromkeys(study.hypotheses, 0.0)
     for names in groups_of(study).values():
         mine = [names.index(one) for one in names if one in chosen]
+        weights, constants = weights_of(study, names), constants_of(study, names)
+        # From means at which no claim has an effect, or as few as can be: those of contrasts alone are all 0. Of claims
+        # that compare one arm with two constants one has an effect whatever is chosen elsewhere.
+        means = np.linalg.lstsq(weights, constants, rcond=None)[0]
         if mine:
-            weights = weights_of(study, names)
-            constants = constants_of(study, names)
             wanted = np.array([effect_when_true(study, names[at]) for at in mine]) + constants[mine]
-            # From means at which no claim has an effect, or as few as can be: those of contrasts alone are all 0.
-            least = np.linalg.lstsq(weights, constants, rcond=None)[0]
-            means = least + np.linalg.lstsq(weights[mine], wanted - weights[mine] @ least, rcond=None)[0]
+            means = means + np.linalg.lstsq(weights[mine], wanted - weights[mine] @ means, rcond=None)[0]
             if not np.allclose(weights[mine] @ means, wanted, rtol=EDGE, atol=EDGE * max(np.abs(wanted).max(), 1e-300)):
                 return None
-            effects |= {one: float(effect) for one, effect in zip(names, weights @ means - constants, strict=True)}
+        elif np.allclose(weights @ means, constants, rtol=EDGE, atol=0.0):
+            continue
+        effects |= {one: float(effect) for one, effect in zip(names, weights @ means - constants, strict=True)}
     return effects
 
 

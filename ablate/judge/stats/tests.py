@@ -155,7 +155,7 @@ class SignificanceTest(ABC):
     @classmethod
     def of_differences(cls, x: Floats, *, rng_seed: int, zeros: Zeros, simulated: bool) -> SignificanceTest:
         """The test of differences, studies x pairs; a class takes of the settings what it needs."""
-        assert cls.of_pairs, (cls, "is not made from differences of pairs")
+        assert cls.of_pairs, f"{cls.name} is not made from differences of pairs"
         return cls(x)
 
     @staticmethod
