@@ -240,7 +240,8 @@ class Studentized(SignificanceTest):
     def __init__(self, x: Floats) -> None:
         super().__init__(x)
         self.usable = self.span > EQUAL * self.size
-        self.se: Floats = self.x.std(axis=1, ddof=1) / np.sqrt(self.n)
+        spread: Floats = self.x.std(axis=1, ddof=1, mean=self.mean[:, None])
+        self.se: Floats = spread / np.sqrt(self.n)
         self.standard_error = self.from_unit(self.se)
 
     def statistic(self, null: float) -> Floats:
