@@ -61,8 +61,8 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     """The decision of a registered study on its evidence. Its own checks, if it has any, are run by `own`."""
     study = registration.study
     require_known_methods(study)
-    seen = view(registration, evidence)
-    context = AuditContext(registration, seen.evidence, seen.look, whole=evidence)
+    look_view = view(registration, evidence)
+    context = AuditContext(registration, look_view.evidence, look_view.look, whole=evidence)
     look, evidence = context.look, context.evidence
     checks = audit(context)
     if evidence.missing or evidence.ledger_faults:
@@ -102,7 +102,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     doubt = doubts(judged.judgement, ruling.verdict, affected=amended, diverged=diverged, retried=retried, worst=worst)
     # What an amendment touched, or lost pairs, cannot end a study early either; only the last look says that it would.
     if early and not (doubt.hold and judged.judgement.ends_the_study()[0]):
-        return _decision(context, quiet(checks), _continues(seen))
+        return _decision(context, quiet(checks), _continues(look_view))
     checks = described + doubt.checks
     if not doubt.hold:
         because_not = doubt.because or _not_as_promised(checks)
@@ -128,20 +128,20 @@ def because(study: Study, ruling: Ruling) -> str:
     return reason
 
 
-def _continues(seen: View) -> str:
-    assert seen.look is not None and seen.following is not None, seen.look
+def _continues(look_view: View) -> str:
+    assert look_view.look is not None and look_view.following is not None, look_view.look
     return (
-        f"{seen.look.words.capitalize()}, has settled nothing at its level. This is not final, and no contrast is "
-        f"shown. Next look at {seen.following.n_seeds} seeds."
+        f"{look_view.look.words.capitalize()}, has settled nothing at its level. This is not final, and no contrast is "
+        f"shown. Next look at {look_view.following.n_seeds} seeds."
     )
 
 
 def _incomplete(evidence: Evidence, look: Look | None) -> str:
     total, ended = len(evidence.planned), len(evidence.planned) - len(evidence.missing)
-    found = f"{ended} of {total} planned runs have ended"
+    text = f"{ended} of {total} planned runs have ended"
     if look is not None:
-        found = f"{look.words.capitalize()}, needs {total} runs, and {ended} have ended"
-    return f"{found}; nothing is judged, and nothing is shown, before all have."
+        text = f"{look.words.capitalize()}, needs {total} runs, and {ended} have ended"
+    return f"{text}; nothing is judged, and nothing is shown, before all have."
 
 
 def _not_as_promised(checks: tuple[Check, ...]) -> str:

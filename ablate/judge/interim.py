@@ -93,15 +93,15 @@ def _in_turn(context: AuditContext) -> Found:
 @check("no look was taken twice on different evidence", applies=_at_a_look)
 def _unchanged(context: AuditContext) -> Found:
     assert context.whole is not None
-    seen: dict[int, set[str]] = defaultdict(set)
+    evidence_by_look: dict[int, set[str]] = defaultdict(set)
     for one in _taken(context):
-        seen[one.number].add(one.evidence)
+        evidence_by_look[one.number].add(one.evidence)
     sizes = {look.number: look.n_seeds for look in looks_of(context.study)}
     return _result(
         [
             f"look {number}"
-            for number, found in seen.items()
-            if number in sizes and found != {restrict(context.whole, context.study.seeds[: sizes[number]]).sha256}
+            for number, hashes in evidence_by_look.items()
+            if number in sizes and hashes != {restrict(context.whole, context.study.seeds[: sizes[number]]).sha256}
         ]
     )
 
@@ -120,14 +120,14 @@ def _trained_between(context: AuditContext, *, after_end: bool) -> Result:
     """Runs sealed out of their place: after the end, or before a look that should have come first."""
     looks = {look.number: look for look in looks_of(context.study)}
     place = {seed: at for at, seed in enumerate(context.study.seeds, start=1)}
-    seen, ended, faults = 0, False, []
+    last_look, ended, faults = 0, False, []
     for entry in context.entries:
         if entry.event == "looked":
             number = int(str(entry.body.get("look")))
-            seen, ended = max(seen, number), ended or entry.body.get("final") is True
+            last_look, ended = max(last_look, number), ended or entry.body.get("final") is True
         elif entry.event in SEALS and (seed := cell_of(entry)[1]) in place:
-            ahead = seen + 1 in looks and place[seed] > looks[seen + 1].n_seeds
-            if (ended and place[seed] > looks[seen].n_seeds) if after_end else (ahead and not ended):
+            ahead = last_look + 1 in looks and place[seed] > looks[last_look + 1].n_seeds
+            if (ended and place[seed] > looks[last_look].n_seeds) if after_end else (ahead and not ended):
                 faults.append(named(cell_of(entry)))
     return _result(faults)
 

@@ -119,7 +119,7 @@ class Judgement(Outcomes):
 
     def single(self, tested: Mapping[str, bool]) -> dict[str, Judged]:
         """What became of every hypothesis of the first study, of which some may have had no test."""
-        study, found, gates = self.study, {}, {}
+        study, judged_by_name, gates = self.study, {}, {}
         for together in study.corrected_together.values():
             if is_gated(study, together):
                 places = [self.names.index(name) for name in together]
@@ -127,13 +127,13 @@ class Judgement(Outcomes):
         for at, name in enumerate(self.names):
             gate = gates.get(name)
             if not tested[name]:
-                found[name] = Judged(None, None, "inconclusive", gate=gate)
+                judged_by_name[name] = Judged(None, None, "inconclusive", gate=gate)
                 continue
             refute = float(self.refute_adjusted[0, at]) if nulls_in(study, name)[1] is not None else None
             note = "" if gate is None else _about_gate(gate)
             support, outcome = float(self.support_adjusted[0, at]), OUTCOME[self.codes[0, at]]
-            found[name] = Judged(support, refute, outcome, note, gate)
-        return found
+            judged_by_name[name] = Judged(support, refute, outcome, note, gate)
+        return judged_by_name
 
 
 def judge(study: Study, tests: Mapping[str, Tested], lost: Kept | None, stable: Kept) -> Judgement:
@@ -171,15 +171,15 @@ def weigh(
     One preparation of the tests serves all cases, because every test moves with its differences.
     """
     claim = study.claims[name]
-    found = [(np.ones(n_studies), np.ones(n_studies)) for _ in cases]
+    p_by_case = [(np.ones(n_studies), np.ones(n_studies)) for _ in cases]
     for rows, test in tests:
-        for both, case in zip(found, cases, strict=True):
+        for both, case in zip(p_by_case, cases, strict=True):
             smallest = study.hypotheses[name].smallest if case.smallest is None else case.smallest
             for p, null in zip(both, nulls_of(claim.verb, claim.better, smallest), strict=True):
                 if null is not None:
                     p[rows] = null.p(test, case.by)
         del test  # its arrays make room for the next block's
-    return found
+    return p_by_case
 
 
 def judge_p(study: Study, names: Sequence[str], support: Floats, refute: Floats) -> Judgement:

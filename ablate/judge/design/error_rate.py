@@ -254,14 +254,14 @@ def _alarms(study: Study) -> list[tuple[float, tuple[bool, ...]]]:
 
 def _independent(study: Study) -> list[str]:
     """Hypotheses whose effects can be chosen freely: the first ones whose claims do not follow from each other."""
-    found: list[str] = []
+    independent: list[str] = []
     for names in groups_of(study).values():
         chosen: list[str] = []
         for name in names:
             if np.linalg.matrix_rank(weights_of(study, [*chosen, name])) == len(chosen) + 1:
                 chosen.append(name)
-        found += chosen
-    return found
+        independent += chosen
+    return independent
 
 
 def _states(study: Study, name: str, beliefs: Beliefs) -> tuple[float, ...]:
@@ -276,20 +276,20 @@ def _states(study: Study, name: str, beliefs: Beliefs) -> tuple[float, ...]:
 
 def _named(study: Study, effects: dict[str, float], correlation: float, law: Law) -> str:
     """The state of the world in words."""
-    said: dict[str, str] = {}
+    state_by_name: dict[str, str] = {}
     for name, effect in effects.items():
         smallest = study.hypotheses[name].smallest
         sign = study.claims[name].direction or 1
         if effect == 0.0:
-            said[name] = "without effect" if study.claims[name].constant is None else "at its constant"
+            state_by_name[name] = "without effect" if study.claims[name].constant is None else "at its constant"
         elif smallest and abs(abs(effect) - smallest) <= 1e-9 * smallest:
-            said[name] = "at its margin" if effect * sign > 0 else "at its margin, the other way"
+            state_by_name[name] = "at its margin" if effect * sign > 0 else "at its margin, the other way"
         else:
             way = "worse" if study.claims[name].verb == "does_not_worsen" else "the claimed way"
-            said[name] = f"far {way if effect * sign > 0 else 'the other way'}"
+            state_by_name[name] = f"far {way if effect * sign > 0 else 'the other way'}"
     metrics = f"; metrics correlated {correlation:g}" if len(groups_of(study)) > 1 else ""
     laws = {"normal": "", "failed_seed": "; one seed in ten fails without diverging"}
-    return ", ".join(_by_family(study, said)) + metrics + laws.get(law, f"; {law} differences")
+    return ", ".join(_by_family(study, state_by_name)) + metrics + laws.get(law, f"; {law} differences")
 
 
 GAPS = (0.5, 1.0, 1.5, 2.0, 3.0)
@@ -331,7 +331,7 @@ def worst_choice(
     sizes = {arm: len(settings.get(arm, ((),))) for arm in claim.weights}
     support, _ = nulls_in(study, name)
     border, sign = support.points[0][0], 1.0 if claim.better != "higher" else -1.0
-    found = []
+    errors = []
     for place, gap in enumerate(GAPS):
         rng = np.random.default_rng([seed, place])
         pilot = _noise(rng, (n_sims, sum(sizes.values()), len(tune.seeds)), correlation).mean(axis=2)
@@ -345,8 +345,8 @@ def worst_choice(
             differences += weight * sd * (judged[:, at] + sign * losses[chosen][:, None])
             start += sizes[arm]
         ((p, _),) = weigh(study, name, tests_of(study, name, differences, rng_seed=seed), n_sims)
-        found.append((float((p <= study.analysis.alpha).mean()), gap))
-    return max(found)
+        errors.append((float((p <= study.analysis.alpha).mean()), gap))
+    return max(errors)
 
 
 def _noise(rng: np.random.Generator, shape: tuple[int, int, int], correlation: float) -> Floats:

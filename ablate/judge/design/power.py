@@ -154,12 +154,12 @@ class Planning:
 
         def powers(sizes: Floats) -> Floats:
             cases = [Shifted(smallest=size) if kind.is_absence else Shifted(sign * size) for size in sizes.tolist()]
-            found = []
+            shares = []
             for mine in weighed(name, centred, cases):
                 both = [np.stack([(p | {name: mine})[one][which] for one in names], axis=1) for which in (0, 1)]
                 codes = judge_p(study, names, *both).codes
-                found.append(float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean()))
-            return np.array(found)
+                shares.append(float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean()))
+            return np.array(shares)
 
         runs, df = (n, None) if study.paired else welch_df(study.claims[name].weights, planned_sizes(study, n))
         guess = t_power.detectable(kind.power, runs, level_of(study, name), target, df=df) * error * sqrt(runs)

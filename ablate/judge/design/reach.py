@@ -114,11 +114,11 @@ def floors_at(study: Study, name: str, n: int) -> tuple[float, float | None]:
 def first_guess(study: Study, name: str, sd: float, target: float) -> int | None:
     """About how many seeds reach the power: a paired t's at the first step's level, in closed form."""
     kind, size = study.claims[name].kind.power, distance(study, name) / sd
-    found = t_power.seeds_for(kind, size, level_of(study, name), target) if size > 0.0 else None
-    if found is None or study.paired:
-        return found
+    seeds = t_power.seeds_for(kind, size, level_of(study, name), target) if size > 0.0 else None
+    if seeds is None or study.paired:
+        return seeds
     runs, _ = welch_df(study.claims[name].weights, planned_sizes(study, study.n_seeds))
-    return ceil(found * study.n_seeds / runs)
+    return ceil(seeds * study.n_seeds / runs)
 
 
 def attainable(study: Study, name: str, n: int) -> bool:

@@ -185,16 +185,16 @@ def simulate(
             wrongly += times * (verdict in harmed or study.rule.decide(without, settled).verdict != verdict)
 
     def counted(key: Outcome) -> tuple[Chance, ...]:
-        found = (codes == OUTCOME.index(key)).sum(axis=0)
-        return _chances(dict(zip(names, map(int, found), strict=True)), tuple(names), n_sims)
+        counts = (codes == OUTCOME.index(key)).sum(axis=0)
+        return _chances(dict(zip(names, map(int, counts), strict=True)), tuple(names), n_sims)
 
     def wrong(key: Outcome, together: Mapping[str, tuple[str, ...]]) -> tuple[Chance, ...]:
         hits = codes == OUTCOME.index(key)
-        found: dict[str, int] = {
+        counts: dict[str, int] = {
             role: int(hits[:, [names.index(one) for one in family if one in false[key]]].any(axis=1).sum())
             for role, family in together.items()
         }
-        return _chances(found, tuple(found), n_sims)
+        return _chances(counts, tuple(counts), n_sims)
 
     return Scenario(
         name=truth.name,
