@@ -13,7 +13,7 @@ from math import sqrt
 from ablate.judge.audit.stability import false_alarm_text
 from ablate.judge.design.assumptions import Belief, Beliefs, assumed, groups_of, over_new_items
 from ablate.judge.design.error_rate import correlations, notes_on_choice, unsearched, worst_case
-from ablate.judge.design.power import Planning, planned
+from ablate.judge.design.power import Planning, PowerAt, planned
 from ablate.judge.design.reach import (
     HypothesisDesign,
     hypothesis_design,
@@ -58,17 +58,6 @@ _OVER_NEW_ITEMS = (
     "that differences are skewed, which are then the seeds' means; sizes in SDs of the differences are those of a "
     "paired t over the seeds' means"
 )
-
-
-class PowerAt(FrozenModel):
-    """What a number of seeds can find."""
-
-    n: int
-    """Seeds."""
-    power: dict[str, float]
-    """Hypothesis -> the chance that it is supported when every claim is true, by simulation of the registered rule."""
-    adopting: Chance | None = None
-    """The chance of any adopting verdict when every claim is true, by simulation of the registered rule."""
 
 
 class Design(FrozenModel):
@@ -239,12 +228,8 @@ def _curve(study: Study, planning: Planning) -> tuple[PowerAt, ...]:
     if study.stopping != "fixed":
         return ()
     quick = affordable(study, 30) >= _CURVE_SIMS
-    found = []
-    for n in sorted({*(_CURVE if quick else _SHORT_CURVE), study.n_seeds}):
-        at = planning.at(n, n_sims=_CURVE_SIMS)
-        shown = {one: at.power[one] for one in study.hypotheses if study.hypotheses[one].smallest > 0}
-        found.append(PowerAt(n=n, power=shown, adopting=at.adopting))
-    return tuple(found)
+    seeds = sorted({*(_CURVE if quick else _SHORT_CURVE), study.n_seeds})
+    return tuple(planning.at(n, n_sims=_CURVE_SIMS) for n in seeds)
 
 
 def _unknown_items(study: Study, beliefs: Beliefs) -> str:

@@ -13,7 +13,7 @@ from math import sqrt
 import numpy as np
 
 from ablate.judge.design.assumptions import Beliefs, groups_of, over_new_items
-from ablate.judge.design.effects import effect_when_true
+from ablate.judge.design.effects import effect_when_true, power_is_stated
 from ablate.judge.design.reach import (
     HypothesisDesign,
     attainable,
@@ -30,6 +30,7 @@ from ablate.judge.stats import t_power
 from ablate.judge.stats.null_hypotheses import EDGE
 from ablate.judge.stats.tests import Floats
 from ablate.judge.stats.unpaired import welch_df
+from prereg.frozen import FrozenModel
 from prereg.study.spec import Study
 
 MOST_SEEDS = 200
@@ -41,13 +42,17 @@ _MOST_TOGETHER = 9
 every difference that is tried."""
 
 
-@dataclass(frozen=True)
-class AtSeeds:
-    """Chances with a number of seeds, every claim true."""
+class PowerAt(FrozenModel):
+    """What a number of seeds can find when every claim is true, by simulation of the registered rule."""
 
+    n: int
+    """Seeds."""
     power: dict[str, float]
+    """Hypothesis -> the chance that it is supported; of one without an effect at which power is stated none."""
     adopting: Chance | None
+    """The chance of any adopting verdict; none where the claims cannot all be true, and each is simulated by itself."""
     n_sims: int
+    """Simulated studies."""
 
 
 @dataclass
@@ -59,29 +64,30 @@ class Planning:
     correlation: float
     n_sims: int
     seed: int
-    _at: dict[int, AtSeeds] = field(default_factory=dict)
+    _at: dict[int, PowerAt] = field(default_factory=dict)
 
-    def at(self, n: int, *, n_sims: int | None = None) -> AtSeeds:
-        """Power of every hypothesis, and the chance of an adopting verdict, with n seeds."""
+    def at(self, n: int, *, n_sims: int | None = None) -> PowerAt:
+        """What n seeds can find; with fewer simulated studies than elsewhere if asked for the first time so."""
         if n not in self._at:
             # Memory, and time, grow with the number of seeds; the precision that is needed does not.
             most = affordable(self.study, None if n == self.study.n_seeds else n)
             drawn = min(n_sims or self.n_sims, most, max(1_000, 400_000 // n))
-            truth = self._truth(None)
-            if truth is not None:
-                found = self._simulated(truth, n, drawn)
-                self._at[n] = AtSeeds({one.of: one.share for one in found.supported}, found.adopting, drawn)
+            stated = [name for name in self.study.hypotheses if power_is_stated(self.study, name)]
+            together = self._truth(None)
+            adopting = None
+            if together is not None:
+                scenario = self._simulated(together, n, drawn)
+                supported, adopting = {chance.of: chance.share for chance in scenario.supported}, scenario.adopting
             else:
-                each = {
-                    name: next(
-                        one.share
-                        for one in self._simulated(self._truth(name) or all_true(self.study), n, drawn).supported
-                        if one.of == name
-                    )
-                    for name in self.study.hypotheses
-                }
-                self._at[n] = AtSeeds(each, None, drawn)
+                supported = {name: self._alone(name, n, drawn) for name in stated}
+            power = {name: supported[name] for name in stated}
+            self._at[n] = PowerAt(n=n, power=power, adopting=adopting, n_sims=drawn)
         return self._at[n]
+
+    def _alone(self, name: str, n: int, n_sims: int) -> float:
+        """Power of a claim where those that it excludes are not true."""
+        scenario = self._simulated(self._truth(name) or all_true(self.study), n, n_sims)
+        return next(chance.share for chance in scenario.supported if chance.of == name)
 
     def _simulated(self, truth: TrueEffects, n: int, n_sims: int) -> Scenario:
         return simulate(self.study, truth, self.beliefs, n_sims=n_sims, seed=[self.seed, 1_000 + n], n_seeds=n)
@@ -170,19 +176,17 @@ def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
     """A hypothesis' design with its power, detectable difference and seeds."""
     study, name = planning.study, one.hypothesis
     effect = effect_when_true(study, name)
-    found = planning.at(study.n_seeds)
-    stated = effect != 0.0 or study.claims[name].kind.is_absence
-    chance = found.power[name]
-    return one.model_copy(
-        update={
-            "effect": effect,
-            "detectable": planning.detectable(name),
-            "power": chance if stated else None,
-            "power_error": sqrt(max(chance * (1.0 - chance), 1.0 / found.n_sims) / found.n_sims) if stated else None,
-            "seeds_80": planning.seeds_for(name, 0.8) if stated else None,
-            "seeds_90": planning.seeds_for(name, 0.9) if stated else None,
+    planned_at = planning.at(study.n_seeds)
+    update: dict[str, float | int | None] = {"effect": effect, "detectable": planning.detectable(name)}
+    if (power := planned_at.power.get(name)) is not None:
+        n_sims = planned_at.n_sims
+        update |= {
+            "power": power,
+            "power_error": sqrt(max(power * (1.0 - power), 1.0 / n_sims) / n_sims),
+            "seeds_80": planning.seeds_for(name, 0.8),
+            "seeds_90": planning.seeds_for(name, 0.9),
         }
-    )
+    return one.model_copy(update=update)
 
 
 def _possible_with(study: Study, name: str) -> list[str]:

@@ -264,16 +264,15 @@ def _chances(counts: Mapping[str, int], names: tuple[str, ...], n: int) -> tuple
 
 _MOST_DRAWN = 2_000_000
 """Differences that the studies of one scenario have together, of one metric: 16 MB."""
+_AT_LOOKS = 4_000
+"""Studies that a scenario takes which are judged at several looks."""
 _FEWEST = 250
 """Studies that a scenario takes however many seeds they have."""
 
 
 def affordable(study: Study, n: int | None = None) -> int:
     """How many studies a scenario takes by default: by test and number of seeds alone, so that a design repeats."""
-    if n is None:
-        n = study.n_seeds
-        # Of many seeds fewer studies are drawn: time and memory are those of all their differences.
-        return min(affordable(study, n), max(_FEWEST, _MOST_DRAWN // n))
-    if study.stopping != "fixed":
-        return 4_000
-    return kinds.affordable(study.analysis.test, n)
+    seeds = study.n_seeds if n is None else n
+    most = kinds.affordable(study.analysis.test, seeds) if study.stopping == "fixed" else _AT_LOOKS
+    # Of many registered seeds fewer studies are drawn: time and memory are those of all their differences.
+    return most if n is not None else min(most, max(_FEWEST, _MOST_DRAWN // seeds))
