@@ -26,7 +26,7 @@ from ablate.judge.design.scenarios import TrueEffects, draw
 from ablate.judge.findings import judge_hypotheses
 from ablate.judge.judge import OUTCOME, judge_families, judge_nulls, judge_p, judge_rows, possible_codes
 from ablate.judge.recompute import recompute
-from ablate.judge.stats.multiplicity import adjusted, adjusted_rows, holm, levels_tested, rejected_rows
+from ablate.judge.stats.multiplicity import adjusted, adjusted_rows, holm, levels_tested
 from ablate.judge.stats.null_hypotheses import Nulls, levels_of
 from ablate.judge.verdict import Finding
 from ablate.reporting import markdown
@@ -118,7 +118,6 @@ def test_a_larger_p_never_lowers_an_adjusted_one() -> None:
         steps, p = random_steps(rng, 4), rng.random((40, 4)) ** 3
         more = np.minimum(1.0, p * rng.choice([1.0, 1.5], p.shape))
         assert (adjusted_rows(steps, more) >= adjusted_rows(steps, p)).all()
-        assert (rejected_rows(steps, p, 0.2) == (adjusted_rows(steps, p) <= 0.2)).all()
 
 
 # The grammar.

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from ablate.judge.stats.tests import Floats
 
@@ -52,12 +51,6 @@ def adjusted_rows(steps: Sequence[Step], p: Floats) -> Floats:
 def adjusted(steps: Sequence[Step], p: Sequence[float]) -> tuple[float, ...]:
     """Adjusted p values of one study."""
     return tuple(adjusted_rows(steps, np.array([p]))[0].tolist())
-
-
-def rejected_rows(steps: Sequence[Step], p: Floats, alpha: float) -> npt.NDArray[np.bool_]:
-    """Whether each adjusted p is at most alpha."""
-    rejected: npt.NDArray[np.bool_] = adjusted_rows(steps, p) <= alpha
-    return rejected
 
 
 def levels_tested(steps: Sequence[Step], rejected: Sequence[bool], alpha: float) -> tuple[float, ...]:

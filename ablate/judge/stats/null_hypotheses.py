@@ -100,8 +100,6 @@ class Nulls:
 
     support: float
     refute: float | None
-    test: SignificanceTest | None = None
-    """The test they come from."""
 
 
 def levels_of(study: Study, name: str) -> tuple[float, ...]:
