@@ -48,8 +48,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Without the simulations, claims that do not say otherwise are tried on fewer examples.
 
     Temporary folders are in memory where there is room: every entry of a ledger is synced to its disk, for which
-    tests would wait.
+    tests would wait. GPUs of the machine are hidden: what tests say of devices they say of none, or of made-up ones.
     """
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
     if config.option.markexpr in WITHOUT_SIMULATIONS:
         settings.load_profile("few")
     if "TMPDIR" not in os.environ and MEMORY.is_dir():
@@ -236,11 +237,10 @@ def house(tmp_path: Path, no_own_corpora: None) -> House:
 
 
 @pytest.fixture
-def own_house(tmp_path: Path, no_own_corpora: None, monkeypatch: pytest.MonkeyPatch) -> OwnHouse:
-    """A house with a trainer of its own, which is told neither of the user's corpora nor of chosen devices."""
+def own_house(tmp_path: Path, no_own_corpora: None) -> OwnHouse:
+    """A house with a trainer of its own, which is not told of the user's corpora."""
     from own_trainer import OwnHouse
 
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     return OwnHouse(tmp_path / "house")
 
 

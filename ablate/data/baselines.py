@@ -11,8 +11,6 @@ Reads counts alone: no model, no torch.
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from math import log
 from pathlib import Path
@@ -20,9 +18,8 @@ from pathlib import Path
 import numpy as np
 
 from ablate.data.batches import Mixture, Pooled, Split
+from ablate.data.cache import cached
 from ablate.data.toy import entropy_rate
-from prereg.registry.canon import sha256_of
-from prereg.registry.disk import write_whole
 
 MOST_TOKENS = 2**24
 """Training tokens up to which pairs are counted: two seconds and half a gigabyte."""
@@ -45,20 +42,31 @@ class Baselines:
 
 def baselines_of(split: Split, vocabulary: int, *, corpora: tuple[str, ...], characters: bool) -> Baselines | str:
     """Of a split, or why they are not computed. `characters`: whether tokens are characters."""
+    return _why_not(split) or _computed(split, vocabulary, corpora=corpora, characters=characters)
+
+
+def _why_not(split: Split) -> str:
     if isinstance(split.train, Mixture) or isinstance(split.validation, Pooled):
         return "not computed for a mixture"
     if max(len(split.train), len(split.validation)) > MOST_TOKENS:
         return f"not computed for more than {MOST_TOKENS:,} tokens"
+    return ""
+
+
+def _computed(split: Split, vocabulary: int, *, corpora: tuple[str, ...], characters: bool) -> Baselines:
+    assert not isinstance(split.train, Mixture) and not isinstance(split.validation, Pooled)
     train, held = (np.asarray(part[0 : len(part)], dtype=np.int64) for part in (split.train, split.validation))
     counts = np.bincount(train, minlength=vocabulary).astype(np.float64)
     unigram = (counts + 1.0 / vocabulary) / (len(train) + 1.0)
-    # Pairs as one number: sorted once, then looked up.
+    # A pair of tokens as one number, first * vocabulary + second: sorted once, then looked up. A table of all
+    # pairs would have vocabulary^2 places, most of them empty.
     pairs, times = np.unique(train[:-1] * vocabulary + train[1:], return_counts=True)
-    wanted = held[:-1] * vocabulary + held[1:]
-    at = np.minimum(np.searchsorted(pairs, wanted), len(pairs) - 1)
-    seen = np.where(pairs[at] == wanted, times[at], 0)
+    held_pairs = held[:-1] * vocabulary + held[1:]
+    at = np.minimum(np.searchsorted(pairs, held_pairs), len(pairs) - 1)
+    n_pair = np.where(pairs[at] == held_pairs, times[at], 0)
     contexts = np.bincount(train[:-1], minlength=vocabulary)
-    bigram = (seen + unigram[held[1:]]) / (contexts[held[:-1]] + 1.0)
+    # MacKay and Peto 1995: as if one more token had followed each context, drawn by the unigram.
+    bigram = (n_pair + unigram[held[1:]]) / (contexts[held[:-1]] + 1.0)
     return Baselines(
         uniform=log(vocabulary),
         unigram=float(-np.log(unigram[held[1:]]).mean()),
@@ -72,14 +80,9 @@ def kept_baselines(
     cache: Path, key: dict[str, str], split: Split, vocabulary: int, *, corpora: tuple[str, ...], characters: bool
 ) -> Baselines | str:
     """The same, computed once for a key that names corpora, tokenizer and validation part, and kept in a cache."""
-    note = cache / "baselines" / f"{sha256_of({'method': _METHOD, **key})[:32]}.json"
-    try:
-        return Baselines(**json.loads(note.read_bytes()))
-    except (OSError, ValueError, TypeError):
-        pass  # nothing is kept of it
-    found = baselines_of(split, vocabulary, corpora=corpora, characters=characters)
-    if isinstance(found, Baselines):
-        with suppress(OSError):  # a cache that refuses costs time only
-            note.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(note, json.dumps(asdict(found)).encode())
-    return found
+
+    def compute() -> Baselines:
+        return _computed(split, vocabulary, corpora=corpora, characters=characters)
+
+    named = {"method": _METHOD, **key}
+    return _why_not(split) or cached(cache / "baselines", named, compute, lambda note: Baselines(**note), asdict)

@@ -54,8 +54,8 @@ class Pooled:
 def halves(tokens: Tokens | Pooled, context: int) -> tuple[Tokens | Pooled, Tokens | Pooled]:
     """A text cut between two windows; every token but the first is predicted in one of them. Pooled: part by part."""
     if isinstance(tokens, Pooled):
-        cut = {name: halves(part, context) for name, part in tokens.parts.items()}
-        return tuple(Pooled({name: two[side] for name, two in cut.items()}) for side in (0, 1))  # type: ignore
+        halves_by_source = {name: halves(part, context) for name, part in tokens.parts.items()}
+        return tuple(Pooled({name: pair[side] for name, pair in halves_by_source.items()}) for side in (0, 1))  # type: ignore
     predicted = len(tokens) - 1
     middle = predicted // context // 2 * context or predicted // 2
     return tokens[: middle + 1], tokens[middle : len(tokens)]
@@ -78,8 +78,8 @@ def predictions_in(tokens: Tokens | Pooled) -> int:
 def windows_at(tokens: Tokens, starts: np.ndarray, width: int) -> np.ndarray:
     """The ids from each start on, one row a start."""
     if isinstance(tokens, np.ndarray):
-        found: np.ndarray = tokens[starts[:, None] + np.arange(width)]
-        return found
+        windows: np.ndarray = tokens[starts[:, None] + np.arange(width)]
+        return windows
     return tokens.windows(starts, width)
 
 
@@ -97,14 +97,14 @@ class Mixture:
 
     def windows(self, seed: int, step: int, count: int, width: int) -> np.ndarray:
         """The windows of a step, one row each."""
-        chosen = self._chosen(seed, step, count)
-        found = np.empty((count, width), dtype=np.int64)
+        source_of_window = self._chosen(seed, step, count)
+        windows = np.empty((count, width), dtype=np.int64)
         for place, tokens in enumerate(self.sources.values()):
-            rows = np.flatnonzero(chosen == place)
+            rows = np.flatnonzero(source_of_window == place)
             if len(rows):
                 starts = draw_below(seed, "batch", step, count=count, bound=len(tokens) - width + 1)
-                found[rows] = windows_at(tokens, starts[rows], width)
-        return found
+                windows[rows] = windows_at(tokens, starts[rows], width)
+        return windows
 
     def drawn(self, seed: int, steps: int, count: int) -> dict[str, int]:
         """How many windows of each source a run of so many steps has read."""
@@ -123,8 +123,8 @@ class Mixture:
     def _ends(self) -> np.ndarray:
         """Where each source's share of [0, 2^53) ends. Fractions: the same integers on every machine."""
         weights = [Fraction(self.weights[name]) for name in self.sources]
-        whole = sum(weights)
-        return np.array([int(end * _ONE / whole) for end in accumulate(weights)], dtype=np.int64)
+        total = sum(weights)
+        return np.array([int(end * _ONE / total) for end in accumulate(weights)], dtype=np.int64)
 
 
 @dataclass(frozen=True)

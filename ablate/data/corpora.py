@@ -11,8 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -130,19 +128,19 @@ class Library:
             places = [folder / name / file for file in names]
             if all(place.is_file() for place in places):
                 return _read(manifest, places, str(places[0]))
-        looked = ", ".join(str(folder / name / file) for folder in self.folders for file in names)
-        why = "not tried"
+        places_tried = ", ".join(str(folder / name / file) for folder in self.folders for file in names)
+        download_note = "not tried"
         if manifest.texts[0].address is None:
-            why = "it has no public address"
+            download_note = "it has no public address"
         elif download:
             try:
                 return _read(manifest, self._fetch(manifest), manifest.texts[0].address)
             except CorpusError as error:
-                why = error.found
-        wanted = " and one with ".join(f"sha256 {file.sha256}" for file in manifest.texts)
+                download_note = error.found
+        hashes = " and one with ".join(f"sha256 {file.sha256}" for file in manifest.texts)
         raise CorpusError(
-            f"corpus '{name}' is not here. Looked for: {looked}. Download: {why}",
-            required=f"a file with {wanted}",
+            f"corpus '{name}' is not here. Looked for: {places_tried}. Download: {download_note}",
+            required=f"a file with {hashes}",
             fix=f"{_add(manifest)}   (or set ABLATE_CORPORA to a folder that holds {name}/)",
         )
 
@@ -161,6 +159,10 @@ class Library:
         return self._fetch(self.manifest(name))[0]
 
     def _fetch(self, manifest: Manifest) -> list[Path]:
+        # Here, because it loads ssl: a tenth of the CPU time of a command that downloads nothing.
+        import urllib.error
+        import urllib.request
+
         read = []
         for file in manifest.texts if manifest.shards is None else ():
             if file.address is None:
@@ -196,19 +198,19 @@ class Library:
             if len(manifest.texts) != len(texts):
                 raise CorpusError(
                     f"'{name}' is {len(manifest.texts)} files, and {len(texts)} were given",
-                    required=" and ".join(one.name for one in manifest.texts),
+                    required=" and ".join(text.name for text in manifest.texts),
                     fix=_add(manifest),
                 )
-            for data, wanted, source in zip(texts, manifest.texts, (file, held_out), strict=False):
-                _require_same(data, manifest, wanted, str(source))
+            for data, text, source in zip(texts, manifest.texts, (file, held_out), strict=False):
+                _require_same(data, manifest, text, str(source))
         elif len(texts) == 1:
             manifest = Manifest(name, sha256_bytes(texts[0]), len(texts[0]), None, licence)
         else:
             names = (ONE_FILE, OWN_VALIDATION)
-            train, other = (
-                TextFile(one, sha256_bytes(data), len(data)) for one, data in zip(names, texts, strict=True)
+            train, validation = (
+                TextFile(text, sha256_bytes(data), len(data)) for text, data in zip(names, texts, strict=True)
             )
-            manifest = of_two(name, (train, other), licence)
+            manifest = of_two(name, (train, validation), licence)
         self.require_new(manifest, file)
         for data, stored in zip(texts, manifest.texts, strict=True):
             self._store(name, stored.name, data)
@@ -291,10 +293,10 @@ def _read(manifest: Manifest, places: list[Path], found: str) -> Corpus:
 
 
 def _require_same(data: bytes, manifest: Manifest, file: TextFile, source: str) -> None:
-    found = sha256_bytes(data)
-    if found != file.sha256:
+    sha256 = sha256_bytes(data)
+    if sha256 != file.sha256:
         raise CorpusError(
-            f"{source} is not {manifest.name}: its sha256 is {found}",
+            f"{source} is not {manifest.name}: its sha256 is {sha256}",
             required=f"sha256 {file.sha256} ({file.size_bytes:,} bytes)",
             fix=f"add your text under a name of its own: ablate corpus add my-{manifest.name} FILE",
         )

@@ -61,10 +61,10 @@ def read(library: Library, data: Data, *, registered: str | None = None) -> Read
             "".join(sorted(set().union(*(set(text) for pair in parts.values() for text in pair))))
         )
     ids = {name: (tokenizer.encode(train), tokenizer.encode(held)) for name, (train, held) in parts.items()}
-    found = {
+    sources = {
         name: Read(corpus.manifest, len(corpus.text) + len(corpus.held_out or "")) for name, corpus in corpora.items()
     }
-    return Reading(_joined(ids, data.mixture), tokenizer, found)
+    return Reading(_joined(ids, data.mixture), tokenizer, sources)
 
 
 def _parted(corpus: Corpus, validation: float | Literal["own"]) -> tuple[str, str]:
@@ -90,19 +90,19 @@ def _stored(library: Library, data: Data) -> Reading:
         tokenizers[name] = StoredVocabulary.of(manifest.shards)
         ids[name] = (parts["train"], parts["validation"]) if data.validation == "own" else _cut(parts, data.validation)
     first = next(iter(tokenizers.values()))
-    strange = [name for name, tokenizer in tokenizers.items() if tokenizer.sha256 != first.sha256]
-    if strange:
+    deviating = [name for name, tokenizer in tokenizers.items() if tokenizer.sha256 != first.sha256]
+    if deviating:
         raise CorpusError(
-            f"'{strange[0]}' has another vocabulary than '{next(iter(tokenizers))}'",
+            f"'{deviating[0]}' has another vocabulary than '{next(iter(tokenizers))}'",
             required="sources of one mixture that were turned into ids by one tokenizer",
         )
     return Reading(_joined(ids, data.mixture), first, {name: Read(manifest, 0) for name, manifest in manifests.items()})
 
 
 def _cut(parts: Mapping[Role, StoredTokens], share: float) -> tuple[Tokens, Tokens]:
-    whole = parts["train"]
-    border = int(len(whole) * (1.0 - share))
-    return whole.part(0, border), whole.part(border, len(whole))
+    tokens = parts["train"]
+    border = int(len(tokens) * (1.0 - share))
+    return tokens.part(0, border), tokens.part(border, len(tokens))
 
 
 def _joined(ids: Mapping[str, tuple[Tokens, Tokens]], weights: Mapping[str, float] | None) -> Split:

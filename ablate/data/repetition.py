@@ -13,20 +13,17 @@ large where a few units make up most copies.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
+from ablate.data.cache import cached
 from ablate.data.corpora import Library
-from prereg.registry.canon import sha256_of
-from prereg.registry.disk import write_whole
 
 _EMPTY_LINES = re.compile(r"\n[^\S\n]*\n\s*")
 EVERY_UNIT_UPTO = 2**26
@@ -67,37 +64,34 @@ def repetition_in(library: Library, name: str, validation: float | Literal["own"
     if manifest.shards is not None:
         return IDS_SHOW_NO_LINES
     key = {"method": _METHOD, "sha256": manifest.sha256, "validation": validation, "upto": EVERY_UNIT_UPTO}
-    note = library.cache / "repetition" / f"{sha256_of(key)[:32]}.json"
-    try:
-        kept = json.loads(note.read_bytes())
-        parts = {part: Share(**kept[part]) for part in _PARTS}
-        return Repetition(**parts, one_in=kept["one_in"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # nothing is kept of it
-    corpus = library.find(name)
-    held_out = corpus.held_out if validation == "own" else validation
-    assert held_out is not None, name
-    found = repetition(corpus.text, held_out)
-    with suppress(OSError):  # a cache that refuses costs time only
-        note.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(note, json.dumps(asdict(found)).encode())
-    return found
+
+    def count() -> Repetition:
+        corpus = library.find(name)
+        held_out = corpus.held_out if validation == "own" else validation
+        assert held_out is not None, name
+        return repetition(corpus.text, held_out)
+
+    return cached(library.cache / "repetition", key, count, _read_counts, asdict)
+
+
+def _read_counts(note: dict[str, Any]) -> Repetition:
+    return Repetition(**{part: Share(**note[part]) for part in _PARTS}, one_in=note["one_in"])
 
 
 def repetition(text: str, held_out: str | float) -> Repetition:
     """Of a text whose held-out part is another text, or a share of this one, taken from its end."""
-    whole: tuple[str, ...]
+    texts: tuple[str, ...]
     if isinstance(held_out, str):
-        train, held, whole = text, held_out, (text, held_out)
+        train, held, texts = text, held_out, (text, held_out)
     else:
         border = int(len(text) * (1.0 - held_out))
-        train, held, whole = text[:border], text[border:], (text,)
+        train, held, texts = text[:border], text[border:], (text,)
     one_in = 1
-    while sum(map(len, whole)) > one_in * EVERY_UNIT_UPTO:
+    while sum(map(len, texts)) > one_in * EVERY_UNIT_UPTO:
         one_in *= 2
     return Repetition(
-        lines=repeated(chain.from_iterable(map(lines, whole)), one_in),
-        paragraphs=repeated(chain.from_iterable(map(paragraphs, whole)), one_in),
+        lines=repeated(chain.from_iterable(map(lines, texts)), one_in),
+        paragraphs=repeated(chain.from_iterable(map(paragraphs, texts)), one_in),
         held_out_lines=repeated_from(lines(train), lines(held), one_in),
         held_out_paragraphs=repeated_from(paragraphs(train), paragraphs(held), one_in),
         one_in=one_in,
@@ -131,21 +125,21 @@ def paragraphs(text: str) -> Iterator[str]:
 
 def repeated(units: Iterable[str], one_in: int = 1) -> Share:
     """Units that occur earlier among the same units; of those that are followed."""
-    found = _followed(units, one_in)
-    return Share(len(found) - len(np.unique(found)), len(found))
+    hashes = _followed(units, one_in)
+    return Share(len(hashes) - len(np.unique(hashes)), len(hashes))
 
 
 def repeated_from(earlier: Iterable[str], units: Iterable[str], one_in: int = 1) -> Share:
     """Units that occur among earlier ones: of held-out text, what training text gives away."""
-    found = _followed(units, one_in)
-    return Share(int(np.isin(found, _followed(earlier, one_in)).sum()), len(found))
+    hashes = _followed(units, one_in)
+    return Share(int(np.isin(hashes, _followed(earlier, one_in)).sum()), len(hashes))
 
 
 def _followed(units: Iterable[str], one_in: int) -> np.ndarray:
     """A hash of each unit that is followed: of ten million units, two differing ones meet once in 300,000 corpora."""
-    found = array("Q")
+    hashes = array("Q")
     for unit in units:
         digest = hashlib.blake2b(unit.encode(), digest_size=16).digest()
         if int.from_bytes(digest[:8], "big") % one_in == 0:
-            found.append(int.from_bytes(digest[8:], "big"))
-    return np.array(found, dtype=np.uint64)
+            hashes.append(int.from_bytes(digest[8:], "big"))
+    return np.array(hashes, dtype=np.uint64)

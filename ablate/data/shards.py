@@ -11,15 +11,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from ablate.data.cache import cached, keep
 from prereg.errors import CorpusError
-from prereg.registry.canon import sha256_file, sha256_of
-from prereg.registry.disk import write_whole
+from prereg.registry.canon import sha256_file
 from prereg.study.corpora import Manifest, Role, Shard, Shards, Stored
 
 _CHUNK_BYTES = 32 * 1024**2
@@ -58,22 +57,22 @@ class StoredTokens:
     def _read(self, start: int, stop: int) -> np.ndarray:
         assert 0 <= start <= stop <= len(self), (start, stop, len(self))
         at, end = self.first + start, self.first + stop
-        found = np.empty(stop - start, dtype=np.int64)
-        filled = 0
+        ids = np.empty(stop - start, dtype=np.int64)
+        n_filled = 0
         shard = int(np.searchsorted(self.ends, at, side="right"))
         while at < end:
             begins = int(self.ends[shard - 1]) if shard else 0
             upto = min(end, int(self.ends[shard]))
-            found[filled : filled + upto - at] = self.arrays[shard][at - begins : upto - begins]
-            filled, at, shard = filled + upto - at, upto, shard + 1
+            ids[n_filled : n_filled + upto - at] = self.arrays[shard][at - begins : upto - begins]
+            n_filled, at, shard = n_filled + upto - at, upto, shard + 1
         # A manifest from elsewhere may name a smaller vocabulary than its ids have.
-        if len(found) and int(found.max()) >= self.vocabulary:
+        if len(ids) and int(ids.max()) >= self.vocabulary:
             raise CorpusError(
-                f"the shards hold token id {int(found.max())}, and their vocabulary has {self.vocabulary} entries",
+                f"the shards hold token id {int(ids.max())}, and their vocabulary has {self.vocabulary} entries",
                 required="ids below the size of the vocabulary",
-                fix=f"ablate corpus add NAME FOLDER --vocabulary {int(found.max()) + 1}, or more",
+                fix=f"ablate corpus add NAME FOLDER --vocabulary {int(ids.max()) + 1}, or more",
             )
-        return found
+        return ids
 
 
 def open_shards(manifest: Manifest, cache: Path) -> dict[Role, StoredTokens]:
@@ -172,7 +171,7 @@ def _measure(path: Path, folder: Path, role: Role, stored: Stored, *, vocabulary
             required="ids below the size of the vocabulary",
             fix=f"--vocabulary {largest + 1}, or more; or another --stored than {stored}",
         )
-    _remember(path.resolve(), before, digest.hexdigest(), cache)
+    keep(cache / "hashed", before, digest.hexdigest())
     return Shard(path.relative_to(folder).as_posix(), digest.hexdigest(), size // item, role)
 
 
@@ -181,7 +180,7 @@ def _lengths(path: Path, vocabulary: int) -> tuple[int, ...]:
         lengths = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CorpusError(f"{path} cannot be read ({error})", required="a JSON list of numbers of bytes") from error
-    fit = isinstance(lengths, list) and all(type(one) is int and one >= 0 for one in lengths)
+    fit = isinstance(lengths, list) and all(type(length) is int and length >= 0 for length in lengths)
     if not fit or len(lengths) != vocabulary:
         raise CorpusError(
             f"{path} is not a list of {vocabulary} numbers of bytes",
@@ -191,64 +190,51 @@ def _lengths(path: Path, vocabulary: int) -> tuple[int, ...]:
 
 
 def _verify(path: Path, file: Shard, shards: Shards, name: str, cache: Path) -> None:
-    again = f"restore it, or: ablate corpus add {name}-2 {shards.folder} --vocabulary {shards.vocabulary}"
+    remedy = f"restore it, or: ablate corpus add {name}-2 {shards.folder} --vocabulary {shards.vocabulary}"
     if not path.is_file():
         raise CorpusError(
-            f"corpus '{name}': {path} is not here", required=f"the shard with sha256 {file.sha256}", fix=again
+            f"corpus '{name}': {path} is not here", required=f"the shard with sha256 {file.sha256}", fix=remedy
         )
     if path.stat().st_size != file.tokens * shards.item_bytes:
         raise CorpusError(
             f"corpus '{name}': {path} has {path.stat().st_size} bytes",
             required=f"{file.tokens * shards.item_bytes}, the shard with sha256 {file.sha256}",
-            fix=again,
+            fix=remedy,
         )
-    found = _hash_of(path, cache)
-    if found != file.sha256:
+    sha256 = _hash_of(path, cache)
+    if sha256 != file.sha256:
         raise CorpusError(
-            f"corpus '{name}': {path} has another content, sha256 {found}",
+            f"corpus '{name}': {path} has another content, sha256 {sha256}",
             required=f"the shard with sha256 {file.sha256}",
-            fix=again,
+            fix=remedy,
         )
 
 
 def _hash_of(path: Path, cache: Path) -> str:
-    """The hash of a file, from the memory where the file system says that nothing has touched it since."""
+    """The hash of a file, read again only where the file system says that something has touched it since."""
+    # A file that is written to while it is read has another stat afterwards: what is noted under this one is
+    # never asked for.
     place = path.resolve()
-    before = _stat_of(place)
-    try:
-        kept = json.loads(_note(place, cache).read_bytes())
-        if kept["file"] == before and isinstance(kept["sha256"], str):
-            return str(kept["sha256"])
-    except (OSError, ValueError, KeyError, TypeError):
-        pass  # nothing is remembered of it
-    found = sha256_file(place)
-    _remember(place, before, found, cache)
-    return found
+    return cached(cache / "hashed", _stat_of(place), lambda: sha256_file(place), _noted_sha256, str)
 
 
-def _remember(place: Path, before: dict[str, int | str], sha256: str, cache: Path) -> None:
-    """Note the hash of a file, unless it was written to while it was read. A cache that refuses costs time only."""
-    if _stat_of(place) == before:
-        with suppress(OSError):
-            note = _note(place, cache)
-            note.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(note, json.dumps({"file": before, "sha256": sha256}).encode())
+def _noted_sha256(note: object) -> str:
+    if not isinstance(note, str):
+        raise TypeError(f"{note!r} is no hash")
+    return note
 
 
-def _note(place: Path, cache: Path) -> Path:
-    return cache / "hashed" / f"{sha256_of(str(place))[:32]}.json"
-
-
-def _stat_of(path: Path) -> dict[str, int | str]:
+def _stat_of(path: Path) -> dict[str, str]:
+    """All that the file system says of a file. As text: nanoseconds are beyond the whole numbers of JSON."""
     stat = path.stat()
-    return {
-        "path": str(path),
+    numbers = {
         "size": stat.st_size,
         "inode": stat.st_ino,
         "device": stat.st_dev,
         "modified_ns": stat.st_mtime_ns,
         "changed_ns": stat.st_ctime_ns,
     }
+    return {"path": str(path)} | {name: str(number) for name, number in numbers.items()}
 
 
 def _dtype(stored: Stored) -> np.dtype[np.uint16] | np.dtype[np.uint32]:

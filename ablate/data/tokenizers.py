@@ -48,11 +48,11 @@ class CharTokenizer:
     def encode(self, text: str) -> np.ndarray:
         """Token ids. A character outside the vocabulary is an error, never a stand-in."""
         points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
-        known = np.frombuffer(self.characters.encode("utf-32-le"), dtype=np.uint32)
-        ids = np.searchsorted(known, points)
-        wrong = (ids >= len(known)) | (known[np.minimum(ids, len(known) - 1)] != points)
-        if wrong.any():
-            stranger = chr(int(points[int(np.argmax(wrong))]))
+        vocabulary = np.frombuffer(self.characters.encode("utf-32-le"), dtype=np.uint32)
+        ids = np.searchsorted(vocabulary, points)
+        unknown = (ids >= len(vocabulary)) | (vocabulary[np.minimum(ids, len(vocabulary) - 1)] != points)
+        if unknown.any():
+            stranger = chr(int(points[int(np.argmax(unknown))]))
             raise CorpusError(
                 f"character {stranger!r} is not in the vocabulary of {self.size} characters",
                 required="text in the characters of the training corpus",
@@ -140,7 +140,7 @@ class BpeTokenizer:
     def decode(self, ids: np.ndarray) -> str:
         """The text of token ids. Ids that end within a character are refused, never patched."""
         table = byte_characters()
-        data = bytes(table[sign] for one in ids for sign in self.entries[int(one)])
+        data = bytes(table[sign] for token in ids for sign in self.entries[int(token)])
         try:
             return data.decode("utf-8")
         except UnicodeDecodeError as error:
@@ -238,8 +238,8 @@ def _kept(folder: Path, sha256: str) -> BpeTokenizer | None:
     try:
         definition = json.loads(_place(folder, sha256).read_bytes())
         merges = tuple((left, right) for left, right in definition["merges"])
-        found = BpeTokenizer(entries=tuple(definition["entries"]), merges=merges)
-        return found if found.sha256 == sha256 else None
+        tokenizer = BpeTokenizer(entries=tuple(definition["entries"]), merges=merges)
+        return tokenizer if tokenizer.sha256 == sha256 else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -324,7 +324,7 @@ class FileTokenizer:
 
     def decode(self, ids: np.ndarray) -> str:
         """The text of token ids, as the library joins it."""
-        return str(self._engine.decode([int(one) for one in ids], skip_special_tokens=False))
+        return str(self._engine.decode([int(token) for token in ids], skip_special_tokens=False))
 
     def pieces(self) -> list[bytes] | None:
         """The bytes of each entry; none where they are not known exactly, which they are of byte pairs alone."""

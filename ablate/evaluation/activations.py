@@ -41,55 +41,59 @@ def mean_cosine(vectors: Tensor) -> float | None:
 
 def measure_activations(model: GPT, tokens: Tokens | Pooled, classes: np.ndarray | None = None) -> dict[str, float]:
     """The `activations` suite; without `classes` of the vocabulary, nothing is said by class."""
+    # One batch of validation windows, the same at every evaluation and in every arm.
     inputs, _ = next(windows(tokens, model.config.context, model.device))
-    with _given(model) as given:
+    with _block_outputs(model) as block_outputs:
         logits = model(inputs).float()
         after = model.first_input(inputs)
         before = model.embedded(inputs)
-    found = _embeddings(before, after)
+    metrics = _embeddings(before, after)
     if classes is not None:
         per_token = norms(after).cpu().numpy().ravel()
         kinds = by_class(per_token, classes[inputs.cpu().numpy().ravel()])
-        found |= {f"embedding/norm_{kind}": value for kind, value in kinds.items()}
-    found["embedding/table_norm"] = float(norms(model.token.weight).mean())
-    for index, stream in enumerate(given):
-        found[f"residual/norm_{index}"] = float(norms(stream).mean())
+        metrics |= {f"embedding/norm_{kind}": value for kind, value in kinds.items()}
+    metrics["embedding/table_norm"] = float(norms(model.token.weight).mean())
+    # The residual stream after each block: in a pre-norm model its norm grows with depth, in a post-norm one
+    # it cannot.
+    for index, stream in enumerate(block_outputs):
+        metrics[f"residual/norm_{index}"] = float(norms(stream).mean())
         cosine = mean_cosine(stream)
         if cosine is not None:
-            found[f"residual/cosine_{index}"] = cosine
-    return found | _logits(logits)
+            metrics[f"residual/cosine_{index}"] = cosine
+    return metrics | _logits(logits)
 
 
 @contextmanager
-def _given(model: GPT) -> Iterator[list[Tensor]]:
+def _block_outputs(model: GPT) -> Iterator[list[Tensor]]:
     """What each block gives, (batch, time, width), in the one pass of this context."""
-    given: list[Tensor] = []
+    block_outputs: list[Tensor] = []
 
     def keep(_module: nn.Module, _inputs: object, output: Tensor) -> None:
-        given.append(output)
+        block_outputs.append(output)
 
     hooks = [block.register_forward_hook(keep) for block in model.blocks]
     try:
-        yield given
+        yield block_outputs
     finally:
         for hook in hooks:
             hook.remove()
 
 
 def _embeddings(before: Tensor, after: Tensor) -> dict[str, float]:
-    found = {"embedding/norm": float(after.float().norm(dim=-1).double().mean())}
-    found["embedding/norm_sd"] = float(norms(after).std(correction=0))
-    found["embedding/norm_before"] = float(norms(before).mean())
-    found["embedding/norm_before_sd"] = float(norms(before).std(correction=0))
+    metrics = {"embedding/norm": float(after.float().norm(dim=-1).double().mean())}
+    metrics["embedding/norm_sd"] = float(norms(after).std(correction=0))
+    metrics["embedding/norm_before"] = float(norms(before).mean())
+    metrics["embedding/norm_before_sd"] = float(norms(before).std(correction=0))
     for name, vectors in (("", after), ("_before", before)):
         cosine = mean_cosine(vectors)
         if cosine is not None:
-            found[f"embedding/cosine{name}"] = cosine
-    return found
+            metrics[f"embedding/cosine{name}"] = cosine
+    return metrics
 
 
 def _logits(logits: Tensor) -> dict[str, float]:
     squares = spreads = log_z = largest = 0.0
+    # Window by window: in float64 all logits at once would need twice the memory of the pass that made them.
     for window in logits:
         exact = window.double()
         squares += float(exact.square().mean())

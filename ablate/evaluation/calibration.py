@@ -65,9 +65,9 @@ def tempered(logits: Tensor, targets: Tensor, temperature: float) -> tuple[Tenso
     shifted = logits.double()
     shifted = (shifted - shifted.amax(dim=-1, keepdim=True)) / temperature
     log_z = shifted.logsumexp(dim=-1)
-    wanted = shifted.gather(-1, targets[:, None]).squeeze(-1)
+    at_target = shifted.gather(-1, targets[:, None]).squeeze(-1)
     mean = ((shifted - log_z[:, None]).exp() * shifted).sum(dim=-1)
-    return log_z - wanted, wanted - mean
+    return log_z - at_target, at_target - mean
 
 
 def best_temperature(losses: np.ndarray, slopes: np.ndarray) -> float:
@@ -103,8 +103,9 @@ class _Seen:
 
     def take(self, logits: Tensor, targets: Tensor) -> None:
         p = logits.double().log_softmax(dim=-1).exp()
-        wanted = p.gather(-1, targets[:, None]).squeeze(-1)
-        self.brier += float((p.square().sum(dim=-1) - 2.0 * wanted + 1.0).sum())
+        # sum over classes of (p - [target])^2 = sum p^2 - 2 p_target + 1.
+        p_target = p.gather(-1, targets[:, None]).squeeze(-1)
+        self.brier += float((p.square().sum(dim=-1) - 2.0 * p_target + 1.0).sum())
         self.confidence.append(p.amax(dim=-1).cpu().numpy())
         self.correct.append((logits.argmax(dim=-1) == targets).double().cpu().numpy())
 
@@ -114,25 +115,30 @@ def measure_calibration(model: GPT, tokens: Tokens | Pooled, bins: int) -> dict[
     context = model.config.context
     first, second = halves(tokens, context)
     predicted = predictions_in(tokens)
-    seen = _Seen()
+    tallied = _Seen()
     totals = np.zeros(len(TEMPERATURES))
     losses, slopes = np.zeros(len(NODES)), np.zeros(len(NODES))
-    for logits, wanted in _predictions(model, first):
-        seen.take(logits, wanted)
-        at_nodes = [tempered(logits, wanted, temperature) for temperature in NODES]
+    # The temperature is fitted on the first half; all rates of the curve are over both.
+    for logits, targets in _predictions(model, first):
+        tallied.take(logits, targets)
+        at_nodes = [tempered(logits, targets, temperature) for temperature in NODES]
         losses += [float(loss.sum()) for loss, _ in at_nodes]
         slopes += [float(slope.sum()) for _, slope in at_nodes]
     totals += [losses[NODES.index(_node(temperature))] for temperature in TEMPERATURES.values()]
-    for logits, wanted in _predictions(model, second):
-        seen.take(logits, wanted)
-        totals += [float(tempered(logits, wanted, temperature)[0].sum()) for temperature in TEMPERATURES.values()]
-    confidence, correct = np.concatenate(seen.confidence), np.concatenate(seen.correct)
+    # A loss under another temperature needs no fit, and is taken over both halves.
+    for logits, targets in _predictions(model, second):
+        tallied.take(logits, targets)
+        totals += [float(tempered(logits, targets, temperature)[0].sum()) for temperature in TEMPERATURES.values()]
+    confidence, correct = np.concatenate(tallied.confidence), np.concatenate(tallied.correct)
     assert confidence.size == predicted, (confidence.size, predicted)
     curve = equal_width(confidence, correct, bins)
     return {
         "calibration/ece": curve.expected_error,
-        "calibration/brier": seen.brier / predicted,
-        **{f"calibration/loss_t{end}": float(one) / predicted for end, one in zip(TEMPERATURES, totals, strict=True)},
+        "calibration/brier": tallied.brier / predicted,
+        **{
+            f"calibration/loss_t{end}": float(total) / predicted
+            for end, total in zip(TEMPERATURES, totals, strict=True)
+        },
         "calibration/temperature": best_temperature(losses, slopes),
         **_rows(curve),
     }
@@ -142,9 +148,9 @@ def _predictions(model: GPT, tokens: Tokens | Pooled) -> Iterator[tuple[Tensor, 
     """(logits, targets) of every prediction, in pieces that fit a cache rather than a machine."""
     for inputs, targets in windows(tokens, model.config.context, model.device):
         logits = model(inputs).float()
-        flat, wanted = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
+        flat, flat_targets = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
         rows = max(1, _AT_ONCE // flat.shape[-1])
-        yield from zip(torch.split(flat, rows), torch.split(wanted, rows), strict=True)
+        yield from zip(torch.split(flat, rows), torch.split(flat_targets, rows), strict=True)
 
 
 def _node(temperature: float) -> float:
@@ -154,8 +160,8 @@ def _node(temperature: float) -> float:
 
 def _rows(curve: Curve) -> dict[str, float]:
     share = curve.count / curve.count.sum()
-    found = {f"calibration/bin_share_{i}": float(value) for i, value in enumerate(share)}
+    metrics = {f"calibration/bin_share_{i}": float(value) for i, value in enumerate(share)}
     for i in np.flatnonzero(curve.count):
-        found[f"calibration/bin_confidence_{i}"] = float(curve.confidence[i])
-        found[f"calibration/bin_accuracy_{i}"] = float(curve.accuracy[i])
-    return found
+        metrics[f"calibration/bin_confidence_{i}"] = float(curve.confidence[i])
+        metrics[f"calibration/bin_accuracy_{i}"] = float(curve.accuracy[i])
+    return metrics

@@ -35,15 +35,18 @@ def windows(
         for part in tokens.parts.values():
             yield from windows(part, context, device)
         return
-    whole = (len(tokens) - 1) // context
-    for start in range(0, whole, WINDOWS_AT_ONCE):
-        stop = min(whole, start + WINDOWS_AT_ONCE)
-        held = tokens[start * context : stop * context + 1]
-        inputs, targets = held[:-1].reshape(-1, context), held[1:].reshape(-1, context)
+    n_whole = (len(tokens) - 1) // context
+    for start in range(0, n_whole, WINDOWS_AT_ONCE):
+        stop = min(n_whole, start + WINDOWS_AT_ONCE)
+        span = tokens[start * context : stop * context + 1]
+        inputs, targets = span[:-1].reshape(-1, context), span[1:].reshape(-1, context)
         yield torch.from_numpy(inputs).to(device), torch.from_numpy(targets).to(device)
-    rest = tokens[whole * context : len(tokens)]
-    if len(rest) > 1:
-        yield torch.from_numpy(rest[None, :-1].copy()).to(device), torch.from_numpy(rest[None, 1:].copy()).to(device)
+    remainder = tokens[n_whole * context : len(tokens)]
+    if len(remainder) > 1:
+        yield (
+            torch.from_numpy(remainder[None, :-1].copy()).to(device),
+            torch.from_numpy(remainder[None, 1:].copy()).to(device),
+        )
 
 
 @dataclass(frozen=True)
@@ -66,23 +69,24 @@ class Tally:
         """The metrics of the `loss` suite."""
         loss = self.nats / self.count
         # A diverging model's perplexity overflows before its loss does; the loss keeps the number.
-        found = {"val/loss": loss, "val/perplexity": math.exp(min(loss, 700.0))}
+        metrics = {"val/loss": loss, "val/perplexity": math.exp(min(loss, 700.0))}
         if self.size_bytes is not None:
-            found["val/bits_per_byte"] = self.nats / math.log(2.0) / self.size_bytes
-        found["val/accuracy"] = self.correct / self.count
+            metrics["val/bits_per_byte"] = self.nats / math.log(2.0) / self.size_bytes
+        metrics["val/accuracy"] = self.correct / self.count
+        # Early positions have little to go by. The last quarter is empty where no window is that long.
         quarter = max(1, len(self.nats_at) // 4)
-        found["val/loss_first_quarter"] = float(self.nats_at[:quarter].sum() / self.seen_at[:quarter].sum())
+        metrics["val/loss_first_quarter"] = float(self.nats_at[:quarter].sum() / self.seen_at[:quarter].sum())
         if self.seen_at[-quarter:].any():
-            found["val/loss_last_quarter"] = float(self.nats_at[-quarter:].sum() / self.seen_at[-quarter:].sum())
+            metrics["val/loss_last_quarter"] = float(self.nats_at[-quarter:].sum() / self.seen_at[-quarter:].sum())
         if self.correct_of is not None and self.count_of is not None:
             shares = {
                 kind: float(hits / count)
                 for kind, hits, count in zip(TOKEN_CLASSES, self.correct_of, self.count_of, strict=True)
                 if count
             }
-            found["val/macro_accuracy"] = sum(shares.values()) / len(shares)
-            found |= {f"val/accuracy_{kind}": share for kind, share in shares.items()}
-        return found
+            metrics["val/macro_accuracy"] = sum(shares.values()) / len(shares)
+            metrics |= {f"val/accuracy_{kind}": share for kind, share in shares.items()}
+        return metrics
 
 
 def measure_loss(
@@ -95,10 +99,10 @@ def measure_loss(
     if not isinstance(tokens, Pooled):
         return tally(model, tokens, byte_lengths, classes).metrics()
     tallies = {name: tally(model, part, byte_lengths, classes) for name, part in tokens.parts.items()}
-    found = _pooled(tallies.values()).metrics()
-    for name, one in tallies.items():
-        found |= {f"{metric}/{name}": value for metric, value in one.metrics().items() if metric in OF_SOURCES}
-    return found
+    metrics = _pooled(tallies.values()).metrics()
+    for name, source in tallies.items():
+        metrics |= {f"{metric}/{name}": value for metric, value in source.metrics().items() if metric in OF_SOURCES}
+    return metrics
 
 
 def tally(model: GPT, tokens: Tokens, byte_lengths: np.ndarray | None, classes: np.ndarray | None = None) -> Tally:
@@ -109,37 +113,40 @@ def tally(model: GPT, tokens: Tokens, byte_lengths: np.ndarray | None, classes: 
     correct_of, count_of = np.zeros(kinds), np.zeros(kinds)
     for inputs, targets in windows(tokens, context, model.device):
         logits = model(inputs).float()
-        flat, wanted = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
-        losses = F.cross_entropy(flat, wanted, reduction="none").double()
+        # (windows, time, vocabulary) -> (windows * time, vocabulary).
+        flat, flat_targets = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
+        losses = F.cross_entropy(flat, flat_targets, reduction="none").double()
         nats += float(losses.sum())
-        right = flat.argmax(dim=-1) == wanted
+        right = flat.argmax(dim=-1) == flat_targets
         correct += int(right.sum())
         length = targets.shape[1]
+        # By position: the last window may be shorter, and counts where it has tokens.
         nats_at[:length] += losses.view(targets.shape).sum(dim=0).cpu().numpy()
         seen_at[:length] += targets.shape[0]
         if classes is not None:
-            kind = classes[wanted.cpu().numpy()]
+            # The class of what was to be predicted, not of what was predicted.
+            kind = classes[flat_targets.cpu().numpy()]
             correct_of += np.bincount(kind, weights=right.cpu().numpy(), minlength=kinds)
             count_of += np.bincount(kind, minlength=kinds)
-        count += wanted.numel()
-        size += 0 if byte_lengths is None else int(byte_lengths[wanted.cpu().numpy()].sum())
+        count += flat_targets.numel()
+        size += 0 if byte_lengths is None else int(byte_lengths[flat_targets.cpu().numpy()].sum())
     assert count == len(tokens) - 1, (count, len(tokens))
     by_class = (correct_of, count_of) if classes is not None else (None, None)
     return Tally(nats, correct, count, None if byte_lengths is None else size, nats_at, seen_at, *by_class)
 
 
 def _pooled(tallies: Iterable[Tally]) -> Tally:
-    every = list(tallies)
-    sizes = [one.size_bytes for one in every if one.size_bytes is not None]
-    hits = [one.correct_of for one in every if one.correct_of is not None]
-    counts = [one.count_of for one in every if one.count_of is not None]
+    all_tallies = list(tallies)
+    sizes = [tally.size_bytes for tally in all_tallies if tally.size_bytes is not None]
+    hits = [tally.correct_of for tally in all_tallies if tally.correct_of is not None]
+    counts = [tally.count_of for tally in all_tallies if tally.count_of is not None]
     return Tally(
-        nats=sum(one.nats for one in every),
-        correct=sum(one.correct for one in every),
-        count=sum(one.count for one in every),
-        size_bytes=sum(sizes) if len(sizes) == len(every) else None,
-        nats_at=np.sum([one.nats_at for one in every], axis=0),
-        seen_at=np.sum([one.seen_at for one in every], axis=0),
+        nats=sum(tally.nats for tally in all_tallies),
+        correct=sum(tally.correct for tally in all_tallies),
+        count=sum(tally.count for tally in all_tallies),
+        size_bytes=sum(sizes) if len(sizes) == len(all_tallies) else None,
+        nats_at=np.sum([tally.nats_at for tally in all_tallies], axis=0),
+        seen_at=np.sum([tally.seen_at for tally in all_tallies], axis=0),
         correct_of=np.sum(hits, axis=0) if hits else None,
         count_of=np.sum(counts, axis=0) if counts else None,
     )
@@ -161,18 +168,20 @@ def measure_length(model: GPT, tokens: Tokens | Pooled) -> dict[str, float]:
     if model.config.positions == "learned" or len(tokens) <= context + 1:
         return {}
     longer = lengthened(model, 2 * context)
-    sums, seen = np.zeros(2 * context), np.zeros(2 * context)
+    sums, counts = np.zeros(2 * context), np.zeros(2 * context)
     for inputs, targets in windows(tokens, 2 * context, model.device):
         logits = longer(inputs).float()
         losses = F.cross_entropy(logits.view(-1, logits.shape[-1]), targets.reshape(-1), reduction="none").double()
         length = targets.shape[1]
         sums[:length] += losses.view(targets.shape).sum(dim=0).cpu().numpy()
-        seen[:length] += targets.shape[0]
-    if not seen[context:].any():  # every part of a pool is too short by itself
+        counts[:length] += targets.shape[0]
+    if not counts[context:].any():  # every part of a pool is too short by itself
         return {}
-    beyond = float(sums[context:].sum() / seen[context:].sum())
+    # Beyond the trained length, against the last quarter within it: what is lost by length and not by lack of
+    # context.
+    beyond = float(sums[context:].sum() / counts[context:].sum())
     late = slice(context - max(1, context // 4), context)
-    return {"length/loss_beyond": beyond, "length/brittleness": beyond - float(sums[late].sum() / seen[late].sum())}
+    return {"length/loss_beyond": beyond, "length/brittleness": beyond - float(sums[late].sum() / counts[late].sum())}
 
 
 _BY_CATEGORY = {"L": "alphabetic", "M": "alphabetic", "N": "numeric"}

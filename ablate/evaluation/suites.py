@@ -50,20 +50,20 @@ def evaluate(
         "activations": lambda: measure_activations(model, tokens, classes),
         "length": lambda: measure_length(model, tokens),
     }
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     model.eval()
     with torch.inference_mode():
         for suite, measure in measures.items():
             if suite not in suites:
                 continue
             started = clock() if clock is not None else 0.0
-            found |= measure()
+            metrics |= measure()
             if clock is not None:
-                found[f"speed/measure_{suite}_s"] = clock() - started
+                metrics[f"speed/measure_{suite}_s"] = clock() - started
     model.train()
-    unknown = {metric for metric in found if metric not in METRICS}
+    unknown = {metric for metric in metrics if metric not in METRICS}
     assert not unknown, unknown
-    return found
+    return metrics
 
 
 _PEAK_SIZE = 1024
@@ -81,11 +81,11 @@ def inference_speed(model: GPT, tokens: Tokens | Pooled, inference: Inference, c
     def seconds() -> float:
         started = clock()
         model(inputs)
-        if inputs.is_cuda:
+        if inputs.is_cuda:  # a kernel is only queued when the call returns
             torch.cuda.synchronize()
         return clock() - started
 
-    seconds()
+    seconds()  # the first pass allocates, and on a GPU loads kernels
     return inputs.numel() / statistics.median(seconds() for _ in range(inference.repeats))
 
 
@@ -95,7 +95,7 @@ def matmul_speed(device: torch.device, clock: Clock) -> float:
     times = []
     for _ in range(4):
         started = clock()
-        left @ left
+        left @ left  # 2 n^3 FLOP
         if left.is_cuda:
             torch.cuda.synchronize()
         times.append(clock() - started)
@@ -114,13 +114,13 @@ def measure_cost(
     """The `cost` suite, at the end of a run."""
     arithmetic = float(flops_per_token(model.config, model.token.num_embeddings))
     reached = arithmetic * trained_tokens_per_s
-    found = {
+    metrics = {
         "cost/inference_tokens_per_s": inference_speed(model, tokens, inference, clock),
         "cost/flops_per_token": arithmetic,
         "cost/flops_per_s": reached,
         "cost/mfu": reached / matmul_speed(model.token.weight.device, clock),
     }
-    return found if peak_bytes is None else found | {"cost/peak_memory": float(peak_bytes)}
+    return metrics if peak_bytes is None else metrics | {"cost/peak_memory": float(peak_bytes)}
 
 
 def second_moments(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]) -> dict[str, float]:
@@ -146,11 +146,11 @@ def second_moments(model: nn.Module, optimizers: Iterable[torch.optim.Optimizer]
                     counts[place] = counts.get(place, 0) + moment.numel()
     if not counts:
         return {}
-    found = {
+    metrics = {
         "adam/second_moment" + ("" if place is None else f"_{place}"): (sums[place] / counts[place]) ** 0.5
         for place in counts
     }
-    return found | {"adam/largest_second_moment": largest**0.5}
+    return metrics | {"adam/largest_second_moment": largest**0.5}
 
 
 def block_of(name: str) -> int | None:

@@ -79,17 +79,17 @@ def registered_sources(
     metrics: tuple[OwnMetric, ...], pins: Mapping[str, CheckPin], folder: Path
 ) -> tuple[Source, ...]:
     """The code of every own metric; `EvidenceError` where it is not what was registered. Nothing of it is executed."""
-    found = []
+    sources = []
     for metric in metrics:
         try:
-            found.append(Source(metric, *read_registered(metric, folder, pins)))
+            sources.append(Source(metric, *read_registered(metric, folder, pins)))
         except StudyError as error:
             raise EvidenceError(
                 f"the metric {metric.name} is not the registered code: {error.found}",
                 required="the code that was registered; nothing of it was executed",
                 fix=f"restore it in {folder}, or: ablate amend STUDY --reason ...",
             ) from None
-    return tuple(found)
+    return tuple(sources)
 
 
 def measure_own(

@@ -123,17 +123,19 @@ class Checkpoints:
 
     def write(self, data: bytes) -> None:
         """Make this the newest; what was the newest becomes the one before. Raises `OSError` with both as they were."""
-        known = [sha256_bytes(data), *self._known()][:_REMEMBERED]
-        write_whole(self.hashes, json.dumps({"sha256": known}).encode() + b"\n")
+        hashes = [sha256_bytes(data), *self._hashes_on_file()][:_REMEMBERED]
+        # Announced before it is written: a file that a killed writer has moved to its place is then believed,
+        # and one that it has not is only a hash too many.
+        write_whole(self.hashes, json.dumps({"sha256": hashes}).encode() + b"\n")
         write_whole(self.newest, data, earlier=self.previous)
 
     def generations(self) -> Iterator[Generation]:
         """The checkpoints that exist, the newest first, each with its fault. Empty where none was written."""
         if not self.exist():
             return
-        known = self._known()
+        hashes = self._hashes_on_file()
         for path in (self.newest, self.previous):
-            yield Generation(path, _fault(path, known))
+            yield Generation(path, _fault(path, hashes))
 
     def fall_back(self) -> None:
         """The one before is the newest from now on; what was in its place could not be used, and is gone."""
@@ -148,20 +150,20 @@ class Checkpoints:
         for path in (self.newest, self.previous, self.hashes):
             path.unlink(missing_ok=True)
 
-    def _known(self) -> list[str]:
+    def _hashes_on_file(self) -> list[str]:
         """The hashes on file; none where the file is gone or damaged, and then no checkpoint is believed."""
         try:
-            known = json.loads(self.hashes.read_bytes())["sha256"]
+            hashes = json.loads(self.hashes.read_bytes())["sha256"]
         except (OSError, ValueError, KeyError, TypeError):
             return []
-        return [one for one in known if isinstance(one, str)] if isinstance(known, list) else []
+        return [sha256 for sha256 in hashes if isinstance(sha256, str)] if isinstance(hashes, list) else []
 
 
-def _fault(path: Path, known: list[str]) -> str | None:
+def _fault(path: Path, hashes: list[str]) -> str | None:
     try:
-        found = sha256_file(path)
+        sha256 = sha256_file(path)
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
         return f"cannot be read: {error.strerror}"
-    return None if found in known else "is not what was written (its sha256 does not hold)"
+    return None if sha256 in hashes else "is not what was written (its sha256 does not hold)"

@@ -63,7 +63,8 @@ def load_compiler() -> None:
 
 def compile_settings(device: str, *, deterministic: bool) -> dict[str, Any]:
     """Settings of torch's compiler under which every process makes the same code."""
-    # Whatever is chosen by timing on the device may differ from process to process, and with it the last bits.
+    # Whatever is chosen by timing on the device may differ from process to process, and with it the last
+    # bits.
     settings: dict[str, Any] = {"deterministic": deterministic, "fx_graph_cache": True}
     if device == "cpu":
         settings["cpp.cxx"] = (None, find_compiler())

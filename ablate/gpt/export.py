@@ -30,7 +30,7 @@ def architecture_of(model: Model) -> str:
     """gpt2, llama or qwen3. Raises `EvidenceError` for a model that none of them computes, naming the first field."""
     final = model.block_norm if model.final_norm == "block" else model.final_norm
     rotary = model.positions == "rope"
-    wanted: list[tuple[str, object, bool]] = [
+    requirements: list[tuple[str, object, bool]] = [
         ("norm", model.norm, model.norm == "pre"),
         ("positions", model.positions, model.positions != "none"),
         ("block_norm", model.block_norm, model.block_norm == ("rmsnorm" if rotary else "layernorm")),
@@ -44,7 +44,7 @@ def architecture_of(model: Model) -> str:
         # The mean of a sum is the sum of the means; of what divides by a spread this does not hold.
         ("embedding_norm", model.embedding_norm, rotary or model.embedding_norm in ("none", "center")),
     ]
-    for field, value, fits in wanted:
+    for field, value, fits in requirements:
         if not fits:
             raise EvidenceError(
                 f"model.{field}: {value} with positions: {model.positions} is in no architecture that can be exported",
@@ -58,13 +58,13 @@ def architecture_of(model: Model) -> str:
 def export(model: Model, weights: Mapping[str, Tensor]) -> tuple[Config, Weights]:
     """The content of config.json, and weights by their names there. Raises `EvidenceError` as `architecture_of`."""
     architecture = architecture_of(model)
-    given = dict(weights)
-    head = given.get("head.weight", given["token.weight"])
+    tensors = dict(weights)
+    head = tensors.get("head.weight", tensors["token.weight"])
     tied = model.tie_embeddings and model.embedding_norm == "none"
-    given["token.weight"] = _normed(model, given, given["token.weight"])
+    tensors["token.weight"] = _normed(model, tensors, tensors["token.weight"])
     for layer in range(model.layers):
-        _scale_residuals(model, given, f"blocks.{layer}")
-    vocabulary = len(given["token.weight"])
+        _scale_residuals(model, tensors, f"blocks.{layer}")
+    vocabulary = len(tensors["token.weight"])
     common: Config = {
         "model_type": architecture,
         "vocab_size": vocabulary,
@@ -73,64 +73,64 @@ def export(model: Model, weights: Mapping[str, Tensor]) -> tuple[Config, Weights
         "bos_token_id": None,
         "eos_token_id": None,
     }
-    config, named = _gpt2(model, given) if architecture == "gpt2" else _llama(model, given)
+    config, named = _gpt2(model, tensors) if architecture == "gpt2" else _llama(model, tensors)
     if not tied:
         named["lm_head.weight"] = head
     return common | config, {name: tensor.clone().contiguous() for name, tensor in named.items()}
 
 
-def _normed(model: Model, given: Weights, table: Tensor) -> Tensor:
+def _normed(model: Model, tensors: Weights, table: Tensor) -> Tensor:
     """A table of embeddings after the embedding norm."""
     width = (model.width,)
     if model.embedding_norm == "center":
         return table - table.mean(dim=-1, keepdim=True)
     if model.embedding_norm == "layernorm":
-        scale, shift = given["embedding_norm.weight"], given["embedding_norm.bias"]
+        scale, shift = tensors["embedding_norm.weight"], tensors["embedding_norm.bias"]
         return F.layer_norm(table, width, scale, shift, LAYERNORM_EPS)
     if model.embedding_norm == "rmsnorm":
-        return F.rms_norm(table, width, given["embedding_norm.weight"], RMSNORM_EPS)
+        return F.rms_norm(table, width, tensors["embedding_norm.weight"], RMSNORM_EPS)
     return table
 
 
-def _scale_residuals(model: Model, given: Weights, block: str) -> None:
+def _scale_residuals(model: Model, tensors: Weights, block: str) -> None:
     """Multiply the factor on each residual branch into the branch's last layer."""
     for part, learned in (("attention", "scale_attention"), ("feed", "scale_feed")):
         factor: Tensor | float = 1.0
         if model.residual_scale == "depth":
             factor = 1.0 / math.sqrt(2 * model.layers)
         if model.residual_scale == "rezero":
-            factor = given[f"{block}.{learned}"]
+            factor = tensors[f"{block}.{learned}"]
         for kind in ("weight", "bias"):
             name = f"{block}.{part}.out.{kind}"
-            if name in given:
-                given[name] = given[name] * factor
+            if name in tensors:
+                tensors[name] = tensors[name] * factor
 
 
-def _bias(given: Weights, name: str) -> Tensor:
+def _bias(tensors: Weights, name: str) -> Tensor:
     """A bias; zeros of a layer without one."""
-    return given.get(f"{name}.bias", torch.zeros(len(given[f"{name}.weight"])))
+    return tensors.get(f"{name}.bias", torch.zeros(len(tensors[f"{name}.weight"])))
 
 
-def _gpt2(model: Model, given: Weights) -> tuple[Config, Weights]:
-    positions = given.get("position.weight")
+def _gpt2(model: Model, tensors: Weights) -> tuple[Config, Weights]:
+    positions = tensors.get("position.weight")
     if positions is None:
         turns = angles(model.context, model.width)
         positions = torch.stack((turns.sin(), turns.cos()), dim=-1).flatten(1).float()
     named = {
-        "transformer.wte.weight": given["token.weight"],
-        "transformer.wpe.weight": _normed(model, given, positions),
+        "transformer.wte.weight": tensors["token.weight"],
+        "transformer.wpe.weight": _normed(model, tensors, positions),
     }
     layers = {"attention.qkv": "attn.c_attn", "attention.out": "attn.c_proj", "feed.up": "mlp.c_fc"}
     layers |= {"feed.out": "mlp.c_proj"}
     for layer in range(model.layers):
         block, theirs = f"blocks.{layer}", f"transformer.h.{layer}"
         for norm, name in (("norm_attention", "ln_1"), ("norm_feed", "ln_2")):
-            named |= {f"{theirs}.{name}.{kind}": given[f"{block}.{norm}.{kind}"] for kind in ("weight", "bias")}
+            named |= {f"{theirs}.{name}.{kind}": tensors[f"{block}.{norm}.{kind}"] for kind in ("weight", "bias")}
         for ours, name in layers.items():
             # Its layers are stored as inputs x outputs.
-            named[f"{theirs}.{name}.weight"] = given[f"{block}.{ours}.weight"].T
-            named[f"{theirs}.{name}.bias"] = _bias(given, f"{block}.{ours}")
-    named |= {f"transformer.ln_f.{kind}": given[f"final_norm.{kind}"] for kind in ("weight", "bias")}
+            named[f"{theirs}.{name}.weight"] = tensors[f"{block}.{ours}.weight"].T
+            named[f"{theirs}.{name}.bias"] = _bias(tensors, f"{block}.{ours}")
+    named |= {f"transformer.ln_f.{kind}": tensors[f"final_norm.{kind}"] for kind in ("weight", "bias")}
     config: Config = {
         "architectures": ["GPT2LMHeadModel"],
         "n_positions": model.context,
@@ -145,20 +145,22 @@ def _gpt2(model: Model, given: Weights) -> tuple[Config, Weights]:
     return config, named
 
 
-def _llama(model: Model, given: Weights) -> tuple[Config, Weights]:
-    named = {"model.embed_tokens.weight": given["token.weight"], "model.norm.weight": given["final_norm.weight"]}
+def _llama(model: Model, tensors: Weights) -> tuple[Config, Weights]:
+    named = {"model.embed_tokens.weight": tensors["token.weight"], "model.norm.weight": tensors["final_norm.weight"]}
     for layer in range(model.layers):
         block, theirs = f"blocks.{layer}", f"model.layers.{layer}"
-        named[f"{theirs}.input_layernorm.weight"] = given[f"{block}.norm_attention.weight"]
-        named[f"{theirs}.post_attention_layernorm.weight"] = given[f"{block}.norm_feed.weight"]
+        named[f"{theirs}.input_layernorm.weight"] = tensors[f"{block}.norm_attention.weight"]
+        named[f"{theirs}.post_attention_layernorm.weight"] = tensors[f"{block}.norm_feed.weight"]
         if model.qk_norm:
-            named |= {f"{theirs}.self_attn.{x}_norm.weight": given[f"{block}.attention.{x}_norm.weight"] for x in "qk"}
+            named |= {
+                f"{theirs}.self_attn.{x}_norm.weight": tensors[f"{block}.attention.{x}_norm.weight"] for x in "qk"
+            }
         for kind in ("weight", "bias") if model.bias else ("weight",):
-            for name, part in zip("qkv", given[f"{block}.attention.qkv.{kind}"].chunk(3), strict=True):
+            for name, part in zip("qkv", tensors[f"{block}.attention.qkv.{kind}"].chunk(3), strict=True):
                 named[f"{theirs}.self_attn.{name}_proj.{kind}"] = part
-            named[f"{theirs}.self_attn.o_proj.{kind}"] = given[f"{block}.attention.out.{kind}"]
+            named[f"{theirs}.self_attn.o_proj.{kind}"] = tensors[f"{block}.attention.out.{kind}"]
             for ours, name in (("gate", "gate_proj"), ("up", "up_proj"), ("out", "down_proj")):
-                named[f"{theirs}.mlp.{name}.{kind}"] = given[f"{block}.feed.{ours}.{kind}"]
+                named[f"{theirs}.mlp.{name}.{kind}"] = tensors[f"{block}.feed.{ours}.{kind}"]
     config: Config = {
         "architectures": ["Qwen3ForCausalLM" if model.qk_norm else "LlamaForCausalLM"],
         "hidden_size": model.width,

@@ -74,13 +74,13 @@ class Inputs:
     def text(self, spec: RunSpec) -> Text:
         """The data of a run, checked against the registration's pins. Raises `StudyError` where it is another."""
         data, pins = spec.config.data, {name: pin.sha256 for name, pin in spec.pins.items()}
-        wanted = json.dumps([data.model_dump(mode="json"), pins, spec.tokenizer])
-        if wanted not in self._texts:
+        identity = json.dumps([data.model_dump(mode="json"), pins, spec.tokenizer])
+        if identity not in self._texts:
             reading = read(self.library, data, registered=spec.tokenizer)
-            for name, found in reading.corpora.items():
-                if found.manifest.sha256 != pins.get(name):
+            for name, corpus in reading.corpora.items():
+                if corpus.manifest.sha256 != pins.get(name):
                     raise StudyError(
-                        f"corpus '{name}' is not the one registered (sha256 {found.manifest.sha256})",
+                        f"corpus '{name}' is not the one registered (sha256 {corpus.manifest.sha256})",
                         required=f"sha256 {pins.get(name)}",
                     )
             if spec.tokenizer is not None and reading.tokenizer.sha256 != spec.tokenizer:
@@ -89,8 +89,8 @@ class Inputs:
                     required=f"sha256 {spec.tokenizer}",
                     fix="the version of the library `tokenizers` under which the study was registered; or the file",
                 )
-            self._texts[wanted] = Text(reading.split, reading.tokenizer, reading_sha256(pins.items()))
-        text = self._texts[wanted]
+            self._texts[identity] = Text(reading.split, reading.tokenizer, reading_sha256(pins.items()))
+        text = self._texts[identity]
         text.split.require(spec.config.model.context)
         return text
 
@@ -100,26 +100,26 @@ class Inputs:
         if harness is None:
             return None
         assert spec.tasks is not None, spec.run_id  # the registration pins whatever the study declares
-        wanted = (harness.model_dump_json(), spec.tasks.sha256, text.tokenizer.sha256)
-        if wanted not in self._questions:
-            self._questions[wanted] = prepare_tasks(harness, spec.tasks, Root(self.root), text.written_with)
-        return self._questions[wanted]
+        identity = (harness.model_dump_json(), spec.tasks.sha256, text.tokenizer.sha256)
+        if identity not in self._questions:
+            self._questions[identity] = prepare_tasks(harness, spec.tasks, Root(self.root), text.written_with)
+        return self._questions[identity]
 
     def repetition(self, spec: RunSpec) -> dict[str, Repetition]:
         """How much of each corpus of a run repeats itself, counted once a machine."""
-        found = {}
+        repetition_by_corpus = {}
         for name in spec.config.data.sources:
             counted = repetition_in(self.library, name, spec.config.data.validation)
-            found[name] = (
+            repetition_by_corpus[name] = (
                 Repetition(not_measured=counted)
                 if isinstance(counted, str)
                 else Repetition.model_validate(asdict(counted))
             )
-        return found
+        return repetition_by_corpus
 
     def baselines(self, spec: RunSpec, text: Text) -> CountedBaselines:
         """What a validation loss of a run is read next to, computed once a machine."""
-        found = kept_baselines(
+        computed = kept_baselines(
             self.library.cache,
             {
                 "corpora": text.corpus_sha256,
@@ -131,4 +131,8 @@ class Inputs:
             corpora=spec.config.data.sources,
             characters=isinstance(text.tokenizer, CharTokenizer),
         )
-        return CountedBaselines(not_computed=found) if isinstance(found, str) else CountedBaselines(**asdict(found))
+        return (
+            CountedBaselines(not_computed=computed)
+            if isinstance(computed, str)
+            else CountedBaselines(**asdict(computed))
+        )

@@ -31,7 +31,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import nn
 
 from ablate.data.batches import Mixture
 from ablate.evaluation.harness.adapter import Standing, Stopped
@@ -158,13 +157,12 @@ def _inputs(corpora: Path, root: Path) -> Inputs:
 
 
 def _load_libraries() -> None:
-    """What torch loads when it is first used for training: a second or two, once for all forks."""
+    """What is loaded when a run first uses it: a second or two, once for all forks.
+
+    No step is made to warm up. A backward pass starts threads, which no fork has; Adam's first step asks whether CUDA
+    captures a graph, which initialises CUDA, and no fork could use it any more.
+    """
     torch.use_deterministic_algorithms(True)  # loads the settings of torch's compiler
-    layer = nn.Linear(1, 1)
-    for parameter in layer.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    # No backward pass: the threads of autograd would not survive the fork.
-    torch.optim.AdamW(layer.parameters(), fused=True).step()
     code_hash()
     processor_name()
 
@@ -212,6 +210,8 @@ class Run:
         """Train to the end of the budget, to divergence, or until a step. False where it was stopped, and saved."""
         trainer, steps = self.trainer, self.job.config.budget.steps
         every_s = CHECKPOINT_EVERY_S if self.job.checkpoint_every_s is None else self.job.checkpoint_every_s
+        # The model before its first step is measured too: a curve begins where both arms are what they were
+        # drawn as.
         if trainer.progress.step == 0:
             self._evaluate()
         while trainer.progress.step < steps:
@@ -224,6 +224,7 @@ class Run:
             if self._record(step):
                 self._hand_over(diverged_at=step.step)
                 return True
+            # Made again to be compared: its rows are all that is wanted, and nothing is handed over.
             if step.step == self.job.until and step.step < steps:
                 self._write_rows()
                 return True
@@ -233,6 +234,8 @@ class Run:
             answers = self._evaluate_tasks()
         except Stopped:
             return False
+
+        # The promise was a number of steps and of tokens; a loop that miscounts must not be sealed.
         progress, config = trainer.progress, self.job.config
         assert (progress.step, progress.tokens) == (config.budget.steps, config.tokens), progress
         if answers is not None:
@@ -246,9 +249,9 @@ class Run:
         Starting over, or from the checkpoint before the newest, costs time and no bit; the run states that it was so.
         """
         faults: list[str] = []
-        found = self._restored(faults)
-        step = None if found is None else self.trainer.progress.step
-        if found is None:
+        restored_from = self._restored(faults)
+        step = None if restored_from is None else self.trainer.progress.step
+        if restored_from is None:
             self._clear()
         else:
             self.live.cut_back(self.trainer.progress.live_bytes)
@@ -259,7 +262,7 @@ class Run:
             self.facts["mishaps"] = (mishap,)
             print(mishap, file=sys.stderr)
         self._state()
-        if found == self.checkpoints.previous:
+        if restored_from == self.checkpoints.previous:
             # Only now that the mishap is on file. Left there, the damaged one would replace the sound one.
             self.checkpoints.fall_back()
         self._saved_step = step
@@ -289,9 +292,9 @@ class Run:
     def _strange(self) -> str | None:
         """Why the restored checkpoint is not gone on from here; none where nothing has changed since."""
         progress = self.trainer.progress
-        others = [name for name, value in self.made_with.items() if progress.made_with.get(name) != value]
-        if others:
-            return f"{listed(others)} not as in the attempt before"
+        changed_parts = [name for name, value in self.made_with.items() if progress.made_with.get(name) != value]
+        if changed_parts:
+            return f"{listed(changed_parts)} not as in the attempt before"
         return self.live.fault(progress.live_bytes, progress.live_sha256)
 
     def _clear(self) -> None:
@@ -323,7 +326,7 @@ class Run:
     def _checkpoint(self) -> None:
         """Metrics first, then the checkpoint that makes them count. None where one of this very step is there."""
         progress = self.trainer.progress
-        if self._saved_step == progress.step:
+        if self._saved_step == progress.step:  # the state is on disk already, from this attempt or the one before
             return
         self._write_rows(durable=True)
         # The first evaluation comes before the first step, and is made again by a run that never took one.
@@ -344,8 +347,8 @@ class Run:
         self._state()
 
     def _evaluate(self) -> None:
-        found = self.observer.evaluate(self.live.curve)
-        self.live.append(rows_of(self.trainer.progress.step, found))
+        values = self.observer.evaluate(self.live.curve)
+        self.live.append(rows_of(self.trainer.progress.step, values))
         self._reported = time.perf_counter()
 
     def _evaluate_tasks(self) -> Answers | None:
@@ -395,6 +398,8 @@ class Run:
         if changed is not None:
             raise EvidenceError(changed, required="the rows that this run wrote", fix="run again")
         progress, train = self.trainer.progress, self.text.split.train
+
+        # What the runs of one seed must have in common; the judge compares it between arms.
         shared = {f"initial/{name}": sha256 for name, sha256 in self.initial.items()}
         shared |= {
             "batches": progress.batches,
@@ -411,7 +416,7 @@ class Run:
         if diverged_at is not None:
             self.facts["diverged_at"] = diverged_at
         write_passing(self.home / WEIGHTS, self.trainer.weights())
-        self._state()
+        self._state()  # last: a run that states how it ended has left everything else
 
     def _state(self) -> None:
         """Write down the facts as they are now."""

@@ -20,8 +20,11 @@ from torch.utils.checkpoint import checkpoint
 from ablate.gpt.streams import DropoutStream, generator
 from prereg.study.training import Model, NormalInit
 
+# torch's and GPT-2's for LayerNorm, Llama's for RMSNorm.
 LAYERNORM_EPS = 1e-5
 RMSNORM_EPS = 1e-6
+# GPT-2's (Radford et al. 2019); with `small_embedding` the embeddings start near zero (SmallInit of RWKV,
+# Peng et al. 2023).
 INIT_STD = 0.02
 SMALL_EMBEDDING_STD = 1e-4
 _EMBEDDINGS = ("token.weight", "position.weight")
@@ -56,6 +59,7 @@ def angles(length: int, width: int) -> Tensor:
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
     """Turn each pair of features (one from either half) by its angle (Su et al. 2021)."""
+    # Halves as in GPT-NeoX and Llama, not neighbours as in the paper: the same up to an order of features.
     first, second = x.chunk(2, dim=-1)
     return torch.cat((first * cosine - second * sine, second * cosine + first * sine), dim=-1)
 
@@ -74,27 +78,31 @@ class Attention(nn.Module):
         self.rate = config.dropout
         self.place = place
         inner = self.heads * self.size
+        # One matrix for queries, keys and values: (width, 3 * heads * size).
         self.qkv = nn.Linear(config.width, 3 * inner, bias=config.bias)
         self.out = nn.Linear(inner, config.width, bias=config.bias)
         self.q_norm = norm_layer("rmsnorm" if config.qk_norm else "none", self.size)
         self.k_norm = norm_layer("rmsnorm" if config.qk_norm else "none", self.size)
         self.rotary = config.positions == "rope"
         if self.rotary:
-            turns = angles(config.context, self.size)
+            turns = angles(config.context, self.size)  # (context, size / 2)
             self.register_buffer("cosine", turns.cos().float(), persistent=False)
             self.register_buffer("sine", turns.sin().float(), persistent=False)
             self.cosine: Tensor
             self.sine: Tensor
+        # Added to the scores: 0 where a position may look, -inf at every later one. Moves with the model,
+        # saved with none.
         mask = torch.full((config.context, config.context), float("-inf")).triu(1)
         self.register_buffer("mask", mask, persistent=False)
         self.mask: Tensor
 
     def forward(self, x: Tensor, dropout: DropoutStream | None) -> Tensor:
         batch, time, _ = x.shape
-        # Each (batch, heads, time, size).
+        # (batch, time, 3 * heads * size) -> three of (batch, heads, time, size).
         q, k, v = self.qkv(x).view(batch, time, 3, self.heads, self.size).permute(2, 0, 3, 1, 4)
         q, k = self._placed(self.q_norm(q)), self._placed(self.k_norm(k))
         y = self._weighted(q, k, v, dropout if self.rate > 0.0 else None)
+        # Heads side by side again: (batch, time, heads * size) -> (batch, time, width).
         merged: Tensor = self.out(y.transpose(1, 2).reshape(batch, time, self.heads * self.size))
         return merged
 
@@ -103,7 +111,9 @@ class Attention(nn.Module):
         if self.fused and dropout is None:
             return F.scaled_dot_product_attention(q, k, v, is_causal=True)
         time = q.shape[-2]
-        # torch's kernel cannot take a mask drawn elsewhere.
+        # torch's kernel draws its dropout itself, and ours has to be the same mask in every variant of a
+        # seed. Scores and weights are (batch, heads, time, time), divided by sqrt(size) so that their
+        # variance does not grow with it.
         scores = (q @ k.transpose(-2, -1)) * (1.0 / math.sqrt(self.size)) + self.mask[:time, :time].to(q.dtype)
         weights = scores.softmax(dim=-1)
         if dropout is not None:
@@ -134,9 +144,9 @@ class FeedForward(nn.Module):
 
     def _activated(self, x: Tensor) -> Tensor:
         up: Tensor = self.up(x)
-        if self.activation == "swiglu":
+        if self.activation == "swiglu":  # Shazeer 2020
             return F.silu(self.gate(x)) * up
-        if self.activation == "relu2":
+        if self.activation == "relu2":  # So et al. 2021 (Primer)
             return F.relu(up).square()
         return F.gelu(up, approximate="tanh" if self.activation == "gelu_tanh" else "none")
 
@@ -157,6 +167,9 @@ class Block(nn.Module):
         self.norm_feed = norm_layer(kind, config.width)
         self.feed = FeedForward(config)
         self.norm_feed_out = norm_layer(behind, config.width)
+        # Each block adds two sub-layers to the residual stream: scaled so, its variance stays that of one
+        # (GPT-2's idea, but at every step and not only at the start). Rezero starts every sub-layer at
+        # nothing (Bachlechner et al. 2021).
         self.factor = 1.0 / math.sqrt(2 * config.layers) if config.residual_scale == "depth" else 1.0
         self.learned = config.residual_scale == "rezero"
         if self.learned:
@@ -164,6 +177,9 @@ class Block(nn.Module):
             self.scale_feed = nn.Parameter(torch.zeros(()))
 
     def forward(self, x: Tensor, dropout: DropoutStream | None) -> Tensor:
+        # Post-norm (Vaswani et al. 2017) normalises the sum, so the residual stream itself; the others only
+        # what goes in and comes out of a sub-layer, which is why they train without warmup (Xiong et al.
+        # 2020).
         if self.placement == "post":
             x = self.norm_attention(x + self._attended(x, dropout))
             fed: Tensor = self.norm_feed(x + self._fed(x, dropout))
@@ -206,7 +222,7 @@ class GPT(nn.Module):
         self.embedding_norm = norm_layer(config.embedding_norm, config.width)
         self.blocks = nn.ModuleList([Block(config, index, fused=fused) for index in range(config.layers)])
         self.final_norm = norm_layer(_final_norm(config), config.width)
-        self.head = nn.Linear(config.width, vocabulary, bias=False)
+        self.head = nn.Linear(config.width, vocabulary, bias=False)  # weight: (vocabulary, width), as the embedding's
         if config.tie_embeddings:
             self.head.weight = self.token.weight
 
@@ -232,7 +248,8 @@ class GPT(nn.Module):
             x = x * dropout.mask("embedding", x, self.config.dropout)
         for block in self.blocks:
             if self.recompute and torch.is_grad_enabled():
-                # Masks are keyed by their place: there is no random state to keep, and a mask drawn twice is the same.
+                # Masks are keyed by their place: there is no random state to keep, and a mask drawn twice is
+                # the same.
                 x = checkpoint(block, x, dropout, use_reentrant=False, preserve_rng_state=False)
             else:
                 x = block(x, dropout)
@@ -257,13 +274,14 @@ def initialise(model: GPT, seed: int) -> dict[str, str]:
     shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
+            # Norms' weights start at one; biases, norms' biases and learned scales at zero.
             value = torch.full(parameter.shape, 1.0 if "norm" in name and name.endswith("weight") else 0.0)
             reach = _uniform_reach(model.config, name, shapes)
             if reach is not None:
                 value.uniform_(-reach, reach, generator=generator(seed, "init", name))
             elif parameter.dim() >= 2:
                 value.normal_(0.0, _initial_std(model.config, name), generator=generator(seed, "init", name))
-            parameter.copy_(value)
+            parameter.copy_(value)  # drawn on the CPU, whatever the device: the same bytes everywhere
             hashes[name] = hashlib.sha256(value.numpy().tobytes()).hexdigest()
     return hashes
 
@@ -285,6 +303,7 @@ def _initial_std(config: Model, name: str) -> float:
         return config.init.normal
     if name in _EMBEDDINGS and config.init != "gpt2":
         return SMALL_EMBEDDING_STD if config.init == "small_embedding" else 1.0
+    # GPT-2: what is added to the residual stream starts smaller, by how many such sums there are.
     if name.endswith(("attention.out.weight", "feed.out.weight")):
         return INIT_STD / math.sqrt(2 * config.layers)
     return INIT_STD

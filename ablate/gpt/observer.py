@@ -48,13 +48,13 @@ class Observer:
         last = progress.step == self.spec.config.budget.steps
         suites = measure.due(last=last)
         started = time.perf_counter()
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         if "gradients" in suites:
-            found = second_moments(self.trainer.model, self.trainer.optimizers)
+            values = second_moments(self.trainer.model, self.trainer.optimizers)
             if progress.step:
-                found["speed/measure_gradients_s"] = time.perf_counter() - started
+                values["speed/measure_gradients_s"] = time.perf_counter() - started
         with self.trainer.arithmetic(), self.trainer.evaluated() as model:
-            found |= evaluate(
+            values |= evaluate(
                 model,
                 self.text.split.validation,
                 self.text.tokenizer.byte_lengths(),
@@ -63,22 +63,22 @@ class Observer:
                 calibration=measure.calibration,
                 clock=time.perf_counter,
             )
-            found |= self._own_metrics(model, last=last)
+            values |= self._own_metrics(model, last=last)
             if "cost" in suites:
-                found |= self._measured_cost(model)
+                values |= self._measured_cost(model)
         if measure.loss_level is not None:
-            curve = [*recorded("val/loss"), (progress.step, found["val/loss"])]
-            found["val/steps_to_level"] = steps_to_level(curve, measure.loss_level)
+            curve = [*recorded("val/loss"), (progress.step, values["val/loss"])]
+            values["val/steps_to_level"] = steps_to_level(curve, measure.loss_level)
         progress.eval_s += time.perf_counter() - started
         norms = self.trainer.mean_grad_norms()
         if "gradients" in suites:
-            found |= norms
+            values |= norms
         if "speed" not in suites:
-            found = {name: value for name, value in found.items() if not name.startswith("speed/")}
+            values = {name: value for name, value in values.items() if not name.startswith("speed/")}
         elif progress.step:
-            found["speed/tokens_per_s"] = progress.tokens / progress.train_s
-            found["speed/eval_s"] = progress.eval_s
-        return found
+            values["speed/tokens_per_s"] = progress.tokens / progress.train_s
+            values["speed/eval_s"] = progress.eval_s
+        return values
 
     def _own_metrics(self, model: GPT, *, last: bool) -> dict[str, float]:
         """What the study's own code makes of the model."""
@@ -88,13 +88,13 @@ class Observer:
         started = time.perf_counter()
         text, step = self.text, self.trainer.progress.step
         pieces = text.tokenizer.pieces()
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         for source in due:
             # Said first: of code that never ends, nothing can be said afterwards.
             self._report(source.metric.name)
-            found |= measure_own((source,), model, text.split.validation, pieces, step)
+            values |= measure_own((source,), model, text.split.validation, pieces, step)
         self._report(None)
-        return found | {"speed/measure_own_s": time.perf_counter() - started}
+        return values | {"speed/measure_own_s": time.perf_counter() - started}
 
     def _measured_cost(self, model: GPT) -> dict[str, float]:
         """The suite of the whole run, at its end."""
@@ -102,7 +102,7 @@ class Observer:
         progress = self.trainer.progress
         model.eval()
         with torch.inference_mode():
-            found = measure_cost(
+            values = measure_cost(
                 model,
                 self.text.split.validation,
                 self.spec.measure.inference,
@@ -111,5 +111,5 @@ class Observer:
                 clock=time.perf_counter,
             )
         model.train()
-        found["speed/measure_cost_s"] = time.perf_counter() - started
-        return found
+        values["speed/measure_cost_s"] = time.perf_counter() - started
+        return values

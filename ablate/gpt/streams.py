@@ -85,8 +85,8 @@ class DropoutStream:
             self.chain = hashlib.sha256(f"{self.chain}/{mask_key}".encode()).hexdigest()
         source = torch.Generator().manual_seed(mask_key)
         for _ in range(self._first):
-            # The generator cannot leap. What the sequences before these would draw is drawn and dropped one by one, so
-            # that a micro-batch never needs the memory of a whole batch.
+            # The generator cannot leap. What the sequences before these would draw is drawn and dropped one
+            # by one, so that a micro-batch never needs the memory of a whole batch.
             torch.rand(like.shape[1:], generator=source)
         draws = torch.rand(like.shape, generator=source)
         return (draws >= rate).to(like.dtype).to(like.device) / (1.0 - rate)

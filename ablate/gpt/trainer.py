@@ -29,10 +29,12 @@ from prereg.errors import EvidenceError
 from prereg.study.training import Optim, Training
 
 COSINE_FLOOR = 0.1
+"""Of the peak rate, at the end of a cosine (as in nanoGPT, after Hoffmann et al. 2022)."""
 
 
 def learning_rate(optim: Optim, step: int, steps: int) -> float:
     """The rate of one step (counted from 1): linear warmup, then the schedule over the remaining steps."""
+    # The first step has a rate above zero, and the last step of the warmup the full one.
     if step <= optim.warmup:
         return optim.lr * step / optim.warmup
     done = (step - optim.warmup) / max(1, steps - optim.warmup)
@@ -42,7 +44,7 @@ def learning_rate(optim: Optim, step: int, steps: int) -> float:
         return optim.lr * (span - (step - optim.warmup) + 1) / (span + 1)
     if optim.schedule == "cosine":
         return optim.lr * (COSINE_FLOOR + (1.0 - COSINE_FLOOR) * 0.5 * (1.0 + math.cos(math.pi * done)))
-    if optim.schedule == "wsd":
+    if optim.schedule == "wsd":  # warmup, stable, decay (Hu et al. 2024): constant until the last `decay` of the steps
         falling = min(max(1, round(optim.decay * steps)), steps - optim.warmup)
         return optim.lr * min(1.0, (steps - step + 1) / (falling + 1))
     return optim.lr
@@ -50,7 +52,10 @@ def learning_rate(optim: Optim, step: int, steps: int) -> float:
 
 def build_optimizers(model: GPT, optim: Optim) -> tuple[torch.optim.Optimizer, ...]:
     """The registered optimiser; decay on matrices only, never on norms and biases. Muon comes as two."""
+    # By identity: with tied embeddings one tensor has two names, and must get one moment and one decay.
     inside = {id(p) for block in model.blocks for p in block.parameters() if p.dim() == 2}
+    # Muon orthogonalises the update of a hidden layer's matrix. Embeddings and the head are tables, not maps,
+    # and take AdamW.
     inner = [p for p in model.parameters() if p.dim() >= 2 and id(p) in inside]
     outer = [p for p in model.parameters() if p.dim() >= 2 and id(p) not in inside]
     vectors = [p for p in model.parameters() if p.dim() < 2]
@@ -66,7 +71,7 @@ def build_optimizers(model: GPT, optim: Optim) -> tuple[torch.optim.Optimizer, .
             ),
             _adamw(outer, vectors, optim),
         )
-    matrices = inner + outer
+    matrices = inner + outer  # norms and biases are not decayed, as in nanoGPT
     if optim.name == "adamw":
         return (_adamw(matrices, vectors, optim),)
     groups = [{"params": matrices, "weight_decay": optim.weight_decay}, {"params": vectors, "weight_decay": 0.0}]
@@ -80,7 +85,7 @@ def optimizer_of(parameter: Tensor, optimizers: tuple[torch.optim.Optimizer, ...
     return next(
         optimizer
         for optimizer in optimizers
-        if any(parameter is one for group in optimizer.param_groups for one in group["params"])
+        if any(parameter is moved for group in optimizer.param_groups for moved in group["params"])
     )
 
 
@@ -158,7 +163,8 @@ class Trainer:
         device: str = "cpu",
     ) -> None:
         torch.use_deterministic_algorithms(config.numerics.deterministic)
-        # Deterministic mode otherwise writes NaN into every tensor before it is filled: a twentieth of a step.
+        # Deterministic mode otherwise writes NaN into every tensor before it is filled: a twentieth of a
+        # step.
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
         self.config = config
         self.split = split
@@ -194,16 +200,23 @@ class Trainer:
         """One optimiser step. The loss is that of the batch before the update."""
         progress, optim = self.progress, self.config.optim
         number = progress.step + 1
+
+        # What the step sees: both (batch, context); `identity` is what the chain of hashes takes in.
         inputs, targets, identity = self.batches.at(number)
         inputs, targets = inputs.to(self.device), targets.to(self.device)
         self.dropout.at(number)
+
+        # Set at every step and kept nowhere: a resumed run needs no state of a schedule.
         rate = learning_rate(optim, number, self.config.budget.steps)
         for group in (group for optimizer in self.optimizers for group in optimizer.param_groups):
             group["lr"] = rate
+
+        # Norms are taken before clipping. With clip: 0 the call still measures, and scales nothing.
         loss = self._gradient(inputs, targets)
         limit = optim.clip if optim.clip > 0.0 else math.inf
         layers = self._layer_norms()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+
         for optimizer in self.optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
@@ -221,11 +234,13 @@ class Trainer:
         losses = []
         for first in range(0, len(inputs), at_once):
             rows = slice(first, first + at_once)
-            self.dropout.from_sequence(first)
+            self.dropout.from_sequence(first)  # so that micro-batches meet the masks of the whole batch
             with self.arithmetic():
+                # Divided before the backward pass: the sum of the parts' gradients is then that of the mean
+                # loss.
                 loss = (self.compiled or self.model.loss)(inputs[rows], targets[rows], stream) / parts
             loss.backward()  # type: ignore[no-untyped-call]
-            losses.append(loss.detach())
+            losses.append(loss.detach())  # no float(): it would make the CPU wait once a micro-batch
         return torch.stack(losses).sum()
 
     def _layer_norms(self) -> list[float]:
@@ -236,10 +251,12 @@ class Trainer:
             )
             for block in self.model.blocks
         ]
-        return torch.stack(norms).tolist()
+        return torch.stack(norms).tolist()  # one transfer for all blocks; on a GPU, where the CPU waits for the step
 
     def _move_average(self) -> None:
         if self.average:
+            # average <- decay * average + (1 - decay) * weight. No correction for its start: it begins at the
+            # first weights.
             decay = self.config.optim.ema
             with torch.no_grad():
                 for name, parameter in self.model.named_parameters():
@@ -251,6 +268,7 @@ class Trainer:
         if not self.average:
             yield self.model
             return
+        # The averaged weights take the place of the trained ones, which come back whatever happens meanwhile.
         moving = {name: parameter.detach().clone() for name, parameter in self.model.named_parameters()}
         self._set(self.average)
         try:
@@ -322,6 +340,9 @@ class Trainer:
             names = sorted(stored.keys())
             for name, parameter in self.model.named_parameters():
                 parameter.copy_(stored.get_tensor(f"weight/{name}"))
+                # Moments are filed by kind and parameter (exp_avg/blocks.0.norm.weight), since an optimizer's
+                # own state is keyed by its order of parameters, which another version of this code may
+                # change.
                 kinds = {full.split("/", 1)[0]: full for full in names if full.split("/", 1)[1] == name}
                 moments = {
                     kind: stored.get_tensor(full).to(self.device, copy=True)
@@ -333,4 +354,4 @@ class Trainer:
                 if name in self.average:
                     self.average[name].copy_(stored.get_tensor(f"average/{name}"))
         self.progress = Progress(**progress)
-        self.dropout.chain = self.progress.dropout
+        self.dropout.chain = self.progress.dropout  # all that a stream remembers between steps

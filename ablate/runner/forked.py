@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, NoReturn
 
+import torch
+
 from ablate.gpt.main import main
 
 
@@ -66,7 +68,7 @@ def start_forked(words: Sequence[str], home: Path, environment: Mapping[str, str
     sys.stderr.flush()
     pid = os.fork()
     if not pid:
-        _become_trainer(out_there, error_there, begun_there, home, environment)
+        _become_trainer(words, (out_there, error_there, begun_there), home, environment)
     for descriptor in (out_there, error_there, begun_there):
         os.close(descriptor)
     # Before that it has no group of its own, by which it could be ended.
@@ -75,9 +77,15 @@ def start_forked(words: Sequence[str], home: Path, environment: Mapping[str, str
     return Forked(pid, os.fdopen(out_here, "rb", buffering=0), os.fdopen(error_here, "rb", buffering=0))
 
 
-def _become_trainer(out: int, error: int, begun: int, home: Path, environment: Mapping[str, str]) -> NoReturn:
-    """What a process is when it begins; then the run. Never returns: the frames above are another process' business."""
+def _become_trainer(
+    words: Sequence[str], pipes: tuple[int, int, int], home: Path, environment: Mapping[str, str]
+) -> NoReturn:
+    """What a process is when it begins; then the run. Never returns: the frames above are another process' business.
+
+    Where CUDA was initialised before the fork, which no fork can use, it starts over as what `words` say.
+    """
     status = 1
+    out, error, begun = pipes
     try:
         os.setsid()
         signal.set_wakeup_fd(-1)
@@ -95,6 +103,9 @@ def _become_trainer(out: int, error: int, begun: int, home: Path, environment: M
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(home)
+        if torch.cuda._is_in_bad_fork():
+            # A process that we are forked from has asked CUDA something, if only for the number of devices.
+            os.execv(sys.executable, [*words])  # noqa: S606
         status = main(environment)
         sys.stdout.flush()
     except BaseException:

@@ -29,7 +29,7 @@ from typing import IO, Any, NoReturn
 
 from pydantic import ValidationError
 
-from ablate.gpt.device import CPU, ENVIRONMENT
+from ablate.gpt.device import CPU, ENVIRONMENT, device_name
 from ablate.records.outcome import outcome_hash
 from ablate.records.rows import Row
 from ablate.records.run_record import RunRecord
@@ -222,6 +222,7 @@ def _place_as_json(place: Place) -> dict[str, Any]:
         "device": place.device,
         "checkpoint_every_s": place.checkpoint_every_s,
         "until": place.until,
+        "device_name": place.device_name or device_name(place.device),
     }
 
 

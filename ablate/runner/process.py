@@ -105,6 +105,10 @@ class Place:
     until: int | None = None
     """Of the built-in trainer: the step after which it stops, unsealed; the beginning of a run, to be compared."""
 
+    device_name: str | None = None
+    """What a provenance calls the device; none where torch has yet to be asked. To ask it about a GPU initialises CUDA,
+    and no process forked afterwards can use one: a pool asks before it starts its server."""
+
     @property
     def corpora(self) -> Path:
         """Where the corpora are."""
@@ -253,7 +257,7 @@ def provenance_of(spec: Spec, place: Place) -> Provenance:
     """With what a run is about to be made here, as far as that is known without its trainer."""
     if isinstance(spec, CommandSpec):
         return of_command(code_sha256(spec.files))
-    return collect(threads=1, device=device_name(place.device))
+    return collect(threads=1, device=place.device_name or device_name(place.device))
 
 
 def tracker_names(spec: Spec, given: Mapping[str, str]) -> dict[str, str]:

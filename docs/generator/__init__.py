@@ -1,30 +1,45 @@
 """The pages of the reference that follow from the code: `python -m docs.generator` writes them all.
 
-What a page says is in the code that it is about: descriptions of fields, help of commands, tables. Here are only the
-headings and the sentences that join them. A test compares each page with what the code gives.
+What a page says is in the code that it is about: descriptions of fields, help of commands, tables. `pages/` holds the
+sentences around it, with `$name` for each part that the code gives, and `docs.generator.parts` those parts. A test
+compares each page with what the code gives.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from string import Template
 
-from docs.generator.checks import checks_page
-from docs.generator.commands import options_page
-from docs.generator.conflicts import conflicts_page
-from docs.generator.exit_codes import exit_codes_page
-from docs.generator.files import files_page
-from docs.generator.metrics import metrics_page
-from docs.generator.rule import rule_page
-from docs.generator.study_file import study_file_page
+from docs.generator import parts
+
+NOTE = "Generated from the code by `python -m docs.generator`; do not edit."
+DOCS = Path(__file__).resolve().parents[1]
+
+
+def _page(template: str, parts_of_page: Callable[[], parts.Parts]) -> str:
+    text = (DOCS / f"generator/pages/{template}.txt").read_text(encoding="utf-8")
+    return Template(text).substitute(parts_of_page(), note=NOTE)
+
 
 PAGES: dict[str, Callable[[], str]] = {
-    "checks.md": checks_page,
-    "conflicts.md": conflicts_page,
-    "metrics.md": metrics_page,
-    "reference/study-file.md": study_file_page,
-    "reference/rule.md": rule_page,
-    "reference/options.md": options_page,
-    "reference/exit-codes.md": exit_codes_page,
-    "reference/files.md": files_page,
+    "checks.md": partial(_page, "checks", parts.checks),
+    "conflicts.md": partial(_page, "conflicts", parts.conflicts),
+    "metrics.md": partial(_page, "metrics", parts.metrics),
+    "reference/study-file.md": partial(_page, "study-file", parts.study_file),
+    "reference/rule.md": partial(_page, "rule", parts.rule),
+    "reference/options.md": partial(_page, "options", parts.options),
+    "reference/exit-codes.md": partial(_page, "exit-codes", parts.exit_codes),
+    "reference/files.md": partial(_page, "files", parts.files),
 }
-"""Path below docs/ -> what writes the page."""
+"""Path below docs/ -> what makes the page."""
+
+
+def write() -> None:
+    """Write all pages, and say which have changed."""
+    for name, page in PAGES.items():
+        path, text = DOCS / name, page()
+        if not path.exists() or path.read_text(encoding="utf-8") != text:
+            path.write_text(text, encoding="utf-8")
+            print(f"wrote docs/{name}")

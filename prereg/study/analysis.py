@@ -190,6 +190,12 @@ class LossSpike(FrozenModel):
     `loss_spike` has it; beside a window or a limit of one's own it must be named. Not written where they are not
     judged."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _some_limit(cls, data: Any) -> Any:
+        neither = isinstance(data, dict) and data.get("above") is None and data.get("false_alarms") is None
+        return data | {"false_alarms": FALSE_ALARMS} if neither else data
+
     @model_validator(mode="after")
     def _one_of_the_two(self) -> Self:
         if self.above is not None and self.false_alarms is not None:
@@ -199,9 +205,6 @@ class LossSpike(FrozenModel):
                 "one of the two: the rate of false alarms sets the limit",
                 f"loss_spike: {{false_alarms: {self.false_alarms:g}, window: {self.window}}}",
             )
-        if self.above is None and self.false_alarms is None:
-            # The value is frozen for everyone else; here it is still being made.
-            object.__setattr__(self, "false_alarms", FALSE_ALARMS)
         return self
 
     @model_serializer(mode="wrap")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import gcd
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.study.command import is_inside
@@ -278,28 +278,29 @@ class Training(FrozenModel):
             raise ValueError(f"numerics.compile with {other}: masks and recomputed blocks are not compiled")
         return self
 
-    @model_validator(mode="after")
-    def _steps_make_up_the_tokens(self) -> Self:
-        budget, step = self.budget, self.budget.batch * self.model.context
-        if budget.tokens is None:
-            return self
+    @field_validator("budget")
+    @classmethod
+    def _steps_make_up_the_tokens(cls, budget: Budget, info: ValidationInfo) -> Budget:
+        if budget.tokens is None or "model" not in info.data:  # a model that is refused has no context
+            return budget
+        context = info.data["model"].context
+        step = budget.batch * context
         if "steps" not in budget.model_fields_set:
             steps, rest = divmod(budget.tokens, step)
             if rest or not steps:
                 near = [f"{n * step:,}" for n in (steps, steps + 1) if n]
                 raise ValueError(
                     f"budget.tokens is {budget.tokens:,}, which whole steps of {step:,} tokens (batch {budget.batch} x "
-                    f"context {self.model.context}) do not make up; "
+                    f"context {context}) do not make up; "
                     + (f"the nearest are {near[0]} and {near[1]}" if len(near) == 2 else f"the nearest is {near[0]}")
                 )
-            # The value is frozen for everyone else; here it is still being made.
-            object.__setattr__(self, "budget", budget.model_copy(update={"steps": steps}))
-        elif budget.steps * step != budget.tokens:
+            return budget.model_copy(update={"steps": steps})
+        if budget.steps * step != budget.tokens:
             raise ValueError(
                 f"budget.tokens is {budget.tokens:,}, but {budget.steps:,} steps of {step:,} tokens (batch "
-                f"{budget.batch} x context {self.model.context}) consume {self.tokens:,}"
+                f"{budget.batch} x context {context}) consume {budget.steps * step:,}"
             )
-        return self
+        return budget
 
     @property
     def tokens(self) -> int:

@@ -230,9 +230,9 @@ REFUSALS: list[Row] = [
      "hypotheses.gain.read", "has no curve"),
     (tiny, {"claim": "layernorm lowers val/loss", "read": {"last": 1}}, "hypotheses.gain.read.last", "found 1"),
     (tiny, {"budget": {"batch": 8, "tokens": 3841, "steps": 30}},
-     "base", "30 steps of 128 tokens (batch 8 x context 16) consume 3,840"),
-    (tiny, {"budget": {"batch": 8, "tokens": 3850}}, "base", "nearest are 3,840 and 3,968"),
-    (tiny, {"budget": {"batch": 8, "tokens": 100}}, "base", "the nearest is 128"),
+     "base.budget", "30 steps of 128 tokens (batch 8 x context 16) consume 3,840"),
+    (tiny, {"budget": {"batch": 8, "tokens": 3850}}, "base.budget", "nearest are 3,840 and 3,968"),
+    (tiny, {"budget": {"batch": 8, "tokens": 100}}, "base.budget", "the nearest is 128"),
     (tiny, {"budget": {"batch": 8, "tokens": 3840}, "variants": {"none": {}, "layernorm": {"budget.steps": 31}}},
      "variants.layernorm.budget.steps", "31 steps"),
     # Margins in percent, constants, trends.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,11 +29,13 @@ from ablate.evaluation.suites import evaluate
 from ablate.gpt import device as devices
 from ablate.gpt import trainer
 from ablate.gpt.device import ENVIRONMENT, choose_device, cuda_devices, device_name
+from ablate.gpt.main import prepare
 from ablate.gpt.trainer import Trainer, arithmetic
 from ablate.records.provenance import collect, differing
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner import local, pool
+from ablate.runner.alone import run_alone
 from ablate.runner.machine import Machine, choose_machine
 from ablate.runner.options import RunOptions
 from ablate.runner.process import Place
@@ -222,6 +225,40 @@ def test_runs_of_a_gpu_start_with_what_deterministic_products_need_and_one_at_a_
             pool.Pool(specs, Place(case.root.path, case.root.path, name), log).__enter__()
     assert "CUBLAS_WORKSPACE_CONFIG" not in started[0]
     assert ENVIRONMENT.items() <= started[1].items()
+
+
+def test_what_forks_the_trainer_does_not_ask_cuda(
+    sealed: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """CUDA cannot be used in a fork of a process that has initialised it: torch refuses, and every run fails."""
+    case = Workspace().open(sealed.path / "studies" / "tiny.yaml")
+    spec = plan(require_registered(case))[0]
+    asked = tmp_path / "asked"
+
+    def name_of(device: str) -> str:
+        with asked.open("a") as file:
+            file.write(f"{os.getpid()}\n")
+        return "An Accelerator"
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", name_of)
+    ended = run_alone(spec, tmp_path / "run", Place(case.root.path, case.root.path, "cuda:0"))
+    assert ended.status == "failed", "there is no GPU here: the trainer itself must have found out"
+    assert "get_device_name" not in (tmp_path / "run" / "stderr.txt").read_text()
+    assert set(asked.read_text().split()) == {str(os.getpid())}, "nobody but the caller, who forks no trainer"
+
+
+def test_what_is_loaded_before_the_forks_asks_no_accelerator(
+    sealed: House, monkeypatch: pytest.MonkeyPatch, no_own_corpora: None
+) -> None:
+    def refuse(*_given: object, **_named: object) -> None:
+        raise AssertionError("asks for an accelerator")
+
+    for module in (torch.cuda, torch.accelerator):
+        for name in ("is_available", "device_count"):
+            monkeypatch.setattr(module, name, refuse)
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", refuse)
+    case = Workspace().open(sealed.path / "studies" / "tiny.yaml")
+    prepare(plan(require_registered(case)), case.root.path / "data" / "corpora", case.root.path)
 
 
 # No GPU is needed to see that nothing stays behind on the CPU: tensors on torch's device `meta` have no values, but

@@ -40,7 +40,7 @@ from ablate.records.imports import CLOCKS_APART
 from ablate.records.run_record import RunRecord
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.audit import checks_section
-from docs.generator.checks import checks_page
+from docs.generator import PAGES
 from prereg.registry.amendments import AMENDMENT_EFFECTS
 from prereg.registry.ledger_entry import Entry, Event
 from prereg.registry.registration import Registration
@@ -469,4 +469,4 @@ def test_every_check_is_a_row_with_a_reason_and_has_a_body() -> None:
     made = {path.stem for path in (ROOT / "ablate").rglob("*.py") if re.search(r"\bCheck\(", path.read_text("utf-8"))}
     assert made == {"checks", "verdict"}, "a check is made by ablate.judge.audit.checks, from its declaration"
     assert why(Check(name="of another version", passed=False, severity="deviation", found="x")) == ""
-    assert checks_page().count("\n| ") == len(rows()) + len(AMENDMENT_EFFECTS) + 4
+    assert PAGES["checks.md"]().count("\n| ") == len(rows()) + len(AMENDMENT_EFFECTS) + 4

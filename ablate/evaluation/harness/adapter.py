@@ -160,10 +160,11 @@ class Scorer:
         continuation, context = context[len(stripped) :] + continuation, stripped
         if not context:
             return self.prefix, self._tokens(continuation)
-        before, whole = self._tokens(context), self._tokens(context + continuation)
-        if whole[: len(before)] == before:
-            return before, whole[len(before) :]
-        # A token of the whole text spans both parts: cut there, it would be scored with neither or only in part.
+        before, together = self._tokens(context), self._tokens(context + continuation)
+        if together[: len(before)] == before:
+            return before, together[len(before) :]
+        # A token of the whole text spans both parts: cut there, it would be scored with neither or only in
+        # part.
         return before, self._tokens(continuation)
 
     def _tokens(self, text: str) -> list[int]:
@@ -173,8 +174,8 @@ class Scorer:
         """(log-likelihood in nats, whether it is what the model would say) of continuations given contexts."""
         windows = []
         for number, (context, continuation) in enumerate(requests):
-            before, wanted = self.encoded(context, continuation)
-            windows += list(self._windows(number, before, wanted))
+            before, scored = self.encoded(context, continuation)
+            windows += list(self._windows(number, before, scored))
         return self._scored(windows, len(requests))
 
     def rolling(self, texts: Sequence[str]) -> list[float]:
@@ -185,18 +186,19 @@ class Scorer:
             windows += list(self._windows(number, self.prefix, tokens, counted=False))
         return [score for score, _ in self._scored(windows, len(texts))]
 
-    def _windows(self, number: int, before: list[int], wanted: list[int], *, counted: bool = True) -> Iterator[Window]:
-        if counted and len(before) + len(wanted) - 1 > self.context:
+    def _windows(self, number: int, before: list[int], scored: list[int], *, counted: bool = True) -> Iterator[Window]:
+        if counted and len(before) + len(scored) - 1 > self.context:
             self.truncated += 1
-        # The first window holds as much context as its continuation leaves space for, and at least one token of it.
-        done = min(len(wanted), self.context)
-        tokens = (before + wanted[:done])[-(self.context + 1) :]
+        # The first window holds as much context as its continuation leaves space for, and at least one token
+        # of it.
+        done = min(len(scored), self.context)
+        tokens = (before + scored[:done])[-(self.context + 1) :]
         yield Window(number, tuple(tokens), done)
-        whole = before + wanted
-        while done < len(wanted):
-            more = min(len(wanted) - done, self.context)
+        tokens_in_all = before + scored
+        while done < len(scored):
+            more = min(len(scored) - done, self.context)
             end = len(before) + done + more
-            yield Window(number, tuple(whole[max(0, end - self.context - 1) : end]), more)
+            yield Window(number, tuple(tokens_in_all[max(0, end - self.context - 1) : end]), more)
             done += more
 
     def _scored(self, windows: list[Window], n_requests: int) -> list[tuple[float, bool]]:

@@ -128,6 +128,9 @@ def evaluate_tasks(
         course.next_group()
         for item, response in _answers(group, questions, scorer):
             answered[item].append(response)
+
+    # The harness leaves tasks out without a word where their documents are gone: every promised item must
+    # have its answers.
     expected = {(task, number) for task, numbers in questions.numbers.items() for number in numbers}
     assert set(answered) == expected, (len(answered), len(expected))
     assert {len(responses) for responses in answered.values()} == {len(questions.groups)}, len(questions.groups)
@@ -161,17 +164,17 @@ def _answers(group: Group, questions: Questions, scorer: Scorer) -> list[tuple[I
         task.set_config("num_fewshot", group.shots)
         task.set_fewshot_seed(questions.seed)
     places = None if questions.places is None else {task: list(at) for task, at in questions.places.items()}
-    found = evaluate(
+    results = evaluate(
         as_lm(scorer),
         {"tasks": dict(group.tasks), "groups": {}, "group_map": {}},
         samples=places,
         bootstrap_iters=0,
         log_samples=True,
     )
-    assert found is not None and found["samples"] is not None
+    assert results is not None and results["samples"] is not None
     answers = []
     for task, numbers in questions.numbers.items():
-        samples = sorted(found["samples"][task], key=lambda sample: int(sample["doc_id"]))
+        samples = sorted(results["samples"][task], key=lambda sample: int(sample["doc_id"]))
         assert len(samples) == len(numbers), (task, len(samples), len(numbers))
         answers += [((task, number), _response(group, sample)) for number, sample in zip(numbers, samples, strict=True)]
     return answers
@@ -188,30 +191,34 @@ def _response(group: Group, sample: Mapping[str, Any]) -> Response:
 
 
 def _metrics(questions: Questions, answered: Mapping[Item, list[Response]]) -> dict[str, float]:
-    every = [one for item in sorted(answered) for one in answered[item]]
-    found = {
+    every = [response for item in sorted(answered) for response in answered[item]]
+    metrics = {
         "harness/accuracy": _mean_over_items(answered, _every_response),
         "harness/macro_accuracy": _macro(answered, _every_response),
     }
     for shots in dict.fromkeys(group.shots for group in questions.groups):
-        found[f"harness/accuracy_shots_{shots}"] = _mean_over_items(answered, _with_shots(shots))
-        found[f"harness/macro_accuracy_shots_{shots}"] = _macro(answered, _with_shots(shots))
+        metrics[f"harness/accuracy_shots_{shots}"] = _mean_over_items(answered, _with_shots(shots))
+        metrics[f"harness/macro_accuracy_shots_{shots}"] = _macro(answered, _with_shots(shots))
     by_prompt = [_macro(answered, _under_prompt(name)) for name in questions.prompts]
     if len(by_prompt) > 1:
-        found |= {f"harness/macro_accuracy_prompt_{number}": value for number, value in enumerate(by_prompt)}
-    found["harness/macro_accuracy_median_prompt"] = statistics.median(by_prompt)
-    found["harness/macro_accuracy_spread_prompt"] = max(by_prompt) - min(by_prompt)
+        metrics |= {f"harness/macro_accuracy_prompt_{number}": value for number, value in enumerate(by_prompt)}
+    metrics["harness/macro_accuracy_median_prompt"] = statistics.median(by_prompt)
+    metrics["harness/macro_accuracy_spread_prompt"] = max(by_prompt) - min(by_prompt)
     for name, divided in (("", False), ("_normalised", True)):
         answers = [
             (
-                probabilities([s / n for s, n in zip(one.scores, one.lengths, strict=True)] if divided else one.scores),
-                one.gold,
+                probabilities(
+                    [s / n for s, n in zip(response.scores, response.lengths, strict=True)]
+                    if divided
+                    else response.scores
+                ),
+                response.gold,
             )
-            for one in every
+            for response in every
         ]
-        found[f"harness/ece{name}"] = calibration_error(answers)
-        found[f"harness/brier{name}"] = brier(answers)
-    return found
+        metrics[f"harness/ece{name}"] = calibration_error(answers)
+        metrics[f"harness/brier{name}"] = brier(answers)
+    return metrics
 
 
 def _every_response(_: Response) -> bool:
@@ -221,16 +228,16 @@ def _every_response(_: Response) -> bool:
 
 def _with_shots(shots: int) -> Callable[[Response], bool]:
     """Those with so many examples count."""
-    return lambda one: one.shots == shots
+    return lambda response: response.shots == shots
 
 
 def _under_prompt(prompt: str) -> Callable[[Response], bool]:
     """Those under one prompt count."""
-    return lambda one: one.prompt == prompt
+    return lambda response: response.prompt == prompt
 
 
 def _score(responses: list[Response], counts: Callable[[Response], bool]) -> float:
-    right = [one.right for one in responses if counts(one)]
+    right = [response.right for response in responses if counts(response)]
     return sum(right) / len(right)
 
 
@@ -251,12 +258,12 @@ def _item_scores(answered: Mapping[Item, list[Response]]) -> list[ItemScore]:
     for (task, number), responses in sorted(answered.items()):
         sha256 = sha256_bytes(_identity((task, number), responses).encode())
         values = {"harness/accuracy": _score(responses, _every_response)}
-        for shots in dict.fromkeys(one.shots for one in responses):
+        for shots in dict.fromkeys(response.shots for response in responses):
             values[f"harness/accuracy_shots_{shots}"] = _score(responses, _with_shots(shots))
-        for one in responses:
-            for place, score in enumerate(one.scores):
-                role = "right" if place == one.gold else f"wrong_{place - (place > one.gold)}"
-                values[f"harness/loglikelihood/shots_{one.shots}/{one.prompt}/{role}"] = score
+        for response in responses:
+            for place, score in enumerate(response.scores):
+                role = "right" if place == response.gold else f"wrong_{place - (place > response.gold)}"
+                values[f"harness/loglikelihood/shots_{response.shots}/{response.prompt}/{role}"] = score
         rows += [ItemScore(task, str(number), sha256, metric, value) for metric, value in values.items()]
     return rows
 
@@ -264,5 +271,8 @@ def _item_scores(answered: Mapping[Item, list[Response]]) -> list[ItemScore]:
 def _identity(item: Item, responses: list[Response]) -> str:
     """Everything that the model was given for an item, and which answer is right."""
     task, number = item
-    requests = [[one.shots, one.prompt, one.gold, [list(pair) for pair in one.arguments]] for one in responses]
+    requests = [
+        [response.shots, response.prompt, response.gold, [list(pair) for pair in response.arguments]]
+        for response in responses
+    ]
     return canonical_bytes({"task": task, "item": number, "asked": requests}).decode()

@@ -70,12 +70,12 @@ def _objects(path: Path, text: str) -> tuple[Item, ...]:
     items = []
     for number, line in enumerate(text.splitlines()):
         try:
-            found: Any = json.loads(line)
-            if "sentence_good" in found:
-                item = minimal_pair(number, _text(found["sentence_good"]), _text(found["sentence_bad"]))
+            record: Any = json.loads(line)
+            if "sentence_good" in record:
+                item = minimal_pair(number, _text(record["sentence_good"]), _text(record["sentence_bad"]))
             else:
-                choices = tuple(_text(choice) for choice in found["choices"])
-                item = Item(number, str(found.get("query", "")), choices, int(found["gold"]))
+                choices = tuple(_text(choice) for choice in record["choices"])
+                item = Item(number, str(record.get("query", "")), choices, int(record["gold"]))
             if len(item.choices) < 2 or not 0 <= item.gold < len(item.choices):
                 raise ValueError("two or more choices, and gold the number of one of them from 0")
         except (ValueError, KeyError, TypeError) as error:
@@ -131,10 +131,10 @@ def read_prompts(path: Path) -> Mapping[str, str]:
     if not path.is_file():
         return dict(PLAIN)
     try:
-        found = json.loads(path.read_bytes())
-        if not isinstance(found, dict) or not found:
+        prompts = json.loads(path.read_bytes())
+        if not isinstance(prompts, dict) or not prompts:
             raise ValueError("no object of names and texts")
-        for name, text in found.items():
+        for name, text in prompts.items():
             if (
                 not isinstance(text, str)
                 or len(text) > _LONGEST
@@ -147,7 +147,7 @@ def read_prompts(path: Path) -> Mapping[str, str]:
             required='{"NAME": "text with {query} and {options}"}, names of letters, digits, - and _',
             where=Where(field=("measure", "harness", "tasks")),
         ) from error
-    return found
+    return prompts
 
 
 _FIELD = Where(field=("measure", "harness", "tasks"))

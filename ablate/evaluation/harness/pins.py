@@ -151,15 +151,15 @@ def require_pin(name: str, sha256: str, pin: TaskPin) -> None:
 
 def scored_items(harness: Harness, task: str, items: tuple[Item, ...]) -> tuple[Item, ...]:
     """The first so many items of a task that ask something."""
-    found = tuple(item for item in items if not item.void)[: harness.items_per_task]
-    if len(found) < harness.items_per_task:
+    asking = tuple(item for item in items if not item.void)[: harness.items_per_task]
+    if len(asking) < harness.items_per_task:
         raise CorpusError(
-            f"task '{task}' has {len(found)} items, and items_per_task is {harness.items_per_task}",
+            f"task '{task}' has {len(asking)} items, and items_per_task is {harness.items_per_task}",
             required="as many items in every task, so that all tasks are known equally well",
-            fix=f"items_per_task: {max(1, len(found))}",
+            fix=f"items_per_task: {max(1, len(asking))}",
             where=Where(field=("measure", "harness", "items_per_task")),
         )
-    return found
+    return asking
 
 
 def pool(harness: Harness, task: str, items: tuple[Item, ...]) -> tuple[Item, ...]:

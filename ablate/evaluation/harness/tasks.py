@@ -44,16 +44,16 @@ def installed() -> str | None:
 
 def require_extra() -> str:
     """The installed version, which must be the one we know; checked before anything is registered."""
-    found = installed()
-    if found != WANTED:
+    installed_version = installed()
+    if installed_version != WANTED:
         missing = "lm_eval, the language-model evaluation harness, is not installed"
         raise UnsupportedError(
-            missing if found is None else f"lm_eval {found} is installed",
+            missing if installed_version is None else f"lm_eval {installed_version} is installed",
             required=f"lm_eval {WANTED}: another version may ask and score in another way",
             fix=f"pip install 'ablate-prereg[harness]'   (or: pip install lm_eval=={WANTED})",
             where=Where(field=("measure", "harness")),
         )
-    return found
+    return installed_version
 
 
 @cache
@@ -275,20 +275,20 @@ def own_tasks(harness: Harness) -> Foreign:
 
 def _loaded(manager: Any, names: list[str], source: str) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = dict(sorted(manager.load(list(names))["tasks"].items())) if names else {}
+        tasks: dict[str, Any] = dict(sorted(manager.load(list(names))["tasks"].items())) if names else {}
     except StudyError:
         raise
     except Exception as error:  # whatever a task's files or the network come up with
-        said = (str(error).splitlines() or [""])[0]
+        first_line = (str(error).splitlines() or [""])[0]
         raise CorpusError(
-            f"the tasks of {source} cannot be loaded: {type(error).__name__}: {said}",
+            f"the tasks of {source} cannot be loaded: {type(error).__name__}: {first_line}",
             required="tasks of lm_eval whose documents are here, or a network to fetch them",
             fix="tasks: blimp, which needs no network",
             where=_FIELD,
         ) from error
-    if not found:
+    if not tasks:
         raise CorpusError(f"{source} defines no task", required="a *.yaml with task: NAME", where=_FIELD)
-    return found
+    return tasks
 
 
 def _require_choices(name: str, task: Any) -> None:

@@ -1,0 +1,186 @@
+"""What the code gives to each generated page: for every `$name` of the page's template its Markdown."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow.parquet as pq
+import typer
+from pydantic import BaseModel
+from typer.cli import get_docs_for_click
+
+from ablate import cli
+from ablate.cli.options import Exit
+from ablate.judge.audit.audit import rows as rows_of_checks
+from ablate.judge.verdict import WORDS_OF, Check, Decision
+from ablate.records import imports, store
+from ablate.records.outcome import MEANS_OF_COLUMNS
+from ablate.records.rows import Row, TableLayout
+from ablate.records.run_record import RunRecord
+from ablate.runner.slurm import SlurmSettings
+from ablate.verification.guide import KINDS
+from ablate.verification.manifest import FORMAT, Manifest
+from docs.generator.fields import NONE, Fields, Texts
+from docs.generator.markdown import code, indented_block, sentence, table
+from prereg.documents.published import json_schema, published_schema
+from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TOKEN_CLASSES, Metric
+from prereg.registry.amendments import AMENDMENT_EFFECTS
+from prereg.registry.ledger_entry import EVENTS, REPAIRS, Entry
+from prereg.registry.registration import Registration
+from prereg.rule.condition import CONDITIONS, DEEPEST, LONGEST, MEANS
+from prereg.rule.rule import MOST_NAMES
+from prereg.study.claim import CLAIMS
+from prereg.study.conflicts import OF_BLOCKS, OF_CLAIMS, OF_SETTINGS, Conflict
+from prereg.study.spec import Study
+from prereg.study.verbs import MEANS_OF_VERBS
+
+Parts = Mapping[str, object]
+
+
+def checks() -> Parts:
+    """Every check of the evidence, and what an amendment of each field touches."""
+    effects = [
+        (", ".join(map(code, row.fields)), row.said, "kept" if row.keeps_runs else "made anew", row.why)
+        for row in AMENDMENT_EFFECTS
+    ]
+    return {
+        "checks": table(("check", "what it looks at", "when it fails", "why"), rows_of_checks()),
+        "fields": table(("field", "what is touched", "runs", "why"), effects),
+    }
+
+
+def conflicts() -> Parts:
+    """Settings of a study that exclude each other."""
+
+    def thing(text: str) -> str:
+        return code(text) if ": " in text else text  # a setting, or a fact in words
+
+    def listed(each: Iterable[Conflict]) -> str:
+        cells = [(thing(row.this), thing(row.other), sentence(row.because), sentence(row.fix)) for row in each]
+        return table(("this", "not with", "required", "for instance"), cells)
+
+    return {"blocks": listed(OF_BLOCKS), "settings": listed(OF_SETTINGS), "claims": listed(OF_CLAIMS)}
+
+
+def exit_codes() -> Parts:
+    """How a command ends."""
+    rows = [(f"**{int(one)}**", one.meaning, one.of) for one in sorted(Exit)]
+    return {"codes": table(("code", "meaning", "of"), rows)}
+
+
+def metrics() -> Parts:
+    """Every metric, from the table in `prereg.metrics.catalogue`."""
+    known = (*METRICS.values(), *METRICS.families)
+    sections = []
+    for name, suite in SUITES.items():
+        about = suite.about[0].upper() + suite.about[1:]
+        only = " It can only be measured at the last step." if suite.only_at_end else ""
+        listed = _metrics(metric for metric in known if metric.suite == name)
+        sections.append(f"## {name}\n\n{about}. Its price: {suite.cost}.{only}\n\n{listed}")
+    of_tasks = (*TASK_METRICS.values(), *TASK_METRICS.families)
+    return {
+        "classes": ", ".join(kind.replace("_", " ") for kind in TOKEN_CLASSES),
+        "suites": "\n".join(sections),
+        "items": _metrics((metric for metric in of_tasks if metric.suite == "items"), columns=4),
+        "others": _metrics((metric for metric in of_tasks if metric.suite == "tasks"), columns=4),
+    }
+
+
+def _metrics(each: Iterable[Metric], columns: int = 6) -> str:
+    head = ("metric", "unit", "better", "formula", "reference", "same bits")
+    rows = []
+    for one in each:
+        same_bits = "yes" if one.repeatable else "no"
+        rows.append((code(one.name), one.unit or "-", one.better, one.definition, one.reference or "-", same_bits))
+    return table(head[:columns], [row[:columns] for row in rows])
+
+
+def study_file() -> Parts:
+    """Every field of a study file."""
+    schema = json_schema()
+    needed = {name for name, field in Study.model_fields.items() if field.is_required()} - {*schema["required"]}
+    unless = {("", name): "required, unless `components` writes it" for name in needed}
+    unless["Hypothesis", "smallest"] = "required, unless the claim says it"
+    return {"fields": Fields(schema, unless=unless).page()}
+
+
+def rule() -> Parts:
+    """The language of claims and of the decision rule."""
+    return {
+        "claim_grammar": CLAIMS.shown,
+        "verbs": table(("verb", "claims that"), [(code(verb), text) for verb, text in MEANS_OF_VERBS.items()]),
+        "rule_grammar": CONDITIONS.shown,
+        "longest": f"{LONGEST:,}",
+        "deepest": DEEPEST,
+        "names": MOST_NAMES,
+        "states": table(("question", "holds if"), [(code(question), text) for question, text in MEANS.items()]),
+    }
+
+
+def files() -> Parts:
+    """Every file that ablate writes or reads, with its fields."""
+    study = {"Study": "[the study](study-file.md), with every default filled in"}
+    whose: dict[str, Any] = {"study": "study", "registration": "0" * 64, "variant": "arm", "seed": 1}
+    run = RunRecord.model_construct(**whose)
+    value, score = Row(1, "val/loss", 1.0), store.ItemScore("task", "item", "0" * 64, "metric", 1.0)
+    bodies = [(code(event), code(field), text) for event, (_, body) in EVENTS.items() for field, text in body.items()]
+    return {
+        "lock": _fields(Registration, "lock", study, left_out=("lock_sha256", "rewordings")),
+        "ledger": _fields(Entry, "ledger"),
+        "repairs": " or ".join(map(code, REPAIRS)),
+        "events": table(("event", "what happened"), [(code(event), said) for event, (said, _) in EVENTS.items()]),
+        "bodies": table(("event", "field", "meaning"), bodies),
+        "folder": indented_block(store.__doc__),
+        "metrics": _columns(store.parquet_bytes(run, [value])),
+        "items": _columns(store.items_bytes(run, [score])),
+        "run": _fields(RunRecord, "run.json"),
+        "verdict": _fields(Decision, "verdict.json"),
+        "form": FORMAT,
+        "members": table(("file", "what it is"), [(code(name.format(study="NAME")), text) for name, text in KINDS]),
+        "manifest": _fields(Manifest, "MANIFEST.json"),
+        "published": Fields(published_schema(), prefix="published: ").page(),
+        "sources": indented_block(imports.__doc__),
+        "made": _fields(imports.Manifest, "import manifest"),
+        "mapping": _fields(TableLayout, "mapping"),
+        "cluster": _fields(SlurmSettings, "cluster.yaml"),
+    }
+
+
+def _fields(model: type[BaseModel], file: str, elsewhere: Texts = NONE, left_out: Sequence[str] = ()) -> str:
+    schema: dict[str, Any] = model.model_json_schema(mode="validation")
+    unwritten = {model: left_out} | ({**WORDS_OF} if model is Decision else {})
+    for one, names in unwritten.items():
+        properties = (schema if one is model else schema["$defs"][one.__name__])["properties"]
+        for name in names if one is not Check else ():  # of a study's own check they are written
+            del properties[name]
+    return Fields(schema, elsewhere, prefix=f"{file}: ").page()
+
+
+def _columns(data: bytes) -> str:
+    """The columns of a table, from one that was written."""
+    columns = pq.read_schema(io.BytesIO(data))
+    cells = [(code(column.name), str(column.type), MEANS_OF_COLUMNS[column.name]) for column in columns]
+    return table(("column", "type", "meaning"), cells)
+
+
+def options() -> Parts:
+    """Every command with its arguments and options, as `--help` says them, by typer's own writer of documentation."""
+    texts = []
+    for words, command in commands():
+        context = typer.Context(command, info_name=words)
+        text = get_docs_for_click(obj=command, ctx=context, name=words, call_prefix="ablate", indent=1)
+        texts.append(re.sub(r"(?s)Example: +(.*?)\n\n\*\*Usage", r"```sh\n\1\n```\n\n**Usage", text).strip() + "\n")
+    return {"commands": "\n".join(texts)}
+
+
+def commands(group: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command by the words that call it, in the order of `ablate --help`."""
+    group = group or typer.main.get_command(cli.app)
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from commands(command, (*words, name))
+        else:
+            yield " ".join((*words, name)), command
