@@ -30,8 +30,8 @@ def interval_of(
 ) -> Interval | None:
     """The two-sided interval at 1 - alpha, by inverting the test; none where that is the whole line.
 
-    `over`, `one_sided` and `at` say what it is for: how many claims it is corrected over, whether its ends are bounds, and
-    at which level of a correction.
+    `over`, `one_sided` and `at` say what it is for: over how many claims it is corrected, whether its ends are bounds
+    and at which level of a correction.
     """
     if test.refusal():
         return None
