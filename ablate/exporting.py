@@ -36,9 +36,9 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
     """
     from safetensors.torch import load, save_file
 
-    from ablate.data.reading import read
+    from ablate.data.reading import read_corpora
     from ablate.data.tokenizers import StoredVocabulary, library_json
-    from ablate.gpt.export import export
+    from ablate.gpt.export import transformers_model
     from ablate.records.store import RunFolder
     from prereg.registry.canon import sha256_bytes, sha256_file
     from prereg.registry.plan import RunSpec, newest_seals
@@ -76,11 +76,11 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
             required=f"sha256 {record.weights_sha256}",
             fix=f"ablate reproduce {context.path} --run {run} --keep FOLDER   (trains it again)",
         )
-    config, weights = export(spec.config.model, load(data))
+    config, weights = transformers_model(spec.config.model, load(data))
     made = {"study": spec.study, "registration": spec.registration, "arm": spec.variant, "seed": spec.seed}
     made["weights_sha256"] = str(record.weights_sha256)
     library = context.library
-    tokenizer = read(library, spec.config.data, registered=spec.tokenizer).tokenizer
+    tokenizer = read_corpora(library, spec.config.data, registered=spec.tokenizer).tokenizer
     trained_with = (record.must_match or {}).get("tokenizer")
     if trained_with not in (None, tokenizer.sha256):
         raise CorpusError(

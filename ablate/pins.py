@@ -11,37 +11,37 @@ from ablate.workspace import StudyContext, placed
 from prereg.errors import CorpusError, RegistrationError, UnsupportedError, Where
 
 if TYPE_CHECKING:
-    from ablate.data.reading import Reading, Tokenizer
+    from ablate.data.reading import TokenizedCorpora, Tokenizer
     from ablate.data.tokenizers import BpeTokenizer
     from prereg.registry.paths import Root
     from prereg.registry.registration import CorpusPin, DataPins, Pins, Registration, TaskPin
     from prereg.study.command import ScriptPin
 
 
-def read_data(context: StudyContext, registered: DataPins | None = None) -> dict[str, Reading]:
+def read_data(context: StudyContext, registered: DataPins | None = None) -> dict[str, TokenizedCorpora]:
     """What each arm reads now: found, verified, long enough. What several arms read is read once.
 
     A tokenizer is trained from the text, unless the one that is `registered` is kept.
     """
     from ablate.data.corpora import Library
-    from ablate.data.reading import read
+    from ablate.data.reading import read_corpora
 
     library = Library.of(context.root.corpora)
-    readings: dict[str, Reading] = {}
-    found: dict[str, Reading] = {}
+    readings: dict[str, TokenizedCorpora] = {}
+    found: dict[str, TokenizedCorpora] = {}
     for arm in context.study.arms:
         config = context.study.training(arm)
         key = config.data.model_dump_json()
         if key not in readings:
             known = registered.tokenizers.get(arm) if registered is not None else None
-            readings[key] = read(library, config.data, registered=known)
+            readings[key] = read_corpora(library, config.data, registered=known)
         found[arm] = readings[key]
         found[arm].split.require(config.model.context)
     return found
 
 
 def pin_data(
-    context: StudyContext, readings: Mapping[str, Reading]
+    context: StudyContext, readings: Mapping[str, TokenizedCorpora]
 ) -> tuple[CorpusPin, DataPins | None, tuple[BpeTokenizer, ...]]:
     """What the study's corpus names and tokenizers mean now, measured; and the tokenizers that were trained.
 
@@ -78,7 +78,7 @@ def pin_data(
     return first, DataPins(corpora=dict(sorted(corpora.items())), tokenizers=tokenizers), trained
 
 
-def _different(readings: Mapping[str, Reading]) -> list[Tokenizer]:
+def _different(readings: Mapping[str, TokenizedCorpora]) -> list[Tokenizer]:
     """The tokenizers of all arms, each once."""
     return list({reading.tokenizer.sha256: reading.tokenizer for reading in readings.values()}.values())
 
@@ -116,13 +116,13 @@ def pin(context: StudyContext, registered: DataPins | None = None) -> Pinned:
     return Pinned(Pins(scripts=scripts, data_files=data_files))
 
 
-def pin_tasks(context: StudyContext, readings: Mapping[str, Reading]) -> TaskPin | None:
+def pin_tasks(context: StudyContext, readings: Mapping[str, TokenizedCorpora]) -> TaskPin | None:
     """What the study's zero- and few-shot tasks are now; none where it declares none. Nothing is scored."""
     harness = context.study.measure.harness
     if harness is None:
         return None
     from ablate.data.tokenizers import CharTokenizer, FileTokenizer
-    from ablate.evaluation.harness.pins import pin_tasks as pinned
+    from ablate.evaluation.harness.pins import task_pin as pinned
 
     # A tokenizer of bytes can write every text, and is not checked.
     checked = dict.fromkeys(

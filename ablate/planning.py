@@ -113,7 +113,7 @@ def _vocabulary(context: StudyContext, arm: str) -> int:
         return read_tokenizer(context.root.path, data.tokenizer.file).size
     library = context.library
     if data.tokenizer == "own":
-        from ablate.data.reading import read
+        from ablate.data.reading import read_corpora
 
-        return read(library, data).tokenizer.size
+        return read_corpora(library, data).tokenizer.size
     return len(frozenset[str]().union(*(library.extent(name).alphabet for name in data.sources)))

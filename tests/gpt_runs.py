@@ -20,7 +20,7 @@ from typing import IO
 import pytest
 
 from ablate.gpt.main import main
-from ablate.gpt.trainer import Step, Trainer
+from ablate.gpt.trainer import StepResult, Trainer
 from ablate.records.store import RunFolder
 from ablate.runner.messages import Message
 from ablate.runner.process import Place, held, make_run
@@ -37,24 +37,22 @@ class Control:
 
     stopped: bool = False
 
-    def wait(self, timeout_s: float) -> None:
+    def wait(self, timeout_s: float, output: Sequence[IO[bytes]] = ()) -> None:
         """Nothing happens meanwhile: the trainer has ended when it has been started."""
 
 
 class Ended:
     """A trainer that has run in this process, as one that was started is handled."""
 
+    peak_memory_bytes = 2**20
+
     def __init__(self, status: int, stdout: IO[bytes], stderr: IO[bytes]) -> None:
         ended = subprocess.Popen(["true"])  # a number that belongs to no process
         ended.wait()
         self.pid, self.status = ended.pid, status
-        self.stdout: IO[bytes] | None = stdout
-        self.stderr: IO[bytes] | None = stderr
+        self.stdout, self.stderr = stdout, stderr
 
     def poll(self) -> int:
-        return self.status
-
-    def wait(self, timeout: float | None = None) -> int:
         return self.status
 
 
@@ -100,7 +98,7 @@ def carry_out(
             stop()
         return hashes
 
-    def step(trainer: Trainer) -> Step:
+    def step(trainer: Trainer) -> StepResult:
         if trainer.progress.step + 1 == kill_at:
             raise KilledError
         result = taken(trainer)

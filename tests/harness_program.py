@@ -19,8 +19,8 @@ import torch
 
 from ablate.data.batches import Split
 from ablate.data.tokenizers import CharTokenizer
-from ablate.evaluation.harness.evaluate import evaluate_tasks, prepare
-from ablate.evaluation.harness.pins import pin_tasks
+from ablate.evaluation.harness.evaluate import evaluate_tasks, prepare_questions
+from ablate.evaluation.harness.pins import task_pin
 from ablate.gpt.trainer import Trainer
 from ablate.records.outcome import outcome_hash
 from ablate.records.store import rows_of
@@ -53,7 +53,7 @@ def main(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
         trainer.step()
     harness = Harness(tasks=wanted["tasks"], items_per_task=wanted["items"], shots=tuple(wanted["shots"]))
     root = Root(Path("nowhere"))
-    questions = prepare(harness, pin_tasks(harness, root, tokenizer), root, tokenizer)
+    questions = prepare_questions(harness, task_pin(harness, root, tokenizer), root, tokenizer)
     found: dict[str, Any] = {"reachable": reachable(), "parameters": trainer.parameters, "answers": []}
     for batch in wanted.get("batches", [16]):
         began = time.process_time()

@@ -43,7 +43,7 @@ from ablate.runner import process as process_room
 from ablate.runner import scheduler as scheduler_room
 from ablate.runner.messages import Message
 from ablate.runner.options import RunOptions
-from ablate.runner.pool import RunProcess
+from ablate.runner.pool import Maker
 from ablate.runner.process import Place, Spec, make_run
 from ablate.runner.progress import PlainWatcher, Tally
 from ablate.workspace import Workspace
@@ -118,6 +118,7 @@ class FakeTrainer:
             other.mkdir(parents=True, exist_ok=True)
             (other / "run.json").write_text("{}", encoding="utf-8")
         self.left: tuple[str, ...] = ()
+        self.peak_memory_bytes = 2**20
         self.stderr = SimpleNamespace(last_lines=lambda: ["no memory left"])
         if start in luck.fails:
             self.status = 1
@@ -136,13 +137,38 @@ class FakeTrainer:
         return self.status
 
 
-class FakePool:
-    """The server of runs as its scheduler sees it: each run is a thread at the other end of a real connection."""
+class FakeMaker(Maker):
+    """A maker as its scheduler sees it: each run is a thread at the other end of a real connection."""
 
-    is_ready = True
+    def __init__(self, place: Place) -> None:
+        here, self.there = socket.socketpair()
+        super().__init__(here, is_ready=True)
+        self.place, self.threads = place, list[threading.Thread]()
+
+    def make(self, spec: Spec, folder: RunFolder, lock: IO[str], **_: Any) -> None:
+        self.spec = spec
+        thread = threading.Thread(target=self._make, args=(spec, folder, os.dup(lock.fileno())), daemon=True)
+        self.threads.append(thread)
+        thread.start()
+
+    def _make(self, spec: Spec, folder: RunFolder, held: int) -> None:
+        dies = FakeTrainer.luck.starts in FakeTrainer.luck.dies_after_seal
+        last = Message(event="died", exit_status=-9)
+        with suppress(Killed):
+            ended = make_run(spec, folder, self.place, Stop(), lambda _: None, start=lambda _, *given: given)  # type: ignore[arg-type,return-value]
+            last = last if dies else ended
+        os.close(held)
+        with suppress(OSError):
+            self.there.sendall(last.model_dump_json(exclude_defaults=True).encode() + b"\n")
+        if last.event == "died":
+            self.there.close()
+
+
+class FakePool:
+    """The server that forks makers."""
 
     def __init__(self, _specs: Sequence[Spec], place: Place, _log: IO[str]) -> None:
-        self.place, self.n_runs = place, 0
+        self.place, self.makers = place, list[FakeMaker]()
         self.connection, self._there = socket.socketpair()
 
     def __enter__(self) -> FakePool:
@@ -151,25 +177,14 @@ class FakePool:
     def __exit__(self, *_: object) -> None:
         self.connection.close()
         self._there.close()
+        for maker in self.makers:
+            for thread in maker.threads:
+                thread.join()
+            maker.there.close()
 
-    def start(self, spec: Spec, folder: RunFolder, lock: IO[str], **_: Any) -> RunProcess:
-        here, there = socket.socketpair()
-        held = os.dup(lock.fileno())
-        threading.Thread(target=self._make, args=(spec, folder, there, held), daemon=True).start()
-        self.n_runs += 1
-        return RunProcess(spec, self.n_runs, here)
-
-    def status_of(self, _run: RunProcess) -> int:
-        return -9
-
-    def _make(self, spec: Spec, folder: RunFolder, there: socket.socket, held: int) -> None:
-        dies = FakeTrainer.luck.starts in FakeTrainer.luck.dies_after_seal
-        with suppress(Killed, OSError):
-            ended = make_run(spec, folder, self.place, Stop(), lambda _: None, start=lambda _, *given: given)  # type: ignore[arg-type,return-value]
-            if not dies:
-                there.sendall(ended.model_dump_json(exclude_defaults=True).encode() + b"\n")
-        os.close(held)
-        there.close()
+    def fork(self, _lane: int) -> FakeMaker:
+        self.makers.append(FakeMaker(self.place))
+        return self.makers[-1]
 
 
 class Watcher(PlainWatcher):

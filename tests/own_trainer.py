@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 
@@ -73,7 +73,7 @@ class Stop:
     def send(self) -> None:
         self._sent.set()
 
-    def wait(self, timeout_s: float) -> None:
+    def wait(self, timeout_s: float, output: Sequence[IO[bytes]] = ()) -> None:
         self._sent.wait(min(timeout_s, 0.01))
 
 

@@ -40,7 +40,7 @@ class Baselines:
     """Entropy rate of the source, where it is known."""
 
 
-def baselines_of(split: Split, vocabulary: int, *, corpora: tuple[str, ...], characters: bool) -> Baselines | str:
+def counting_baselines(split: Split, vocabulary: int, *, corpora: tuple[str, ...], characters: bool) -> Baselines | str:
     """Of a split, or why they are not computed. `characters`: whether tokens are characters."""
     return _why_not(split) or _computed(split, vocabulary, corpora=corpora, characters=characters)
 

@@ -53,7 +53,7 @@ class Corpus:
 
 
 @dataclass(frozen=True)
-class Extent:
+class TextExtent:
     """How much text a corpus holds, and in which characters it is written."""
 
     characters: int
@@ -144,13 +144,13 @@ class Library:
             fix=f"{_add(manifest)}   (or set ABLATE_CORPORA to a folder that holds {name}/)",
         )
 
-    def extent(self, name: str, *, download: bool = True) -> Extent:
+    def extent(self, name: str, *, download: bool = True) -> TextExtent:
         """How much text a corpus holds; that of the toy is known without making it. Raises `CorpusError` as `find`."""
         if name == "toy":
-            return Extent(toy.LENGTH, None, toy.alphabet())
+            return TextExtent(toy.LENGTH, None, toy.alphabet())
         corpus = self.find(name, download=download)
         own = corpus.held_out
-        return Extent(
+        return TextExtent(
             len(corpus.text), None if own is None else len(own), frozenset(corpus.text) | frozenset(own or "")
         )
 

@@ -24,7 +24,7 @@ Tokenizer = CharTokenizer | BpeTokenizer | FileTokenizer | StoredVocabulary
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadCorpus:
     """One corpus that was read."""
 
     manifest: Manifest
@@ -33,15 +33,15 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Reading:
+class TokenizedCorpora:
     """What a run reads: its tokens, split, and how they came about."""
 
     split: Split
     tokenizer: Tokenizer
-    corpora: Mapping[str, Read]
+    corpora: Mapping[str, ReadCorpus]
 
 
-def read(library: Library, data: Data, *, registered: str | None = None) -> Reading:
+def read_corpora(library: Library, data: Data, *, registered: str | None = None) -> TokenizedCorpora:
     """The tokens of a configuration; `registered` is the hash of its tokenizer where one was registered."""
     for name in data.sources:
         _require_fit(library.manifest(name), data.validation)
@@ -62,9 +62,10 @@ def read(library: Library, data: Data, *, registered: str | None = None) -> Read
         )
     ids = {name: (tokenizer.encode(train), tokenizer.encode(held)) for name, (train, held) in parts.items()}
     sources = {
-        name: Read(corpus.manifest, len(corpus.text) + len(corpus.held_out or "")) for name, corpus in corpora.items()
+        name: ReadCorpus(corpus.manifest, len(corpus.text) + len(corpus.held_out or ""))
+        for name, corpus in corpora.items()
     }
-    return Reading(_joined(ids, data.mixture), tokenizer, sources)
+    return TokenizedCorpora(_joined(ids, data.mixture), tokenizer, sources)
 
 
 def _parted(corpus: Corpus, validation: float | Literal["own"]) -> tuple[str, str]:
@@ -75,7 +76,7 @@ def _parted(corpus: Corpus, validation: float | Literal["own"]) -> tuple[str, st
     return corpus.text[:border], corpus.text[border:]
 
 
-def _stored(library: Library, data: Data) -> Reading:
+def _stored(library: Library, data: Data) -> TokenizedCorpora:
     manifests = {name: library.manifest(name) for name in data.sources}
     tokenizers: dict[str, StoredVocabulary] = {}
     ids: dict[str, tuple[Tokens, Tokens]] = {}
@@ -96,7 +97,9 @@ def _stored(library: Library, data: Data) -> Reading:
             f"'{deviating[0]}' has another vocabulary than '{next(iter(tokenizers))}'",
             required="sources of one mixture that were turned into ids by one tokenizer",
         )
-    return Reading(_joined(ids, data.mixture), first, {name: Read(manifest, 0) for name, manifest in manifests.items()})
+    return TokenizedCorpora(
+        _joined(ids, data.mixture), first, {name: ReadCorpus(manifest, 0) for name, manifest in manifests.items()}
+    )
 
 
 def _cut(parts: Mapping[Role, StoredTokens], share: float) -> tuple[Tokens, Tokens]:

@@ -47,7 +47,7 @@ class Share:
 
 
 @dataclass(frozen=True)
-class Repetition:
+class RepetitionCounts:
     """How much of a corpus occurs earlier in it, and how much of its held-out part occurs in the rest."""
 
     lines: Share
@@ -58,14 +58,14 @@ class Repetition:
     """One in so many of the different units was followed; 1: every one."""
 
 
-def repetition_in(library: Library, name: str, validation: float | Literal["own"]) -> Repetition | str:
+def repetition_in(library: Library, name: str, validation: float | Literal["own"]) -> RepetitionCounts | str:
     """Of a corpus with this validation part, counted once and kept in the user's cache; or why it is not measured."""
     manifest = library.manifest(name)
     if manifest.shards is not None:
         return IDS_SHOW_NO_LINES
     key = {"method": _METHOD, "sha256": manifest.sha256, "validation": validation, "upto": EVERY_UNIT_UPTO}
 
-    def count() -> Repetition:
+    def count() -> RepetitionCounts:
         corpus = library.find(name)
         held_out = corpus.held_out if validation == "own" else validation
         assert held_out is not None, name
@@ -74,11 +74,11 @@ def repetition_in(library: Library, name: str, validation: float | Literal["own"
     return cached(library.cache / "repetition", key, count, _read_counts, asdict)
 
 
-def _read_counts(note: dict[str, Any]) -> Repetition:
-    return Repetition(**{part: Share(**note[part]) for part in _PARTS}, one_in=note["one_in"])
+def _read_counts(note: dict[str, Any]) -> RepetitionCounts:
+    return RepetitionCounts(**{part: Share(**note[part]) for part in _PARTS}, one_in=note["one_in"])
 
 
-def repetition(text: str, held_out: str | float) -> Repetition:
+def repetition(text: str, held_out: str | float) -> RepetitionCounts:
     """Of a text whose held-out part is another text, or a share of this one, taken from its end."""
     texts: tuple[str, ...]
     if isinstance(held_out, str):
@@ -89,11 +89,11 @@ def repetition(text: str, held_out: str | float) -> Repetition:
     one_in = 1
     while sum(map(len, texts)) > one_in * EVERY_UNIT_UPTO:
         one_in *= 2
-    return Repetition(
-        lines=repeated(chain.from_iterable(map(lines, texts)), one_in),
-        paragraphs=repeated(chain.from_iterable(map(paragraphs, texts)), one_in),
-        held_out_lines=repeated_from(lines(train), lines(held), one_in),
-        held_out_paragraphs=repeated_from(paragraphs(train), paragraphs(held), one_in),
+    return RepetitionCounts(
+        lines=repeated_units(chain.from_iterable(map(text_lines, texts)), one_in),
+        paragraphs=repeated_units(chain.from_iterable(map(text_paragraphs, texts)), one_in),
+        held_out_lines=repeated_from(text_lines(train), text_lines(held), one_in),
+        held_out_paragraphs=repeated_from(text_paragraphs(train), text_paragraphs(held), one_in),
         one_in=one_in,
     )
 
@@ -101,7 +101,7 @@ def repetition(text: str, held_out: str | float) -> Repetition:
 _PARTS = ("lines", "paragraphs", "held_out_lines", "held_out_paragraphs")
 
 
-def lines(text: str) -> Iterator[str]:
+def text_lines(text: str) -> Iterator[str]:
     """Lines that hold something, without the white space at their ends."""
     begin = 0
     while begin <= len(text):
@@ -112,7 +112,7 @@ def lines(text: str) -> Iterator[str]:
         begin = end + 1
 
 
-def paragraphs(text: str) -> Iterator[str]:
+def text_paragraphs(text: str) -> Iterator[str]:
     """Text between empty lines, without the white space at its ends."""
     begin = 0
     for gap in _EMPTY_LINES.finditer(text):
@@ -123,7 +123,7 @@ def paragraphs(text: str) -> Iterator[str]:
         yield part
 
 
-def repeated(units: Iterable[str], one_in: int = 1) -> Share:
+def repeated_units(units: Iterable[str], one_in: int = 1) -> Share:
     """Units that occur earlier among the same units; of those that are followed."""
     hashes = _followed(units, one_in)
     return Share(len(hashes) - len(np.unique(hashes)), len(hashes))

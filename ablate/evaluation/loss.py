@@ -50,7 +50,7 @@ def windows(
 
 
 @dataclass(frozen=True)
-class Tally:
+class LossSums:
     """Sums over the tokens that were predicted."""
 
     nats: float
@@ -97,15 +97,17 @@ def measure_loss(
     Without `classes` of the vocabulary, nothing is said by class.
     """
     if not isinstance(tokens, Pooled):
-        return tally(model, tokens, byte_lengths, classes).metrics()
-    tallies = {name: tally(model, part, byte_lengths, classes) for name, part in tokens.parts.items()}
+        return sum_losses(model, tokens, byte_lengths, classes).metrics()
+    tallies = {name: sum_losses(model, part, byte_lengths, classes) for name, part in tokens.parts.items()}
     metrics = _pooled(tallies.values()).metrics()
     for name, source in tallies.items():
         metrics |= {f"{metric}/{name}": value for metric, value in source.metrics().items() if metric in OF_SOURCES}
     return metrics
 
 
-def tally(model: GPT, tokens: Tokens, byte_lengths: np.ndarray | None, classes: np.ndarray | None = None) -> Tally:
+def sum_losses(
+    model: GPT, tokens: Tokens, byte_lengths: np.ndarray | None, classes: np.ndarray | None = None
+) -> LossSums:
     """One pass over one sequence."""
     context, kinds = model.config.context, len(TOKEN_CLASSES)
     nats, correct, count, size = 0.0, 0, 0, 0
@@ -132,21 +134,21 @@ def tally(model: GPT, tokens: Tokens, byte_lengths: np.ndarray | None, classes: 
         size += 0 if byte_lengths is None else int(byte_lengths[flat_targets.cpu().numpy()].sum())
     assert count == len(tokens) - 1, (count, len(tokens))
     by_class = (correct_of, count_of) if classes is not None else (None, None)
-    return Tally(nats, correct, count, None if byte_lengths is None else size, nats_at, seen_at, *by_class)
+    return LossSums(nats, correct, count, None if byte_lengths is None else size, nats_at, seen_at, *by_class)
 
 
-def _pooled(tallies: Iterable[Tally]) -> Tally:
+def _pooled(tallies: Iterable[LossSums]) -> LossSums:
     all_tallies = list(tallies)
-    sizes = [tally.size_bytes for tally in all_tallies if tally.size_bytes is not None]
-    hits = [tally.correct_of for tally in all_tallies if tally.correct_of is not None]
-    counts = [tally.count_of for tally in all_tallies if tally.count_of is not None]
-    return Tally(
-        nats=sum(tally.nats for tally in all_tallies),
-        correct=sum(tally.correct for tally in all_tallies),
-        count=sum(tally.count for tally in all_tallies),
+    sizes = [sum_losses.size_bytes for sum_losses in all_tallies if sum_losses.size_bytes is not None]
+    hits = [sum_losses.correct_of for sum_losses in all_tallies if sum_losses.correct_of is not None]
+    counts = [sum_losses.count_of for sum_losses in all_tallies if sum_losses.count_of is not None]
+    return LossSums(
+        nats=sum(sum_losses.nats for sum_losses in all_tallies),
+        correct=sum(sum_losses.correct for sum_losses in all_tallies),
+        count=sum(sum_losses.count for sum_losses in all_tallies),
         size_bytes=sum(sizes) if len(sizes) == len(all_tallies) else None,
-        nats_at=np.sum([tally.nats_at for tally in all_tallies], axis=0),
-        seen_at=np.sum([tally.seen_at for tally in all_tallies], axis=0),
+        nats_at=np.sum([sum_losses.nats_at for sum_losses in all_tallies], axis=0),
+        seen_at=np.sum([sum_losses.seen_at for sum_losses in all_tallies], axis=0),
         correct_of=np.sum(hits, axis=0) if hits else None,
         count_of=np.sum(counts, axis=0) if counts else None,
     )

@@ -67,7 +67,7 @@ class View:
 
 
 @dataclass(frozen=True)
-class Source:
+class MetricSource:
     """The registered code of one own metric, read and compared with its pin."""
 
     metric: OwnMetric
@@ -77,12 +77,12 @@ class Source:
 
 def registered_sources(
     metrics: tuple[OwnMetric, ...], pins: Mapping[str, CheckPin], folder: Path
-) -> tuple[Source, ...]:
+) -> tuple[MetricSource, ...]:
     """The code of every own metric; `EvidenceError` where it is not what was registered. Nothing of it is executed."""
     sources = []
     for metric in metrics:
         try:
-            sources.append(Source(metric, *read_registered(metric, folder, pins)))
+            sources.append(MetricSource(metric, *read_registered(metric, folder, pins)))
         except StudyError as error:
             raise EvidenceError(
                 f"the metric {metric.name} is not the registered code: {error.found}",
@@ -93,7 +93,7 @@ def registered_sources(
 
 
 def measure_own(
-    sources: tuple[Source, ...],
+    sources: tuple[MetricSource, ...],
     model: GPT,
     tokens: Tokens | Pooled,
     pieces: list[bytes] | None,
@@ -118,7 +118,7 @@ def _copied(tokens: Tokens | Pooled) -> Tokens | Pooled:
     return tokens.copy() if isinstance(tokens, np.ndarray) else tokens  # what lies in files cannot be written to
 
 
-def _value(source: Source, view: View) -> float:
+def _value(source: MetricSource, view: View) -> float:
     module, function = source.metric.entry_point.split(":")
     limit_s = source.metric.limit_s
     try:

@@ -55,7 +55,7 @@ def architecture_of(model: Model) -> str:
     return "gpt2" if not rotary else "qwen3" if model.qk_norm else "llama"
 
 
-def export(model: Model, weights: Mapping[str, Tensor]) -> tuple[Config, Weights]:
+def transformers_model(model: Model, weights: Mapping[str, Tensor]) -> tuple[Config, Weights]:
     """The content of config.json, and weights by their names there. Raises `EvidenceError` as `architecture_of`."""
     architecture = architecture_of(model)
     tensors = dict(weights)

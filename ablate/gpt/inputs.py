@@ -16,10 +16,10 @@ import numpy as np
 from ablate.data.baselines import kept_baselines
 from ablate.data.batches import Split
 from ablate.data.corpora import Library
-from ablate.data.reading import Tokenizer, read
+from ablate.data.reading import Tokenizer, read_corpora
 from ablate.data.repetition import repetition_in
 from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, FileTokenizer, StoredVocabulary
-from ablate.evaluation.harness.evaluate import prepare as prepare_tasks
+from ablate.evaluation.harness.evaluate import prepare_questions
 from ablate.evaluation.harness.tasks import Questions
 from ablate.evaluation.loss import classes_of
 from ablate.records.run_record import CountedBaselines, Repetition
@@ -76,7 +76,7 @@ class Inputs:
         data, pins = spec.config.data, {name: pin.sha256 for name, pin in spec.pins.items()}
         identity = json.dumps([data.model_dump(mode="json"), pins, spec.tokenizer])
         if identity not in self._texts:
-            reading = read(self.library, data, registered=spec.tokenizer)
+            reading = read_corpora(self.library, data, registered=spec.tokenizer)
             for name, corpus in reading.corpora.items():
                 if corpus.manifest.sha256 != pins.get(name):
                     raise StudyError(
@@ -102,7 +102,7 @@ class Inputs:
         assert spec.tasks is not None, spec.run_id  # the registration pins whatever the study declares
         identity = (harness.model_dump_json(), spec.tasks.sha256, text.tokenizer.sha256)
         if identity not in self._questions:
-            self._questions[identity] = prepare_tasks(harness, spec.tasks, Root(self.root), text.written_with)
+            self._questions[identity] = prepare_questions(harness, spec.tasks, Root(self.root), text.written_with)
         return self._questions[identity]
 
     def repetition(self, spec: RunSpec) -> dict[str, Repetition]:

@@ -40,7 +40,7 @@ from ablate.gpt.checkpoints import Checkpoints, LiveRows
 from ablate.gpt.device import CPU, Peak, device_name
 from ablate.gpt.inputs import Inputs
 from ablate.gpt.observer import Observer
-from ablate.gpt.trainer import Step, Trainer
+from ablate.gpt.trainer import StepResult, Trainer
 from ablate.records.outputs import ABOUT, ITEMS, MUST_MATCH, PROGRESS, RESUMABLE, WEIGHTS
 from ablate.records.provenance import code_hash, processor_name
 from ablate.records.rows import Row
@@ -75,7 +75,7 @@ class Paths(FrozenModel):
     """Where the study's file lies, and with it the code of its own metrics."""
 
 
-class Job(RunSpec):
+class RunJob(RunSpec):
     """The planned run, and what is no part of the promise."""
 
     paths: Paths
@@ -118,7 +118,7 @@ def main(environment: Mapping[str, str] = os.environ) -> int:
     stop = Stop()
     try:
         with stop.heard(), np.errstate(all="raise", under="ignore"):
-            job = Job.model_validate_json(Path(environment["ABLATE_CONFIG"]).read_bytes())
+            job = RunJob.model_validate_json(Path(environment["ABLATE_CONFIG"]).read_bytes())
             attempt = int(environment.get("ABLATE_ATTEMPT", "1"))
             ended = Run(job, Path(environment["ABLATE_RUN_DIR"]), attempt, stop).finish()
     except StudyError as error:
@@ -139,7 +139,7 @@ _prepared: dict[tuple[Path, Path], Inputs] = {}
 """Inputs that this process, or the one that it was forked from, has read: by corpora and root."""
 
 
-def prepare(specs: Iterable[RunSpec], corpora: Path, root: Path) -> None:
+def load_inputs(specs: Iterable[RunSpec], corpora: Path, root: Path) -> None:
     """Load what runs need, for a process that will be forked: libraries, texts, tokenizers, tasks.
 
     Starts no thread and touches no accelerator, neither of which a fork would have. What is wrong with a run's inputs
@@ -170,7 +170,7 @@ def _load_libraries() -> None:
 class Run:
     """One run: begin or resume, train, evaluate, checkpoint, hand over."""
 
-    def __init__(self, job: Job, home: Path, attempt: int, stop: Stop) -> None:
+    def __init__(self, job: RunJob, home: Path, attempt: int, stop: Stop) -> None:
         self.peak = Peak.reset()
         self.job, self.home, self.attempt, self.stop = job, home, attempt, stop
         self.live, self.checkpoints = LiveRows(home / job.metrics.file), Checkpoints(home)
@@ -305,7 +305,7 @@ class Run:
         for name in (MUST_MATCH, ITEMS, WEIGHTS, PROGRESS):
             (self.home / name).unlink(missing_ok=True)
 
-    def _record(self, step: Step) -> bool:
+    def _record(self, step: StepResult) -> bool:
         """Record one step, and evaluate where that is due. True when the run has diverged."""
         self.rows += rows_of(step.step, {"train/loss": step.loss})
         if self.trainer.diverged(step, self.job.diverged_above):

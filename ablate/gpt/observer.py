@@ -13,7 +13,7 @@ from ablate.evaluation.suites import (
     second_moments,
     steps_to_level,
 )
-from ablate.evaluation.user_metrics import Source, measure_own
+from ablate.evaluation.user_metrics import MetricSource, measure_own
 from ablate.gpt.device import Peak
 from ablate.gpt.inputs import Text
 from ablate.gpt.model import GPT
@@ -33,7 +33,7 @@ class Observer:
         self,
         spec: RunSpec,
         text: Text,
-        own: tuple[Source, ...],
+        own: tuple[MetricSource, ...],
         trainer: Trainer,
         peak: Peak,
         *,

@@ -95,7 +95,7 @@ def _adamw(matrices: list[Parameter], vectors: list[Parameter], optim: Optim) ->
 
 
 @dataclass(frozen=True)
-class Step:
+class StepResult:
     """What one step gave."""
 
     step: int
@@ -104,7 +104,7 @@ class Step:
 
 
 @dataclass
-class Progress:
+class TrainerState:
     """Everything besides the tensors that a resumed run needs. JSON holds floats exactly."""
 
     step: int = 0
@@ -124,7 +124,7 @@ class Progress:
     made_with: dict[str, str | int] = field(default_factory=dict)
     """What may move the last bit of a step: code, libraries, machine. A run is resumed where it is the same."""
 
-    def count(self, step: Step, tokens: int, batch: bytes, dropout: str, layers: list[float]) -> None:
+    def count(self, step: StepResult, tokens: int, batch: bytes, dropout: str, layers: list[float]) -> None:
         """One more step: what it gave, what it read and drew, and each block's gradient norm."""
         self.step = step.step
         self.tokens += tokens
@@ -192,11 +192,11 @@ class Trainer:
         self.average = {n: p.detach().clone() for n, p in self.model.named_parameters()} if decay > 0.0 else {}
         self.batches = Batches(self.split.train, self.config.model.context, self.config.budget.batch, seed)
         self.dropout = DropoutStream(seed)
-        self.progress = Progress(dropout=self.dropout.chain, layer_norm_sums=[0.0] * self.config.model.layers)
+        self.progress = TrainerState(dropout=self.dropout.chain, layer_norm_sums=[0.0] * self.config.model.layers)
         self.model.train()
         return hashes
 
-    def step(self) -> Step:
+    def step(self) -> StepResult:
         """One optimiser step. The loss is that of the batch before the update."""
         progress, optim = self.progress, self.config.optim
         number = progress.step + 1
@@ -221,7 +221,7 @@ class Trainer:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         self._move_average()
-        result = Step(number, float(loss), float(norm))
+        result = StepResult(number, float(loss), float(norm))
         progress.count(result, targets.numel(), identity, self.dropout.chain, layers)
         return result
 
@@ -297,7 +297,7 @@ class Trainer:
         progress.layer_norm_sums = [0.0] * len(progress.layer_norm_sums)
         return means
 
-    def diverged(self, step: Step, loss_above: float) -> bool:
+    def diverged(self, step: StepResult, loss_above: float) -> bool:
         """The registered rule: not finite, or above so many times the first step's loss."""
         first = self.progress.first_loss
         assert first is not None, step
@@ -353,5 +353,5 @@ class Trainer:
                     optimizer_of(parameter, self.optimizers).state[parameter] = moments
                 if name in self.average:
                     self.average[name].copy_(stored.get_tensor(f"average/{name}"))
-        self.progress = Progress(**progress)
+        self.progress = TrainerState(**progress)
         self.dropout.chain = self.progress.dropout  # all that a stream remembers between steps

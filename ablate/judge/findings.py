@@ -301,14 +301,14 @@ def _finding(
         notes.append(str(tested))
     else:
         test = tested
-        deciding = summarise(test, level)
+        constant = claim.constant is not None
+        deciding = summarise(test, level, one_sided=constant)
         # Without a correction no interval of a family of several is simultaneous, and none is given as if it were.
         if analysis.correct != "none" or family == 1:
             # Doubled where the claim is one-sided, as its own interval is.
             share = interval_level(study, name) * (level / analysis.alpha)
             together = study.corrected_with(name) if judged.gate is None else study.gate_steps[0]
-            over = f", Bonferroni over {len(together)}"
-            interval = interval_of(test, share, suffix=over) if share else None
+            interval = interval_of(test, share, over=len(together), one_sided=constant) if share else None
             if interval is None:
                 why = test.without_interval(share) if share else "it is in no first step of the gate"
                 notes.append(f"no simultaneous interval: {why}")
@@ -377,8 +377,8 @@ def _step(test: SignificanceTest, null: Null | None, level: float | None, *, gat
     two_sided = any(side == "two" for _, side in null.points)
     share = level if two_sided else 2.0 * level
     by = "the gate" if gated else "the step of Holm's procedure"
-    suffix = f", {'two-sided ' * two_sided}at the level of {by} that decided"
-    made = interval_of(test, share, suffix=suffix) if 0.0 < share < 1.0 else None
+    at = f", {'two-sided ' * two_sided}at the level of {by} that decided"
+    made = interval_of(test, share, one_sided=not two_sided, at=at) if 0.0 < share < 1.0 else None
     return made if made is not None and excludes(made, null) else None
 
 
@@ -391,8 +391,8 @@ def _level(study: Study, claim: Claim) -> float:
 def _margin(test: SignificanceTest, against: AgainstMargin, alpha: float, corrected: int) -> MarginTest:
     """The test against the margin, with its interval at 1 - 2 alpha over the claims that are corrected together."""
     # At a level of one half or more there is no interval at 1 - 2 alpha.
-    suffix = f", Bonferroni over {corrected}" if corrected > 1 else ""
-    bounds = interval_of(test, 2.0 * alpha / corrected, suffix=suffix) if alpha / corrected < 0.5 else None
+    share = 2.0 * alpha / corrected
+    bounds = interval_of(test, share, over=corrected, one_sided=True) if share < 1.0 else None
     return MarginTest(zone=against.zone, p_reached=against.reached, p_short=against.short, interval=bounds)
 
 
@@ -413,7 +413,7 @@ def _description(
                 raise NoTestError(refused)
             if not claim.is_paired:
                 speak_of_seeds(test)
-            estimates.append(summarise(test, _level(study, claim)))
+            estimates.append(summarise(test, _level(study, claim), one_sided=claim.constant is not None))
         except NoTestError as error:
             unable.append(f"{words(method)}: {error}")
     return tuple(estimates), tuple(unable)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy import special
 
 from ablate.judge.stats.tests import EQUAL
-from ablate.judge.verdict import Estimate, Interval, Stability
+from ablate.judge.verdict import Estimate, Stability
 from prereg.study.spec import Study
 from prereg.text import p_value
 
@@ -47,11 +47,6 @@ def same_in_every_pair(left: npt.ArrayLike, right: npt.ArrayLike, *, paired: boo
     return (
         f"all {n} differences are the same: the seed seems to do nothing to them, or the metric does not depend on it"
     )
-
-
-def is_of_bounds(bounds: Interval, estimate: Estimate, simultaneous: Interval | None, *, constant: bool) -> bool:
-    """Whether the ends of the interval that is shown are one-sided bounds: not those of the two against zero."""
-    return constant or (bounds not in (estimate.interval, simultaneous) and "two-sided" not in bounds.method)
 
 
 def is_pseudomedian(estimate: Estimate) -> bool:

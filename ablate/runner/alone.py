@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -13,7 +14,7 @@ from ablate.gpt.device import CPU, choose_device
 from ablate.records.provenance import NOT_STATED
 from ablate.records.store import RunFolder
 from ablate.runner.messages import Message
-from ablate.runner.pool import Pool, RunProcess
+from ablate.runner.pool import Maker, Pool
 from ablate.runner.process import Place, Spec, held
 from prereg.errors import RunError
 from prereg.registry.paths import Root
@@ -53,19 +54,20 @@ def run_alone(
 
     Raises `RunError` where its process dies.
     """
+    home = RunFolder(folder)
     with TemporaryFile("w+", encoding="utf-8") as log:
         with Pool((spec,), replace(place, root=place.root.resolve()), log) as pool:
-            home = RunFolder(folder)
-            with held(home) as lock:
-                run = pool.start(spec, home, lock)
+            maker = pool.fork()
             try:
-                last = _follow(run, limit_s, onlooker)
+                with held(home) as lock, suppress(OSError):
+                    maker.make(spec, home, lock)
+                last = _follow(maker, limit_s, onlooker)
             finally:
-                run.connection.close()  # a run that is still at work ends with it
-            status = None if last is not None else pool.status_of(run)
+                maker.connection.close()  # a run that is still at work ends with it
         if last is None:
             log.seek(0)
             lines = " / ".join(log.read().strip().splitlines()[-3:])
+            status = pool.process.returncode if maker.exit_status is None else maker.exit_status
             raise RunError(
                 f"the run's process died (exit {status})" + (f"; its log ends: {lines}" if lines else ""),
                 required="a run that ends",
@@ -73,20 +75,24 @@ def run_alone(
     return last
 
 
-def _follow(run: RunProcess, limit_s: float | None, onlooker: Callable[[Message], None] | None) -> Message | None:
+def _follow(maker: Maker, limit_s: float | None, onlooker: Callable[[Message], None] | None) -> Message | None:
     """Listen until the run has ended: how. None where its process is gone without a word."""
-    deadline = None if limit_s is None else time.monotonic() + limit_s
-    while True:
-        left = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not select.select([run.connection], [], [], left)[0]:
-            run.stop()
-            deadline = None
-            continue
-        messages = run.receive()
-        if messages is None:
-            return None
+    ends_at: float | None = None
+    while (messages := _heard(maker, ends_at)) is not None:
+        if ends_at is None and limit_s is not None and maker.is_ready:
+            ends_at = time.monotonic() + limit_s
         for message in messages:
             if message.event in ("ended", "stopped"):
                 return message
             if onlooker is not None and message.event == "progress":
                 onlooker(message)
+    return None
+
+
+def _heard(maker: Maker, ends_at: float | None) -> list[Message] | None:
+    """What a maker says next. It is stopped where that takes until the run is to end."""
+    if ends_at is not None and not maker.stopping:
+        left = max(0.0, ends_at - time.monotonic())
+        if not select.select([maker.connection], [], [], left)[0]:
+            maker.stop()
+    return maker.receive()

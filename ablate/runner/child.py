@@ -11,17 +11,18 @@ container, it is beyond reach.
 
 from __future__ import annotations
 
-import _thread
 import ctypes
 import json
 import os
+import resource
+import select
 import signal
 import subprocess
-import threading
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, Protocol
@@ -35,65 +36,105 @@ TERM_PATIENCE_S = 30.0
 """What a child that is sent SIGTERM has, to save its state."""
 _PIECE = 64 * 2**10
 _DRAIN_S = 5.0
+_GLIMPSE_S = 0.02
 _PR_SET_CHILD_SUBREAPER = 36
 
 
 class Started(Protocol):
-    """The part of `subprocess.Popen` by which a trainer's process is handled."""
+    """A trainer's process, as it is handled here: `Process`, or what a test has in its place."""
 
     pid: int
-    stdout: IO[bytes] | None
-    stderr: IO[bytes] | None
+    stdout: IO[bytes]
+    stderr: IO[bytes]
+    peak_memory_bytes: int
+    """Most resident memory of it and of the processes that it waited for, once it has ended; 0 before."""
 
     def poll(self) -> int | None:
-        """Its exit status, or none while it runs."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Its exit status once it has ended. Raises `subprocess.TimeoutExpired`."""
+        """Its exit status, or none while it runs; minus the number of a signal that ended it."""
 
 
 Start = Callable[[Sequence[str], Path, Mapping[str, str]], Started]
 """Starts words in a folder with an environment, in a session of their own."""
 
 
-def start_program(words: Sequence[str], home: Path, environment: Mapping[str, str]) -> Started:
+class Process:
+    """A child process and the ends of its pipes. Waited for by `wait4`, which tells the memory of this child alone:
+    what `getrusage` says of children is the most of all that a process ever had."""
+
+    def __init__(self, pid: int, stdout: IO[bytes], stderr: IO[bytes]) -> None:
+        self.pid, self.stdout, self.stderr = pid, stdout, stderr
+        self.peak_memory_bytes = 0
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit status, or none while it runs; minus the number of a signal that ended it."""
+        if self._status is None:
+            pid, status, usage = os.wait4(self.pid, os.WNOHANG)
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+                self.peak_memory_bytes = _peak_bytes(usage)
+        return self._status
+
+
+def start_program(words: Sequence[str], home: Path, environment: Mapping[str, str]) -> Process:
     """A program in a session of its own."""
-    return subprocess.Popen(
+    started = subprocess.Popen(
         words,
         cwd=home,
         env=dict(environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
+        bufsize=0,
         start_new_session=True,
     )
+    assert started.stdout is not None and started.stderr is not None
+    started.returncode = 0  # it is waited for by `Process`, and Popen warns of one that is not
+    return Process(started.pid, started.stdout, started.stderr)
 
 
 class Child:
-    """A started process."""
+    """A trainer's process at work: its output, its end, and what it leaves behind."""
 
     left: tuple[str, ...] = ()
     """What it left behind outside its group, as `name (pid)`: known, and ended, after `finish`."""
+
+    peak_memory_bytes: int = 0
+    """Most resident memory of it, or of a process that it started: known after `finish`."""
 
     def __init__(self, process: Started, folder: Path) -> None:
         """What is known of the process goes into `folder`, a run's."""
         self.folder = folder
         self.process = process
         known = {"pid": self.process.pid, "born": born(self.process.pid)}
-        write_passing(_mark(folder), json.dumps(known).encode())
-        assert self.process.stdout is not None and self.process.stderr is not None
-        self.stdout = Kept(self.process.stdout, folder / "stdout.txt")
-        self.stderr = Kept(self.process.stderr, folder / "stderr.txt")
+        try:
+            write_passing(_mark(folder), json.dumps(known).encode())
+            self.stdout = Kept(self.process.stdout, folder / "stdout.txt")
+            self.stderr = Kept(self.process.stderr, folder / "stderr.txt")
+        except OSError:  # on a full disk: what nobody knows of must not go on
+            self.kill()
+            while self.ended() is None:
+                time.sleep(_GLIMPSE_S)
+            raise
+
+    @property
+    def output(self) -> list[IO[bytes]]:
+        """The pipes that are still open, to wait for; `read_output` takes what arrives."""
+        return [kept.stream for kept in (self.stdout, self.stderr) if not kept.ended]
+
+    def read_output(self) -> None:
+        """Keep what has been printed by now. A child whose pipe is full waits for this."""
+        for stream in select.select(self.output, [], [], 0.0)[0]:
+            (self.stdout if stream is self.stdout.stream else self.stderr).read()
 
     def ended(self) -> int | None:
         """The exit status, or none while it runs."""
         return self.process.poll()
 
     def stop(self) -> None:
-        """Ask it to end, and do not take no for an answer."""
+        """Ask it to end, and wait as long as it may take to save its state."""
         _signal(self.process.pid, signal.SIGTERM)
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(TERM_PATIENCE_S)
+        self._wait(TERM_PATIENCE_S)
 
     def kill(self) -> None:
         """End it and all of its group at once."""
@@ -102,11 +143,25 @@ class Child:
     def finish(self) -> int:
         """End what is left of its group, and close its books. Returns the exit status."""
         self.kill()
-        status = self.process.wait()
-        self.left = _end_orphans() if _adopting else ()
-        self.stdout.close()
-        self.stderr.close()
+        while (status := self._wait(_DRAIN_S)) is None:
+            pass
+        self.left, peak = _end_orphans() if _adopting else ((), 0)
+        self.peak_memory_bytes = max(self.process.peak_memory_bytes, peak)
+        # What it printed last. A process that nobody here can end may hold the pipes open.
+        deadline = time.monotonic() + _DRAIN_S
+        while self.output and (left := deadline - time.monotonic()) > 0:
+            select.select(self.output, [], [], left)
+            self.read_output()
         _mark(self.folder).unlink(missing_ok=True)
+        with closing(self.stdout), closing(self.stderr):
+            return status
+
+    def _wait(self, seconds: float) -> int | None:
+        """Its exit status where it ends within some seconds."""
+        deadline = time.monotonic() + seconds
+        while (status := self.ended()) is None and time.monotonic() < deadline:
+            select.select(self.output, [], [], _GLIMPSE_S)  # its end closes them, unless it leaves a process behind
+            self.read_output()
         return status
 
 
@@ -114,48 +169,22 @@ class Kept:
     """The beginning and the end of a stream, in a file; what lies between is counted and dropped."""
 
     def __init__(self, stream: IO[bytes], path: Path) -> None:
-        self.path = path
-        self._stream = stream
+        self.stream, self.path = stream, path
+        self.ended = False
+        """Whether nothing more can come."""
         self._written = self._dropped = self._held = 0
         self._tail: deque[bytes] = deque()
-        self._lock = threading.Lock()
         self._file = path.open("wb")
-        self._ended = threading.Event()
-        _thread.start_new_thread(self._read, ())  # a Thread would wait until it runs: a millisecond for each run
+        self._error: OSError | None = None
 
-    def close(self) -> None:
-        """Everything that was said is in the file afterwards."""
-        self._ended.wait(_DRAIN_S)
-        with self._lock:
-            if self._dropped:
-                self._file.write(f"\n[{self._dropped:,} bytes left out]\n".encode())
-            self._file.write(b"".join(self._tail))
-            self._tail.clear()
-            self._file.close()
-
-    def last_lines(self) -> list[str]:
-        """The last three lines that are not blank, printable, each cut to a length that can be read. After `close`."""
-        text = self.path.read_bytes()[-_PIECE:].decode("utf-8", errors="replace")
-        lines = ["".join(c for c in line if c.isprintable()).strip() for line in text.splitlines()]
-        return [line if len(line) <= 200 else line[:197] + "..." for line in lines if line][-3:]
-
-    def _read(self) -> None:
-        try:
-            with self._stream:
-                while piece := os.read(self._stream.fileno(), _PIECE):
-                    with self._lock:
-                        if self._file.closed:
-                            return
-                        self._take(piece)
-        finally:
-            self._ended.set()
-
-    def _take(self, piece: bytes) -> None:
+    def read(self) -> None:
+        """Take in the next piece of a stream that has one."""
+        piece = os.read(self.stream.fileno(), _PIECE)
+        self.ended = not piece
         left = HEAD_BYTES - self._written
-        if left > 0:
-            self._file.write(piece[:left])
-            self._file.flush()
+        if left > 0 and piece:
             self._written += len(piece[:left])
+            self._write(piece[:left])
             piece = piece[left:]
         if piece:
             self._tail.append(piece)
@@ -163,6 +192,32 @@ class Kept:
         while self._held > TAIL_BYTES:
             self._held -= len(self._tail[0])
             self._dropped += len(self._tail.popleft())
+
+    def close(self) -> None:
+        """Everything that was read is in the file afterwards. Raises `OSError` where that could not be written."""
+        if self._dropped:
+            self._write(f"\n[{self._dropped:,} bytes left out]\n".encode())
+        if self._tail:
+            self._write(b"".join(self._tail))
+        self.stream.close()
+        with suppress(OSError):  # what could not be flushed is tried again
+            self._file.close()
+        if self._error is not None:
+            raise self._error
+
+    def _write(self, data: bytes) -> None:
+        """On a full disk the process is first brought to its end."""
+        try:
+            self._file.write(data)
+            self._file.flush()
+        except OSError as error:
+            self._error = self._error or OSError(error.errno, error.strerror, str(self.path))
+
+    def last_lines(self) -> list[str]:
+        """The last three lines that are not blank, printable, each cut to a length that can be read. After `close`."""
+        text = self.path.read_bytes()[-_PIECE:].decode("utf-8", errors="replace")
+        lines = ["".join(c for c in line if c.isprintable()).strip() for line in text.splitlines()]
+        return [line if len(line) <= 200 else line[:197] + "..." for line in lines if line][-3:]
 
 
 def end_leftover(folder: Path) -> bool:
@@ -189,29 +244,37 @@ def adopt_orphans() -> None:
     """Become the parent of whatever the children of this process leave behind. A process that has other children, such
     as a notebook, becomes none: they could not be told apart."""
     global _adopting  # noqa: PLW0603 - the kernel keeps this for the process
-    if _has_children():
+    if has_children():
         return
     with suppress(OSError, AttributeError):
         _adopting = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 
 
-def _end_orphans() -> tuple[str, ...]:
-    """End every living child of this process, and what these leave behind in turn; their names."""
+def _end_orphans() -> tuple[tuple[str, ...], int]:
+    """End every living child of this process, and what these leave behind in turn; their names, and the most resident
+    memory of one of them."""
     found: dict[int, str] = {}
+    peak = 0
     deadline = time.monotonic() + _DRAIN_S
-    while _has_children() and (children := _children()) and time.monotonic() < deadline:
+    while has_children() and (children := _children()) and time.monotonic() < deadline:
         for pid, name in children.items():
             if born(pid) is not None:
                 found[pid] = name
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
+                ended, _, usage = os.wait4(pid, os.WNOHANG)
+                peak = max(peak, _peak_bytes(usage) if ended else 0)
         time.sleep(0.01)
-    return tuple(f"{name} ({pid})" for pid, name in found.items())
+    return tuple(f"{name} ({pid})" for pid, name in found.items()), peak
 
 
-def _has_children() -> bool:
+def _peak_bytes(usage: resource.struct_rusage) -> int:
+    """Most resident memory of a child. Linux counts KiB, macOS bytes."""
+    return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def has_children() -> bool:
     """Whether this process has children, alive or not: checked first, because naming them takes a look at all processes
     of the machine."""
     try:

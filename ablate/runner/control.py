@@ -8,9 +8,9 @@ import select
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 
 class Abandoned(BaseException):
@@ -24,8 +24,9 @@ class Control(Protocol):
     def stopped(self) -> bool:
         """Whether the run is to save its state and end."""
 
-    def wait(self, timeout_s: float) -> None:
-        """Until the trainer has ended, a stop has arrived, or the time is up. Raises `Abandoned`."""
+    def wait(self, timeout_s: float, output: Sequence[IO[bytes]] = ()) -> None:
+        """Until the trainer has ended or printed something, a stop has arrived, or the time is up. Raises
+        `Abandoned`."""
 
 
 class Signals:
@@ -60,9 +61,10 @@ class Signals:
     def _stop(self, *_: object) -> None:
         self.stopped = True
 
-    def wait(self, timeout_s: float) -> None:
-        """Until a signal or a message arrives, the trainer has ended, or the time is up. Raises `Abandoned`."""
-        sources: list[Any] = [self._wake] if self._scheduler is None else [self._wake, self._scheduler]
+    def wait(self, timeout_s: float, output: Sequence[IO[bytes]] = ()) -> None:
+        """Until a signal or a message arrives, the trainer has ended or printed something, or the time is up. Raises
+        `Abandoned`."""
+        sources: list[Any] = [self._wake, *output, *([] if self._scheduler is None else [self._scheduler])]
         ready, _, _ = select.select(sources, [], [], max(0.0, timeout_s))
         if self._wake in ready:
             with suppress(BlockingIOError):

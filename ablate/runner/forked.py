@@ -7,55 +7,20 @@ fork has its own session, output, environment and folder, as if it had been star
 from __future__ import annotations
 
 import os
-import select
 import signal
-import subprocess
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, NoReturn
+from typing import NoReturn
 
 import torch
 
 from ablate.gpt.main import main
+from ablate.runner.child import Process
 
 
-class Forked:
-    """A forked trainer as whoever started it sees it: the part of `subprocess.Popen` by which it is handled."""
-
-    def __init__(self, pid: int, stdout: IO[bytes], stderr: IO[bytes]) -> None:
-        self.pid = pid
-        self.stdout: IO[bytes] | None = stdout
-        self.stderr: IO[bytes] | None = stderr
-        self.returncode: int | None = None
-
-    def poll(self) -> int | None:
-        """Its exit status, or none while it runs; minus the number of a signal that ended it."""
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self.returncode = os.waitstatus_to_exitcode(status)
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Its exit status once it has ended. Raises `subprocess.TimeoutExpired`."""
-        if self.poll() is None:
-            if timeout is None:
-                self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
-            else:
-                ended = os.pidfd_open(self.pid)
-                try:
-                    select.select([ended], [], [], timeout)
-                finally:
-                    os.close(ended)
-        status = self.poll()
-        if status is None:
-            raise subprocess.TimeoutExpired("ablate.gpt", timeout or 0.0)
-        return status
-
-
-def start_forked(words: Sequence[str], home: Path, environment: Mapping[str, str]) -> Forked:
+def start_forked(words: Sequence[str], home: Path, environment: Mapping[str, str]) -> Process:
     """A fork that makes the run of an environment. `words` say what it stands for: `python -m ablate.gpt`.
 
     For a process of Linux that has started no thread of torch and touched no accelerator.
@@ -74,7 +39,7 @@ def start_forked(words: Sequence[str], home: Path, environment: Mapping[str, str
     # Before that it has no group of its own, by which it could be ended.
     os.read(begun_here, 1)
     os.close(begun_here)
-    return Forked(pid, os.fdopen(out_here, "rb", buffering=0), os.fdopen(error_here, "rb", buffering=0))
+    return Process(pid, os.fdopen(out_here, "rb", buffering=0), os.fdopen(error_here, "rb", buffering=0))
 
 
 def _become_trainer(

@@ -1,4 +1,4 @@
-"""What the process of a run says to its scheduler, one JSON object a line; and an error in one line."""
+"""What a maker of runs says to its scheduler, one JSON object a line; and an error in one line."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 
 
 class Message(FrozenModel):
-    """One line from the process of a run: health and progress only, never a metric that could favour an arm."""
+    """One line from the maker of a run: health and progress only, never a metric that could favour an arm."""
 
-    event: Literal["progress", "ended", "stopped", "note"]
-    """Still going; ended (see status); stopped on request and saved; something a user should know."""
+    event: Literal["ready", "progress", "ended", "stopped", "note", "died"]
+    """Ready for a first run; still going; ended (see status); stopped on request and saved; something a user should
+    know; the process is gone."""
 
     run_id: str | None = None
     """Which run."""
@@ -51,6 +52,9 @@ class Message(FrozenModel):
 
     disk_full: bool = False
     """Of a failed run: whether the disk has no room, and every other run would fail too."""
+
+    exit_status: int | None = None
+    """Of a process that is gone."""
 
     text: str = ""
     """Of a note: one line. The same line of several runs is shown once."""

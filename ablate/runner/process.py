@@ -22,14 +22,13 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Literal, TypeVar
 
@@ -74,6 +73,14 @@ SIGNAL_GAP_S = 0.3
 SAY_EVERY_S = 0.5
 NOTE_EVERY_S = 10.0
 
+ONE_THREAD: Mapping[str, str] = {
+    "JE_ARROW_MALLOC_CONF": "background_thread:false",
+    "OPENBLAS_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+"""Environment of a process that forks: numpy, pyarrow's allocator and tokenizers otherwise start threads, which no fork
+has."""
+
 ALONE: Mapping[str, str] = {
     "OMP_NUM_THREADS": "1",
     "MKL_NUM_THREADS": "1",
@@ -82,6 +89,7 @@ ALONE: Mapping[str, str] = {
     # pages again and again, a tenth of its time. Other C libraries ignore it.
     "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1:glibc.malloc.trim_threshold=8589934592"
     ":glibc.malloc.mmap_threshold=8589934592:glibc.malloc.top_pad=268435456",
+    **ONE_THREAD,
 }
 """Environment of the built-in trainer, of which many runs are made side by side."""
 
@@ -108,6 +116,9 @@ class Place:
     device_name: str | None = None
     """What a provenance calls the device; none where torch has yet to be asked. To ask it about a GPU initialises CUDA,
     and no process forked afterwards can use one: a pool asks before it starts its server."""
+
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    """What the environment of a trainer begins with."""
 
     @property
     def corpora(self) -> Path:
@@ -191,13 +202,14 @@ def holder_of(lock: Path) -> str:
 @contextmanager
 def sign(lock: IO[str]) -> Iterator[None]:
     """Say in a lock that is held who holds it, for as long as the block lasts."""
-    lock.truncate(0)
-    lock.write(f"pid {os.getpid()} on {socket.gethostname()}\n")
-    lock.flush()
+    holder = f"pid {os.getpid()} on {socket.gethostname()}\n"
+    os.ftruncate(lock.fileno(), 0)
+    with suppress(OSError):  # on a full disk the lock holds all the same
+        os.pwrite(lock.fileno(), holder.encode(), 0)
     try:
         yield
     finally:
-        lock.truncate(0)
+        os.ftruncate(lock.fileno(), 0)
 
 
 class BusyError(RunError):
@@ -297,6 +309,7 @@ class _Run:
         self.taken = time.perf_counter()
         self.spec, self.folder, self.place = spec, folder, place
         self.control, self.report, self.start, self.hashed = control, report, start, hashed
+        self.peak_memory_bytes = 0
         self.home = folder.path / "work"
         self.metrics = self.home / spec.metrics.file
         self.code = PrivateCopy(place.root, spec, folder.path / "code") if isinstance(spec, CommandSpec) else None
@@ -331,6 +344,7 @@ class _Run:
                 stopped = self._watch(child)
             finally:
                 status = child.finish()
+                self.peak_memory_bytes = child.peak_memory_bytes
             # A signal to all processes of a job may reach the trainer first.
             stopped = stopped or self.control.stopped or (status != 0 and wait_for_stop(self.control, SIGNAL_GAP_S))
             if not stopped and self.code is not None:
@@ -359,7 +373,7 @@ class _Run:
         words, home, given = self._program()
         environment = {
             **given,
-            **tracker_names(self.spec, os.environ),
+            **tracker_names(self.spec, self.place.environment),
             "ABLATE_SEED": str(self.spec.seed),
             "ABLATE_VARIANT": self.spec.variant,
             "ABLATE_CONFIG": str(config),
@@ -398,13 +412,13 @@ class _Run:
         spec = self.spec
         if not isinstance(spec, CommandSpec):
             needed = ALONE if self.place.device == CPU else {**ALONE, **ENVIRONMENT}
-            return (sys.executable, "-m", "ablate.gpt"), self.home, {**os.environ, **needed}
+            return (sys.executable, "-m", "ablate.gpt"), self.home, {**self.place.environment, **needed}
         assert self.code is not None
         own = {"variant": spec.variant, "seed": str(spec.seed), "python": sys.executable}
         own |= {"root": str(self.place.root), "run_dir": str(self.home)}
         words = tuple(self.code.word(word) for word in filled(spec.command, own, spec.config) if word is not None)
         home = self.home if spec.working_directory == "run" else self.code.place
-        return words, home, self.code.environment(os.environ)
+        return words, home, self.code.environment(self.place.environment)
 
     def _watch(self, child: Child) -> bool:
         """Wait for the end. True when the run is to stop."""
@@ -414,7 +428,8 @@ class _Run:
             if self.control.stopped:
                 child.stop()
                 return True
-            self.control.wait(SAY_EVERY_S - (time.perf_counter() - reported))
+            self.control.wait(SAY_EVERY_S - (time.perf_counter() - reported), child.output)
+            child.read_output()
             now = time.perf_counter()
             if now - reported < SAY_EVERY_S:
                 continue
@@ -551,7 +566,7 @@ class _Run:
             step=step,
             steps=self.spec.steps,
             status=status,
-            peak_memory_bytes=_peak_of_children(),
+            peak_memory_bytes=self.peak_memory_bytes,
         )
 
     def _note(self, *, ended: bool = False) -> None:
@@ -571,7 +586,7 @@ class _Run:
         facts = _stated(self.record, about)
         if about is None or about.peak_memory_bytes is None:
             # Interpreter and libraries are in it, and whatever process of the trainer was the largest.
-            measured = max(_peak_of_children(), self.record.peak_memory_bytes or 0)
+            measured = max(self.peak_memory_bytes, self.record.peak_memory_bytes or 0)
             facts |= {"peak_memory_bytes": measured, "memory_since": "process"}
         return facts | {"wall_s": self._wall()}
 
@@ -655,8 +670,3 @@ def _gave_up(before: LiveValues | None, now: Mapping[str, float]) -> bool:
 
 def _sha256_of(path: Path) -> str | None:
     return sha256_file(path) if path.is_file() else None
-
-
-def _peak_of_children() -> int:
-    """Most resident memory of a child of this process. Linux counts KiB, macOS bytes."""
-    return resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -27,7 +27,7 @@ from ablate.runner.logbook import ENDED, Logbook
 from ablate.runner.machine import Machine
 from ablate.runner.messages import Message
 from ablate.runner.neighbours import Neighbours
-from ablate.runner.pool import Pool, PoolError, RunProcess
+from ablate.runner.pool import Maker, Pool
 from ablate.runner.process import BusyError, Spec, fail, held, prepare
 from ablate.runner.slurm import Job
 from prereg.errors import RunError
@@ -79,8 +79,8 @@ class Scheduler(Logbook):
     elsewhere: list[str] = field(default_factory=list)
     """Runs that another process was making to the end of this call, ARM/SEED."""
 
-    at_work: dict[int, RunProcess] = field(default_factory=dict)
-    """By the number of their connection."""
+    makers: dict[int, Maker] = field(default_factory=dict)
+    """One for each slot, by the number of its connection."""
 
     deaths: dict[str, int] = field(default_factory=dict)
     failed: list[str] = field(default_factory=list)
@@ -150,28 +150,41 @@ class Scheduler(Logbook):
         self.busy.clear()
         return False
 
+    @property
+    def at_work(self) -> list[Maker]:
+        """The makers that make a run."""
+        return [maker for maker in self.makers.values() if maker.spec is not None]
+
     def _fill(self, slots: int) -> None:
         """Start runs where slots are free."""
         if not self.pending and self.busy:
             self.pending, self.busy = self.busy, deque()
-        while self.pending and len(self.at_work) < slots and not self.stopped:
-            if not self._serving():
-                return
-            if not self._start(self.pending.popleft()):
-                return
+        while self.pending and not self.stopped and (maker := self._free_maker(slots)) is not None:
+            self._start(self.pending.popleft(), maker)
 
-    def _serving(self) -> bool:
-        """Whether the server of runs is there and has loaded what they need; it is started where there is none."""
-        if self.pool is None:
-            logs = self.root.runs(self.registration.study.study, self.registration.runs_sha256)
-            logs.mkdir(parents=True, exist_ok=True)
-            place = self.place(self.machine.device, self.checkpoint_every_s)
-            with (logs / "server.log").open("a", encoding="utf-8") as log:  # the server has its own copy
-                self.pool = Pool(tuple(self.pending), place, log).__enter__()
-        return self.pool.is_ready
+    def _free_maker(self, slots: int) -> Maker | None:
+        """A maker that is ready and makes nothing. Where there is none, one is asked for if there is a slot for it."""
+        for maker in self.makers.values():
+            if maker.is_ready and maker.spec is None:
+                return maker
+        n_wanted = min(slots, len(self.at_work) + len(self.pending))
+        while len(self.makers) < n_wanted:
+            if self.pool is None:
+                self.pool = self._start_server()
+            lanes = {maker.lane for maker in self.makers.values()}
+            maker = self.pool.fork(next(lane for lane in count() if lane not in lanes))
+            self.makers[maker.connection.fileno()] = maker
+        return None
 
-    def _start(self, spec: Spec) -> bool:
-        """Put the next attempt at a run on record and start it. False where nothing more can be started now."""
+    def _start_server(self) -> Pool:
+        logs = self.root.runs(self.registration.study.study, self.registration.runs_sha256)
+        logs.mkdir(parents=True, exist_ok=True)
+        place = self.place(self.machine.device, self.checkpoint_every_s)
+        with (logs / "server.log").open("a", encoding="utf-8") as log:  # the server has its own copy
+            return Pool(tuple(self.pending), place, log).__enter__()
+
+    def _start(self, spec: Spec, maker: Maker) -> None:
+        """Put the next attempt at a run on record and start it."""
         folder = self.folder(spec)
         place = self.place(self.machine.device, self.checkpoint_every_s)
         if self._holds_a_seal(folder):
@@ -180,43 +193,41 @@ class Scheduler(Logbook):
             if spec.cell in self._seen_busy or handed_out:
                 self.collect([spec])  # by the process that held it
                 self._settle(spec)
-                return True
+                return
             # It waited for this run when the call began, and nothing but the run itself may seal its record.
             error = "its folder holds a sealed record, and it had not been started; remove it, and run again"
             self.end(spec, Message(event="ended", run_id=spec.run_id, status="failed", error=error))
-            return True
+            return
         try:
             with held(folder) as lock:
                 try:
                     begun = prepare(spec, folder, place)
                 except Exception as error:  # what is wrong with a run becomes its record
                     self.end(spec, fail(spec, folder, place, error))
-                    return True
+                    return
                 self.log_start(spec, begun)
-                assert self.pool is not None
-                lane = next(lane for lane in count() if all(run.lane != lane for run in self.at_work.values()))
                 own = self.registration.study.trainer == "command"
-                gpus = self.machine.gpus_of(lane) if own or self.machine.device != CPU else ()
-                run = self.pool.start(spec, folder, lock, gpus=gpus, lane=lane)
+                gpus = self.machine.gpus_of(maker.lane) if own or self.machine.device != CPU else ()
+                maker.make(spec, folder, lock, gpus=gpus)
         except BusyError:
             self.busy.append(spec)
             self._seen_busy.add(spec.cell)
-            return bool(self.pending)
-        except PoolError:
-            self.pending.appendleft(spec)
-            self._bury_server()
-            return False
+            return
+        except ConnectionError:
+            self.pending.appendleft(spec)  # its start is on record, and waits for another maker
+            self._lost(maker)
+            return
         self.server_deaths = 0
         self._busy_since = None
-        self.at_work[run.connection.fileno()] = run
         self.tally.hear(spec.run_id, Message(event="progress", run_id=spec.run_id, steps=spec.steps))
-        return True
 
     def _bury_server(self) -> None:
-        """The server has died. Another may live, but not without end; the runs that it forked go on."""
+        """The server has died. Another may live, but not without end; the makers that it forked go on."""
         assert self.pool is not None
         pool, self.pool = self.pool, None
         pool.__exit__()
+        for maker in [maker for maker in self.makers.values() if not maker.is_ready]:
+            self._lost(maker)
         self.server_deaths += 1
         if self.server_deaths > DEATHS_ALLOWED:
             raise RunError(
@@ -229,39 +240,44 @@ class Scheduler(Logbook):
 
     def _next_event(self) -> None:
         """Wait a moment for something to happen, and handle it."""
-        sources = [*self.at_work, *([] if self.pool is None else [self.pool.connection.fileno()])]
-        # A slot that is free is filled as soon as the server is ready, and nobody says so to runs at work.
+        server = None if self.pool is None else self.pool.connection.fileno()
+        sources = [*self.makers, *([] if server is None else [server])]
         ready, _, _ = select.select(sources, [], [], _LOOK_EVERY_S)
         for descriptor in ready:
-            if descriptor in self.at_work:
-                self._hear(descriptor)
-            elif self.pool is not None and descriptor == self.pool.connection.fileno() and not self.pool.hear():
-                self._bury_server()
+            if descriptor in self.makers:
+                self._hear(self.makers[descriptor])
+        if server in ready and self.pool is not None:
+            self._bury_server()
         self.watcher.tick(self.tally)
 
-    def _hear(self, descriptor: int) -> None:
-        run = self.at_work[descriptor]
-        messages = run.receive()
+    def _hear(self, maker: Maker) -> None:
+        messages = maker.receive()
         if messages is None:
-            del self.at_work[descriptor]
-            run.connection.close()
-            if not run.ended:
-                self._died(run)
+            self._lost(maker)
+            if maker.spec is not None:
+                self._died(maker)
+            elif not maker.is_ready and self.pool is not None:
+                self._bury_server()
             return
         for message in messages:
-            self._handle(run, message)
+            self._handle(maker, message)
 
-    def _handle(self, run: RunProcess, message: Message) -> None:
-        """One thing that a run reported."""
-        spec = run.spec
+    def _lost(self, maker: Maker) -> None:
+        del self.makers[maker.connection.fileno()]
+        maker.connection.close()
+
+    def _handle(self, maker: Maker, message: Message) -> None:
+        """One thing that the maker of a run reported."""
+        spec = maker.spec
+        assert spec is not None, message
         if message.event == "note" and message.text not in self._noted:
             self._noted.add(message.text)
             self.watcher.note(message.text)
         elif message.event == "progress":
             self.tally.hear(spec.run_id, message)
         elif message.event in ("ended", "stopped"):
-            run.ended = True
-            changed = self._written_elsewhere(spec, ended=run)
+            maker.spec = None
+            changed = self._written_elsewhere(spec)
             if changed:
                 self.end(spec, self._trespassed(spec, message, changed), changed=changed)
             elif message.event == "ended":
@@ -269,7 +285,7 @@ class Scheduler(Logbook):
             else:
                 self.tally.running.pop(spec.run_id, None)
                 self._settle(spec)
-                if not run.stopping:  # a signal reached the run and not this process
+                if not maker.stopping:  # a signal reached the maker and not this process
                     self.pending.appendleft(spec)
 
     def end(self, spec: Spec, message: Message, *, recovered: bool = False, changed: Sequence[str] = ()) -> None:
@@ -310,21 +326,22 @@ class Scheduler(Logbook):
         same_arm = [other for other in self.pending if other.variant == spec.variant]
         self.pending = deque([*same_arm, *(other for other in self.pending if other.variant != spec.variant)])
 
-    def _died(self, run: RunProcess) -> None:
+    def _died(self, maker: Maker) -> None:
         """The process of a run is gone, and had not said how the run ended."""
-        spec, folder = run.spec, self.folder(run.spec)
-        status = None if self.pool is None else self.pool.status_of(run)
+        spec = maker.spec
+        assert spec is not None
+        folder = self.folder(spec)
         self.tally.running.pop(spec.run_id, None)
         end_leftover(folder.path)
         self._settle(spec)
         ended = Message(event="ended", run_id=spec.run_id, status="failed")
-        if changed := self._written_elsewhere(spec, ended=run):
+        if changed := self._written_elsewhere(spec):
             died = ended.model_copy(update={"error": "its process died"})
             self.end(spec, self._trespassed(spec, died, changed), changed=changed)
         elif (record := folder.read_record() if folder.is_sealed() else None) is not None:
             self.end_sealed(spec, record, recovered=True)  # it died before it could say so
-        elif not run.stopping:
-            self.retry(spec, status)
+        elif not maker.stopping:
+            self.retry(spec, maker.exit_status)
 
     def end_sealed(self, spec: Spec, record: RunRecord, *, recovered: bool = False) -> None:
         """A run that its own process did not report, and whose folder holds a sealed record: its own, or another's."""
@@ -357,11 +374,11 @@ class Scheduler(Logbook):
             return None
         return Neighbours({spec.cell: self.folder(spec).path for spec in plan(self.registration)})
 
-    def _written_elsewhere(self, spec: Spec, *, ended: RunProcess) -> list[str]:
+    def _written_elsewhere(self, spec: Spec) -> list[str]:
         """What was written in folders of runs that were not at work, while this one was."""
         if self.neighbours is None:
             return []
-        working = {run.spec.cell for run in self.at_work.values() if run is not ended and not run.ended}
+        working = {maker.spec.cell for maker in self.makers.values() if maker.spec is not None}
         working |= self._seen_busy  # other processes make them
         changed = self.neighbours.changed(working | {spec.cell})
         for cell in {(arm, int(seed)) for arm, seed, *_ in (name.split("/") for name in changed)}:
@@ -387,14 +404,13 @@ class Scheduler(Logbook):
         self.watcher.note("stopping: each run saves its state (again to stop at once)")
         self.pending.clear()
         self.busy.clear()
-        for run in self.at_work.values():
-            run.stop()
+        for maker in self.at_work:
+            maker.stop()
 
     def _dismiss(self) -> None:
-        """End the server, and with their connections all runs that are still at work."""
-        for run in self.at_work.values():
-            run.connection.close()
-        self.at_work.clear()
+        """End the server, and with their connections all makers, with the runs that are still at work."""
+        for maker in list(self.makers.values()):
+            self._lost(maker)
         if self.pool is not None:
             self.pool.__exit__()
             self.pool = None

@@ -16,37 +16,37 @@ from ablate import cli
 from ablate.data import repetition as counting
 from ablate.data.corpora import Library
 from ablate.data.repetition import (
-    Repetition,
+    RepetitionCounts,
     Share,
-    lines,
-    paragraphs,
-    repeated,
     repeated_from,
+    repeated_units,
     repetition,
     repetition_in,
+    text_lines,
+    text_paragraphs,
 )
 
 TEXT = "one\ntwo\n\none \n\n \ntwo\none\n\none\ntwo\n"
 
 
 def test_a_line_is_repeated_when_it_stood_earlier() -> None:
-    assert list(lines(TEXT)) == ["one", "two", "one", "two", "one", "one", "two"]
-    assert repeated(lines(TEXT)) == Share(5, 7)
+    assert list(text_lines(TEXT)) == ["one", "two", "one", "two", "one", "one", "two"]
+    assert repeated_units(text_lines(TEXT)) == Share(5, 7)
 
 
 def test_a_paragraph_is_what_stands_between_empty_lines() -> None:
-    assert list(paragraphs(TEXT)) == ["one\ntwo", "one", "two\none", "one\ntwo"]
-    assert repeated(paragraphs(TEXT)) == Share(1, 4)
+    assert list(text_paragraphs(TEXT)) == ["one\ntwo", "one", "two\none", "one\ntwo"]
+    assert repeated_units(text_paragraphs(TEXT)) == Share(1, 4)
 
 
 def test_of_nothing_nothing_is_repeated() -> None:
-    assert repeated(lines(" \n\n")) == Share(0, 0)
-    assert repeated(lines("")).share == 0.0
+    assert repeated_units(text_lines(" \n\n")) == Share(0, 0)
+    assert repeated_units(text_lines("")).share == 0.0
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "d"]), min_size=1))
 def test_the_count_is_that_of_units_less_different_units(units: list[str]) -> None:
-    assert repeated(units) == Share(len(units) - len(set(units)), len(units))
+    assert repeated_units(units) == Share(len(units) - len(set(units)), len(units))
 
 
 def test_held_out_units_are_looked_for_in_the_earlier_ones_alone() -> None:
@@ -66,15 +66,15 @@ def test_a_corpus_is_shown_with_what_repeats_in_it(
 
 @given(st.text(alphabet="a b\n\t\r", max_size=40))
 def test_lines_and_paragraphs_are_those_of_a_plain_split(text: str) -> None:
-    assert list(lines(text)) == [line.strip() for line in text.split("\n") if line.strip()]
+    assert list(text_lines(text)) == [line.strip() for line in text.split("\n") if line.strip()]
     parts = re.split(r"\n[^\S\n]*\n\s*", text)
-    assert list(paragraphs(text)) == [part.strip() for part in parts if part.strip()]
+    assert list(text_paragraphs(text)) == [part.strip() for part in parts if part.strip()]
 
 
 def test_the_held_out_part_is_the_end_of_the_text_or_a_text_of_its_own() -> None:
     text = "a\nb\n\nc\na\n"
     found = repetition(text, 0.4)
-    assert found == Repetition(Share(1, 4), Share(0, 2), Share(1, 2), Share(0, 1), 1)
+    assert found == RepetitionCounts(Share(1, 4), Share(0, 2), Share(1, 2), Share(0, 1), 1)
     own = repetition(text, "b\nd\n")
     assert (own.lines, own.held_out_lines) == (Share(2, 6), Share(1, 2))
 

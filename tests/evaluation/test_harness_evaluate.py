@@ -15,9 +15,16 @@ from harness_samples import N_TASKS, TASKS, tiny_model, tokenizer, write_pack
 from torch import Tensor, nn
 
 from ablate.evaluation.harness.adapter import Scorer
-from ablate.evaluation.harness.evaluate import Answers, brier, calibration_error, evaluate_tasks, prepare, probabilities
-from ablate.evaluation.harness.packs import filled, find_pack
-from ablate.evaluation.harness.pins import draw, pin_tasks
+from ablate.evaluation.harness.evaluate import (
+    Answers,
+    brier,
+    calibration_error,
+    evaluate_tasks,
+    prepare_questions,
+    probabilities,
+)
+from ablate.evaluation.harness.packs import filled_prompt, find_pack
+from ablate.evaluation.harness.pins import draw_items, task_pin
 from ablate.evaluation.harness.tasks import Questions
 from prereg.errors import CorpusError
 from prereg.metrics.catalogue import ITEM_METRICS, TASK_METRICS
@@ -41,7 +48,7 @@ def _root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
 
 
 def questions(root: Root, harness: Harness = HARNESS) -> Questions:
-    return prepare(harness, pin_tasks(harness, root, tokenizer()), root, tokenizer())
+    return prepare_questions(harness, task_pin(harness, root, tokenizer()), root, tokenizer())
 
 
 def answers(root: Root, model: nn.Module | None = None, harness: Harness = HARNESS) -> Answers:
@@ -72,7 +79,7 @@ def test_every_item_is_asked_under_every_number_of_shots(root: Root) -> None:
 
 def test_the_answers_are_those_of_an_independent_count(root: Root) -> None:
     found, pack = answers(root), find_pack(TASKS, root)
-    drawn = draw(pack, HARNESS, tokenizer())
+    drawn = draw_items(pack, HARNESS, tokenizer())
     scorer = Scorer(tiny_model(CONTEXT), CONTEXT, tokenizer())
     scores: dict[int, dict[str, list[float]]] = {0: defaultdict(list), 2: defaultdict(list)}
     for task, items in drawn.scored.items():
@@ -113,7 +120,7 @@ def test_asking_again_gives_the_same_bits_and_another_model_other_ones(root: Roo
 def test_a_model_that_has_read_the_right_answers_is_right_more_often(root: Root) -> None:
     torch.manual_seed(0)
     model = tiny_model(CONTEXT, width=32)
-    drawn = draw(find_pack(TASKS, root), HARNESS, tokenizer())
+    drawn = draw_items(find_pack(TASKS, root), HARNESS, tokenizer())
     rights = [item.choices[item.gold] for items in drawn.scored.values() for item in items]
     rows = [torch.from_numpy(tokenizer().encode("\n" + right))[None] for right in rights]
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
@@ -171,12 +178,14 @@ def test_prompts_and_examples_stand_before_the_choice_as_they_are_written(
 
     monkeypatch.setattr(Scorer, "loglikelihoods", listening)
     answers(root)
-    drawn = draw(find_pack(TASKS, root), HARNESS, tokenizer())
+    drawn = draw_items(find_pack(TASKS, root), HARNESS, tokenizer())
     expected = set()
     for text in THREE.values():
         for task, items in drawn.scored.items():
-            shown = "".join(filled(text, one) + one.choices[one.gold] + "\n" for one in drawn.examples[task])
-            expected |= {(b + filled(text, item), c) for item in items for b in ("", shown) for c in item.choices}
+            shown = "".join(filled_prompt(text, one) + one.choices[one.gold] + "\n" for one in drawn.examples[task])
+            expected |= {
+                (b + filled_prompt(text, item), c) for item in items for b in ("", shown) for c in item.choices
+            }
     assert set(asked) == expected
 
 
@@ -209,11 +218,11 @@ def test_items_that_cannot_be_written_are_not_asked_and_said(root: Root) -> None
 
 
 def test_tasks_that_are_not_the_registered_ones_are_not_asked(root: Root) -> None:
-    pin = pin_tasks(HARNESS, root, tokenizer())
+    pin = task_pin(HARNESS, root, tokenizer())
     path = root.path / TASKS / "end.jsonl"
     path.write_text(path.read_text().replace("fell", "sat", 1))
     with pytest.raises(CorpusError, match="not those registered"):
-        prepare(HARNESS, pin, root, tokenizer())
+        prepare_questions(HARNESS, pin, root, tokenizer())
 
 
 def test_a_lost_answer_is_our_bug_and_no_average_over_the_rest(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:

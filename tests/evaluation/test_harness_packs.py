@@ -12,15 +12,15 @@ from harness_samples import N_ITEMS, STRANGE, TASKS, pairs, tokenizer, write_pac
 from ablate.data.tokenizers import CharTokenizer
 from ablate.evaluation.harness.packs import (
     KNOWN,
-    Item,
-    filled,
+    TaskItem,
+    filled_prompt,
     find_pack,
     minimal_pair,
-    read_items,
+    parse_items,
     read_pack,
     read_prompts,
 )
-from ablate.evaluation.harness.pins import draw, pin_tasks, pool
+from ablate.evaluation.harness.pins import draw_items, pool, task_pin
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.paths import Root
@@ -71,10 +71,10 @@ def test_the_order_of_choices_follows_from_the_text_and_favours_neither() -> Non
 
 
 def test_lines_in_pairs_and_questions_with_choices_are_read_too(tmp_path: Path) -> None:
-    (good,) = read_items(tmp_path / "z.txt", b"look at this things .\nlook at this thing .\n")
+    (good,) = parse_items(tmp_path / "z.txt", b"look at this things .\nlook at this thing .\n")
     assert good.choices[good.gold] == "look at this thing ."
     line = json.dumps({"query": "a cat is", "choices": [" a", " b", " c"], "gold": 2}).encode()
-    assert read_items(tmp_path / "q.jsonl", line) == (Item(0, "a cat is", (" a", " b", " c"), 2),)
+    assert parse_items(tmp_path / "q.jsonl", line) == (TaskItem(0, "a cat is", (" a", " b", " c"), 2),)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_lines_in_pairs_and_questions_with_choices_are_read_too(tmp_path: Path) 
 def test_a_line_that_is_no_item_is_refused_by_its_number(tmp_path: Path, line: str) -> None:
     good = json.dumps({"choices": ["a", "b"], "gold": 1})
     with pytest.raises(CorpusError, match=r"q\.jsonl, line 2 is no item") as caught:
-        read_items(tmp_path / "q.jsonl", f"{good}\n{line}\n".encode())
+        parse_items(tmp_path / "q.jsonl", f"{good}\n{line}\n".encode())
     assert caught.value.required
 
 
@@ -102,9 +102,9 @@ def test_a_pair_of_equal_sentences_is_passed_over_and_counted(root: Root) -> Non
     lines = path.read_text().splitlines()
     lines[1] = json.dumps({"sentence_good": "the mat.", "sentence_bad": "the mat."})
     path.write_text("\n".join(lines) + "\n")
-    pin = pin_tasks(harness(), root)
+    pin = task_pin(harness(), root)
     assert (pin.n_void, pin.n_items) == (1, 18)
-    drawn = draw(find_pack(TASKS, root), harness(), None)
+    drawn = draw_items(find_pack(TASKS, root), harness(), None)
     assert [item.number for item in drawn.scored["order"]] == [0, 2, 3, 4, 5, 6]
 
 
@@ -129,25 +129,25 @@ def test_an_item_that_stands_twice_is_no_example_of_itself(root: Root) -> None:
 
 def test_too_few_items_or_examples_are_refused_before_anything_is_registered(root: Root) -> None:
     with pytest.raises(CorpusError, match="14 items, and items_per_task is 15"):
-        pin_tasks(harness(items_per_task=15), root)
+        task_pin(harness(items_per_task=15), root)
     with pytest.raises(CorpusError, match="2 items that are not scored, and 3 examples"):
-        pin_tasks(harness(items_per_task=12, shots=(3,)), root)
-    assert pin_tasks(harness(items_per_task=14, shots=(0,)), root).n_items == 42
+        task_pin(harness(items_per_task=12, shots=(3,)), root)
+    assert task_pin(harness(items_per_task=14, shots=(0,)), root).n_items == 42
 
 
 def test_items_that_the_tokenizer_cannot_write_are_left_out_and_counted(root: Root) -> None:
     write_pack(root.path, strange=True)
     assert not set(STRANGE["sentence_good"]) <= set(tokenizer().characters)
-    pin = pin_tasks(harness(), root, tokenizer())
+    pin = task_pin(harness(), root, tokenizer())
     assert (pin.n_items, pin.n_unencodable) == (18, 1)
-    assert pin_tasks(harness(), root).n_unencodable == 0, "a tokenizer of bytes writes everything"
-    drawn = draw(find_pack(TASKS, root), harness(), tokenizer())
+    assert task_pin(harness(), root).n_unencodable == 0, "a tokenizer of bytes writes everything"
+    drawn = draw_items(find_pack(TASKS, root), harness(), tokenizer())
     assert [item.number for item in drawn.scored["article"]] == [0, 1, 3, 4, 5], "no other item takes its place"
 
 
 def test_a_task_that_the_tokenizer_cannot_write_at_all_is_refused(root: Root) -> None:
     with pytest.raises(CorpusError, match=r"can write 0 of the 6 items of task 'article'") as caught:
-        pin_tasks(harness(), root, CharTokenizer.of("xyz\n "))
+        task_pin(harness(), root, CharTokenizer.of("xyz\n "))
     assert "bpe" in caught.value.fix and str(caught.value.where) == "measure.harness.tasks"
 
 
@@ -182,8 +182,8 @@ def test_packs_are_found_on_the_search_path_of_corpora(
 
 
 def test_a_prompt_has_two_places_and_no_others(tmp_path: Path) -> None:
-    item = Item(0, "Is {options} {0}?", ("yes", "no"), 0)
-    assert filled("Q: {query}\n{options}\nA: ", item) == "Q: Is {options} {0}?\nyes\nno\nA: "
+    item = TaskItem(0, "Is {options} {0}?", ("yes", "no"), 0)
+    assert filled_prompt("Q: {query}\n{options}\nA: ", item) == "Q: Is {options} {0}?\nyes\nno\nA: "
     path = tmp_path / "prompts.json"
     assert dict(read_prompts(path)) == {"plain": "{query}"}
     path.write_text('{"a": "x {query}", "b": ""}')

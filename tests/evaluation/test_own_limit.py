@@ -15,7 +15,7 @@ from conftest import House
 from test_own_metrics import TOKENS, WORST, own_document, small
 
 import ablate as api
-from ablate.evaluation.user_metrics import Source, measure_own
+from ablate.evaluation.user_metrics import MetricSource, measure_own
 from ablate.records.store import RunFolder
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
@@ -31,7 +31,7 @@ from prereg.study.spec import study_from_document
 def asked(folder: Path, body: str, limit_s: float = 0.2) -> float:
     (folder / "mine.py").write_text(f"import time\ndef worst(view):\n{body}", encoding="utf-8")
     metric = OwnMetric.model_validate({**WORST, "limit_s": limit_s})
-    source = Source(metric, folder / "mine.py", (folder / "mine.py").read_bytes())
+    source = MetricSource(metric, folder / "mine.py", (folder / "mine.py").read_bytes())
     return measure_own((source,), small(), TOKENS, None, 7)["own/worst"]
 
 

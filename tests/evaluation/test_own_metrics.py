@@ -16,7 +16,7 @@ from quiet import QUIET
 import ablate as api
 from ablate.checking import require_supported
 from ablate.evaluation.loss import measure_loss
-from ablate.evaluation.user_metrics import Source, measure_own, registered_sources
+from ablate.evaluation.user_metrics import MetricSource, measure_own, registered_sources
 from ablate.gpt.model import GPT, initialise
 from ablate.records.gather import gather
 from ablate.runner.alone import rerun
@@ -54,7 +54,7 @@ def small() -> GPT:
 def asked(folder: Path, body: str, model: GPT | None = None, *, times: int = 1) -> list[float]:
     (folder / "mine.py").write_text(f"def worst(view):\n{body}", encoding="utf-8")
     metric = OwnMetric.model_validate(WORST)
-    source = Source(metric, folder / "mine.py", (folder / "mine.py").read_bytes())
+    source = MetricSource(metric, folder / "mine.py", (folder / "mine.py").read_bytes())
     pieces = [b"a", b"b", b"c", b"d", b" "]
     return [measure_own((source,), model or small(), TOKENS, pieces, 7)["own/worst"] for _ in range(times)]
 

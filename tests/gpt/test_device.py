@@ -29,7 +29,7 @@ from ablate.evaluation.suites import evaluate
 from ablate.gpt import device as devices
 from ablate.gpt import trainer
 from ablate.gpt.device import ENVIRONMENT, choose_device, cuda_devices, device_name
-from ablate.gpt.main import prepare
+from ablate.gpt.main import load_inputs
 from ablate.gpt.trainer import Trainer, arithmetic
 from ablate.records.provenance import collect, differing
 from ablate.records.run_record import RunRecord
@@ -258,7 +258,7 @@ def test_what_is_loaded_before_the_forks_asks_no_accelerator(
             monkeypatch.setattr(module, name, refuse)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", refuse)
     case = Workspace().open(sealed.path / "studies" / "tiny.yaml")
-    prepare(plan(require_registered(case)), case.root.path / "data" / "corpora", case.root.path)
+    load_inputs(plan(require_registered(case)), case.root.path / "data" / "corpora", case.root.path)
 
 
 # No GPU is needed to see that nothing stays behind on the CPU: tensors on torch's device `meta` have no values, but

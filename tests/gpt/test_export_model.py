@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import ablate as api
 from ablate.cli import app
 from ablate.data.tokenizers import BpeTokenizer, CharTokenizer, FileTokenizer, library_json, train_bpe
-from ablate.gpt.export import export
+from ablate.gpt.export import transformers_model
 from ablate.gpt.model import GPT, initialise
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
@@ -59,7 +59,7 @@ def test_transformers_computes_the_same_logits(tmp_path: Path, name: str) -> Non
     from transformers import AutoModelForCausalLM
 
     model = moved(EXPORTED[name])
-    config, weights = export(model.config, {n: p.detach() for n, p in model.named_parameters()})
+    config, weights = transformers_model(model.config, {n: p.detach() for n, p in model.named_parameters()})
     (tmp_path / "config.json").write_text(json.dumps(config))
     save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
     theirs, report = AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
@@ -89,7 +89,7 @@ def test_transformers_computes_the_same_logits(tmp_path: Path, name: str) -> Non
 def test_a_model_of_no_known_architecture_is_refused_by_its_field(config: dict[str, object], field: str) -> None:
     model = moved(config)
     with pytest.raises(EvidenceError, match=f"model.{field} "):
-        export(model.config, dict(model.named_parameters()))
+        transformers_model(model.config, dict(model.named_parameters()))
 
 
 TEXT = "It is a truth\n\n universally  acknowledged,\nthat a single man\n\n\nin possession of a good fortune.\n" * 8

@@ -13,7 +13,7 @@ from conftest import House
 from test_run import longer
 
 import ablate as api
-from ablate.gpt.main import Job, Paths
+from ablate.gpt.main import Paths, RunJob
 from ablate.judge.design import characteristics as design_room
 from ablate.records import provenance
 from ablate.records.provenance import code_hash, executed_files
@@ -42,7 +42,7 @@ def test_every_module_that_a_run_loads_is_hashed(house: House, tmp_path: Path, m
     assert isinstance(spec, RunSpec)
     home.mkdir()
     paths = {"root": house.path, "corpora": house.path / "data" / "corpora", "study_folder": house.path}
-    job = Job.model_validate(spec.model_dump() | {"paths": Paths(**paths)})
+    job = RunJob.model_validate(spec.model_dump() | {"paths": Paths(**paths)})
     (tmp_path / "config.json").write_text(job.model_dump_json())
     # Without a compiler on its path the trainer takes torch's operators: compiling takes longer than all else.
     bare = os.environ | {"PATH": str(tmp_path), "ABLATE_RUN_DIR": str(home)}

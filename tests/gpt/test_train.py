@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from ablate.data.batches import Split
-from ablate.gpt.trainer import Step, Trainer, build_optimizers, learning_rate
+from ablate.gpt.trainer import StepResult, Trainer, build_optimizers, learning_rate
 from prereg.errors import EvidenceError
 from prereg.study.training import Optim, Training
 
@@ -38,7 +38,7 @@ def trainer(**optim: Any) -> Trainer:
     return Trainer(config, Split.of(tokens, 0.1, 8), 7)
 
 
-def train(run: Trainer, steps: int) -> list[Step]:
+def train(run: Trainer, steps: int) -> list[StepResult]:
     return [run.step() for _ in range(steps)]
 
 
@@ -115,10 +115,10 @@ def test_divergence_is_not_finite_or_far_above_the_first_loss() -> None:
     run.begin(1)
     first = run.step()
     assert not run.diverged(first, 2.0)
-    assert run.diverged(Step(2, math.nan, 1.0), 2.0)
-    assert run.diverged(Step(2, 1.0, math.inf), 2.0)
-    assert run.diverged(Step(2, first.loss * 2.01, 1.0), 2.0)
-    assert not run.diverged(Step(2, first.loss * 1.99, 1.0), 2.0)
+    assert run.diverged(StepResult(2, math.nan, 1.0), 2.0)
+    assert run.diverged(StepResult(2, 1.0, math.inf), 2.0)
+    assert run.diverged(StepResult(2, first.loss * 2.01, 1.0), 2.0)
+    assert not run.diverged(StepResult(2, first.loss * 1.99, 1.0), 2.0)
 
 
 def test_decay_falls_on_matrices_only() -> None:

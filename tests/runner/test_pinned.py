@@ -79,7 +79,8 @@ def test_a_script_exchanged_between_its_check_and_its_start_is_not_what_runs(
         """Starts after the script was exchanged; it is back in its place before anybody looks again."""
         path.write_text(RECORDS + "record(1.0)\n")
         process = start_program(words, home, environment)
-        process.wait()
+        while process.poll() is None:
+            time.sleep(0.01)
         path.write_bytes(honest)
         return process
 

@@ -31,7 +31,8 @@ def test_one_has_a_number_and_a_session_of_its_own_and_tells_how_it_ended(tmp_pa
     try:
         assert os.getsid(process.pid) == process.pid != other.process.pid
         assert Path(f"/proc/{process.pid}/cwd").resolve() == Path.cwd()
-        assert one.hear() and one.is_ready
+        with one.fork().connection as connection:
+            assert b'"ready"' in connection.recv(4096)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.05)
         one.connection.close()

@@ -61,7 +61,7 @@ def calibration_error(answered: Sequence[tuple[Floats, int]]) -> float:
     return float(np.abs(gaps).sum() / len(answered))
 
 
-Item = tuple[str, int]
+ItemKey = tuple[str, int]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Answers:
     record: HarnessRecord
 
 
-def prepare(harness: Harness, pin: TaskPin, root: Root, tokenizer: Tokenizer) -> Questions:
+def prepare_questions(harness: Harness, pin: TaskPin, root: Root, tokenizer: Tokenizer) -> Questions:
     """Everything that can go wrong before a model is trained: the harness, the tasks, what the tokenizer can write."""
     own = harness.tasks.startswith(OWN_TASKS)
     load_harness(network=own)
@@ -123,7 +123,7 @@ def evaluate_tasks(
     began = time.perf_counter()
     course = Course([group.shots for group in questions.groups], context, report, time.perf_counter)
     scorer = Scorer(model, context, tokenizer, batch=batch, stop=stop, course=course)
-    answered: dict[Item, list[Response]] = defaultdict(list)
+    answered: dict[ItemKey, list[Response]] = defaultdict(list)
     for group in questions.groups:
         course.next_group()
         for item, response in _answers(group, questions, scorer):
@@ -157,7 +157,7 @@ def evaluate_tasks(
     return Answers(metrics, tuple(_item_scores(answered)), record)
 
 
-def _answers(group: Group, questions: Questions, scorer: Scorer) -> list[tuple[Item, Response]]:
+def _answers(group: Group, questions: Questions, scorer: Scorer) -> list[tuple[ItemKey, Response]]:
     from lm_eval.evaluator import evaluate
 
     for task in group.tasks.values():
@@ -190,7 +190,7 @@ def _response(group: Group, sample: Mapping[str, Any]) -> Response:
     return Response(group.shots, group.prompt, right, gold, scores, lengths, arguments)
 
 
-def _metrics(questions: Questions, answered: Mapping[Item, list[Response]]) -> dict[str, float]:
+def _metrics(questions: Questions, answered: Mapping[ItemKey, list[Response]]) -> dict[str, float]:
     every = [response for item in sorted(answered) for response in answered[item]]
     metrics = {
         "harness/accuracy": _mean_over_items(answered, _every_response),
@@ -241,18 +241,18 @@ def _score(responses: list[Response], counts: Callable[[Response], bool]) -> flo
     return sum(right) / len(right)
 
 
-def _mean_over_items(answered: Mapping[Item, list[Response]], counts: Callable[[Response], bool]) -> float:
+def _mean_over_items(answered: Mapping[ItemKey, list[Response]], counts: Callable[[Response], bool]) -> float:
     return statistics.fmean(_score(responses, counts) for responses in answered.values())
 
 
-def _macro(answered: Mapping[Item, list[Response]], counts: Callable[[Response], bool]) -> float:
+def _macro(answered: Mapping[ItemKey, list[Response]], counts: Callable[[Response], bool]) -> float:
     tasks: dict[str, list[float]] = defaultdict(list)
     for (task, _), responses in answered.items():
         tasks[task].append(_score(responses, counts))
     return statistics.fmean(statistics.fmean(scores) for scores in tasks.values())
 
 
-def _item_scores(answered: Mapping[Item, list[Response]]) -> list[ItemScore]:
+def _item_scores(answered: Mapping[ItemKey, list[Response]]) -> list[ItemScore]:
     """One row for the score, one for that of each number of shots, one for every choice's log-likelihood."""
     rows = []
     for (task, number), responses in sorted(answered.items()):
@@ -268,7 +268,7 @@ def _item_scores(answered: Mapping[Item, list[Response]]) -> list[ItemScore]:
     return rows
 
 
-def _identity(item: Item, responses: list[Response]) -> str:
+def _identity(item: ItemKey, responses: list[Response]) -> str:
     """Everything that the model was given for an item, and which answer is right."""
     task, number = item
     requests = [

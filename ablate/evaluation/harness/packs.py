@@ -31,7 +31,7 @@ from prereg.study.measure import is_folder
 
 
 @dataclass(frozen=True)
-class Item:
+class TaskItem:
     """One item of a task, known by its number in the file."""
 
     number: int
@@ -50,7 +50,7 @@ class Item:
         return (self.query, *self.choices)
 
 
-def read_items(path: Path, data: bytes) -> tuple[Item, ...]:
+def parse_items(path: Path, data: bytes) -> tuple[TaskItem, ...]:
     """The items of a task's file: JSON lines, or pairs of lines, the ungrammatical one first."""
     try:
         text = data.decode("utf-8")
@@ -59,14 +59,14 @@ def read_items(path: Path, data: bytes) -> tuple[Item, ...]:
     return _pairs(path, text) if path.suffix == ".txt" else _objects(path, text)
 
 
-def minimal_pair(number: int, good: str, bad: str) -> Item:
+def minimal_pair(number: int, good: str, bad: str) -> TaskItem:
     """A pair of sentences of which one is right, in an order that neither a file nor a tie can favour."""
     first = int(sha256_bytes("\n".join(sorted((good, bad))).encode())[:8], 16) % 2
     choices = tuple(sorted((good, bad), reverse=bool(first)))
-    return Item(number, "", choices, choices.index(good))
+    return TaskItem(number, "", choices, choices.index(good))
 
 
-def _objects(path: Path, text: str) -> tuple[Item, ...]:
+def _objects(path: Path, text: str) -> tuple[TaskItem, ...]:
     items = []
     for number, line in enumerate(text.splitlines()):
         try:
@@ -75,7 +75,7 @@ def _objects(path: Path, text: str) -> tuple[Item, ...]:
                 item = minimal_pair(number, _text(record["sentence_good"]), _text(record["sentence_bad"]))
             else:
                 choices = tuple(_text(choice) for choice in record["choices"])
-                item = Item(number, str(record.get("query", "")), choices, int(record["gold"]))
+                item = TaskItem(number, str(record.get("query", "")), choices, int(record["gold"]))
             if len(item.choices) < 2 or not 0 <= item.gold < len(item.choices):
                 raise ValueError("two or more choices, and gold the number of one of them from 0")
         except (ValueError, KeyError, TypeError) as error:
@@ -88,7 +88,7 @@ def _objects(path: Path, text: str) -> tuple[Item, ...]:
     return tuple(items)
 
 
-def _pairs(path: Path, text: str) -> tuple[Item, ...]:
+def _pairs(path: Path, text: str) -> tuple[TaskItem, ...]:
     lines = text.splitlines()
     if len(lines) % 2:
         raise CorpusError(f"{path.name} has {len(lines)} lines", required="pairs of lines", where=_FIELD)
@@ -118,7 +118,7 @@ BETWEEN = "\n"
 _LONGEST = 4000
 
 
-def filled(prompt: str, item: Item) -> str:
+def filled_prompt(prompt: str, item: TaskItem) -> str:
     """The text before the choice. Only the two places are filled; no other brace means anything."""
     # In one pass over the prompt: a query that holds "{options}" must not be filled in turn.
     head, *rest = prompt.split("{query}")
@@ -192,7 +192,7 @@ class Pack:
     folder: Path
     files: Mapping[str, str]
     """File -> sha256."""
-    items: Mapping[str, tuple[Item, ...]]
+    items: Mapping[str, tuple[TaskItem, ...]]
     """Task -> its items, in the order of the file; empty where the harness itself reads the folder."""
     prompts: Mapping[str, str]
 
@@ -259,7 +259,7 @@ def read_pack(name: str, folder: Path, known: Known | None = None) -> Pack:
     for path in paths:
         data = _bytes(path)
         hashes[path.name] = sha256_bytes(data)
-        items[path.stem] = read_items(path, data)
+        items[path.stem] = parse_items(path, data)
     prompts = dict(known.prompts) if known is not None else read_prompts(folder / "prompts.json")
     return Pack(name, folder, hashes, items, prompts)
 

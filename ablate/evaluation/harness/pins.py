@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ablate.evaluation.harness.packs import BETWEEN, Item, Pack, filled, find_pack
+from ablate.evaluation.harness.packs import BETWEEN, Pack, TaskItem, filled_prompt, find_pack
 from prereg.errors import CorpusError, Where, nearest
 from prereg.registry.canon import canonical_bytes
 from prereg.registry.paths import Root
@@ -52,7 +52,7 @@ def prefix_of(tokenizer: Tokenizer) -> str:
     )
 
 
-def pin_tasks(
+def task_pin(
     harness: Harness, root: Root, tokenizer: Tokenizer | None = None, *, claimed: Iterable[str] = ()
 ) -> TaskPin:
     """The pin of a study's tasks. Enough items, enough others for the examples, and every task that a claim is about,
@@ -74,7 +74,7 @@ def pin_tasks(
         _require_claimed(claimed, foreign.tasks)
         return foreign.pin(harness, tokenizer)
     _require_claimed(claimed, pack.items)
-    drawn = draw(pack, harness, tokenizer)
+    drawn = draw_items(pack, harness, tokenizer)
     return TaskPin(
         name=pack.name,
         sha256=pack.sha256,
@@ -101,16 +101,16 @@ def _require_claimed(claimed: Iterable[str], tasks: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class DrawnItems:
     """Which items of a pack are scored, and which stand before them as examples."""
 
-    scored: Mapping[str, tuple[Item, ...]]
-    examples: Mapping[str, tuple[Item, ...]]
+    scored: Mapping[str, tuple[TaskItem, ...]]
+    examples: Mapping[str, tuple[TaskItem, ...]]
     unencodable: int
     """Items that would have been scored, and that the tokenizer cannot write under some prompt."""
 
 
-def draw(pack: Pack, harness: Harness, tokenizer: Tokenizer | None) -> Drawn:
+def draw_items(pack: Pack, harness: Harness, tokenizer: Tokenizer | None) -> DrawnItems:
     """The scored items and the examples of every task; an item that cannot be written is neither."""
     scored, examples, unencodable = {}, {}, 0
     for task, items in pack.items.items():
@@ -122,7 +122,7 @@ def draw(pack: Pack, harness: Harness, tokenizer: Tokenizer | None) -> Drawn:
         if not scored[task] or len(examples[task]) < max(harness.shots):
             assert tokenizer is not None, task
             raise unwritable(task, len(scored[task]), len(wanted), tokenizer)
-    return Drawn(scored, examples, unencodable)
+    return DrawnItems(scored, examples, unencodable)
 
 
 def unwritable(task: str, n_left: int, n_scored: int, tokenizer: Tokenizer) -> CorpusError:
@@ -136,8 +136,8 @@ def unwritable(task: str, n_left: int, n_scored: int, tokenizer: Tokenizer) -> C
     )
 
 
-def _writable(tokenizer: Tokenizer | None, prompts: Mapping[str, str], item: Item) -> bool:
-    texts = [*item.choices, *(filled(prompt, item) for prompt in prompts.values())]
+def _writable(tokenizer: Tokenizer | None, prompts: Mapping[str, str], item: TaskItem) -> bool:
+    texts = [*item.choices, *(filled_prompt(prompt, item) for prompt in prompts.values())]
     return tokenizer is None or can_write(tokenizer, BETWEEN.join(texts))
 
 
@@ -149,7 +149,7 @@ def require_pin(name: str, sha256: str, pin: TaskPin) -> None:
         )
 
 
-def scored_items(harness: Harness, task: str, items: tuple[Item, ...]) -> tuple[Item, ...]:
+def scored_items(harness: Harness, task: str, items: tuple[TaskItem, ...]) -> tuple[TaskItem, ...]:
     """The first so many items of a task that ask something."""
     asking = tuple(item for item in items if not item.void)[: harness.items_per_task]
     if len(asking) < harness.items_per_task:
@@ -162,7 +162,7 @@ def scored_items(harness: Harness, task: str, items: tuple[Item, ...]) -> tuple[
     return asking
 
 
-def pool(harness: Harness, task: str, items: tuple[Item, ...]) -> tuple[Item, ...]:
+def pool(harness: Harness, task: str, items: tuple[TaskItem, ...]) -> tuple[TaskItem, ...]:
     """Items that examples may be drawn from, in the order of drawing: none of those that are scored, nor their like."""
     most = max(harness.shots)
     if most == 0:
@@ -183,7 +183,7 @@ def pool(harness: Harness, task: str, items: tuple[Item, ...]) -> tuple[Item, ..
     return tuple(sorted(rest.values(), key=lambda item: _draw(harness.examples_seed, task, item)))
 
 
-def _draw(seed: int, task: str, item: Item) -> bytes:
+def _draw(seed: int, task: str, item: TaskItem) -> bytes:
     """A key of its own for every item: another item in the file moves no other's turn."""
     identity: Mapping[str, object] = {"seed": seed, "task": task, "query": item.query, "choices": list(item.choices)}
     return hashlib.sha256(canonical_bytes(dict(identity))).digest()

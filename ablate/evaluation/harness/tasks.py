@@ -21,8 +21,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from ablate.evaluation.harness.packs import BETWEEN, PLAIN, Item, Pack, filled
-from ablate.evaluation.harness.pins import Tokenizer, can_write, draw, require_pin, unwritable
+from ablate.evaluation.harness.packs import BETWEEN, PLAIN, Pack, TaskItem, filled_prompt
+from ablate.evaluation.harness.pins import Tokenizer, can_write, draw_items, require_pin, unwritable
 from prereg.errors import CorpusError, StudyError, UnsupportedError, Where
 from prereg.registry import disk
 from prereg.registry.canon import sha256_bytes, sha256_of
@@ -119,9 +119,9 @@ class Questions:
 
 def questions_of_pack(pack: Pack, harness: Harness, tokenizer: Tokenizer) -> Questions:
     """The questions of a pack, without the items that the tokenizer cannot write. Needs `load_harness`."""
-    texts, drawn = dict(pack.prompts), draw(pack, harness, tokenizer)
+    texts, drawn = dict(pack.prompts), draw_items(pack, harness, tokenizer)
     shown = {
-        task: [[filled(text, item) + item.choices[item.gold] for item in items] for text in texts.values()]
+        task: [[filled_prompt(text, item) + item.choices[item.gold] for item in items] for text in texts.values()]
         for task, items in drawn.examples.items()
     }
     groups = tuple(
@@ -145,7 +145,7 @@ def questions_of_pack(pack: Pack, harness: Harness, tokenizer: Tokenizer) -> Que
     )
 
 
-def _task(name: str, prompt: str, items: tuple[Item, ...], examples: tuple[Item, ...]) -> Any:
+def _task(name: str, prompt: str, items: tuple[TaskItem, ...], examples: tuple[TaskItem, ...]) -> Any:
     import datasets
     from lm_eval.api.task import ConfigurableTask
 
@@ -167,8 +167,8 @@ def _task(name: str, prompt: str, items: tuple[Item, ...], examples: tuple[Item,
     )
 
 
-def _row(prompt: str, item: Item) -> dict[str, object]:
-    return {"before": filled(prompt, item), "choices": list(item.choices), "gold": item.gold}
+def _row(prompt: str, item: TaskItem) -> dict[str, object]:
+    return {"before": filled_prompt(prompt, item), "choices": list(item.choices), "gold": item.gold}
 
 
 _FIELD = Where(field=("measure", "harness", "tasks"))
