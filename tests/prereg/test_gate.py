@@ -356,11 +356,11 @@ def test_one_alpha_holds_over_all_hypotheses_behind_a_gate_and_not_without() -> 
 
 
 def test_forms_of_a_gated_study_name_its_order() -> None:
-    from prereg.documents.analysis_plan import families
+    from prereg.documents.sentences import say
 
     study = gated({"order": ["gain_ln", "gain_rms", "guardrail"]}, decision=ADOPT)
     order = "gain_ln, then gain_rms, then harm_ln and harm_rms (by Holm)"
-    assert order in families(study)
+    assert order in say("families", study)
     assert study_from_document(study.model_dump(mode="json")) == study
 
 
