@@ -2,9 +2,9 @@
 
 What a notebook needs: `Study` (`from_yaml`, `to_yaml`), `load`, `design`, `register`, `run` (with `RunOptions`),
 `status`, `early_results` (a look, logged first), `decide`, `results` (the last decision again), `report`, `StudyError`,
-and `judge_frame` for a table of results. A study is the path of its file, a `Study`, or a mapping. What a training
-script needs: `config`, `log`, `must_match`, `seed`. Importing this package loads none of the heavy libraries; each
-function imports what it needs.
+and `judge_frame` for a table of results, in memory or in a file.
+A study is the path of its file, a `Study`, or a mapping. What a training script needs: `config`, `log`, `must_match`,
+`seed`. Importing this package loads none of the heavy libraries; each function imports what it needs.
 """
 
 from importlib import import_module
@@ -24,27 +24,21 @@ if TYPE_CHECKING:
     from ablate.early_looks import record_look as record_look
     from ablate.exporting import export_model as export_model
     from ablate.exporting import report_index as report_index
-    from ablate.frame import judge_file as judge_file
     from ablate.frame import judge_frame as judge_frame
     from ablate.health import status as status
     from ablate.planning import plan_runs as plan_runs
     from ablate.proving import bundle as bundle
-    from ablate.proving import report_bundle as report_bundle
     from ablate.proving import reproduce as reproduce
     from ablate.proving import verify as verify
     from ablate.registering import amend as amend
     from ablate.registering import design as design
     from ablate.registering import export as export
-    from ablate.registering import preview_amendment as preview_amendment
     from ablate.registering import register as register
-    from ablate.registering import registrations as registrations
-    from ablate.registering import save as save
     from ablate.runner.options import RunOptions as RunOptions
     from ablate.running import import_runs as import_runs
     from ablate.running import mapping_template as mapping_template
     from ablate.running import plan_commands as plan_commands
     from ablate.running import run as run
-    from ablate.running import write_manifest as write_manifest
     from ablate.training import train as train
     from ablate.trying import try_out as try_out
     from ablate.workspace import Workspace as Workspace
@@ -57,13 +51,13 @@ _NAMES = {
     "ablate.deciding": "decide report results",
     "ablate.early_looks": "early_results record_look",
     "ablate.exporting": "export_model report_index",
-    "ablate.frame": "judge_file judge_frame",
+    "ablate.frame": "judge_frame",
     "ablate.health": "status",
     "ablate.planning": "plan_runs",
-    "ablate.proving": "bundle report_bundle reproduce verify",
-    "ablate.registering": "amend design export preview_amendment register registrations save",
+    "ablate.proving": "bundle reproduce verify",
+    "ablate.registering": "amend design export register",
     "ablate.runner.options": "RunOptions",
-    "ablate.running": "import_runs mapping_template plan_commands run write_manifest",
+    "ablate.running": "import_runs mapping_template plan_commands run",
     "ablate.training": "train",
     "ablate.trying": "try_out",
     "ablate.workspace": "Workspace load",
@@ -85,7 +79,6 @@ __all__ = [
     "early_results",
     "export_model",
     "import_runs",
-    "judge_file",
     "judge_frame",
     "load",
     "log",

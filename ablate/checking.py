@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from ablate.judge.design.warnings import DesignWarning
 
-Missing = tuple[tuple[str | int, ...], bool, str, str]
-
 
 def check(study: StudySource, workspace: Workspace = HERE) -> StudyContext:
-    """Everything that can be known without reading a corpus: the file is well formed, and
-    this version can carry it out; a study that is not registered yet names known corpora."""
+    """Everything that can be known without reading a corpus: the file is well formed, and this version can carry it
+    out; a study that is not registered yet names known corpora. Returns the opened study; raises `StudyError`.
+
+    >>> ablate.check("studies/own.yaml").study.baseline
+    'slow'
+    """
     from prereg.metrics.user_code import pin_checks
 
     context = workspace.open(study)
@@ -119,8 +121,8 @@ def warnings_of(context: StudyContext, design: Design | None = None) -> tuple[De
     from ablate.judge.design.warnings import design_warnings
 
     tokens = validation_tokens(context.study, context.root) if context.study.trainer == "gpt" else None
-    found = design_warnings(context.study, path=str(context.path), design=design, validation_tokens=tokens)
-    return (*_edited(context), *_not_handed_over(context), *found)
+    of_design = design_warnings(context.study, path=str(context.path), design=design, validation_tokens=tokens)
+    return (*_edited(context), *_not_handed_over(context), *of_design)
 
 
 def _not_handed_over(context: StudyContext) -> Iterator[DesignWarning]:
@@ -128,11 +130,11 @@ def _not_handed_over(context: StudyContext) -> Iterator[DesignWarning]:
     from ablate.judge.design.warnings import DesignWarning
     from prereg.study.handover import forgotten
 
-    for one in forgotten(context.study, context.root):
-        if not one.certain:
-            line = context.loaded.line(one.field)
+    for gap in forgotten(context.study, context.root):
+        if not gap.certain:
+            line = context.loaded.line(gap.field)
             where = f"line {line}: " if line is not None else ""
-            yield DesignWarning("trainer", dotted(one.field), f"{where}{one.found}", one.fix)
+            yield DesignWarning("trainer", dotted(gap.field), f"{where}{gap.found}", gap.fix)
 
 
 def _edited(context: StudyContext) -> Iterator[DesignWarning]:
@@ -153,7 +155,7 @@ def _edited(context: StudyContext) -> Iterator[DesignWarning]:
         changes = changes_since(registered, context.loaded, pins)
     except StudyError:
         return  # nothing differs, or what needs the registration says what is wrong with it
-    fields = [one.field for one in changes]
+    fields = [change.field for change in changes]
     more = f" and {len(fields) - 3} more" if len(fields) > 3 else ""
     yield DesignWarning(
         "registration",
@@ -203,48 +205,56 @@ def require_supported(study: Study) -> None:
     """
     _require_sound_test(study)
     require_names_of_files(study)
-    for field, wanted, what, instead in _missing_parts(study):
-        if wanted:
-            raise UnsupportedError(
-                f"this version of ablate does not do {what} yet",
-                required="what this version can carry out",
-                fix=instead,
-                where=Where(field=field),
-            )
+    if study.measure.harness is not None and study.trainer == "command":
+        harness = "the zero-shot harness over a trainer of your own"
+        raise _unsupported(("measure", "harness"), harness, fix="no measure.harness")
+    if not isinstance(study.on_divergence, Ceiling):
+        return
+    metrics = list(dict.fromkeys(claim.metric for claim in study.claims.values()))
+    if len(metrics) > 1:
+        raise _unsupported(("on_divergence",), "one ceiling for several claimed metrics", fix="exclude_pair")
     sides = {study.claims[name].better for name in study.hypotheses}
-    if isinstance(study.on_divergence, Ceiling) and (len(sides) > 1 or sides == {"neither"}):
-        metric = next(iter(study.claims.values())).metric
+    if len(sides) > 1 or sides == {"neither"}:
         raise SpecError(
             f"a diverged run is scored at {study.on_divergence.ceiling:g}, and nothing says on which side of "
-            f"{metric} the worse values lie",
+            f"{metrics[0]} the worse values lie",
             required="one side for all claims: better: lower, or better: higher",
             fix="better: lower under each hypothesis, or on_divergence: exclude_pair",
             where=Where(field=("on_divergence",)),
         )
 
 
+def _unsupported(field: FieldPath, part: str, *, fix: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"this version of ablate does not do {part} yet",
+        required="what this version can carry out",
+        fix=fix,
+        where=Where(field=field),
+    )
+
+
 def require_tokenizer_files(study: Study, root: Path) -> None:
     """Raise `CorpusError` for a tokenizer file that is not there or cannot do what the study claims."""
-    found: dict[str, TokenizerJson] = {}
+    tokenizers: dict[str, TokenizerJson] = {}
     for arm in study.arms if study.trainer == "gpt" else ():
         chosen = study.training(arm).data.tokenizer
         if not isinstance(chosen, TokenizerFile):
             continue
         own: list[FieldPath] = [("variants", arm, key) for key in study.arms[arm].overrides if "tokenizer" in key]
         try:
-            found.setdefault(chosen.file, read_tokenizer(root, chosen.file))
+            tokenizers.setdefault(chosen.file, read_tokenizer(root, chosen.file))
         except CorpusError as error:
             raise error.at(field=(*own, ("base", "data", "tokenizer"))[0]) from None
-        if not found[chosen.file].exact:
+        if not tokenizers[chosen.file].exact:
             require_no_bytes(study, arm)
 
 
 def require_no_bytes(study: Study, arm: str) -> None:
     """Nothing that the study reads may need the bytes that token ids stand for, where nobody said them."""
     stored = study.training(arm).data.tokenizer == "own"
-    said = f"the shards that '{arm}' reads do not say how many bytes an id is"
+    reason = f"the shards that '{arm}' reads do not say how many bytes an id is"
     if not stored:
-        said = f"the tokenizer of '{arm}' changes the text or its tokens are no bytes, so that they cannot be counted"
+        reason = f"the tokenizer of '{arm}' changes the text or its tokens are no bytes, so that they cannot be counted"
     needed: list[tuple[FieldPath, str]] = [
         (("hypotheses", n, "claim"), c.metric) for n, c in study.claims.items() if arm in c.named
     ]
@@ -252,7 +262,7 @@ def require_no_bytes(study: Study, arm: str) -> None:
     for field, metric in needed:
         if metric.startswith("val/bits_per_byte"):
             raise CorpusError(
-                f"{metric} is required, and {said}",
+                f"{metric} is required, and {reason}",
                 required="the UTF-8 bytes of every entry of the vocabulary",
                 fix="ablate corpus add NAME FOLDER --vocabulary N --byte-lengths FILE.json; or val/loss" * stored
                 or "a tokenizer over bytes that leaves the text as it is; or val/loss",
@@ -287,13 +297,3 @@ def _require_sound_test(study: Study) -> None:
             fix=f"test: paired_t, and also: [{test}] as description",
             where=Where(field=("analysis", "test")),
         )
-
-
-def _missing_parts(study: Study) -> Iterator[Missing]:
-    """(field, whether the study asks for it, what it is, what to write instead), in the order of the format."""
-    measure = study.measure
-    harness = measure.harness is not None and study.trainer == "command"
-    yield ("measure", "harness"), harness, "the zero-shot harness over a trainer of your own", "no measure.harness"
-    claimed = {claim.metric for claim in study.claims.values()}
-    ceilings = isinstance(study.on_divergence, Ceiling) and len(claimed) > 1
-    yield ("on_divergence",), ceilings, "one ceiling for several claimed metrics", "exclude_pair"

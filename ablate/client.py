@@ -38,12 +38,12 @@ def config(defaults: Given) -> Given:
     path = os.environ.get("ABLATE_CONFIG")
     if path is None:
         return defaults
-    found = json.loads(Path(path).read_text(encoding="utf-8"))
+    values = json.loads(Path(path).read_text(encoding="utf-8"))
     if isinstance(defaults, dict):
-        return _merged(defaults, found)  # type: ignore[return-value]  # a dictionary for a dictionary
+        return _merged(defaults, values)  # type: ignore[return-value]  # a dictionary for a dictionary
     given = argparse.Namespace(**vars(defaults))
     set_by: dict[str, str] = {}
-    for dotted, value in _leaves(found):
+    for dotted, value in _leaves(values):
         name = dotted.rpartition(".")[2].replace("-", "_")
         if not hasattr(given, name) or name in set_by:
             other = f", as does {set_by[name]}" if name in set_by else ", which the script does not have"
@@ -110,7 +110,7 @@ def _merged(defaults: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
+    leaves: list[tuple[str, Any]] = []
     for name, value in tree.items():
-        found += _leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
-    return found
+        leaves += _leaves(value, f"{prefix}{name}.") if isinstance(value, dict) else [(prefix + name, value)]
+    return leaves

@@ -50,9 +50,9 @@ class Created:
 
 def templates() -> dict[str, str]:
     """Name -> what it is for, the default one first."""
-    found = {_stem(file): file.read_text(encoding="utf-8") for file in _FOLDER.iterdir() if file.name.endswith(".yaml")}
-    names = sorted(found, key=lambda name: (name != DEFAULT, name))
-    return {name: found[name].split("\n", 1)[0].removeprefix("# ") for name in names}
+    texts = {_stem(file): file.read_text(encoding="utf-8") for file in _FOLDER.iterdir() if file.name.endswith(".yaml")}
+    names = sorted(texts, key=lambda name: (name != DEFAULT, name))
+    return {name: texts[name].split("\n", 1)[0].removeprefix("# ") for name in names}
 
 
 def new(
@@ -74,11 +74,16 @@ def new(
     root is the one given, else the nearest folder upward that holds `studies/`, else the current folder. Raises
     `StudyError` for an unknown template, for a name or title that makes no study, and where a file would be replaced;
     nothing is written then.
+
+    >>> ablate.new("warmup", "sequential").study.name
+    'warmup.yaml'
     """
-    known = templates()
-    if template not in known:
+    purposes = templates()
+    if template not in purposes:
         raise UnsupportedError(
-            f"no template is named '{template}'", required="one of " + ", ".join(known), fix=nearest(template, known)
+            f"no template is named '{template}'",
+            required="one of " + ", ".join(purposes),
+            fix=nearest(template, purposes),
         )
     home = _home(workspace)
     if script is None and (metrics is not None or arms):

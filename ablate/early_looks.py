@@ -13,6 +13,8 @@ from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require
 from prereg.errors import EvidenceError
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from ablate.judge.interim import EarlyLook
     from prereg.registry.ledger_entry import Entry
 
@@ -58,18 +60,13 @@ def early_results(study: StudySource, *, reason: str, workspace: Workspace = HER
             fix=f"ablate status {context.path}",
         )
     # First the entry, then the numbers: a look that a crash kept from being logged would be a free one.
-    entry = context.ledger.append(
-        "peeked",
-        study=context.study.study,
-        registration=registration.sha256,
-        body={
-            "reason": reason.strip(),
-            "ended": ended,
-            "planned": len(evidence.planned),
-            "evidence": evidence.sha256,
-        },
-        at=context.now(),
-    )
+    body: dict[str, JsonValue] = {
+        "reason": reason.strip(),
+        "ended": ended,
+        "planned": len(evidence.planned),
+        "evidence": evidence.sha256,
+    }
+    entry = context.log("peeked", registration.sha256, body)
     return EarlyResults(early_look(registration, open_tables(context.root, evidence, look=entry)), entry)
 
 
@@ -85,8 +82,7 @@ def record_look(study: StudySource, *, reason: str, took_place: str, workspace: 
     context = workspace.open(study)
     registration = require_registered(context)
     _require_reason(context, reason)
-    ledger, at = context.ledger, context.now()
-    entries = [entry for entry in ledger.entries() if entry.study == context.study.study]
+    entries, now = context.entries, context.now()
     when = _moment(context, took_place)
     planned = set(registration.study.cells)
     seals: dict[Cell, datetime] = {}  # the first of each run, not the newest: its values were there to see from then on
@@ -101,8 +97,8 @@ def record_look(study: StudySource, *, reason: str, took_place: str, workspace: 
     wrong = ""
     if not begun or when < min(begun):
         wrong = f"the first run was started at {min(begun).isoformat()}" if begun else "no run has been started"
-    elif when > datetime.fromisoformat(at):
-        wrong = f"it is {at} now"
+    elif when > datetime.fromisoformat(now):
+        wrong = f"it is {now} now"
     elif ends and when > ends[0]:
         wrong = f"the last run ended, or the decision was taken, at {ends[0].isoformat()}"
     if wrong:
@@ -111,18 +107,9 @@ def record_look(study: StudySource, *, reason: str, took_place: str, workspace: 
             required="a time after the first run was started and before the last planned run ended",
             fix=f'ablate status {context.path} --reason "..." --past TIME',
         )
-    return ledger.append(
-        "peeked",
-        study=context.study.study,
-        registration=registration.sha256,
-        body={
-            "reason": reason.strip(),
-            "ended": sum(ended <= when for ended in seals.values()),
-            "planned": len(planned),
-            TOOK_PLACE: when.isoformat(timespec="seconds"),
-        },
-        at=at,
-    )
+    n_ended = sum(ended <= when for ended in seals.values())
+    body: dict[str, JsonValue] = {"reason": reason.strip(), "ended": n_ended, "planned": len(planned)}
+    return context.log("peeked", registration.sha256, body | {TOOK_PLACE: when.isoformat(timespec="seconds")})
 
 
 def _require_reason(context: StudyContext, reason: str) -> None:

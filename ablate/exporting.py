@@ -98,12 +98,12 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
         }
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as made_in:
-        whole = Path(made_in) / folder.name
-        whole.mkdir()
-        save_file(weights, whole / "model.safetensors", metadata={"format": "pt"})
+        complete = Path(made_in) / folder.name
+        complete.mkdir()
+        save_file(weights, complete / "model.safetensors", metadata={"format": "pt"})
         for name, content in texts.items():
-            (whole / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        whole.rename(folder)
+            (complete / name).write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        complete.rename(folder)
     return tuple(sorted(folder.iterdir()))
 
 
@@ -159,14 +159,11 @@ def report_index(*, workspace: Workspace = HERE) -> tuple[Path, ...]:
     return tuple(folder / name for name in texts)
 
 
-def pages(
-    registration: Registration, entry: Entry, decision: Decision, evidence: Evidence, published: LoadedPublished | None
-) -> dict[str, bytes]:
-    """The reports of the decision of a ledger entry, by file name. Writes nothing."""
+def pages(text: ReportContext) -> dict[str, bytes]:
+    """The two pages of a report, by file name. Writes nothing."""
     from ablate.reporting import html, markdown
     from ablate.reporting.document import compose
 
-    text = report_context(registration, entry, decision, evidence, published)
     document = compose(text)
     return {
         "report.md": markdown.render(text, document).encode(),
@@ -181,7 +178,10 @@ def report_context(
     from ablate.data import toy
     from ablate.reporting.context import ReportContext
 
-    floors = {"val/loss": toy.entropy_rate()} if _reads_toy_by_characters(registration) else {}
+    # The entropy rate of the toy's characters is a floor for every arm's loss where all arms read them one by one.
+    corpus = registration.corpus
+    reads_toy = corpus is not None and corpus.name == "toy" and registration.data is None
+    floors = {"val/loss": toy.entropy_rate()} if reads_toy else {}
     return ReportContext(
         decision=decision,
         registration=registration,
@@ -191,8 +191,3 @@ def report_context(
         generated_at=entry.at,
         published=published,
     )
-
-
-def _reads_toy_by_characters(registration: Registration) -> bool:
-    """Whether the entropy rate of the toy's characters is a floor for every arm's loss."""
-    return registration.corpus is not None and registration.corpus.name == "toy" and registration.data is None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.notebook.results import Results
 from ablate.records.rows import TableLayout
-from ablate.records.tables import complete, read_frame, require_complete
+from ablate.records.tables import LONG, complete, read_frame, require_complete
 from prereg.errors import EvidenceError, SpecError, nearest
 from prereg.study.claim import parse_claim
 
@@ -37,7 +37,7 @@ class JudgedFrame(Results):
     """The study that the claims, arms and seeds would make; it is not registered, and has no verdict."""
 
     def __repr__(self) -> str:
-        outcomes = ", ".join(f"{one.hypothesis}={one.outcome!r}" for one in self.judged)
+        outcomes = ", ".join(f"{finding.hypothesis}={finding.outcome!r}" for finding in self.judged)
         return f"JudgedFrame({outcomes}, status={self.status!r})"
 
     @property
@@ -52,28 +52,28 @@ class JudgedFrame(Results):
 
         rows = []
         for view in self._views:
-            one, bounds, estimate = view.finding, view.bounds, view.estimate
+            finding, bounds, estimate = view.finding, view.bounds, view.estimate
             rows.append(
                 {
-                    "claim": one.claim,
-                    "outcome": one.outcome,
+                    "claim": finding.claim,
+                    "outcome": finding.outcome,
                     "difference": None if estimate is None else estimate.difference,
                     "low": None if bounds is None else bounds.low,
                     "high": None if bounds is None else bounds.high,
                     "level": None if bounds is None else bounds.level,
-                    "p": one.p_refute_adjusted if one.outcome == "refuted" else one.p_support_adjusted,
-                    "n": one.n,
+                    "p": finding.p_refute_adjusted if finding.outcome == "refuted" else finding.p_support_adjusted,
+                    "n": finding.n,
                     "test": view.test,
                 }
             )
-        return pd.DataFrame(rows, index=[one.hypothesis for one in self.judged])
+        return pd.DataFrame(rows, index=[finding.hypothesis for finding in self.judged])
 
     def __str__(self) -> str:
         from ablate.reporting.forest import text_forest
         from ablate.reporting.wording import phrase
 
         sentences = [f"{view.name}: {phrase('finding.sentence', view)}" for view in self._views]
-        notes = [f"{one.hypothesis}: {note}" for one in self.judged for note in one.notes]
+        notes = [f"{finding.hypothesis}: {note}" for finding in self.judged for note in finding.notes]
         return "\n".join([LABEL, "", *text_forest(self._views), "", *sentences, *notes])
 
     @property
@@ -99,85 +99,13 @@ class JudgedFrame(Results):
         views = self._views
         reasons = tuple(f"{view.name}: {phrase('finding.sentence', view)}" for view in views)
         opening: list[Block] = [forest_figure(views)]
-        opening += [Paragraph(f"{one.hypothesis}: {note}") for one in self.judged for note in one.notes]
+        opening += [Paragraph(f"{finding.hypothesis}: {note}") for finding in self.judged for note in finding.notes]
         opening += [Paragraph(phrase("finding.legend", Shared(views)), "aside")]
         return Document("", "", Banner(self.status, "Exploratory", _UNREGISTERED, reasons, ()), tuple(opening), ())
 
 
 def judge_frame(
-    frame: pd.DataFrame,
-    claims: str | Sequence[str] | Mapping[str, str | Mapping[str, Any]],
-    *,
-    smallest: float | None = None,
-    baseline: str | None = None,
-    arm: str | None = None,
-    seed: str | None = None,
-    step: str | None = None,
-    test: str = "paired_t",
-    alpha: float = 0.05,
-    correct: str = "holm",
-) -> JudgedFrame:
-    """The registered tests on a table with a row per run (or per run and step, of which the last is read).
-
-    Columns of arm, seed, step and metrics are guessed by their names where they are not given. A claim is written as
-    in a study, "fast lowers val/loss by at least 0.05", about a column of the table; `smallest`
-    is the smallest difference that matters to claims that do not say one, or a mapping name -> {claim, smallest, scale,
-    role} gives each its own. The baseline is the arm of the first row, unless given. A seed that some arm of a claim
-    lacks is left out, and then the claim is given an outcome only if it is the same whatever the missing values were.
-    Without pairs: `test="welch"`, with seeds that no arms share, or the same seeds for all.
-
-    Raises `StudyError` for a table or a claim that cannot be read, a run without a finite value or with one that the
-    metric cannot have, and runs that end at different steps.
-    """
-    from ablate.judge.findings import judge_hypotheses
-    from ablate.records.rows import RangeError, require_range
-
-    hypotheses = _hypotheses(claims, smallest)
-    columns = [str(column) for column in frame.columns]
-    metrics = dict.fromkeys(_metrics(hypotheses))
-    layout = complete(columns, TableLayout(arm=arm, seed=seed, step=step, metrics=metrics))
-    require_complete(columns, layout)
-    arm, seed, step = str(layout.arm), str(layout.seed), layout.step
-    frame = frame.rename(columns={label: metric for metric, label in layout.metrics.items()})
-    rows = _last_rows(frame.reset_index(drop=True), arm, seed, step)
-    study = _study(
-        rows,
-        hypotheses,
-        baseline=baseline or str(frame[arm].iloc[0]),
-        analysis={"test": test, "alpha": alpha, "correct": correct},
-    )
-    metrics = dict.fromkeys(claim.metric for claim in study.claims.values())
-    missing = next((metric for metric in metrics if metric not in frame.columns), None)
-    if missing is not None:
-        known = [str(name) for name in frame.columns if name not in (arm, seed, step)]
-        raise EvidenceError(
-            f"the table has no column '{missing}'", required="one of " + ", ".join(known), fix=nearest(missing, known)
-        )
-    values = {metric: dict(zip(rows.index, _numbers(rows, metric).astype(float), strict=True)) for metric in metrics}
-    for metric in metrics:
-        lost = next((cell for cell, value in values[metric].items() if not isfinite(value)), None)
-        if lost is not None:
-            raise EvidenceError(
-                f"{lost[0]}, seed {lost[1]}, has no finite {metric}",
-                required="a value for every run: a run that diverged is an outcome, and to drop it chooses the data",
-                fix="a worst value in its place, or the seed left out of every arm and said so",
-            )
-        for (name, number), value in values[metric].items():
-            try:
-                require_range(metric, value, study.metrics.range_of(metric))
-            except RangeError as fault:
-                raise EvidenceError(
-                    f"{name}, seed {number}: {fault}",
-                    required="values in the unit in which the claims and their margins are written",
-                    fix="divide the column by 100, or give it a name of your own, such as accuracy_percent",
-                ) from None
-    findings = judge_hypotheses(study, values)
-    withheld = _withheld(study, findings, set(rows.index))
-    return JudgedFrame(judge_hypotheses(study, values, withheld=withheld) if withheld else findings, study)
-
-
-def judge_file(
-    path: str | Path,
+    table: pd.DataFrame | str | Path,
     claims: str | Sequence[str] | Mapping[str, str | Mapping[str, Any]],
     *,
     smallest: float | None = None,
@@ -190,31 +118,70 @@ def judge_file(
     alpha: float = 0.05,
     correct: str = "holm",
 ) -> JudgedFrame:
-    """`judge_frame` on a file: CSV, JSON lines or Parquet, its columns for arm, seed and step guessed by their names.
+    """The registered tests on a table with a row per run (or per run and step, of which the last is read).
 
-    Long rows (metric, value) and the panel export of W&B (`RUN - METRIC` columns, whose run names hold arm and seed as
-    `run_pattern` says, `{variant}-{seed}` or `{variant}_seed{seed}` and the like by default) are read as what they
-    are. Raises `EvidenceError` where a column cannot be guessed, and as `judge_frame` does.
+    `table` is a frame, or a file: CSV, JSON lines or Parquet. Of a file, long rows (metric, value) and the panel export
+    of W&B (`RUN - METRIC` columns, whose run names hold arm and seed as `run_pattern` says, `{variant}-{seed}` or
+    `{variant}_seed{seed}` and the like by default) are read as what they are.
+
+    Columns of arm, seed, step and metrics are guessed by their names where they are not given. A claim is written as
+    in a study, "fast lowers val/loss by at least 0.05", about a column of the table; `smallest`
+    is the smallest difference that matters to claims that do not say one, or a mapping name -> {claim, smallest, scale,
+    role} gives each its own. The baseline is the arm of the first row, unless given. A seed that some arm of a claim
+    lacks is left out, and then the claim is given an outcome only if it is the same whatever the missing values were.
+    Without pairs: `test="welch"`, with seeds that no arms share, or the same seeds for all.
+
+    Raises `StudyError` for a table or a claim that cannot be read, a column that cannot be guessed, a run without a
+    finite value or with one that the metric cannot have, and runs that end at different steps.
+
+    >>> import pandas as pd
+    >>> acc = pd.DataFrame({"arm": ["a"] * 4 + ["b"] * 4, "seed": [1, 2, 3, 4] * 2,
+    ...                     "acc": [0.80, 0.82, 0.79, 0.81, 0.84, 0.85, 0.82, 0.86]})
+    >>> ablate.judge_frame(acc, "b raises acc by at least 0.01").table["outcome"].item()
+    'supported'
     """
+    from ablate.judge.findings import judge_hypotheses
+
+    hypotheses = _hypotheses(claims, smallest)
+    metrics = dict.fromkeys(parse_claim(str(fields.get("claim")), baseline="").metric for fields in hypotheses.values())
     layout = TableLayout(arm=arm, seed=seed, step=step, run_pattern=run_pattern)
-    return judge_frame(
-        read_frame(Path(path), _metrics(_hypotheses(claims, smallest)), layout),
-        claims,
-        smallest=smallest,
-        baseline=baseline,
-        arm="variant",
-        seed="seed",
-        step="step",
-        test=test,
-        alpha=alpha,
-        correct=correct,
-    )
+    if isinstance(table, (str, Path)):
+        table, layout = read_frame(Path(table), metrics, layout), LONG
+    columns = [str(column) for column in table.columns]
+    layout = complete(columns, layout.model_copy(update={"metrics": metrics}))
+    require_complete(columns, layout)
+    frame = table.rename(columns={label: metric for metric, label in layout.metrics.items()}).reset_index(drop=True)
+    rows = _last_rows(frame, str(layout.arm), str(layout.seed), layout.step, metrics)
+    first_arm = str(frame[layout.arm].iloc[0])
+    analysis = {"test": test, "alpha": alpha, "correct": correct}
+    study = _study(rows, hypotheses, baseline=baseline or first_arm, analysis=analysis)
+    values = {metric: _values(rows, metric, study) for metric in metrics}
+    findings = judge_hypotheses(study, values)
+    withheld = _withheld(study, findings, set(rows.index))
+    return JudgedFrame(judge_hypotheses(study, values, withheld=withheld) if withheld else findings, study)
 
 
-def _metrics(hypotheses: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The metrics that claims name, each once."""
-    claims = (str(fields.get("claim")) for fields in hypotheses.values())
-    return list(dict.fromkeys(parse_claim(claim, baseline="").metric for claim in claims))
+def _values(rows: pd.DataFrame, metric: str, study: Study) -> dict[tuple[str, int], float]:
+    """A metric by arm and seed: finite, and within what the metric can be. Raises `EvidenceError`."""
+    from ablate.records.rows import RangeError, require_range
+
+    values = dict(zip(rows.index, _numbers(rows, metric).astype(float), strict=True))
+    for (arm, seed), value in values.items():
+        if not isfinite(value):
+            raise EvidenceError(
+                f"{arm}, seed {seed}, has no finite {metric}",
+                required="a value for every run: a run that diverged is an outcome, and to drop it chooses the data",
+                fix="a worst value in its place, or the seed left out of every arm and said so",
+            )
+        try:
+            require_range(metric, value, study.metrics.range_of(metric))
+        except RangeError as fault:
+            raise EvidenceError(
+                f"{arm}, seed {seed}: {fault}",
+                required="values in the unit in which the claims and their margins are written",
+                fix="divide the column by 100, or give it a name of your own, such as accuracy_percent",
+            ) from None
+    return values
 
 
 def _withheld(study: Study, findings: Sequence[Finding], there: set[tuple[str, int]]) -> dict[str, str]:
@@ -228,44 +195,44 @@ def _withheld(study: Study, findings: Sequence[Finding], there: set[tuple[str, i
     from prereg.text import counted, listed
 
     missing = {name: _missing(study, name, there) for name in study.claims}
-    outcomes = {one.hypothesis: one.outcome for one in findings}
+    outcomes = {finding.hypothesis: finding.outcome for finding in findings}
     ends = dict.fromkeys(ENDS, np.array([[bool(missing[name]) for name in study.hypotheses]]))
     masks = possible_codes(judge_nulls(study, found_nulls(findings)), ends)
     possible = outcomes_of_masks(list(study.hypotheses), masks[0])
-    found: dict[str, str] = {}
+    reasons: dict[str, str] = {}
     for name, outcome in outcomes.items():
         if missing[name] or len(possible[name]) > 1:
             cells = missing[name] or [cell for other in study.corrected_with(name) for cell in missing[other]]
             what = counted(len(cells), "run is", "runs are")
             runs = listed([*(f"{arm}/{seed}" for arm, seed in cells[:5]), *(["others"] if cells[5:] else [])])
             instead = "" if outcome == "inconclusive" else f"inconclusive, not {outcome}: "
-            found[name] = (
+            reasons[name] = (
                 f"{instead}{what} missing ({runs}), and with its value the outcome could be another: a run that "
                 "diverged has a worst value, and one that nobody made can be made"
             )
-    return found
+    return reasons
 
 
 def _missing(study: Study, name: str, there: set[tuple[str, int]]) -> list[tuple[str, int]]:
     """Runs that some arm of a claim has and another lacks. Arms without pairs lack none where they share no seed."""
     arms = study.claims[name].named
-    seeds = {arm: {seed for one, seed in there if one == arm} for arm in arms}
+    seeds = {arm: {seed for other, seed in there if other == arm} for arm in arms}
     if not study.paired and not set.intersection(*seeds.values()):
         return []
     every = sorted(set.union(*seeds.values()))
     return [(arm, seed) for arm in arms for seed in every if seed not in seeds[arm]]
 
 
-def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None) -> pd.DataFrame:
+def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None, metrics: Iterable[str]) -> pd.DataFrame:
     """One row per run, by (arm, seed)."""
-    for name in filter(None, (arm, seed, step)):
-        if name not in frame.columns:
-            known = [str(one) for one in frame.columns]
-            raise EvidenceError(
-                f"the table has no column '{name}'",
-                required="columns for arm, seed and values",
-                fix=f"arm=, seed= or step= one of {', '.join(known)}",
-            )
+    absent = next((name for name in (arm, seed, step, *metrics) if name and name not in frame.columns), None)
+    if absent is not None:
+        columns = [str(column) for column in frame.columns]
+        raise EvidenceError(
+            f"the table has no column '{absent}'",
+            required="columns for arm, seed and values",
+            fix=nearest(absent, columns) or "one of " + ", ".join(columns),
+        )
     if frame.empty:
         raise EvidenceError("the table has no rows", required="a row for every run")
     if frame[arm].isna().any():
@@ -322,16 +289,18 @@ def _whole(seed: Any) -> int:
 def _hypotheses(
     claims: str | Sequence[str] | Mapping[str, str | Mapping[str, Any]], smallest: float | None
 ) -> dict[str, dict[str, Any]]:
+    """The fields of each claim, by its name, as a study has them."""
     if isinstance(claims, str):
         claims = [claims]
-    named = claims if isinstance(claims, Mapping) else {f"claim_{at}": one for at, one in enumerate(claims, start=1)}
-    found: dict[str, dict[str, Any]] = {}
-    for name, one in named.items():
-        said: dict[str, Any] = {"claim": one} if isinstance(one, str) else dict(one)
-        if smallest is not None and " by at least " not in str(said.get("claim")):
-            said.setdefault("smallest", smallest)
-        found[name] = said
-    return found
+    if not isinstance(claims, Mapping):
+        claims = {f"claim_{number}": claim for number, claim in enumerate(claims, start=1)}
+    hypotheses: dict[str, dict[str, Any]] = {}
+    for name, claim in claims.items():
+        fields: dict[str, Any] = {"claim": claim} if isinstance(claim, str) else dict(claim)
+        if smallest is not None and " by at least " not in str(fields.get("claim")):
+            fields.setdefault("smallest", smallest)
+        hypotheses[name] = fields
+    return hypotheses
 
 
 def _study(
@@ -366,7 +335,7 @@ def _study(
     except SpecError as error:
         raise EvidenceError(error.found, required=error.required, fix=error.fix, where=error.where) from None
     for name, claim in study.claims.items():
-        if not unpaired and not set.intersection(*(set(by_arm[one]) for one in claim.named)):
+        if not unpaired and not set.intersection(*(set(by_arm[arm]) for arm in claim.named)):
             raise EvidenceError(
                 f"no seed has a run of every arm of '{hypotheses[name]['claim']}'",
                 required="runs that share seeds, for a paired test",

@@ -1,17 +1,19 @@
 """A study of a training script that is there: its options and metrics are read, the rest is said to be filled in.
 
 The script is read as text (`prereg.study.script`), never imported or run, and never changed. What its text does not
-say is a guess, and a comment at that line says so.
+say is a guess, and a comment at that line says so. The study's own lines are in `templates/script.jinja`.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files
 from pathlib import Path, PurePosixPath
 
+from jinja2 import Environment, StrictUndefined, Template
 from pydantic import JsonValue
 
 from prereg.errors import StudyFileError, UnsupportedError, Where, nearest
@@ -30,7 +32,7 @@ _SPLITS = {"val": "val", "valid": "val", "validation": "val", "eval": "val", "de
 _LOWER = re.compile("loss|ppl|perplexity|err|error|wer|cer|nll|mse|rmse|mae|bpb|bits")
 _HIGHER = re.compile("acc|accuracy|f1|auc|auroc|bleu|rouge|score|reward|precision|recall|map|iou|r2")
 _FIRST_BYTES = 1 << 16
-_LOGGED = "log(...)"
+_TABLES = (".csv", ".jsonl")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,36 @@ class _Column:
     def rank(self) -> tuple[bool, bool, bool]:
         """What a claim is about first: held-out data, then a metric with a direction, then a loss."""
         return not self.held_out, self.better == "neither", self.better != "lower"
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Where a run leaves its metrics, as far as it is known."""
+
+    file: str
+    """In the run's folder."""
+    columns: tuple[_Column, ...]
+    source: str = ""
+    """Where the columns were read; empty where they are a guess."""
+    word: str = ""
+    """Of the command: puts the file there."""
+    logged: bool = False
+    """Whether the script records its metrics by ablate's `log`, which names file and steps itself."""
+
+    @property
+    def claimed(self) -> _Column:
+        return min(self.columns, key=lambda column: column.rank)
+
+    @property
+    def step(self) -> str:
+        """The column that counts steps; empty where none is known."""
+        return next((column.name for column in self.columns if column.name.lower() in _STEPS), "")
+
+    @property
+    def recorded(self) -> dict[str, str]:
+        """Metric -> column."""
+        known = [column for column in self.columns if column.better != "neither"]
+        return {column.metric: column.name for column in known or [self.claimed]}
 
 
 def study_of_script(
@@ -68,53 +100,42 @@ def study_of_script(
             found, required=required, fix=f"ablate new {name} --script {script} --root {script.parent}"
         )
     path, shown = place.relative_to(home).as_posix(), _read(place, home)
-    word, setting, values = _arms(name, path, shown, arms)
-    words = ["{python}", path]
-    base: dict[str, JsonValue] = {setting: values[0]}
-    guesses: dict[str, str] = {}
-    if "config" not in shown.reads:
-        words.append(word)
-    for option in shown.options:
-        if option.required and option.dest not in (setting, *SEED_NAMES):
-            words.append(f"{option.name}={{{option.dest}}}")
-            base[option.dest] = option.choices[0] if option.choices else "FILL_IN"
-            guesses["base"] = f"   # fill in: {option.name}, which the script requires"
+    option, values = _arms(name, path, shown, arms)
+    table = _table(place, home, shown, metrics)
+    others = [one for one in shown.options if one.required and one.dest not in (option.dest, *SEED_NAMES)]
+    base: dict[str, JsonValue] = {option.dest: values[0]}
+    base |= {other.dest: other.choices[0] if other.choices else "FILL_IN" for other in others}
     seed = shown.option(*SEED_NAMES)
-    if "seed" not in shown.reads and seed is not None:
-        words.append(f"{seed.name}={{seed}}")
-    elif "seed" not in shown.reads:
-        guesses["command"] = f"   # fill in: how {path} gets its seed; no option of it is named --seed"
-    table, out, columns, source = _table(place, home, shown, metrics)
-    words += [out] if out else []
-    columns = columns or [_Column("val/loss", "val/loss", "lower", held_out=True)]
-    claimed = min(columns, key=lambda one: one.rank)
-    lines = [
-        f"# A study of {path}, made from its text alone. Look at each line that says fill in.",
-        f"study: {name}",
-        f"title: {json.dumps(title or f'Does {setting} help?', ensure_ascii=False)}"
-        + ("" if title else "   # fill in: the question"),
-        "",
-        "trainer: command",
-        f"command: {listed_words(words)}{guesses.get('command', '')}",
-        *_others(shown, setting, base),
-        *(["working_directory: root       # the script's relative paths lead where they always led"] if out else []),
-        *_metrics(table, columns, source, claimed),
-        f"base: {_yaml(base)}{guesses.get('base', '')}",
-        "",
-        "baseline: as_it_is",
-        "variants:",
-        "  as_it_is: {}",
-        *(
-            f"  {_arm(setting, value)}: {_yaml({setting: value})}"
-            + ("" if arms else "   # fill in: what you want to know; this is an example")
-            for value in values[1:]
-        ),
-        "",
-        "seeds: [1, 2, 3, 4, 5]",
-        "",
-        *_promise(_arm(setting, values[1]), claimed, any(one.metric == "train/loss" for one in columns)),
-    ]
-    return "\n".join(lines) + "\n"
+    words = ["{python}", path]
+    words += [_word(option)] if "config" not in shown.reads else []
+    words += map(_word, others)
+    words += [f"{seed.name}={{seed}}"] if seed is not None and "seed" not in shown.reads else []
+    words += [table.word] if table.word else []
+    return _template().render(
+        name=name,
+        path=path,
+        title=title,
+        setting=option.dest,
+        words=words,
+        has_seed=seed is not None or "seed" in shown.reads,
+        kept=_kept(shown, base),
+        table=table,
+        claimed=table.claimed,
+        meaning=f"{table.claimed.name} as the script records it" if table.source or table.logged else "FILL_IN",
+        base=base,
+        required=others[-1].name if others else "",
+        arms={_arm(option.dest, value): value for value in values[1:]},
+        arms_given=bool(arms),
+        has_curve=any(column.metric == "train/loss" for column in table.columns),
+    )
+
+
+def _template() -> Template:
+    environment = Environment(  # noqa: S701 - YAML, whose values its own filters put in quotes
+        undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters |= {"yaml": _yaml, "json": _json, "words": listed_words, "word": _word, "defaults": _defaults}
+    return environment.from_string((files("ablate") / "templates" / "script.jinja").read_text(encoding="utf-8"))
 
 
 def _read(script: Path, home: Path) -> Script:
@@ -132,9 +153,9 @@ def _read(script: Path, home: Path) -> Script:
         raise StudyFileError(found, required="a Python script", where=Where(file=script)) from None
 
 
-def _arms(name: str, path: str, shown: Script, given: Sequence[str]) -> tuple[str, str, list[JsonValue]]:
-    """The word that hands an arm's value over, the setting in which arms differ, and its values, the script's first."""
-    options = [one for one in shown.options if one.dest not in SEED_NAMES]
+def _arms(name: str, path: str, shown: Script, given: Sequence[str]) -> tuple[Option, list[JsonValue]]:
+    """The option in which arms differ, and its values, the script's first."""
+    options = [option for option in shown.options if option.dest not in SEED_NAMES]
     if given:
         pairs = [text.partition("=") for text in given]
         names = {before.lstrip("-").replace("-", "_") for before, *_ in pairs}
@@ -143,14 +164,14 @@ def _arms(name: str, path: str, shown: Script, given: Sequence[str]) -> tuple[st
             raise UnsupportedError(
                 f"--set {' --set '.join(given)}",
                 required=f"NAME=VALUE for each arm, of one option of {path}",
-                fix=nearest(sorted(names)[0], [one.dest for one in options]),
+                fix=nearest(sorted(names)[0], [option.dest for option in options]),
             )
         values = [_value(text, option) for _, _, text in pairs]
     else:
-        likely = [one for one in options if not _KEEPING.fullmatch(one.dest)] or options
-        numeric = [one for one in likely if one.kind == "number"]
-        other = [one for one in likely if one.kind == "flag" or len(one.choices) > 1]
-        option = next(iter(numeric or other), None)
+        likely = [option for option in options if not _KEEPING.fullmatch(option.dest)] or options
+        numeric = [option for option in likely if option.kind == "number"]
+        named = [option for option in likely if option.kind == "flag" or len(option.choices) > 1]
+        option = next(iter(numeric or named), None)
         if option is None:
             raise UnsupportedError(
                 f"{path} has no option in which arms could differ, as far as its text shows",
@@ -165,8 +186,7 @@ def _arms(name: str, path: str, shown: Script, given: Sequence[str]) -> tuple[st
     if not values:
         found, required = f"--set {' --set '.join(given)} is what {path} does by itself", "a value that differs"
         raise UnsupportedError(found, required=required, fix=f"--set {option.dest}={json.dumps(_example(option))}")
-    flag = f"{{{option.name} if {option.dest}}}"
-    return flag if option.kind == "flag" else f"{option.name}={{{option.dest}}}", option.dest, [first, *values]
+    return option, [first, *values]
 
 
 def _value(text: str, option: Option) -> JsonValue:
@@ -197,34 +217,34 @@ def _arm(setting: str, value: JsonValue) -> str:
     return f"{setting}_{text}"
 
 
-def _table(place: Path, home: Path, shown: Script, given: Path | None) -> tuple[str, str, list[_Column], str]:
-    """The metrics file in a run's folder, the word that puts it there, its columns as far as they are known, and where
-    they were read."""
+def _word(option: Option) -> str:
+    """What hands the value of an option over: --norm={norm}, {--amp if amp} of a flag."""
+    return f"{{{option.name} if {option.dest}}}" if option.kind == "flag" else f"{option.name}={{{option.dest}}}"
+
+
+def _table(place: Path, home: Path, shown: Script, given: Path | None) -> _Table:
+    """The metrics of a script: what it logs, or a table that it writes, or the one that is given."""
     if (shown.logged or shown.logs_others) and given is None and not shown.headers:
-        return "metrics.jsonl", "", [replace(_column(name, ()), metric=name) for name in shown.logged], _LOGGED
-    tables = [given.name] if given is not None else list(shown.tables)
-    option = next((one for one in shown.options if PurePosixPath(str(one.default)).suffix in (".csv", ".jsonl")), None)
-    if given is None and option is not None:
-        tables = [str(option.default)]
-    file = tables[0] if tables and is_inside(tables[0]) else PurePosixPath(tables[0]).name if tables else "metrics.csv"
+        logged = tuple(replace(_column(name, ()), metric=name) for name in shown.logged)
+        return _Table("metrics.jsonl", logged or _UNKNOWN, logged=True)
+    option = next((one for one in shown.options if PurePosixPath(str(one.default)).suffix in _TABLES), None)
     folder = next((one for one in shown.options if _FOLDERS.fullmatch(one.dest) and one.kind == "text"), None)
-    out = ""
-    if option is not None or folder is not None:
+    tables = [str(option.default)] if option is not None else [*shown.tables]
+    file = given.name if given is not None else next(iter(tables), "metrics.csv")
+    if option is not None or folder is not None or not is_inside(file):
         file = PurePosixPath(file).name
-        out = f"{option.name}={{run_dir}}/{file}" if option is not None else f"{folder.name}={{run_dir}}"  # type: ignore[union-attr]  # one of the two is there
-    names: Sequence[str] = ()
-    source = ""
-    for path in [given] if given is not None else [folder / file for folder in (place.parent, home, Path())]:
-        if path.is_file():
-            names, source = _columns_of(path), path.name
-            break
-    else:
-        if given is not None:
-            found = "no such file"
-            raise StudyFileError(found, required="a table that the script wrote", where=Where(file=given))
-        names = next(iter(shown.headers), ())
-        source = "the script's text" if names else ""
-    return file, out, [_column(name, names) for name in names], source
+    word = ""
+    if option is not None:
+        word = f"{option.name}={{run_dir}}/{file}"
+    elif folder is not None:
+        word = f"{folder.name}={{run_dir}}"
+    there = [given] if given is not None else [near / file for near in (place.parent, home, Path())]
+    path = next((path for path in there if path.is_file()), None)
+    if path is None and given is not None:
+        raise StudyFileError("no such file", required="a table that the script wrote", where=Where(file=given))
+    names = next(iter(shown.headers), ()) if path is None else _columns_of(path)
+    source = path.name if path is not None else "the script's text" if names else ""
+    return _Table(file, tuple(_column(name, names) for name in names) or _UNKNOWN, source, word)
 
 
 def _columns_of(path: Path) -> Sequence[str]:
@@ -234,13 +254,13 @@ def _columns_of(path: Path) -> Sequence[str]:
     with path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
         line = stream.readline(_FIRST_BYTES)
     try:
-        found = next(csv.reader([line]), []) if path.suffix == ".csv" else list(json.loads(line))
+        names = next(csv.reader([line]), []) if path.suffix == ".csv" else list(json.loads(line))
     except (ValueError, TypeError, csv.Error):
-        found = []
-    if not found or not all(isinstance(name, str) for name in found):
+        names = []
+    if not names or not all(isinstance(name, str) for name in names):
         required = "CSV with a header, or a JSON object in each line"
         raise StudyFileError("no columns in its first line", required=required, where=Where(file=path))
-    return found
+    return names
 
 
 def _column(name: str, all_names: Sequence[str]) -> _Column:
@@ -256,67 +276,35 @@ def _column(name: str, all_names: Sequence[str]) -> _Column:
     return _Column(name, metric, better, held_out=bool(split))
 
 
-def _others(shown: Script, setting: str, base: dict[str, JsonValue]) -> Iterator[str]:
-    """A line of the options that keep the script's defaults, and how to let arms change one."""
-    kept = [
-        one
-        for one in shown.options
-        if one.dest not in (*base, *SEED_NAMES)
-        and not _FOLDERS.fullmatch(one.dest)
-        and one.default is not None
-        and PurePosixPath(str(one.default)).suffix not in (".csv", ".jsonl")
+_UNKNOWN = (_Column("val/loss", "val/loss", "lower", held_out=True),)
+"""What is claimed about where no metric is known."""
+
+
+def _kept(shown: Script, base: Mapping[str, JsonValue]) -> list[Option]:
+    """The options that keep the script's defaults, and that arms could change."""
+    return [
+        option
+        for option in shown.options
+        if "config" not in shown.reads
+        and option.dest not in (*base, *SEED_NAMES)
+        and not _FOLDERS.fullmatch(option.dest)
+        and option.default is not None
+        and PurePosixPath(str(option.default)).suffix not in _TABLES
     ]
-    if kept and "config" not in shown.reads:
-        name = kept[0].dest
-        word = f"{{{kept[0].name} if {name}}}" if kept[0].kind == "flag" else f"{kept[0].name}={{{name}}}"
-        yield f"# As the script has them: {listed(f'{one.name} {json.dumps(one.default)}' for one in kept)}."
-        yield f'# For arms that change one: "{word}" in command, and {name}: {json.dumps(kept[0].default)} in base.'
 
 
-def _metrics(file: str, columns: Sequence[_Column], source: str, claimed: _Column) -> Iterator[str]:
-    """Where the metrics are, which columns they are, and what the claimed one is."""
-    yield "metrics:"
-    what = f"{claimed.name} as the script records it"
-    if source != _LOGGED:
-        step = next((one.name for one in columns if one.name.lower() in _STEPS), "")
-        recorded = [one for one in columns if one.better != "neither"] or [claimed]
-        pairs = {one.metric: one.name for one in recorded}
-        guess = "" if step else "   # fill in: the column that counts steps or epochs"
-        yield f"  file: {_yaml(file)}" + ("" if source else "   # fill in: where the script writes its metrics")
-        yield f"  step: {_yaml(step or 'step')}{guess}"
-        if re.fullmatch("[A-Za-z]+", step):
-            yield f"  step_name: {step.lower()}"
-        guess = "fill in: METRIC: COLUMN; no table was found, --metrics FILE names one"
-        yield f"  columns: {_yaml(pairs)}   # {f'read from {source}' if source else guess}"
-        what = what if source else "FILL_IN"
-    direction = claimed.better if claimed.better != "neither" else "lower"
-    yield "  declare:"
-    declared = f'{{unit: "", better: {direction}, definition: {_yaml(what)}}}'
-    yield f"    {_yaml(claimed.metric)}: {declared}   # fill in: unit, meaning"
+def _defaults(options: Iterable[Option]) -> str:
+    return listed(f"{option.name} {json.dumps(option.default)}" for option in options)
+
+
+def _json(value: JsonValue) -> str:
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _yaml(value: JsonValue | dict[str, str]) -> str:
     """A value on one line of YAML, in quotes only where it must be."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{_yaml(name)}: {_yaml(one)}' for name, one in value.items())}}}"
+        return f"{{{', '.join(f'{_yaml(name)}: {_yaml(inner)}' for name, inner in value.items())}}}"
     plain = isinstance(value, str) and re.fullmatch(r"[A-Za-z][\w/. -]*\w|[A-Za-z]", value)
     word = plain and str(value).lower() not in ("true", "false", "yes", "no", "on", "off", "null", "n", "y")
-    return str(value) if word else json.dumps(value, ensure_ascii=False)
-
-
-def _promise(arm: str, claimed: _Column, has_curve: bool) -> Iterator[str]:
-    verb = "raises" if claimed.better == "higher" else "lowers"
-    margin = "0.005" if claimed.better == "higher" else "0.01"
-    stable = f" and stable({arm})" if has_curve else ""
-    guess = "" if claimed.better != "neither" else ", and whether lower is better"
-    yield "hypotheses:"
-    yield "  better:"
-    claim = f"{arm} {verb} {claimed.metric} by at least {margin}"
-    yield f"    claim: {claim}   # fill in: the smallest difference that matters{guess}"
-    yield ""
-    yield "decision:"
-    yield f'  - {{verdict: use {arm}, when: "supported(better){stable}"}}'
-    yield '  - {verdict: keep it as it is, when: "refuted(better)"}'
-    yield "  - {verdict: inconclusive}"
-    yield ""
-    yield "# assume: how noisy runs are, for design to say whether five seeds do; ablate try --seeds 3 proposes it"
+    return str(value) if word else _json(value)

@@ -89,53 +89,52 @@ class StudyHealth(FrozenModel):
 
 
 def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
-    """How far a study has come, run by run: progress alone, never a result. Raises `StudyError`."""
-    return read_status(workspace.open(study))
+    """How far a study has come, run by run: progress alone, never a result. Raises `StudyError`.
 
-
-def read_status(context: StudyContext) -> StudyHealth:
-    """The state of a study from its files."""
+    >>> ablate.status("studies/own.yaml").count("done")
+    6
+    """
     from prereg.registry.history import differing_fields
     from prereg.registry.looks import next_look, recorded_afterwards, taken_looks
     from prereg.registry.plan import plan
 
-    study = context.study
-    ledger = context.ledger.entries()  # a damaged ledger is an error here, not an unregistered study
+    context = workspace.open(study)
+    entries = context.entries  # a damaged ledger is an error here, not an unregistered study
     registration = context.load_registration()
     if registration is None:
-        waiting = tuple(_waiting(arm, seed, _steps(context, arm)) for arm, seed in study.cells)
-        return StudyHealth(study=study.study, title=study.title, runs=waiting)
-    study = registration.study
-    runs = context.root.runs(study.study, registration.runs_sha256)
-    job, begun = newest_job(runs), _begun_runs(runs, study.trained)
-    mine = [entry for entry in ledger if entry.study == study.study]
-    decided = [entry for entry in mine if entry.event == "decided" and entry.registration == registration.sha256]
-    look = next_look(registration.study, taken_looks(ledger, registration.lineage))
-    verdict = str(decided[-1].body["verdict"] or decided[-1].body["status"]) if decided else None
-    health_of_runs = tuple(
-        _health(runs, spec) if (spec.variant, str(spec.seed)) in begun else _waiting(*spec.cell, spec.steps)
+        current = context.study
+        waiting = tuple(_waiting(arm, seed, _steps(context, arm)) for arm, seed in current.cells)
+        return StudyHealth(study=current.study, title=current.title, runs=waiting)
+    registered = registration.study
+    folder = context.root.runs(registered.study, registration.runs_sha256)
+    begun = _begun_runs(folder, registered.trained)
+    runs = [
+        _health(folder, spec) if (spec.variant, str(spec.seed)) in begun else _waiting(*spec.cell, spec.steps)
         for spec in plan(registration)
-    )
+    ]
+    if not registered.settings_known:  # runs whose setting the pilot is still to choose
+        runs += [
+            _waiting(arm, seed, _steps(context, arm)) for arm, seed in registered.judged if arm in context.study.arms
+        ]
+    decisions = [entry for entry in entries if entry.event == "decided" and entry.registration == registration.sha256]
+    decision = decisions[-1] if decisions else None
+    look = next_look(registered, taken_looks(entries, registration.lineage))
+    job = newest_job(folder)
     return StudyHealth(
-        study=study.study,
+        study=registered.study,
         title=registration.worded.title,
         registered=registration.sha256,
         runs_of=registration.runs_sha256,
-        unchanged=not differing_fields(registration.study, context.study),
-        active=is_locked(runs.parent / ".lock") or any(run.state == "running" for run in health_of_runs),
+        unchanged=not differing_fields(registered, context.study),
+        active=is_locked(folder.parent / ".lock") or any(run.state == "running" for run in runs),
         job=job,
         queued=queue(job),
-        decided=verdict,
-        with_deviations=bool(decided) and decided[-1].body["status"] == "decided_with_deviations",
-        runs=health_of_runs
-        + tuple(
-            _waiting(arm, seed, _steps(context, arm))
-            for arm, seed in (() if study.settings_known else study.judged)
-            if arm in context.study.arms
-        ),
+        decided=None if decision is None else str(decision.body["verdict"] or decision.body["status"]),
+        with_deviations=decision is not None and decision.body["status"] == "decided_with_deviations",
+        overruled=decision is not None and any(seen.index > decision.index for seen in recorded_afterwards(entries)),
+        runs=tuple(runs),
         next_look=None if look is None else look.words,
-        overruled=bool(decided) and any(look.index > decided[-1].index for look in recorded_afterwards(mine)),
-        peeked=sum(entry.event == "peeked" for entry in mine),
+        peeked=sum(entry.event == "peeked" for entry in entries),
     )
 
 
@@ -173,14 +172,17 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
 
     registration = context.load_registration()
     study = context.study if registration is None else registration.study
-    left, done = planned_runs(study, options.only), dict[str, "RunRecord"]()
+    left, records = planned_runs(study, options.only), dict[str, "RunRecord"]()
     if registration is not None:
-        left, done = runs_left(context, registration, left)
-    slots = options.slots or slots_of(study, choose_machine(study, done.values(), options), done.values())
-    walls = [one.wall_s for one in done.values() if one.wall_s]
+        left, records = runs_left(context, registration, left)
+    slots = options.slots or slots_of(study, choose_machine(study, records.values(), options), records.values())
+    walls = [record.wall_s for record in records.values() if record.wall_s]
     each = sum(walls) / len(walls) if walls else study.assume.seconds_per_run
     timed = f"mean of {len(walls)} sealed runs" if walls else "assume.seconds_per_run" if each else "unknown"
-    sizes = [_size(context.root.run(study.study, one.registration, one.variant, one.seed)) for one in done.values()]
+    sizes = [
+        _size(context.root.run(study.study, record.registration, record.variant, record.seed))
+        for record in records.values()
+    ]
     return RunCosts(
         study=study.study,
         registered=registration is not None,
@@ -225,7 +227,7 @@ def _health(runs: Path, spec: RunSpec | CommandSpec) -> RunHealth:
     record = folder.read_record()
     if record is None:
         return _waiting(*spec.cell, spec.steps)
-    found: dict[str, object] = {
+    state: dict[str, object] = {
         "state": record.status,
         "step": record.steps,
         "attempts": record.attempts,
@@ -237,13 +239,13 @@ def _health(runs: Path, spec: RunSpec | CommandSpec) -> RunHealth:
 
         glance = Glance(folder.path / "work" / spec.metrics.file, spec.metrics)
         glance.look()
-        found |= {
+        state |= {
             "state": "running" if is_locked(folder.path / ".lock") else "stopped",
+            "step": max(record.steps, glance.step),
             "error": None,
             "falling": glance.falling,
         }
-        found["step"] = max(record.steps, glance.step)
-    return _waiting(*spec.cell, spec.steps).model_copy(update=found)
+    return _waiting(*spec.cell, spec.steps).model_copy(update=state)
 
 
 def _breaches(record: RunRecord, spec: RunSpec | CommandSpec) -> tuple[str, ...]:

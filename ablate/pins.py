@@ -28,16 +28,16 @@ def read_data(context: StudyContext, registered: DataPins | None = None) -> dict
 
     library = Library.of(context.root.corpora)
     readings: dict[str, TokenizedCorpora] = {}
-    found: dict[str, TokenizedCorpora] = {}
+    by_arm: dict[str, TokenizedCorpora] = {}
     for arm in context.study.arms:
         config = context.study.training(arm)
         key = config.data.model_dump_json()
         if key not in readings:
-            known = registered.tokenizers.get(arm) if registered is not None else None
-            readings[key] = read_corpora(library, config.data, registered=known)
-        found[arm] = readings[key]
-        found[arm].split.require(config.model.context)
-    return found
+            tokenizer = registered.tokenizers.get(arm) if registered is not None else None
+            readings[key] = read_corpora(library, config.data, registered=tokenizer)
+        by_arm[arm] = readings[key]
+        by_arm[arm].split.require(config.model.context)
+    return by_arm
 
 
 def pin_data(
@@ -59,13 +59,13 @@ def pin_data(
         config = context.study.training(arm)
         tokenizers[arm] = reading.tokenizer.sha256
         plain = plain and config.data.tokenizer == "char" and config.data.mixture is None
-        for name, found in reading.corpora.items():
-            shards = found.manifest.shards
+        for name, corpus in reading.corpora.items():
+            shards = corpus.manifest.shards
             corpora[name] = CorpusPin(
                 name=name,
-                sha256=found.manifest.sha256,
-                size_bytes=found.manifest.size_bytes,
-                characters=found.characters,
+                sha256=corpus.manifest.sha256,
+                size_bytes=corpus.manifest.size_bytes,
+                characters=corpus.characters,
                 tokens=None if shards is None else shards.tokens,
             )
         if reading.tokenizer.byte_lengths() is None:
@@ -126,20 +126,21 @@ def pin_tasks(context: StudyContext, readings: Mapping[str, TokenizedCorpora]) -
 
     # A tokenizer of bytes can write every text, and is not checked.
     checked = dict.fromkeys(
-        one if isinstance(one, CharTokenizer | FileTokenizer) else None for one in _different(readings)
+        tokenizer if isinstance(tokenizer, CharTokenizer | FileTokenizer) else None
+        for tokenizer in _different(readings)
     )
     claimed = tuple(context.study.tasks_claimed.values())
     pin_each = partial(pinned, harness, context.root, claimed=claimed)
-    found = [placed(context, partial(pin_each, tokenizer)) for tokenizer in checked]
-    if len(set(found)) > 1:
-        left_out = sorted({one.n_unencodable for one in found})
+    pins_by_tokenizer = [placed(context, partial(pin_each, tokenizer)) for tokenizer in checked]
+    if len(set(pins_by_tokenizer)) > 1:
+        left_out = sorted({pin.n_unencodable for pin in pins_by_tokenizer})
         raise UnsupportedError(
             f"the variants' tokenizers cannot write the same items of '{harness.tasks}': they leave out {left_out}",
             required="the same items for every variant",
             fix="one tokenizer for all variants, or tasks that all of them can write",
             where=Where(file=context.path, field=("measure", "harness", "tasks")),
         )
-    return found[0]
+    return pins_by_tokenizer[0]
 
 
 def pin_code(context: StudyContext) -> tuple[tuple[ScriptPin, ...], tuple[ScriptPin, ...]]:

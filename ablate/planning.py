@@ -45,13 +45,17 @@ class PlannedRuns:
 
 
 def plan_runs(study: StudySource, *, workspace: Workspace = HERE) -> PlannedRuns:
-    """Every arm with its size, its budget and what is known of its time. Raises `StudyError`."""
+    """Every arm with its size, its budget and what is known of its time. Raises `StudyError`.
+
+    >>> [(arm.arm, arm.runs) for arm in ablate.plan_runs("studies/own.yaml").arms]
+    [('slow', 3), ('fast', 3)]
+    """
     return planned(check(study, workspace))
 
 
 def planned(context: StudyContext) -> PlannedRuns:
     """The same, of a study that has been checked."""
-    from prereg.documents.designs import design_sentences, tuning
+    from prereg.documents.sentences import say
 
     study = context.study
     seconds, timed = _seconds(context)
@@ -63,7 +67,8 @@ def planned(context: StudyContext) -> PlannedRuns:
         each = seconds.get(arm)
         hours = None if each is None else each * n_runs / 3600
         arms.append(PlannedArm(arm, n_runs, n_parameters, tokens, flops, hours))
-    about = tuple(filter(None, (design_sentences(study), tuning(study))))
+    said = {"design": study.components is not None, "tuning": study.tune is not None}
+    about = tuple(say(name, study) for name, is_said in said.items() if is_said)
     return PlannedRuns(study.study, study.seeds, tuple(arms), study.judged, timed, about)
 
 
@@ -90,7 +95,7 @@ def _seconds(context: StudyContext) -> tuple[dict[str, float], str]:
         record = folder.read_record()
         if record is not None and record.status == "done" and record.wall_s:
             walls.setdefault(spec.variant, []).append(record.wall_s)
-    every = [wall for found in walls.values() for wall in found]
+    every = [wall for of_arm in walls.values() for wall in of_arm]
     if every:
         mean = sum(every) / len(every)
         by_arm = {arm: sum(walls[arm]) / len(walls[arm]) if arm in walls else mean for arm in context.study.arms}

@@ -48,7 +48,7 @@ def reproduce(
     bits are not promised: another processor, other libraries, other code. `keep` keeps the records of the new run.
     Where no sealed run is in `data/runs`, the record is the one in the committed evidence.
     """
-    with with_evidence(workspace.open(study)) as (context, _):
+    with with_evidence(workspace.open(study)) as context:
         return _reproduce(context, run, steps=steps, within=within, keep=keep, onlooker=onlooker)
 
 
@@ -223,7 +223,7 @@ def bundle(
     """
     from ablate.verification.bundle import SUFFIX, write_bundle
 
-    with with_evidence(workspace.open(study)) as (context, _):
+    with with_evidence(workspace.open(study)) as context:
         registration = require_registered(context)
         target = out or Path(f"{context.study.study}{SUFFIX}")
         if evidence:
@@ -353,7 +353,8 @@ def _reports_again(
     root: Root, registration: Registration, entry: Entry, decision: Decision, evidence: Evidence
 ) -> dict[str, bytes]:
     """The reports of what lies under an unpacked root, published figures and all."""
-    from ablate.exporting import pages
+    from ablate.exporting import pages, report_context
     from prereg.documents.published import load_published
 
-    return pages(registration, entry, decision, evidence, load_published(root, registration.study))
+    published = load_published(root, registration.study)
+    return pages(report_context(registration, entry, decision, evidence, published))

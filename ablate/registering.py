@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ablate.checking import check
-from ablate.pins import pin
+from ablate.pins import Pinned, pin
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, load, placed, require_registered
 from prereg.errors import RegistrationError, StudyFileError, UndecidableDesignError, Where
 from prereg.registry.disk import write_whole
+from prereg.registry.ledger_entry import PROMISES
 
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from ablate.notebook.design import ShownDesign
-    from prereg.documents.source import Source
+    from prereg.documents.facts import Facts
     from prereg.registry.amendments import Amendment
     from prereg.registry.ledger_entry import Entry
     from prereg.registry.registration import Override, Registration
@@ -30,6 +31,9 @@ def design(study: StudySource, *, workspace: Workspace = HERE, pilot: str | None
     """Operating characteristics of a study's registered rule, by simulation: of a file, or of a study in memory.
 
     Raises `StudyError` for a study that this version cannot carry out, and for a `pilot` of a study without a file.
+
+    >>> ablate.design("studies/own.yaml")
+    Design(study='own', test='paired_t', n_seeds=3, n_runs=6)
     """
     from ablate.notebook.design import ShownDesign
 
@@ -62,10 +66,10 @@ def accepted(context: StudyContext, characteristics: Design, reason: str | None)
     from ablate.judge.design.refusal import obstacle
     from prereg.registry.registration import Override
 
-    found = obstacle(characteristics)
-    if found is None and reason is None:
+    refusal = obstacle(characteristics)
+    if refusal is None and reason is None:
         return None
-    if found is None:
+    if refusal is None:
         raise RegistrationError(
             "--accept-underpowered has nothing to accept: data could lead to every verdict of this design",
             required="the option only where registration is refused",
@@ -74,18 +78,47 @@ def accepted(context: StudyContext, characteristics: Design, reason: str | None)
     if reason is None or not reason.strip():
         advice = "; or, on record: --accept-underpowered " + '"why it is run all the same"'
         undecidable = UndecidableDesignError(
-            found.found, required=found.required, fix=found.fix + advice, where=found.where
+            refusal.found, required=refusal.required, fix=refusal.fix + advice, where=refusal.where
         )
-        raise undecidable.at(file=context.path, line=context.loaded.line(found.where.field))
-    return Override(obstacle=found.found, reason=reason.strip())
+        raise undecidable.at(file=context.path, line=context.loaded.line(refusal.where.field))
+    return Override(obstacle=refusal.found, reason=reason.strip())
 
 
-def preflight(context: StudyContext, *, accept_underpowered: str | None = None, pilot: str | None = None) -> Design:
-    """What would stop a registration, found before anything is written; returns the design."""
-    pin(context)
+@dataclass(frozen=True)
+class Prepared:
+    """All that a registration of a study takes, found before anything is written."""
+
+    context: StudyContext
+    pinned: Pinned
+    design: Design
+    override: Override | None
+    """Why it is registered although its design is undecidable, where it is."""
+
+    def write(self, promise: Callable[..., Registered]) -> Registered:
+        """Write lock and ledger by `promise`, and keep tokenizers and page."""
+        from ablate.records.provenance import tool_versions
+        from prereg.documents.page import keep_page
+
+        context = self.context
+        written = promise(
+            context.root,
+            context.loaded,
+            pins=self.pinned.pins,
+            design=self.design.model_dump(mode="json"),
+            tool=tool_versions(),
+            at=context.now(),
+            override=self.override,
+        )
+        self.pinned.keep(context.root)
+        keep_page(context.root, context.study.study)
+        return written
+
+
+def prepare(context: StudyContext, *, accept_underpowered: str | None = None, pilot: str | None = None) -> Prepared:
+    """What would stop a registration is found here: bytes that are not there, and a design that cannot decide."""
+    pinned = pin(context)
     characteristics = characterise(context, pilot=pilot)
-    accepted(context, characteristics, accept_underpowered)
-    return characteristics
+    return Prepared(context, pinned, characteristics, accepted(context, characteristics, accept_underpowered))
 
 
 def register(
@@ -94,24 +127,33 @@ def register(
     workspace: Workspace = HERE,
     accept_underpowered: str | None = None,
     pilot: str | None = None,
-    planned: Design | None = None,
 ) -> tuple[Registration, Entry | None]:
     """Register a study, or return the registration that is already in force (then with no entry).
 
-    `planned` is its design where the caller has it already.
+    Raises `StudyError` for a study that this version cannot carry out, whose design cannot decide, or that was
+    registered otherwise.
+
+    >>> registration, entry = ablate.register("studies/own.yaml")
+    >>> registration.study.seeds, entry  # registered before
+    ((1, 2, 3), None)
     """
+    context = check(study, workspace)
+    return register_once(context, partial(prepare, context, accept_underpowered=accept_underpowered, pilot=pilot))
+
+
+def register_once(context: StudyContext, prepared: Callable[[], Prepared]) -> tuple[Registration, Entry | None]:
+    """The registration in force, or the one that is made now, which is `prepared` only then."""
     from prereg.documents.page import keep_page
     from prereg.registry import register as promise
     from prereg.registry.history import require_unchanged
 
-    context = check(study, workspace)
     registered = context.load_registration()
-    if registered is not None:
-        require_unchanged(registered, context.loaded)
-        promise.complete(context.root, context.study.study)
-        keep_page(context.root, context.study.study)
-        return registered, None
-    return _freeze(context, promise.register, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned)
+    if registered is None:
+        return prepared().write(promise.register)
+    require_unchanged(registered, context.loaded)
+    promise.complete(context.root, context.study.study)
+    keep_page(context.root, context.study.study)
+    return registered, None
 
 
 def amend(
@@ -126,17 +168,14 @@ def amend(
     from prereg.registry import register as promise
 
     context = check(study, workspace)
+    # Of evidence the ledger knows more than "none", and what it shows counts.
+    amended = partial(promise.amend, reason=reason, evidence="none")
     registered = context.load_registration()
     if registered is not None and reason.strip():
         pins = pin(context).pins
         if promise.words_alone(promise.changes_since(registered, context.loaded, pins)):
-            at = context.now()
-            return promise.amend(
-                context.root, context.loaded, pins=pins, design=None, tool={}, at=at, reason=reason, evidence="none"
-            )
-    # Of evidence the ledger knows more than "none", and what it shows counts.
-    amended = partial(promise.amend, reason=reason, evidence="none")
-    return _freeze(context, amended, accept_underpowered=accept_underpowered, pilot=pilot)
+            return amended(context.root, context.loaded, pins=pins, design=None, tool={}, at=context.now())
+    return prepare(context, accept_underpowered=accept_underpowered, pilot=pilot).write(amended)
 
 
 def preview_amendment(study: StudySource, *, workspace: Workspace = HERE) -> Amendment:
@@ -165,43 +204,9 @@ def preview_amendment(study: StudySource, *, workspace: Workspace = HERE) -> Ame
     )
 
 
-def _freeze(
-    context: StudyContext,
-    write: Callable[..., Registered],
-    *,
-    accept_underpowered: str | None,
-    pilot: str | None,
-    planned: Design | None = None,
-) -> Registered:
-    """Pin what the study's names mean, write lock and ledger by `write`, and keep tokenizers and page."""
-    from ablate.records.provenance import tool_versions
-    from prereg.documents.page import keep_page
-
-    pinned = pin(context)
-    design = planned or characterise(context, pilot=pilot)
-    override = accepted(context, design, accept_underpowered)
-    written = write(
-        context.root,
-        context.loaded,
-        pins=pinned.pins,
-        design=design.model_dump(mode="json"),
-        tool=tool_versions(),
-        at=context.now(),
-        override=override,
-    )
-    pinned.keep(context.root)
-    keep_page(context.root, context.study.study)
-    return written
-
-
 def registrations(study: StudySource, workspace: Workspace = HERE) -> tuple[Entry, ...]:
     """The ledger's entries that registered a study and amended it, oldest first."""
-
-    context = workspace.open(study)
-    entries = context.ledger.entries()
-    return tuple(
-        entry for entry in entries if entry.study == context.study.study and entry.event in ("registered", "amended")
-    )
+    return tuple(entry for entry in workspace.open(study).entries if entry.event in PROMISES)
 
 
 FormName = Literal["osf", "markdown"]
@@ -222,17 +227,17 @@ def export(study: StudySource, *, form: FormName, workspace: Workspace = HERE, a
     """Describe a registration, or an unregistered study as a draft. A study that changed since is refused."""
     from prereg.documents.forms import osf
     from prereg.documents.page import markdown, sections
-    from prereg.documents.source import status
+    from prereg.documents.sentences import macro
     from prereg.escape import json_visible
 
-    source = _source(study, workspace)
+    facts = _facts(study, workspace)
     if form == "markdown":
-        summary = {"status": status(source)} | sections(source)
-        text = json_visible(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n" if as_json else markdown(source)
-        return Document(text, source.draft, ())
-    filled = osf(source)
+        summary = {"status": macro("status", facts)} | sections(facts)
+        text = json_visible(json.dumps(summary, indent=2, ensure_ascii=False)) + "\n" if as_json else markdown(facts)
+        return Document(text, facts.draft, ())
+    filled = osf(facts)
     blanks = tuple(field.title for field in filled.fields if field.blank)
-    return Document(filled.json() if as_json else filled.markdown(), source.draft, blanks)
+    return Document(filled.json() if as_json else filled.markdown(), facts.draft, blanks)
 
 
 def save(text: str, path: Path) -> None:
@@ -251,13 +256,13 @@ def save(text: str, path: Path) -> None:
     write_whole(path, text.encode())
 
 
-def _source(study: StudySource, workspace: Workspace) -> Source:
-    from prereg.documents.source import Source, registered_source
+def _facts(study: StudySource, workspace: Workspace) -> Facts:
+    from prereg.documents.facts import Facts, registered_facts
 
     context = workspace.open(study)
     if context.load_registration() is None:
-        return Source(context.study)
+        return Facts(context.study)
     require_registered(context)
-    source = registered_source(context.root, context.study.study)
-    assert source is not None, context.study.study
-    return source
+    facts = registered_facts(context.root, context.study.study)
+    assert facts is not None, context.study.study
+    return facts

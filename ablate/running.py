@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ablate.checking import check
 from ablate.notebook.results import Ran
 from ablate.pins import require_pinned
-from ablate.registering import preflight, register
+from ablate.registering import Prepared, prepare, register_once
 from ablate.runner.options import RunOptions
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require_registered
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.canon import sha256_of
+from prereg.registry.ledger_entry import PROMISES
 
 if TYPE_CHECKING:
     from pydantic import JsonValue
 
-    from ablate.judge.design.characteristics import Design
     from ablate.records.rows import TableLayout
     from ablate.records.run_record import RunRecord
-    from ablate.runner.local import Summary
     from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
     from prereg.study.spec import Study
@@ -40,53 +40,51 @@ def run(
     """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
 
     Returns how far the plan is. Raises `StudyError` where the study or the options cannot be carried out.
-    """
 
+    >>> ablate.run("studies/own.yaml", ablate.RunOptions(slots=2))
+    Ran(study='own', sealed=6, planned=6, failed=0)
+    """
     from ablate.runner.local import run_study, study_lock
     from ablate.runner.machine import choose_machine, records_of
-    from prereg.documents.source import unknown_power
+    from prereg.documents.facts import unknown_power
     from prereg.registry.history import repeated, require_unchanged
 
     context = check(study, workspace)
     name = context.study.study
     registered = context.load_registration()
     _require_options(context, options, context.study if registered is None else registered.study)
-    planned: Design | None = None
-    if registered is not None:
+    prepared: Prepared | None = None
+    if registered is None:
+        prepared = prepare(context, accept_underpowered=accept_underpowered, pilot=pilot)
+    else:
         require_unchanged(registered, context.loaded)
         require_pinned(context, registered)
         look_to_run_up_to(context, registered)  # refused where a look has ended the study
-    else:
-        planned = preflight(context, accept_underpowered=accept_underpowered, pilot=pilot)
     records = records_of(context.root, registered) if registered is not None else {}
     machine = choose_machine(context.study, records.values(), options)
-    onlooker = workspace.watcher
+    watcher = workspace.watcher
     with study_lock(context.root, name):
-        left = context.ledger.unfinished()
-        if left:
-            onlooker.note(left)
-        registration, entry = register(
-            context.path, workspace=workspace, accept_underpowered=accept_underpowered, pilot=pilot, planned=planned
-        )
+        if unfinished := context.ledger.unfinished():
+            watcher.note(unfinished)
+        registration, entry = register_once(context, lambda: prepared or prepare(context))
         if entry is not None:
-            onlooker.note(f"registered {name} before any run; registration {registration.sha256}")
-            onlooker.note(f"ledger head {entry.sha256}")
+            watcher.note(f"registered {name} before any run; registration {registration.sha256}")
+            watcher.note(f"ledger head {entry.sha256}")
             for other in repeated(context.root, registration.study):
-                onlooker.note(other.words)
+                watcher.note(other.words)
         if unknown := unknown_power(registration):
-            onlooker.note(unknown)
+            watcher.note(unknown)
         look = look_to_run_up_to(context, registration)
-
-        def make(registration: Registration) -> Summary:
-            return run_study(
-                context.root, registration, options, machine, now=workspace.clock, watcher=onlooker, look=look
-            )
-
-        registration = freeze_choice(context, registration, onlooker.note)
+        registration = freeze_choice(context, registration, watcher.note)
         _require_choice(context, registration, options.only)
-        summary = make(registration)
-        if (chosen := freeze_choice(context, registration, onlooker.note)) is not registration:
-            registration, summary = chosen, summary if options.only else make(chosen)
+        make = partial(
+            run_study, context.root, options=options, machine=machine, now=workspace.clock, watcher=watcher, look=look
+        )
+        summary = make(registration=registration)
+        # Once the pilot's runs have ended they choose the settings of the runs that are judged.
+        chosen = freeze_choice(context, registration, watcher.note)
+        if chosen is not registration:
+            registration, summary = chosen, summary if options.only else make(registration=chosen)
     return Ran(registration, entry is not None, summary, look)
 
 
@@ -176,15 +174,13 @@ def freeze_choice(context: StudyContext, registration: Registration, note: Calla
         "means": {name: mean for choice in choices for name, mean in choice.means.items()},
         "pilot_runs": sum(len(choice.means) for choice in choices) * len(tune.seeds),
     }
-    ledger = context.ledger
-    ledger.append("tuned", study=study.study, registration=registration.sha256, body=body, at=context.now())
+    context.log("tuned", registration.sha256, body)
     for arm, setting in chosen.items():
-        said = ", ".join(f"{k} {json.dumps(v)}" for k, v in setting.items())
-        note(f"the pilot chose for {arm}: {said}")
-    found = context.load_registration()
-    assert found is not None and found.study.tune is not None, study.study
-    assert found.study.tune.chosen == chosen, (study.study, chosen)
-    return found
+        note(f"the pilot chose for {arm}: " + ", ".join(f"{key} {json.dumps(value)}" for key, value in setting.items()))
+    chosen_now = context.load_registration()
+    assert chosen_now is not None and chosen_now.study.tune is not None, study.study
+    assert chosen_now.study.tune.chosen == chosen, (study.study, chosen)
+    return chosen_now
 
 
 def _require_choice(context: StudyContext, registration: Registration, only: Sequence[str]) -> None:
@@ -236,6 +232,9 @@ def plan_commands(
 
     Takes in what such commands have made before, and puts the start of each run on record before it is handed out.
     Raises `StudyError` where the study is not registered, or no longer what was registered.
+
+    >>> ablate.plan_commands("studies/own.yaml")  # every run is sealed
+    ()
     """
     from ablate.runner.local import hand_out, study_lock
     from ablate.runner.machine import choose_machine, records_of
@@ -257,7 +256,7 @@ def plan_commands(
 class Imported:
     """What `import_runs` did."""
 
-    registration: Registration
+    study: str
     imported: tuple[str, ...]
     """Runs imported now, ARM/SEED."""
     already_here: tuple[str, ...]
@@ -304,60 +303,62 @@ def import_runs(
             fix='--note "eight nodes of the cluster, made by ablate run from the same lock"',
         )
     registered_at = next(
-        entry.at
-        for entry in ledger.entries()
-        if entry.event in ("registered", "amended") and entry.registration in registration.lineage
+        entry.at for entry in context.entries if entry.event in PROMISES and entry.registration in registration.lineage
     )
     at = context.now()
-    unfinished: list[str] = []
     layout = layout or LONG
     if run_pattern is not None:
         layout = layout.model_copy(update={"run_pattern": run_pattern})
-    terms = Terms(registration, registered_at, at, exploratory, tuple(_cell(word) for word in only), layout)
+    terms = Terms(registration, registered_at, at, exploratory, tuple(map(_cell, only)), layout)
+    left_out: list[str] = []
     if is_tracked(str(source)):
         tracked = read_tracked(str(source), registration.study, layout)
-        terms, unfinished = replace(terms, tracked=tracked.rows), list(tracked.left_out)
+        terms, left_out = replace(terms, tracked=tracked.rows), list(tracked.left_out)
     elif layout.run_pattern is not None and Path(source).is_dir():
         raise EvidenceError(
             "--run-pattern", required="a tracker, or a panel of W&B, as the source", fix=f"tensorboard:{source}"
         )
+
+    def folder_of(arm: str, seed: int) -> RunFolder:
+        return RunFolder(context.root.run(name, registration.runs_sha256, arm, seed))
+
     with study_lock(context.root, name):
-        pieces = read_source(Path(source), terms, unfinished)
-        early = [one.variant for one in pieces if one.variant in registration.study.arms]
+        pieces = read_source(Path(source), terms, left_out)
+        early = [piece.variant for piece in pieces if piece.variant in registration.study.arms]
         if early and not registration.study.settings_known:
             raise EvidenceError(
                 f"a run of {early[0]}, and the ledger has no choice of the pilot yet",
                 required="the runs of the pilot, which choose its setting, before it",
                 fix="import the runs of the pilot, then those of the arms",
             )
-        folders = [RunFolder(context.root.run(name, registration.runs_sha256, one.variant, one.seed)) for one in pieces]
-        found = [already_placed(one, folder, ledger.entries()) for one, folder in zip(pieces, folders, strict=True)]
-        whole = sha256_of([piece.body for piece in pieces])
-        taken: list[str] = []
-        there: list[str] = []
+        folders = [folder_of(piece.variant, piece.seed) for piece in pieces]
+        # All are compared with what is here before the first is written.
+        entries = ledger.entries()
+        states = [already_placed(piece, folder, entries) for piece, folder in zip(pieces, folders, strict=True)]
+        import_sha256 = sha256_of([piece.body for piece in pieces])
         recipes = recipes_of(registration)
-        for piece, folder, (known, placed) in zip(pieces, folders, found, strict=True):
-            said = f"{piece.variant}/{piece.seed}"
-            (there if known and placed else taken).append(said)
-            if not known:
-                recipe = recipes[piece.variant, piece.seed]
+        imported: list[str] = []
+        already_here: list[str] = []
+        for piece, folder, (in_ledger, in_folder) in zip(pieces, folders, states, strict=True):
+            (already_here if in_ledger and in_folder else imported).append(f"{piece.variant}/{piece.seed}")
+            if not in_ledger:
                 body = {
                     **piece.body,
-                    "recipe_sha256": recipe,
+                    "recipe_sha256": recipes[piece.variant, piece.seed],
                     "bound": not exploratory,
                     "note": note.strip(),
-                    "import_sha256": whole,
+                    "import_sha256": import_sha256,
                 }
                 if exploratory and is_replayed(piece.record, registered_at):
                     body["replayed"] = True
                 ledger.append("imported", study=name, registration=registration.runs_sha256, body=body, at=at)
-            if not placed:
+            if not in_folder:
                 put(piece, folder)
-        runs = [RunFolder(context.root.run(name, registration.runs_sha256, *cell)) for cell in registration.study.cells]
-        missing = sum(not folder.record_path.is_file() for folder in runs)
+        missing = sum(not folder_of(*cell).record_path.is_file() for cell in registration.study.cells)
         freeze_choice(context, registration, lambda _: None)
-    left = tuple(unfinished)
-    return Imported(registration, tuple(taken), tuple(there), left, not exploratory, missing, ledger.head())
+    return Imported(
+        name, tuple(imported), tuple(already_here), tuple(left_out), not exploratory, missing, ledger.head()
+    )
 
 
 def write_manifest(

@@ -55,6 +55,10 @@ def train(
     Nothing is written but the run's own folder, and no ledger: `ablate run` seals what it finds. For the main thread of
     a process, whose SIGTERM and SIGINT stop the run. Raises `StudyError` where the study is not registered, or is no
     longer what was registered, where it has no such run, and where another process makes it.
+
+    >>> made = ablate.train("studies/own.yaml", "fast/1")
+    >>> made.status, made.made_before
+    ('done', True)
     """
     from ablate.records.store import RunFolder
     from ablate.runner.child import adopt_orphans

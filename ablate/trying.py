@@ -40,8 +40,8 @@ def try_out(
 
     context = check(study, workspace)
     pinned = pin(context)
-    whole = seeds >= FEWEST_SEEDS_FOR_SD or any(one.startswith("budget.steps=") for one in replaced)
-    if context.study.trainer == "gpt" and not whole:
+    whole_runs = seeds >= FEWEST_SEEDS_FOR_SD or any(setting.startswith("budget.steps=") for setting in replaced)
+    if context.study.trainer == "gpt" and not whole_runs:
         steps = min(STEPS, *(context.study.training(arm).budget.steps for arm in context.study.arms))
         replaced = (*replaced, f"budget.steps={steps}")
     pinned.keep(context.root)
@@ -76,21 +76,21 @@ def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict
 
     arms = list(study.arms)
     seeds = sorted({seed for _, seed in rows if all((arm, seed) in rows for arm in arms)})
-    found: dict[str, Spread] = {}
+    spreads: dict[str, Spread] = {}
     if len(seeds) < FEWEST_SEEDS_FOR_SD or len(arms) < 2:
-        return found, None
+        return spreads, None
     better = {claim.metric: -1.0 if claim.better == "lower" else 1.0 for claim in study.claims.values()}
     noise = []
     raw = (claim.metric for name, claim in study.claims.items() if study.hypotheses[name].scale == "raw")
     for metric in dict.fromkeys(raw):
         table = np.array([[_final(rows[arm, seed], metric) for arm in arms] for seed in seeds])
         if all(map(isfinite, table.flat)) and (spread := spread_of(table, paired=study.paired)) is not None:
-            found[metric] = spread
+            spreads[metric] = spread
             noise.append(better[metric] * (table - table.mean(axis=0)).ravel())
     if len(noise) < 2 or len(seeds) < FEWEST_FOR_CORRELATION:
-        return found, None
+        return spreads, None
     pairs = np.corrcoef(noise)[np.triu_indices(len(noise), 1)]
-    return found, float(np.clip(pairs.mean(), 0.0, 1.0))
+    return spreads, float(np.clip(pairs.mean(), 0.0, 1.0))
 
 
 def spread_of(table: Floats, *, paired: bool) -> Spread | None:

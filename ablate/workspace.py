@@ -21,11 +21,13 @@ from prereg.registry.paths import Root
 from prereg.text import listed
 
 if TYPE_CHECKING:
+    from pydantic import JsonValue
+
     from ablate.data.corpora import Library
     from ablate.runner.progress import Watcher
     from prereg.documents.published import LoadedPublished
     from prereg.registry.ledger import Ledger
-    from prereg.registry.ledger_entry import Entry
+    from prereg.registry.ledger_entry import Entry, Event
     from prereg.registry.registration import Registration
     from prereg.study.load import Loaded
     from prereg.study.spec import Study
@@ -103,6 +105,8 @@ class StudyContext:
     path: Path
     root: Root
     loaded: Loaded
+    evidence_path: Path | None = None
+    """The committed evidence whose runs are read, because no sealed run is in `data/runs`."""
 
     @property
     def study(self) -> Study:
@@ -131,6 +135,10 @@ class StudyContext:
         """The time, for the ledger."""
         return self.workspace.clock()
 
+    def log(self, event: Event, registration: str, body: Mapping[str, JsonValue]) -> Entry:
+        """Put an event of this study into the ledger, now; returns its entry."""
+        return self.ledger.append(event, study=self.study.study, registration=registration, body=body, at=self.now())
+
     def load_registration(self) -> Registration | None:
         """The registration in force, whatever the file says now; none of a study that is not registered."""
         from prereg.registry.registration import load_registration
@@ -139,7 +147,11 @@ class StudyContext:
 
 
 def load(study: StudySource) -> Study:
-    """The study of a file, resolved and checked; a study as it is, and that of a mapping. Raises `StudyError`."""
+    """The study of a file, resolved and checked; a study as it is, and that of a mapping. Raises `StudyError`.
+
+    >>> ablate.load("studies/own.yaml").claims["gain"].metric
+    'val/loss'
+    """
     if isinstance(study, (str, Path)):
         return HERE.open(study).study
     from prereg.study.spec import Study
@@ -173,7 +185,7 @@ def _file_of(study: Study, root: str | Path | None) -> Path:
 def _refuse_other(given: Study, context: StudyContext) -> None:
     from prereg.registry.history import differing_fields
 
-    fields = listed([one.field for one in differing_fields(context.study, given)][:5])
+    fields = listed([difference.field for difference in differing_fields(context.study, given)][:5])
     raise StudyFileError(
         f"this study is not the one in memory, which differs in {fields}",
         required="the same study in the file, which is what is registered",
@@ -190,9 +202,9 @@ def published_beside(context: StudyContext) -> LoadedPublished | None:
 
 
 @contextmanager
-def with_evidence(context: StudyContext) -> Iterator[tuple[StudyContext, Path | None]]:
+def with_evidence(context: StudyContext) -> Iterator[StudyContext]:
     """The study with its runs: those of `data/runs`, or, where none of its sealed runs is there, those of its committed
-    evidence. The second value is the file of that evidence, if its runs are read.
+    evidence, whose file is then its `evidence_path`.
 
     Raises `EvidenceError` where they would be read and are not what was committed.
     """
@@ -207,8 +219,8 @@ def with_evidence(context: StudyContext) -> Iterator[tuple[StudyContext, Path | 
                 required="the evidence as it was committed, since no run is in data/runs",
                 fix=f"ablate verify {context.path}; restore the file from version control",
             )
-        used = context.root.evidence(study) if evidence.in_use else None
-        yield replace(context, root=evidence.root), used
+        path = context.root.evidence(study) if evidence.in_use else None
+        yield replace(context, root=evidence.root, evidence_path=path)
 
 
 def require_registered(context: StudyContext, *, fix: str = "") -> Registration:
@@ -233,6 +245,7 @@ def placed(context: StudyContext, ask: Callable[[], Answer]) -> Answer:
         return ask()
     except StudyError as error:
         first, *others = (
-            one.at(file=context.path, line=context.loaded.line(one.where.field)) for one in (error, *error.others)
+            mistake.at(file=context.path, line=context.loaded.line(mistake.where.field))
+            for mistake in (error, *error.others)
         )
         raise first.followed_by(others) from None

@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from prereg.documents.source import Source
+from prereg.documents.claims import ClaimFacts, claims_of
+from prereg.documents.facts import Facts
+from prereg.documents.sentences import say
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.registration import CorpusPin, Registration
 from prereg.study.spec import Study, study_from_document
@@ -134,12 +136,22 @@ def study(option: str) -> Study:
     return study_from_document(OPTIONS[option])
 
 
-def draft(option: str) -> Source:
+def claim_facts(study: Study, name: str) -> ClaimFacts:
+    """What documents say of a claim."""
+    return next(claim for claim in claims_of(study) if claim.label == name)
+
+
+def statement(study: Study, name: str) -> str:
+    """A claim as a sentence."""
+    return say("claims.statement", study, claim_facts(study, name))
+
+
+def draft(option: str) -> Facts:
     """The study of an option, not registered."""
-    return Source(study(option))
+    return Facts(study(option))
 
 
-def registered(option: str, *, design: dict[str, Any] | None = None, amended: bool = False) -> Source:
+def registered(option: str, *, design: dict[str, Any] | None = None, amended: bool = False) -> Facts:
     """The study of an option as if registered; its hashes are made up."""
     registration = Registration(
         study=study(option),
@@ -157,7 +169,7 @@ def registered(option: str, *, design: dict[str, Any] | None = None, amended: bo
     differences = [{"field": "seeds", "registered": [1, 2], "now": list(registration.study.seeds)}]
     body = {"reason": "more seeds", "evidence": "runs started", "previous": "78" * 32, "differences": differences}
     entries = (first, _entry(9, "amended", registration.sha256, body)) if amended else (first,)
-    return Source(registration.study, registration, entries)
+    return Facts(registration.study, registration, entries)
 
 
 def _entry(index: int, event: Any, registration: str, body: dict[str, Any]) -> Entry:

@@ -29,7 +29,7 @@ from own_trainer import OwnHouse, Stop
 from pydantic import JsonValue
 
 import ablate as api
-from ablate.health import read_status
+from ablate.health import status
 from ablate.judge.verdict import Check
 from ablate.notebook.results import Decided
 from ablate.records import provenance as provenance_room
@@ -46,7 +46,6 @@ from ablate.runner.options import RunOptions
 from ablate.runner.pool import Maker
 from ablate.runner.process import Place, Spec, make_run
 from ablate.runner.progress import PlainWatcher, Tally
-from ablate.workspace import Workspace
 from prereg.errors import StudyError
 from prereg.registry import register as register_room
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file
@@ -320,7 +319,7 @@ def train_honestly(history: History, most: int = 4) -> None:
             with history.root.ledger.open("ab") as stream:
                 stream.write(line[: rng.randrange(1, len(line) - 1)])
         else:
-            read_status(Workspace().open(history.study))
+            status(history.study)
     assert history.run()
 
 

@@ -70,14 +70,14 @@ def _print_version(wanted: bool) -> None:
 
 def _foreign() -> list[str]:
     """Distributions of other projects, by name and version, that install import names of this one."""
-    found = []
+    projects = []
     for folder in dict.fromkeys(sys.path):
         try:
             names = [entry.name for entry in Path(folder).iterdir()]
         except OSError:
             continue
-        found += [match for name in names if (match := _OTHERS.fullmatch(name))]
-    return [f"{one[1]} {one[2]}" for one in found]
+        projects += [match for name in names if (match := _OTHERS.fullmatch(name))]
+    return [f"{project[1]} {project[2]}" for project in projects]
 
 
 def options(
@@ -101,7 +101,8 @@ def application(wanted: str = "") -> typer.Typer:
         help="Pre-registered ablation studies for language models.\n\n"
         "\b\nStart with:\n  ablate new first\n  ablate run studies/first.yaml\n  ablate decide studies/first.yaml",
         epilog="Exit codes: 0 done or decided, 2 your mistake, 3 inconclusive or to be continued, 4 inadmissible, "
-        "5 runs failed, 6 unfinished, 8 judged differently, 130 interrupted, 1 our bug (of reproduce: not reproduced).",
+        "5 runs failed, 6 unfinished, 7 deviations, 8 judged differently, 130 interrupted, 1 our bug (of "
+        "reproduce: not reproduced).",
     )
     app.callback()(options)
     every = [(command, panel) for panel, commands in PANELS.items() for command in commands]
@@ -149,8 +150,10 @@ def main() -> None:
 def _main() -> None:
     for other in _foreign():
         name = other.split()[0]
-        said = f"warning: {other} is another project, which installs the import name '{name}' too: pip uninstall {name}"
-        print(f"{said}, then install ablate-prereg again", file=sys.stderr)
+        warning = (
+            f"warning: {other} is another project, which installs the import name '{name}' too: pip uninstall {name}"
+        )
+        print(f"{warning}, then install ablate-prereg again", file=sys.stderr)
     try:
         application(*sys.argv[1:2])()
     except StudyError as error:

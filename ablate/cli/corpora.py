@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -15,8 +15,8 @@ from prereg.errors import CorpusError, StudyError
 
 if TYPE_CHECKING:
     from ablate.data.corpora import Library
-    from ablate.data.repetition import Share
-    from prereg.study.corpora import Manifest
+    from ablate.data.repetition import RepetitionCounts, Share
+    from prereg.study.corpora import Manifest, Shards
 
 HELD_OUT = 0.1
 """The share that `data.validation` holds out unless a study says otherwise."""
@@ -127,16 +127,16 @@ def corpus_show(workspace: Workspace, name: Annotated[str, typer.Argument(help="
     library = _library(workspace)
     manifest = library.manifest(name)
     place = _place(library, manifest)
-    held_out: float | Literal["own"] = "own" if manifest.own_validation else HELD_OUT
-    return Result(
-        lambda: {**asdict(manifest), "found": place, "repetition": repetition_in(library, name, held_out)},
-        lambda: [
-            f"{name}: {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}",
-            f"licence: {manifest.licence or 'not stated'}",
-            f"found: {place}",
-            *(_stored_facts(manifest) if manifest.shards is not None else _text_facts(library, name)),
-        ],
-    )
+    repetition = repetition_in(library, name, "own" if manifest.own_validation else HELD_OUT)
+
+    def text() -> Iterator[str]:
+        yield f"{name}: {manifest.size_bytes:,} bytes, sha256 {manifest.sha256}"
+        yield f"licence: {manifest.licence or 'not stated'}"
+        yield f"found: {place}"
+        yield from _stored_facts(manifest.shards) if manifest.shards is not None else _text_facts(library, name)
+        yield from _repetition_facts(repetition, own=manifest.own_validation)
+
+    return Result({**asdict(manifest), "found": place, "repetition": repetition}, text)
 
 
 @command("fetch", interrupted="the corpus was not added")
@@ -167,42 +167,37 @@ def _place(library: Library, manifest: Manifest) -> str:
     return str(manifest.shards.folder)
 
 
-def _text_facts(library: Library, name: str) -> list[str]:
-    from ablate.data.repetition import repetition
-
+def _text_facts(library: Library, name: str) -> Iterator[str]:
     corpus = library.find(name, download=False)
-    held, part = (
-        (HELD_OUT, "its last tenth") if corpus.held_out is None else (corpus.held_out, "its own validation text")
-    )
-    found = repetition(corpus.text, held)
     texts = (corpus.text, corpus.held_out or "")
-    files = [f"file: {file.name}, {file.size_bytes:,} bytes, sha256 {file.sha256}" for file in corpus.manifest.files]
-    whole = f"characters: {sum(map(len, texts)):,}, {len(set().union(*texts)):,} different ones"
-    lines = [*files, whole]
-    for unit, inside, held_out in (
-        ("lines", found.lines, found.held_out_lines),
-        ("paragraphs", found.paragraphs, found.held_out_paragraphs),
-    ):
-        lines.append(f"repeated {unit}: {_share(inside)} occur earlier in the text, exactly alike")
-        lines.append(f"held-out {unit}: {_share(held_out)} of {part} occur in the rest")
-    if found.one_in > 1:
-        lines.append(f"of repetition one in {found.one_in} different units was followed, chosen by its hash")
-    return lines
+    for file in corpus.manifest.files:
+        yield f"file: {file.name}, {file.size_bytes:,} bytes, sha256 {file.sha256}"
+    yield f"characters: {sum(map(len, texts)):,}, {len(set().union(*texts)):,} different ones"
 
 
-def _stored_facts(manifest: Manifest) -> list[str]:
-    from ablate.data.repetition import IDS_SHOW_NO_LINES
-
-    shards = manifest.shards
-    assert shards is not None, manifest.name
+def _stored_facts(shards: Shards) -> Iterator[str]:
     lengths = "given: val/bits_per_byte is recorded" if shards.byte_lengths else "not given: no val/bits_per_byte"
-    return [
-        f"tokens: {shards.tokens:,} in {len(shards.files)} shards of {shards.stored}, vocabulary {shards.vocabulary:,}",
-        f"bytes of each entry: {lengths}",
-        *(f"shard: {file.name} ({file.role}), {file.tokens:,} tokens, sha256 {file.sha256}" for file in shards.files),
-        f"repetition: {IDS_SHOW_NO_LINES}",
-    ]
+    files = f"{len(shards.files)} shards of {shards.stored}"
+    yield f"tokens: {shards.tokens:,} in {files}, vocabulary {shards.vocabulary:,}"
+    yield f"bytes of each entry: {lengths}"
+    for file in shards.files:
+        yield f"shard: {file.name} ({file.role}), {file.tokens:,} tokens, sha256 {file.sha256}"
 
 
-def _share(found: Share) -> str:
-    return f"{found.repeated:,} of {found.units:,} ({100 * found.share:.2f}%)"
+def _repetition_facts(repetition: RepetitionCounts | str, *, own: bool) -> Iterator[str]:
+    if isinstance(repetition, str):
+        yield f"repetition: {repetition}"
+        return
+    held_out = "its own validation text" if own else "its last tenth"
+    for unit, inside, across in (
+        ("lines", repetition.lines, repetition.held_out_lines),
+        ("paragraphs", repetition.paragraphs, repetition.held_out_paragraphs),
+    ):
+        yield f"repeated {unit}: {_share(inside)} occur earlier in the text, exactly alike"
+        yield f"held-out {unit}: {_share(across)} of {held_out} occur in the rest"
+    if repetition.one_in > 1:
+        yield f"of repetition one in {repetition.one_in} different units was followed, chosen by its hash"
+
+
+def _share(share: Share) -> str:
+    return f"{share.repeated:,} of {share.units:,} ({100 * share.share:.2f}%)"

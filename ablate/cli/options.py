@@ -65,10 +65,10 @@ class Exit(IntEnum):
     of: str
 
     def __new__(cls, code: int, meaning: str, of: str) -> Self:
-        found = int.__new__(cls, code)
-        found._value_ = code
-        found.meaning, found.of = meaning, of
-        return found
+        exit_code = int.__new__(cls, code)
+        exit_code._value_ = code
+        exit_code.meaning, exit_code.of = meaning, of
+        return exit_code
 
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="Path of a study file, such as studies/embnorm.yaml.")]

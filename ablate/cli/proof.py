@@ -55,14 +55,16 @@ def verify(
     from ablate.proving import verify as check
     from ablate.reporting.summaries.verification import verification_sections
 
-    found = check(study, workspace=workspace, signers=signers, roots=roots)
-    return Result(found, lambda: verification_sections(found, details=details), exit=_ending(found))
+    verification = check(study, workspace=workspace, signers=signers, roots=roots)
+    return Result(
+        verification, lambda: verification_sections(verification, details=details), exit=_ending(verification)
+    )
 
 
-def _ending(found: Verification) -> Exit:
-    if not found.intact or found.inadmissible:
+def _ending(verification: Verification) -> Exit:
+    if not verification.intact or verification.inadmissible:
         return Exit.INADMISSIBLE
-    return Exit.DIFFERENTLY if found.judged_differently else Exit.OK
+    return Exit.DIFFERENTLY if verification.judged_differently else Exit.OK
 
 
 @command(interrupted="no bundle was written")
@@ -151,15 +153,15 @@ def reproduce(
     from ablate.proving import reproduce as make_again
 
     onlooker = None if screen.quiet else _teller(run)
-    found = make_again(study, run, steps=steps, within=within, keep=keep, workspace=workspace, onlooker=onlooker)
+    comparison = make_again(study, run, steps=steps, within=within, keep=keep, workspace=workspace, onlooker=onlooker)
 
     def text() -> Sequence[Shown]:
         from ablate.reporting.summaries.run import reproduction_section
 
-        return [reproduction_section(found)]
+        return [reproduction_section(comparison)]
 
-    facts = {"reproduced": found.reproduced, "exact": found.exact, **found.model_dump(mode="json")}
-    return Result(facts, text, exit=Exit.OK if found.reproduced else Exit.DIFFERENT)
+    facts = {"reproduced": comparison.reproduced, "exact": comparison.exact, **comparison.model_dump(mode="json")}
+    return Result(facts, text, exit=Exit.OK if comparison.reproduced else Exit.DIFFERENT)
 
 
 def _teller(run: str) -> Callable[[Message], None]:

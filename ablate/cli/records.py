@@ -88,26 +88,16 @@ def import_records(
         run_pattern=run_pattern,
         workspace=workspace,
     )
-    name = done.registration.study.study
 
     def text() -> Iterator[str]:
         how = "bound to the registration" if done.bound else "exploratory: this study gives no verdict now"
-        yield f"{name}: {len(done.imported)} runs imported, {how}"
+        yield f"{done.study}: {len(done.imported)} runs imported, {how}"
         if done.already_here:
             yield f"{len(done.already_here)} were already here, byte for byte"
         yield from (f"left there  {run}" for run in done.unfinished)
         yield f"ledger head {done.head}"
 
-    facts = {
-        "study": name,
-        "imported": done.imported,
-        "already_here": done.already_here,
-        "unfinished": done.unfinished,
-        "bound": done.bound,
-        "missing": done.missing,
-        "head": done.head,
-    }
-    return Result(facts, text, next=f"ablate {'run' if done.missing else 'decide'} {study}")
+    return Result(done, text, next=f"ablate {'run' if done.missing else 'decide'} {study}")
 
 
 def _mapped(mapping: Path, given: TableLayout) -> TableLayout:
@@ -152,9 +142,9 @@ def judge(
 
     Example:  ablate judge results.csv "b raises acc by at least 0.01"
     """
-    from ablate.frame import LABEL, judge_file
+    from ablate.frame import LABEL, judge_frame
 
-    judged = judge_file(
+    judged = judge_frame(
         file,
         claims,
         baseline=baseline,

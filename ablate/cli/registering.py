@@ -171,11 +171,11 @@ def seal(
 
 def _seals(sealing: Sealing) -> Iterator[str]:
     """What was sealed, and the ledger's head after it."""
-    from prereg.seals.state import PROOFS
+    from prereg.seals.state import KINDS
 
     for text in sealing.made:
         when = "" if text.time is None else f" at {text.time}"
-        yield f"{PROOFS[text.kind].name}: {text.by}{when}"
+        yield f"{KINDS[text.kind].name}: {text.by}{when}"
         if text.file is not None:
             yield f"  wrote {text.file}"
         if text.git is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from ablate.health import StudyHealth
     from ablate.notebook.results import Decided, Ran
     from ablate.runner.options import RunOptions
-    from ablate.workspace import StudyContext
 
 
 @command(interrupted="nothing sealed was lost; repeat the command to go on", events=True)
@@ -173,17 +173,17 @@ def status(
         return _record_look(workspace, study, reason or "", past)
     if results:
         return _show_results(workspace, study, reason or "")
-    from ablate.health import read_status
+    from ablate import health as progress
     from ablate.reporting.summaries.run import status_section
 
-    context = workspace.open(study)
-    health = _watch(context, every, screen) if watch else read_status(context)
+    read = partial(progress.status, study, workspace=workspace)
+    health = _watch(read, every, screen) if watch else read()
     return Result(health, lambda: [status_section(health)], in_one_line=watch)
 
 
 def _every_status(workspace: Workspace) -> Result:
     """A line for each study of the workspace; files that are no study are named as mistakes."""
-    from ablate.health import read_status
+    from ablate import health
     from ablate.reporting.summaries.run import studies_section
     from prereg.registry.paths import PUBLISHED_SUFFIX
 
@@ -193,13 +193,13 @@ def _every_status(workspace: Workspace) -> Result:
         if path.name.endswith(PUBLISHED_SUFFIX):
             continue
         try:
-            studies.append(read_status(workspace.open(path)))
+            studies.append(health.status(path, workspace=workspace))
         except StudyError as error:
             mistakes.append(error)
     return Result(studies, lambda: [studies_section(studies)], mistakes=mistakes)
 
 
-def _watch(context: StudyContext, every: float, screen: Screen) -> StudyHealth:
+def _watch(read: Callable[[], StudyHealth], every: float, screen: Screen) -> StudyHealth:
     """Redraw a study's progress until its runs have ended, or Ctrl-C; the last state, which is still to be shown."""
     import sys
     import time
@@ -207,11 +207,10 @@ def _watch(context: StudyContext, every: float, screen: Screen) -> StudyHealth:
 
     from rich.live import Live
 
-    from ablate.health import read_status
     from ablate.reporting import terminal
     from ablate.reporting.summaries.run import status_section
 
-    console, health = screen.console, read_status(context)
+    console, health = screen.console, read()
     drawn = console.is_terminal and not screen.as_json
     live = Live(console=console, auto_refresh=False, transient=True) if drawn else nullcontext()
     with live, suppress(KeyboardInterrupt):
@@ -221,7 +220,7 @@ def _watch(context: StudyContext, every: float, screen: Screen) -> StudyHealth:
             if isinstance(live, Live):
                 live.update(terminal.drawn(console, status_section(health)), refresh=True)
             time.sleep(every)
-            health = read_status(context)
+            health = read()
     return health
 
 

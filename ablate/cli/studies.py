@@ -105,25 +105,25 @@ class _Checked:
 
 
 def _check_one(path: Path, workspace: Workspace) -> Result:
-    found = _Checked(path, workspace)
-    context = found.context
+    checked = _Checked(path, workspace)
+    context = checked.context
 
     def text() -> Iterator[Shown]:
         from ablate.checking import unnamed_metrics_file
         from ablate.planning import planned
         from ablate.reporting.summaries import study as summary
 
-        yield summary.study_section(context.study, found.scripts, found.data)
+        yield summary.study_section(context.study, checked.scripts, checked.data)
         yield summary.costs_section(planned(context))
-        yield from found.notes
-        if found.published is not None:
-            yield found.published.words
-        if note := unnamed_metrics_file(context.study, context.root, found.scripts):
+        yield from checked.notes
+        if checked.published is not None:
+            yield checked.published.words
+        if note := unnamed_metrics_file(context.study, context.root, checked.scripts):
             yield note
-        yield from warned(found.warnings)
+        yield from warned(checked.warnings)
 
     then = f"ablate try {path}   (one short run per arm; --seeds 3: whole runs, and how noisy they are)"
-    return Result(lambda: found.facts, text, next=then)
+    return Result(lambda: checked.facts, text, next=then)
 
 
 def warned(warnings: Sequence[DesignWarning]) -> Iterator[Shown]:
@@ -174,18 +174,18 @@ def new(
     """
     from ablate import creating
 
-    known = creating.templates()
+    purposes = creating.templates()
     if template is not None and script is not None:
         fix = f"ablate new {name} --script {script}"
         raise UnsupportedError("--template and --script", required="one of the two", fix=fix)
     if template is None and script is None and screen.asks:
-        width = max(map(len, known))
-        screen.show(*(f"  {kind.ljust(width)}  {what}" for kind, what in known.items()))
+        width = max(map(len, purposes))
+        screen.show(*(f"  {kind.ljust(width)}  {what}" for kind, what in purposes.items()))
         template = screen.ask("Template [gpt]: ") or None
         title = title or screen.ask("Title [the template's]: ") or None
     made = creating.new(
         name,
-        template or next(iter(known)),
+        template or next(iter(purposes)),
         title=title,
         script=script,
         metrics=metrics,
@@ -200,7 +200,7 @@ def new(
         for number, line in enumerate(made.next):
             yield f"{'     ' if number else 'next:'}  {line}"
 
-    return Result({"files": made.files, "notes": made.notes, "next": made.next}, text)
+    return Result(made, text)
 
 
 @command()
@@ -216,16 +216,16 @@ def design(workspace: Workspace, study: StudyFile, pilot: Pilot = None) -> Resul
     from ablate.judge.design.warnings import as_json
     from ablate.registering import design as simulate
 
-    found = simulate(study, workspace=workspace, pilot=pilot)
-    warnings = warnings_of(workspace.open(study), found)
+    characteristics = simulate(study, workspace=workspace, pilot=pilot)
+    warnings = warnings_of(workspace.open(study), characteristics)
 
     def text() -> Iterator[Shown]:
         from ablate.reporting.summaries.study import design_section
 
-        yield from (design_section(found), *warned(warnings))
+        yield from (design_section(characteristics), *warned(warnings))
 
-    facts: dict[str, Any] = found.model_dump(mode="json") | {"warnings": as_json(warnings)}
-    return Result(facts, text, next=f"ablate register {study}" if obstacle(found) is None else "")
+    facts: dict[str, Any] = characteristics.model_dump(mode="json") | {"warnings": as_json(warnings)}
+    return Result(facts, text, next=f"ablate register {study}" if obstacle(characteristics) is None else "")
 
 
 @command("try", interrupted="the trial is not part of the study, and nothing of it was kept")

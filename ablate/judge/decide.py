@@ -91,7 +91,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
         items=items,
     )
     checks += check_numbers(recompute(study, judged.findings, look))
-    amended = spread(study, judged.findings, with_reuse(study, affected(study, amendments_of(evidence.ledger))))
+    amended = spread(judged.judgement, with_reuse(study, affected(study, amendments_of(evidence.ledger))))
     findings = mark(judged.findings, amended)
     described = checks + check_headroom(context)
     if not admissible(checks):

@@ -20,8 +20,7 @@ from ablate.reporting import estimates
 from ablate.reporting.estimates import NONE
 from ablate.reporting.wording import phrase
 from prereg import text as words
-from prereg.documents.claims import reading
-from prereg.documents.procedures import margin, meaning, zone_in_words
+from prereg.documents.claims import margin, meaning, reading, zone_in_words
 from prereg.rule.condition import Outcome
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.claim import Claim, parse_claim

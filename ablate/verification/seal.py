@@ -18,7 +18,7 @@ from prereg.registry.ledger_entry import Entry
 from prereg.registry.registration import Registration
 from prereg.seals import git, ssh
 from prereg.seals import timestamp as timestamps
-from prereg.seals.state import SUFFIXES, Attestation, Kind, newest_attestations
+from prereg.seals.state import KINDS, Attestation, Kind, newest_attestations
 
 _PROBE = b"ablate: can this key sign?"
 
@@ -170,7 +170,7 @@ def _stamped(context: StudyContext, registration: Registration, file: Path) -> t
 def _written(context: StudyContext, text: Attestation, data: bytes) -> dict[str, str]:
     """Write a seal under a name that is free; the ledger takes it next: a crash leaves a file that nobody names."""
     number = 1
-    while (path := context.root.seal(context.study.study, text.lock_sha256, SUFFIXES[text.kind], number)).exists():
+    while (path := context.root.seal(context.study.study, text.lock_sha256, KINDS[text.kind].suffix, number)).exists():
         number += 1
     try:
         write_whole(path, data)

@@ -1,26 +1,26 @@
-"""Every hypothesis as a sentence, and its two nulls as a statistician writes them.
+"""What can be said of a claim: its sides, what it reads, its margin in its unit, its two nulls.
 
-δ is the left side of the claim minus its right side (an arm, or a constant), the mean over the population of seeds.
-The rules are those of `ablate.judge.stats.null_hypotheses`, said for a reader; nothing is tested here.
+δ is the left side of the claim minus its right side (an arm, or a constant), the mean over the population of seeds. The
+nulls are those of `ablate.judge.stats.null_hypotheses`, written for a reader; nothing is tested here. The sentences are
+in `templates/claims.txt`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isclose
 
-from prereg.documents.designs import arms, group_text
 from prereg.escape import quoted
-from prereg.metrics.catalogue import TASK_METRICS
+from prereg.metrics.catalogue import TASK_METRICS, Better
 from prereg.rule.divergence import refutable
 from prereg.study.analysis import AtStep, OverLast
 from prereg.study.claim import Claim
 from prereg.study.designs.per_task import of_any_task, said_once, tasks_of
 from prereg.study.designs.trends import weights_in_words
 from prereg.study.spec import Study
-from prereg.study.verbs import BEYOND, Rejected
-from prereg.text import compact, counted, listed, side
+from prereg.study.verbs import KINDS, Rejected, Verb, VerbKind
+from prereg.text import compact, listed, side
 
 PLAIN = {
     "train/loss": "training loss",
@@ -37,8 +37,12 @@ PLAIN = {
 """Metric -> what a reader calls it; a metric that has no plain name is called by its own."""
 
 _LOGARITHM = {"log": "natural logarithm", "log10": "base-10 logarithm"}
-DIRECTED = "two-sided, counted in this direction only"
-_WORSE = {"lower": "higher", "higher": "lower"}
+_GROUPS = {
+    "with": "the mean of the arms with {}",
+    "without": "the mean of the arms without {}",
+    "both_or_neither": "the mean of the arms with both or neither of {}",
+    "only_one": "the mean of the arms with only one of {}",
+}
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,72 @@ class Null:
     null: str
     alternative: str
     sided: str
+    is_directed: bool = False
+    """Whether the test is two-sided and counts in one direction only."""
+
+
+@dataclass(frozen=True)
+class ClaimFacts:
+    """A hypothesis as templates read it; of a family over tasks, one for all of its tasks."""
+
+    label: str
+    role: str
+    claim: Claim
+    kind: VerbKind
+    """The row of its verb: which effects it speaks of, what is rejected."""
+    smallest: float
+    margin: str
+    """The smallest difference that matters, with its unit."""
+    percent: bool
+    """Whether that is registered in percent."""
+    reading: str
+    """What it compares: a metric, where on its curve, on which scale."""
+    left: str
+    right: str
+    is_interaction: bool
+    """Whether a side is a difference of arms."""
+    weights: str
+    """Of a trend: the weight of every level."""
+    bound: str
+    """Of a claim against a constant: the constant."""
+    tasks: tuple[str, ...]
+    """The tasks that it is claimed of, each by itself."""
+    support: Null
+    """What must be rejected for the claim to be supported."""
+    refutation: Null | None
+    """What must be rejected for it to be refuted; none where no data could refute it."""
+    meanings: tuple[str, str]
+    """What 'supported' and what 'refuted' says of it."""
+
+
+def claims_of(study: Study) -> tuple[ClaimFacts, ...]:
+    """Every claim of a study, those of one family per task once."""
+    return tuple(_claim_facts(study, label, name) for label, name in said_once(study).items())
+
+
+def _claim_facts(study: Study, label: str, name: str) -> ClaimFacts:
+    claim, hypothesis = study.claims[name], study.hypotheses[name]
+    left, right = _sides(claim)
+    bound = "" if claim.constant is None else compact(claim.constant)
+    return ClaimFacts(
+        label=label,
+        role=hypothesis.role,
+        claim=claim,
+        kind=claim.kind,
+        smallest=hypothesis.smallest,
+        margin=amount(study, name, hypothesis.smallest),
+        percent=hypothesis.percent is not None,
+        reading=reading(study, name),
+        left=left if claim.trend is None else claim.trend.text,
+        right=right,
+        is_interaction=claim.is_paired and not isclose(sum(claim.left.values()), 1.0),
+        weights="" if claim.trend is None else weights_in_words(claim.trend, study.factors),
+        bound=f"that of {bound}" if hypothesis.scale != "raw" and hypothesis.percent is None else bound,
+        tasks=tasks_of(study, label),
+        support=_null(study, name, claim.kind.supported),
+        refutation=_null(study, name, claim.kind.refuted) if refutable(study, name) else None,
+        meanings=meanings(study, name, f"the {of_any_task(study, label, reading(study, name))}"),
+    )
 
 
 def plain(metric: str) -> str:
@@ -58,6 +128,11 @@ def plain(metric: str) -> str:
 def per(unit: str) -> str:
     """`nats per token` for `nats/token`."""
     return unit.replace("/", " per ")
+
+
+def capital(text: str) -> str:
+    """The text with a capital first letter."""
+    return text[0].upper() + text[1:]
 
 
 def amount(study: Study, name: str, value: float) -> str:
@@ -82,7 +157,7 @@ def _on_scale(study: Study, name: str, value: float) -> str:
     return f"{shown} {per(metric.unit)}" if metric is not None and metric.unit else shown
 
 
-def bare(study: Study, name: str, value: float) -> str:
+def _bare(study: Study, name: str, value: float) -> str:
     """The same without its explanation, for a formula."""
     return _on_scale(study, name, value).partition(" (")[0] + _per(study, name)
 
@@ -117,105 +192,16 @@ def reading(study: Study, name: str) -> str:
     return text if hypothesis.scale == "raw" else f"{_LOGARITHM[hypothesis.scale]} of the {text}"
 
 
-def statement(study: Study, name: str) -> str:
-    """The claim as one sentence."""
-    return _statement(study, name, _left(study, name))
-
-
-def statements(study: Study, *, mark: str = "") -> list[str]:
-    """Every claim with its role and what matters, those of one family per task in one, with all its tasks; names are
-    set between two `mark`."""
-    found = []
-    for label, name in said_once(study).items():
-        tasks = tasks_of(study, label)
-        said = of_any_task(study, label, f"{statement(study, name)} {matters(study, name)}".strip())
-        each = f" Claimed of each of {counted(len(tasks), 'task')}, and corrected over them: {listed(tasks)}."
-        found.append(f"{mark}{label}{mark} ({study.hypotheses[name].role}): {said}{each * bool(tasks)}")
-    return found
-
-
-def _left(study: Study, name: str) -> str:
-    claim = study.claims[name]
-    return _sides(claim)[0] if claim.trend is None else claim.trend.text
-
-
-def _statement(study: Study, name: str, left: str) -> str:
-    claim = study.claims[name]
-    what = f"the {reading(study, name)}"
-    margin = amount(study, name, study.hypotheses[name].smallest)
-    if not claim.is_paired:
-        return _of_one_side(study, name, what, left, margin)
-    right, least = _sides(claim)[1], "" if claim.by is None else f", by at least {margin}"
-    if not isclose(sum(claim.left.values()), 1.0):
-        verb = {
-            "lowers": f"lower than {right}{least}",
-            "raises": f"higher than {right}{least}",
-            "changes": f"different from {right}, in either direction",
-            "does_not_change": f"equal to {right} within {margin} in either direction",
-        }[claim.plain_verb]
-        kind = "no interaction" if claim.verb == "does_not_change" else "an interaction"
-        return f"In {what}, {left} is {verb} ({kind})."
-    if claim.verb == "does_not_worsen":
-        worse = _WORSE[study.claims[name].better]
-        return f"{capital(what)} is not {worse} for {left} than for {right} by {margin} or more (non-inferiority)."
-    if claim.verb == "does_not_change":
-        return f"{capital(what)} for {left} differs from that for {right} by less than {margin} (equivalence)."
-    if claim.verb == "changes":
-        return f"{capital(what)} for {left} differs from that for {right}, in either direction."
-    way = "lower" if claim.plain_verb == "lowers" else "higher"
-    return f"{capital(what)} is {way} for {left} than for {right}{least}."
-
-
-def _of_one_side(study: Study, name: str, what: str, left: str, margin: str) -> str:
-    """A claim against a constant, or about a trend."""
-    claim, hypothesis = study.claims[name], study.hypotheses[name]
-    least = "" if claim.by is None else f", by at least {margin}"
-    if claim.trend is not None:
-        verb = {
-            "lowers": f"below zero{least}",
-            "raises": f"above zero{least}",
-            "changes": "not zero, in either direction",
-            "does_not_change": f"zero within {margin} in either direction",
-        }[claim.plain_verb]
-        weights = weights_in_words(claim.trend, study.factors)
-        return f"In {what}, {left} is {verb}; {weights}."
-    assert claim.constant is not None, name
-    bound = compact(claim.constant)
-    if hypothesis.scale != "raw" and hypothesis.percent is None:
-        bound = f"that of {bound}"
-    mean = "" if hypothesis.percent is not None else "mean "
-    return f"The {mean}{reading(study, name)} over seeds is {BEYOND[claim.plain_verb]} {bound} for {left}{least}."
-
-
-def matters(study: Study, name: str) -> str:
-    """The smallest difference that matters, as a sentence; nothing where the claim's own sentence has said it."""
-    if study.claims[name].kind.is_absence or study.claims[name].by is not None:
-        return ""
-    smallest = study.hypotheses[name].smallest
-    if smallest == 0.0:
-        return "A difference of any size matters."
-    return f"The smallest difference that matters is {amount(study, name, smallest)}."
-
-
-def support(study: Study, name: str) -> Null:
-    """What must be rejected for the claim to be supported."""
-    return _null(study, name, study.claims[name].kind.supported)
-
-
-def refutation(study: Study, name: str) -> Null | None:
-    """What must be rejected for the claim to be refuted; none when no data could refute it."""
-    return _null(study, name, study.claims[name].kind.refuted) if refutable(study, name) else None
-
-
 def _null(study: Study, name: str, rejected: Rejected) -> Null:
     smallest, sign = study.hypotheses[name].smallest, study.claims[name].direction
-    margin = bare(study, name, smallest)
+    margin_ = _bare(study, name, smallest)
     if rejected == "margins":
-        return Null(f"|δ| ≥ {margin}", f"|δ| < {margin}", "two one-sided tests")
+        return Null(f"|δ| ≥ {margin_}", f"|δ| < {margin_}", "two one-sided tests")
     if rejected == "zero":
         left = {-1: "δ < 0", 0: "δ ≠ 0", 1: "δ > 0"}[sign]
-        return Null("δ = 0", left, DIRECTED if sign else "two-sided")
-    bound = "0" if rejected == "short of zero" or smallest == 0.0 else bare(study, name, sign * smallest)
+        sided = "two-sided, counted in this direction only" if sign else "two-sided"
+        return Null("δ = 0", left, sided, is_directed=bool(sign))
+    bound = "0" if rejected == "short of zero" or smallest == 0.0 else _bare(study, name, sign * smallest)
     if (rejected == "margin") == (sign > 0):
         return Null(f"δ ≥ {bound}", f"δ < {bound}", "one-sided")
     return Null(f"δ ≤ {bound}", f"δ > {bound}", "one-sided")
@@ -225,24 +211,81 @@ def _sides(claim: Claim) -> tuple[str, str]:
     """Left and right side of a claim; a group of arms by what its arms have in common."""
     written, weights = (claim.left_as_written, claim.right_as_written), (claim.left, claim.right)
     left, right = (
-        group_text(text) or _side({claim.labels.arm(name): weight for name, weight in side.items()})
+        _group(text) or _side({claim.labels.arm(name): weight for name, weight in side.items()})
         for text, side in zip(written, weights, strict=True)
     )
     return left, right
+
+
+def _group(text: str) -> str | None:
+    """One side of a claim in words, where it is a group of arms: `the mean of the arms with rotary`."""
+    kind, _, names = text.partition(":")
+    if not names or kind not in _GROUPS:
+        return None
+    return _GROUPS[kind].format(listed(names.split("&")))
 
 
 def _side(weights: Mapping[str, float]) -> str:
     """One side of a claim: an arm, a mean of arms, a difference of two arms, or a weighted sum."""
     names, values = list(weights), list(weights.values())
     if values == [1.0]:
-        return arms(names)
+        return f"arm {quoted(names[0])}"
     if isclose(sum(values), 1.0) and len(values) > 1 and all(isclose(value, values[0]) for value in values):
-        return f"the mean of {arms(names)}"
+        return f"the mean of arms {listed(map(quoted, names))}"
     if values == [1.0, -1.0]:
         return f"the difference {quoted(names[0])} minus {quoted(names[1])}"
     return f"the combination {side({quoted(name): value for name, value in weights.items()})} of arms"
 
 
-def capital(text: str) -> str:
-    """The text with a capital first letter."""
-    return text[0].upper() + text[1:]
+def meaning(claim: Claim, outcome: str, smallest: float, *, unit: str = "", baseline: str = "") -> str:
+    """What an outcome says of a claim, in plain words: of a refuted `a does_not_worsen M` that `a worsens M`."""
+    left, right, verb = claim.left_side, claim.right_side, claim.kind.bare
+    than = "" if right == claim.labels.arm(baseline) or not claim.is_paired else f" compared with {right}"
+    metric = claim.compared
+    by = f" by {margin(claim, smallest, unit)}" if smallest > 0.0 else ""
+    absence = claim.kind.is_absence
+    if outcome == "inconclusive":
+        more = f"{by} or more" if absence else _at_least(claim, unit)
+        return f"whether {left} {verb}s {metric}{more}{than} is undecided"
+    if absence is (outcome == "supported"):
+        return f"{left} does not {verb} {metric}{by}{' or more' * bool(by)}{than}"
+    return f"{left} {verb}s {metric}{_at_least(claim, unit)}{than}"
+
+
+def meanings(study: Study, name: str, metric: str | None = None) -> tuple[str, str]:
+    """What 'supported' and what 'refuted' says of a hypothesis' claim, in plain words; `metric` renames it."""
+    claim, hypothesis = study.claims[name], study.hypotheses[name]
+    unit = study.unit(name)
+    claim = replace(claim, metric=metric or claim.metric)
+    supported, refuted = (
+        meaning(claim, outcome, hypothesis.smallest, unit=unit, baseline=study.baseline)
+        for outcome in ("supported", "refuted")
+    )
+    return supported, refuted
+
+
+def _at_least(claim: Claim, unit: str) -> str:
+    return "" if claim.by is None else f" by at least {margin(claim, claim.by, unit)}"
+
+
+def margin(claim: Claim, smallest: float, unit: str) -> str:
+    """The smallest difference that matters with its unit, or in percent where the study writes it so."""
+    if claim.percent is None:
+        return f"{compact(smallest)} {unit}".strip()
+    return f"{compact(claim.percent)}%" + ("" if claim.trend is None else f" {claim.trend.per}")
+
+
+def zone_in_words(verb: Verb, better: Better, zone: str) -> str:
+    """A zone (`ablate.judge.verdict.Zone`) as it reads for the claim."""
+    if zone == "undecided":
+        return zone
+    reached = zone == "at least the margin"
+    kind = KINDS[verb]
+    if kind.towards == "worse":
+        return "worse by the margin or more" if reached else "less than the margin"
+    if kind.towards == "either":
+        return zone if reached else "less than the margin"
+    if reached:
+        return zone
+    other = "the other way" if better == "neither" else "worse" if kind.towards == better else "better"
+    return f"{other} or too small to matter"

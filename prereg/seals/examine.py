@@ -17,7 +17,7 @@ from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.ledger_entry import PROMISES, Entry
 from prereg.registry.paths import Root
 from prereg.seals import git, ssh, timestamp
-from prereg.seals.state import SUFFIXES, Attestation, Kind, SealResult, attested, newest_attestations
+from prereg.seals.state import KINDS, Attestation, Kind, SealResult, attested, newest_attestations
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,8 @@ def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust)
 def unnamed_seals(root: Root, name: str, entries: Iterable[Entry]) -> tuple[str, ...]:
     """Files that look like seals of a study and that no entry names: a crash left them, or the ledger was cut."""
     named = {found.attestation.file for found in attested(entries, name) if found.attestation is not None}
-    looks_like = re.compile(rf"{re.escape(name)}\.[0-9a-f]{{8}}(\.\d+)?({'|'.join(map(re.escape, SUFFIXES.values()))})")
+    suffixes = "|".join(re.escape(kind.suffix) for kind in KINDS.values() if kind.suffix)
+    looks_like = re.compile(rf"{re.escape(name)}\.[0-9a-f]{{8}}(\.\d+)?({suffixes})")
     found = sorted(path.name for path in root.studies.iterdir() if looks_like.fullmatch(path.name))
     return tuple(f"studies/{file}" for file in found if f"studies/{file}" not in named)
 

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from prereg.errors import SealError, Where
+from prereg.seals.program import Answer, Program, ask
 from prereg.seals.state import SealResult
 
 NAMESPACE = "ablate-registration"
@@ -24,6 +23,14 @@ NAMESPACE = "ablate-registration"
 
 # A hardware key waits for a touch; nothing else takes longer than a moment.
 TIMEOUT_S = 60
+_KEYGEN = Program(
+    "ssh-keygen",
+    install="install openssh-client",
+    required="OpenSSH 8.9 or newer",
+    environment={"SSH_ASKPASS_REQUIRE": "never"},
+    without="SSH_ASKPASS|DISPLAY",
+    own_session=True,
+)
 _FINGERPRINT = re.compile(r"with \S+ key (SHA256:[A-Za-z0-9+/]{43})")
 
 
@@ -54,16 +61,16 @@ def sign(message: bytes, key: Path) -> Signature:
             where=Where(file=key),
         )
     done = _keygen("sign", "-n", NAMESPACE, "-f", str(key.absolute()), message=message)
-    if done.returncode != 0 or not done.stdout.startswith(b"-----BEGIN SSH SIGNATURE-----"):
+    if not done.is_yes or not done.output.startswith(b"-----BEGIN SSH SIGNATURE-----"):
         raise _refused(key, _said(done))
-    fingerprint = _fingerprint(message, done.stdout)
+    fingerprint = _fingerprint(message, done.output)
     if fingerprint is None:
         raise SealError(
             "ssh-keygen made a signature that it does not accept itself",
             required="a key whose signatures can be verified",
             where=Where(file=key),
         )
-    return Signature(done.stdout, fingerprint)
+    return Signature(done.output, fingerprint)
 
 
 def examine(message: bytes, signature: Path, signers: Path | None, *, at: str) -> SealResult:
@@ -80,11 +87,11 @@ def examine(message: bytes, signature: Path, signers: Path | None, *, at: str) -
     # By the ledger's clock, which the registrant owns: an expiry or a revocation is only as good as that.
     then = f"verify-time={datetime.fromisoformat(at).astimezone(UTC):%Y%m%d%H%M%S}Z"
     named = _keygen("find-principals", "-s", str(signature.absolute()), "-f", str(signers.absolute()), "-O", then)
-    principals = named.stdout.decode("utf-8", "replace").splitlines() if named.returncode == 0 else []
+    principals = named.output.decode("utf-8", "replace").splitlines() if named.is_yes else []
     for principal in principals:
         words = ("-n", NAMESPACE, "-f", str(signers.absolute()), "-I", principal, "-s", str(signature.absolute()))
         verified = _keygen("verify", *words, "-O", then, message=message)
-        if verified.returncode == 0:
+        if verified.is_yes:
             shown = "".join(sign for sign in principal if sign.isprintable())
             return SealResult(state="holds", says=f"signed by {shown}, key {fingerprint}")
         named = verified
@@ -98,35 +105,12 @@ def _fingerprint(message: bytes, signature: bytes) -> str | None:
         path = Path(folder) / "signature"
         path.write_bytes(signature)
         done = _keygen("check-novalidate", "-n", NAMESPACE, "-s", str(path), message=message)
-    found = _FINGERPRINT.search(done.stdout.decode("utf-8", "replace"))
-    return found.group(1) if done.returncode == 0 and found else None
+    found = _FINGERPRINT.search(done.output.decode("utf-8", "replace"))
+    return found.group(1) if done.is_yes and found else None
 
 
-def _keygen(action: str, *words: str, message: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    program = shutil.which("ssh-keygen")
-    if program is None:
-        raise SealError(
-            "ssh-keygen is not on this machine",
-            required="OpenSSH 8.9 or newer",
-            fix="install openssh-client",
-        )
-    windowless = {name: value for name, value in os.environ.items() if name not in ("SSH_ASKPASS", "DISPLAY")}
-    try:
-        return subprocess.run(
-            [program, "-Y", action, *words],
-            input=message,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-            # Without a session of its own it would open /dev/tty and wait there for a passphrase.
-            start_new_session=True,
-            env=windowless | {"SSH_ASKPASS_REQUIRE": "never", "LC_ALL": "C"},
-        )
-    except subprocess.TimeoutExpired:
-        raise SealError(
-            f"ssh-keygen did not answer within {TIMEOUT_S} s",
-            required="a key that can be used without a passphrase prompt; a hardware key needs a touch",
-        ) from None
+def _keygen(action: str, *words: str, message: bytes = b"") -> Answer:
+    return ask(_KEYGEN, "-Y", action, *words, data=message, seconds=TIMEOUT_S)
 
 
 def _refused(key: Path, said: str) -> SealError:
@@ -153,8 +137,6 @@ def _refused(key: Path, said: str) -> SealError:
     )
 
 
-def _said(done: subprocess.CompletedProcess[bytes]) -> str:
-    """What the program complained of, on one line."""
-    lines = [line.strip() for line in done.stderr.decode("utf-8", "replace").splitlines()]
-    found = [line for line in lines if line.strip("@ ") and "Signing data" not in line]
-    return "".join(sign for sign in "; ".join(found) if sign.isprintable())
+def _said(done: Answer) -> str:
+    """What the program complained of."""
+    return "; ".join(part for part in done.complaint.split("; ") if "Signing data" not in part)

@@ -6,7 +6,8 @@ says, by whom or since when. Whether the file still is that, and convinces, is f
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from pydantic import ValidationError
@@ -16,30 +17,32 @@ from prereg.registry.ledger_entry import Entry
 
 Kind = Literal["ssh", "rfc3161", "git"]
 
-SUFFIXES: dict[Kind, str] = {"ssh": ".sig", "rfc3161": ".tsr"}
-"""The endings of the files; a git anchor has none, it is in the ledger alone."""
 
-
-class Proof(NamedTuple):
-    """What a mechanism is worth."""
+@dataclass(frozen=True)
+class SealKind:
+    """One mechanism."""
 
     name: str
     """As people call it."""
+    suffix: str
+    """The ending of its files; none for a git anchor, which is in the ledger alone."""
     proves: str
     """What a stranger may conclude."""
     leaves_open: str
     """What a stranger may not conclude."""
 
 
-PROOFS: dict[Kind, Proof] = {
-    "ssh": Proof("ssh signature", "the holder of the key signed these bytes", "when"),
-    "rfc3161": Proof(
+KINDS: Mapping[Kind, SealKind] = {
+    "ssh": SealKind("ssh signature", ".sig", "the holder of the key signed these bytes", "when"),
+    "rfc3161": SealKind(
         "RFC 3161 timestamp",
+        ".tsr",
         "these bytes existed by its time, if the authority is trusted",
         "who; that nobody ran it earlier",
     ),
-    "git": Proof("git commit", "the content of the lock", "when and who, until someone else holds the commit"),
+    "git": SealKind("git commit", "", "the content of the lock", "when and who, until someone else holds the commit"),
 }
+"""Every mechanism; `prereg.seals.examine` has the check of each."""
 LEFT_OPEN_BY_ALL = "No timestamp proves that nobody ran the experiment earlier."
 
 

@@ -11,24 +11,27 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-import subprocess
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from prereg.errors import SealError, Where
+from prereg.seals.program import Answer, NoAnswerError, Program, ask
 from prereg.seals.state import SealResult
 
 LARGEST_BYTES = 256 * 1024
 """A timestamp is about five thousand bytes."""
 TIMEOUT_S = 30
+# A check must not depend on how a machine is configured.
+_OPENSSL = Program(
+    "openssl", install="install openssl", required="OpenSSL 3.0 or newer", environment={"OPENSSL_CONF": os.devnull}
+)
 # Of the signed part of a reply, as `openssl ts -reply -token_in -text` prints it. Names and extensions come later.
 _HASH = re.compile(rb"^Hash Algorithm: sha256\nMessage data:\n((?:    [0-9a-f]{4} - .*\n)+)", re.MULTILINE)
 _BYTES = re.compile(rb"^    [0-9a-f]{4} - ((?:[0-9a-f]{2}[ -]){16})", re.MULTILINE)
 _TIME = re.compile(rb"^Time stamp: ([A-Z][a-z]{2}) +(\d+) (\d\d:\d\d:\d\d)(?:\.\d+)? (\d{4}) GMT$", re.MULTILINE)
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_STRANGER = re.compile(rb"certificate verify error.*?Verify error:([^\n]*)", re.DOTALL)
+_STRANGER = re.compile(r"certificate verify error.*?Verify error:([^;]*)")
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,9 @@ def read(data: bytes) -> Stamp:
     """What a file says. Raises `SealError` where it is no timestamp, or openssl is not here."""
     token = _openssl("-reply", "-in", "/dev/stdin", "-token_out", file=data)
     # The status of a reply is text that nobody signed, so only the token is read.
-    text = _openssl("-reply", "-in", "/dev/stdin", "-token_in", "-text", file=token.stdout)
-    time = _TIME.search(text.stdout)
-    if token.returncode != 0 or text.returncode != 0 or time is None:
+    text = _openssl("-reply", "-in", "/dev/stdin", "-token_in", "-text", file=token.output)
+    time = _TIME.search(text.output)
+    if not (token.is_yes and text.is_yes) or time is None:
         raise SealError(
             "openssl reads no timestamp in it",
             required="the reply of a time-stamping authority that has granted the request",
@@ -54,17 +57,17 @@ def read(data: bytes) -> Stamp:
         )
     month, day, clock, year = (word.decode() for word in time.groups())
     at = datetime.fromisoformat(f"{year}-{_MONTHS.index(month) + 1:02}-{int(day):02}T{clock}+00:00")
-    stamped = _HASH.search(text.stdout)
+    stamped = _HASH.search(text.output)
     dumped = b"" if stamped is None else b"".join(_BYTES.findall(stamped[1]))
     return Stamp(at, re.sub(rb"[ -]", b"", dumped).decode() or None)
 
 
 def examine(data: bytes, lock_sha256: str, roots: Path | None) -> SealResult:
     """What a stored timestamp is worth. Raises `SealError` when the file of roots cannot be read."""
-    if shutil.which("openssl") is None:
-        return SealResult(state="unchecked", says="openssl is not on this machine")
     try:
         stamp = read(data)
+    except NoAnswerError as error:
+        return SealResult(state="unchecked", says=error.found)
     except SealError:
         return SealResult(state="broken", says="is not a timestamp")
     if stamp.sha256 != lock_sha256:
@@ -81,36 +84,20 @@ def _believed(data: bytes, stamp: Stamp, roots: Path, says: str) -> SealResult:
     then = ("-attime", str(int(stamp.time.timestamp())))
     words = ("-verify", "-digest", str(stamp.sha256), "-in", "/dev/stdin", "-CAfile", str(roots.absolute()))
     done = _openssl(*words, *then, file=data)
-    if done.returncode == 0:
+    if done.is_yes:
         return SealResult(state="holds", says=f"{says} by an authority of {roots.name}")
-    if b"no certificate or crl found" in done.stderr or b"Error loading file" in done.stderr:
+    if "no certificate or crl found" in done.complaint or "Error loading file" in done.complaint:
         raise SealError(
             "no certificates can be read from it",
             required="certificates of time-stamping authorities, as PEM",
             where=Where(file=roots),
         )
-    stranger = _STRANGER.search(done.stderr)
+    stranger = _STRANGER.search(done.complaint)
     if stranger is not None:
-        why = stranger[1].decode("ascii", "replace")
-        return SealResult(
-            state="unvouched", says=f"{says} by an authority that {roots.name} does not vouch for ({why})"
-        )
+        says += f" by an authority that {roots.name} does not vouch for ({stranger[1]})"
+        return SealResult(state="unvouched", says=says)
     return SealResult(state="broken", says="is not a timestamp that holds: its signature fails")
 
 
-def _openssl(*words: str, file: bytes) -> subprocess.CompletedProcess[bytes]:
-    program = shutil.which("openssl")
-    if program is None:
-        raise SealError("openssl is not on this machine", required="OpenSSL 3.0 or newer", fix="install openssl")
-    try:
-        return subprocess.run(
-            [program, "ts", *words],
-            input=file,
-            capture_output=True,
-            timeout=TIMEOUT_S,
-            check=False,
-            # A check must not depend on how a machine is configured.
-            env=os.environ | {"OPENSSL_CONF": os.devnull, "LC_ALL": "C"},
-        )
-    except subprocess.TimeoutExpired:
-        raise SealError(f"openssl did not answer within {TIMEOUT_S} s", required="a timestamp") from None
+def _openssl(*words: str, file: bytes) -> Answer:
+    return ask(_OPENSSL, "ts", *words, data=file, seconds=TIMEOUT_S)

@@ -71,7 +71,7 @@ TESTS: Final[dict[str, TestWords]] = {
     "e_process": TestWords(
         "t-test e-process",
         "t-test e-process",
-        "The deciding test is a t-test e-process on per-seed differences, described below. It holds its error rate "
+        "The deciding test is a t-test e-process on per-seed differences. It holds its error rate "
         "when these differences are close to normal; with few seeds, strongly skewed differences raise the rate.",
     ),
 }

@@ -11,7 +11,7 @@ from scipy.stats import chisquare
 
 from ablate.data.batches import Batches, Mixture, Pooled, Split
 from ablate.gpt.streams import draw_below
-from prereg.documents.configuration import SAID
+from prereg.documents.sentences import field_in_words
 from prereg.errors import CorpusError
 from prereg.study.training import Data
 
@@ -97,7 +97,7 @@ def test_a_mixture_that_can_draw_nothing_or_would_leave_a_corpus_unread_is_refus
 
 
 def test_a_mixture_is_told_by_its_shares() -> None:
-    said = SAID["data.mixture"]({"web": 3.0, "books": 1.0})
+    said = field_in_words("data.mixture", {"web": 3.0, "books": 1.0})
     assert said == 'mixture of "books" (25%) and "web" (75%), each window drawn in that proportion'
 
 

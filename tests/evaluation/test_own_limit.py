@@ -19,7 +19,7 @@ from ablate.evaluation.user_metrics import MetricSource, measure_own
 from ablate.records.store import RunFolder
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from prereg.documents.measures import recorded
+from prereg.documents.sentences import say
 from prereg.errors import EvidenceError, SpecError
 from prereg.metrics.user_code import Overdue, at_most
 from prereg.registry.ledger import Ledger
@@ -158,9 +158,9 @@ def test_a_metric_that_does_not_end_fails_its_run_alone_and_says_why(house: Hous
 def test_a_limit_is_an_hour_unless_the_study_says_otherwise_and_then_its_words_say_so() -> None:
     plain = study_from_document(own_document())
     assert plain.measure.own[0].limit_s == 3600.0
-    assert "at the last step):" in recorded(plain)
+    assert "at the last step):" in say("recorded", plain)
     strict = study_from_document(limited())
     assert study_from_document(json.loads(strict.model_dump_json())) == strict
-    assert "own/worst (mine:worst, at the last step, within 2 s)" in recorded(strict)
+    assert "own/worst (mine:worst, at the last step, within 2 s)" in say("recorded", strict)
     with pytest.raises(SpecError):
         study_from_document(own_document(measure={"every": 10, "own": [{**WORST, "limit_s": 0}]}))

@@ -21,7 +21,7 @@ from ablate.gpt.model import GPT, initialise
 from ablate.records.gather import gather
 from ablate.runner.alone import rerun
 from ablate.workspace import Workspace, require_registered
-from prereg.documents.measures import measured, recorded
+from prereg.documents.sentences import say
 from prereg.errors import EvidenceError, RegistrationError
 from prereg.metrics.user_code import pin_checks
 from prereg.registry.amendments import affected
@@ -226,6 +226,8 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
 
 def test_the_registration_says_what_it_is() -> None:
     study = own_study()
-    assert "own/worst (mine:worst, at the last step): largest cross-entropy of a validation token." in recorded(study)
-    assert "own/worst: largest cross-entropy of a validation token, in nats; lower is better." in measured(study)
+    assert "own/worst (mine:worst, at the last step): largest cross-entropy of a validation token." in say(
+        "recorded", study
+    )
+    assert "own/worst: largest cross-entropy of a validation token, in nats; lower is better." in say("measured", study)
     assert study.claims["gain"].better == "lower" and study_from_document(study.model_dump(mode="json")) == study

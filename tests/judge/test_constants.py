@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from evidence_factory import make_evidence, one_claim, small_study
+from export_samples import claim_facts, statement
 from scipy import stats
 from sentences import sentence_of
 
@@ -25,7 +26,6 @@ from ablate.judge.stats.null_hypotheses import nulls_of
 from ablate.judge.verdict import Finding
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.findings import pairs_figure
-from prereg.documents.claims import refutation, statement, support
 from prereg.study.spec import Study
 
 # R, help page of `sleep`: extra hours of sleep of both groups as one sample; `t.test(extra ~ 1, data = sleep)` gives
@@ -362,8 +362,8 @@ def test_looks_at_a_constant_keep_alpha(stopping: dict[str, Any]) -> None:
 
 def test_the_documents_say_one_sided_and_name_the_constant() -> None:
     study = of_constants()
-    assert (support(study, "ln").null, support(study, "ln").sided) == ("δ ≥ 0", "one-sided")
-    second = refutation(study, "ln")
+    assert (claim_facts(study, "ln").support.null, claim_facts(study, "ln").support.sided) == ("δ ≥ 0", "one-sided")
+    second = claim_facts(study, "ln").refutation
     assert second is not None and second.null.startswith("δ ≤ −0.01") and second.sided == "one-sided"
     assert "3.28" in statement(study, "ln")
 

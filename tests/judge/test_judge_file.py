@@ -58,17 +58,17 @@ def test_columns_are_guessed_by_the_names_that_people_give_them(tmp_path: Path, 
         wide_rows().to_json(path, orient="records", lines=True)
     else:
         wide_rows().to_parquet(path)
-    require_the_paired_test(ablate.judge_file(path, CLAIM))
+    require_the_paired_test(ablate.judge_frame(path, CLAIM))
 
 
 def test_long_rows_are_read_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "long.csv"
     long = wide_rows().melt(["model", "random_seed", "epoch"], var_name="metric", value_name="value")
     long.to_csv(path, index=False)
-    require_the_paired_test(ablate.judge_file(path, CLAIM))
+    require_the_paired_test(ablate.judge_frame(path, CLAIM))
     pd.concat([long, long.head(1)]).to_csv(path, index=False)
     with pytest.raises(EvidenceError, match="line 18: acc of small seed 1 at step 1 is already on line 2"):
-        ablate.judge_file(path, CLAIM)
+        ablate.judge_frame(path, CLAIM)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_a_panel_of_wandb_is_read_without_the_borders_of_its_bands(
 ) -> None:
     path = tmp_path / "wandb_export.csv"
     path.write_text(panel(name), encoding="utf-8")
-    require_the_paired_test(ablate.judge_file(path, CLAIM, run_pattern=pattern))
+    require_the_paired_test(ablate.judge_frame(path, CLAIM, run_pattern=pattern))
 
 
 def test_a_panel_of_means_is_no_table_of_runs(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_panel_of_means_is_no_table_of_runs(tmp_path: Path) -> None:
         panel("Group: {arm}-{seed}").replace('"0.84","0.84","0.84"', '"0.84","0.8","0.88"'), encoding="utf-8"
     )
     with pytest.raises(EvidenceError, match=r"is a mean of several points or runs, from 0\.8 to 0\.88"):
-        ablate.judge_file(path, CLAIM)
+        ablate.judge_frame(path, CLAIM)
 
 
 def test_a_run_that_has_no_value_is_not_left_out(tmp_path: Path) -> None:
@@ -98,19 +98,19 @@ def test_a_run_that_has_no_value_is_not_left_out(tmp_path: Path) -> None:
     lost = (rows["model"] == "wide") & (rows["random_seed"] == 2)
     rows.assign(acc=rows["acc"].where(~lost)).to_csv(path, index=False)
     with pytest.raises(EvidenceError, match="wide, seed 2, has no finite acc"):
-        ablate.judge_file(path, CLAIM)
+        ablate.judge_frame(path, CLAIM)
 
 
 def test_what_cannot_be_guessed_is_asked_for_by_name(tmp_path: Path) -> None:
     path = tmp_path / "results.csv"
     wide_rows().rename(columns={"model": "which"}).to_csv(path, index=False)
     with pytest.raises(EvidenceError, match="no column of the table is known to hold the arm") as refused:
-        ablate.judge_file(path, CLAIM)
+        ablate.judge_frame(path, CLAIM)
     assert refused.value.fix == "--arm-column, one of which, random_seed, epoch, acc"
-    require_the_paired_test(ablate.judge_file(path, CLAIM, arm="which"))
+    require_the_paired_test(ablate.judge_frame(path, CLAIM, arm="which"))
     path.write_text(panel("run{seed}{arm}"), encoding="utf-8")
     with pytest.raises(EvidenceError, match="does not say its arm and seed") as refused:
-        ablate.judge_file(path, CLAIM)
+        ablate.judge_frame(path, CLAIM)
     assert "--run-pattern" in str(refused.value.fix)
 
 
@@ -120,4 +120,4 @@ def test_what_is_no_table_is_refused(tmp_path: Path, content: bytes) -> None:
         path = tmp_path / f"odd.{kind}"
         path.write_bytes(content)
         with pytest.raises(StudyError):
-            ablate.judge_file(path, CLAIM)
+            ablate.judge_frame(path, CLAIM)

@@ -27,7 +27,7 @@ from ablate.judge.decide import decide
 from ablate.judge.verdict import Stability
 from ablate.judge.wording import upper_bound
 from ablate.reporting.headline import stability_in_words
-from prereg.documents.procedures import instability
+from prereg.documents.sentences import say
 from prereg.study.labels import NO_LABELS
 from prereg.study.load import load_study
 from prereg.study.spec import Study
@@ -292,10 +292,10 @@ def test_a_real_spike_is_found() -> None:
 def test_a_registered_limit_keeps_its_bytes_and_its_words() -> None:
     study = load_study(STUDIES / "embnorm.yaml").study.model_dump(mode="json")
     assert study["stable"]["loss_spike"] == {"above": 6.0, "window": 20, "first_steps": False}
-    assert "more than 6 robust standard deviations above the median of the last 20 steps" in instability(
-        study_of(above=6.0)
+    assert "more than 6 robust standard deviations above the median of the last 20 steps" in say(
+        "instability", study_of(above=6.0)
     )
-    assert "stationary normal noise have such a step in 1% of studies of this size" in instability(study_of())
+    assert "stationary normal noise have such a step in 1% of studies of this size" in say("instability", study_of())
 
 
 def test_the_rates_are_stated_where_the_decision_asks() -> None:

@@ -23,9 +23,9 @@ from ablate.reporting import markdown
 from ablate.reporting.blocks import Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.components import components_section
+from prereg.documents.facts import Facts
 from prereg.documents.forms import osf
 from prereg.documents.page import sections
-from prereg.documents.source import Source
 from prereg.errors import RegistrationError, SpecError
 from prereg.registry.amendments import reached
 from prereg.registry.history import differing_fields
@@ -198,13 +198,13 @@ def test_an_amended_design_touches_every_claim() -> None:
 
 
 def test_the_documents_name_the_design_and_the_arms() -> None:
-    source = Source(of_components("factorial"))
-    page = sections(source)
+    facts = Facts(of_components("factorial"))
+    page = sections(facts)
     title = "full factorial 2^3 of 3 parts"
     assert title in page["Arms"]
     assert "with rotary and qk_norm, without swiglu" in page["Arms"]
     assert "the mean of the arms with rotary" in page["Hypotheses"]
-    form = {field.key: field.text for field in osf(source).fields}
+    form = {field.key: field.text for field in osf(facts).fields}
     assert title in form["design"] and '"with_rotary-swiglu"' in form["manipulated"]
 
 

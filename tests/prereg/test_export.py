@@ -10,16 +10,14 @@ from functools import cache
 from typing import Any
 
 import pytest
-from export_samples import OPTIONS, ROOT, document, draft, hypotheses, registered, study
+from export_samples import OPTIONS, ROOT, claim_facts, document, draft, hypotheses, registered, statement, study
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prereg.documents.analysis_plan import condition
-from prereg.documents.claims import refutation, statement, support
-from prereg.documents.configuration import SAID
+from prereg.documents.facts import Facts, condition_in_words, registered_facts
 from prereg.documents.forms import osf
 from prereg.documents.page import markdown
-from prereg.documents.source import Source, registered_source
+from prereg.documents.sentences import fields_with_words
 from prereg.errors import StudyError
 from prereg.registry.paths import PUBLISHED_SUFFIX, Root
 from prereg.study.load import load_study
@@ -57,7 +55,7 @@ DESIGN = {
 }
 
 
-def told(source: Source) -> dict[str, str]:
+def told(source: Facts) -> dict[str, str]:
     """Both documents."""
     return {
         "osf": osf(source).markdown(),
@@ -65,12 +63,12 @@ def told(source: Source) -> dict[str, str]:
     }
 
 
-def in_the_repository() -> list[Source]:
+def in_the_repository() -> list[Facts]:
     sources = []
     for path in sorted((ROOT / "studies").glob("*.yaml")):
         if path.name.endswith(PUBLISHED_SUFFIX):
             continue
-        sources.append(registered_source(Root(ROOT), path.stem) or Source(load_study(path).study))
+        sources.append(registered_facts(Root(ROOT), path.stem) or Facts(load_study(path).study))
     return sources
 
 
@@ -100,7 +98,7 @@ def test_every_hypothesis_arm_verdict_and_number_of_seeds_stands_in_every_docume
         assert f'"{arm}"' in text, arm
     for line in promised.decision:
         assert line.verdict in text
-        assert line.when is None or re.sub(r"\bis ", "", condition(line.when)) in re.sub(r"\bis ", "", text)
+        assert line.when is None or re.sub(r"\bis ", "", condition_in_words(line.when)) in re.sub(r"\bis ", "", text)
     assert f"{len(promised.seeds)} seeds" in text and ranged(promised.seeds) in text
 
 
@@ -166,7 +164,7 @@ def test_the_form_has_its_fields() -> None:
 
 
 def test_a_draft_leaves_the_reason_for_its_size_to_a_person_and_a_frozen_design_gives_it() -> None:
-    def rationale(source: Source) -> Any:
+    def rationale(source: Facts) -> Any:
         return next(field for field in osf(source).fields if field.key == "sample_size_rationale")
 
     assert rationale(draft("assumed")).blank
@@ -231,13 +229,13 @@ def test_a_claim_is_a_sentence_and_its_nulls_are_those_of_the_judge(
 ) -> None:
     one = study(option)
     assert statement(one, name).startswith(sentence)
-    assert support(one, name).null.startswith(first)
-    refuted = refutation(one, name)
+    assert claim_facts(one, name).support.null.startswith(first)
+    refuted = claim_facts(one, name).refutation
     assert refuted is not None and refuted.null.startswith(second)
 
 
 def test_no_data_can_refute_a_change_of_any_size() -> None:
-    assert refutation(study("verbs"), "any_change") is None
+    assert claim_facts(study("verbs"), "any_change").refutation is None
     assert "no data can refute it" in markdown(draft("verbs"))
 
 
@@ -262,10 +260,10 @@ def test_every_option_has_its_words(option: str, said: str) -> None:
 
 
 def test_a_condition_keeps_its_grouping() -> None:
-    assert condition("supported(a) and (stable(x) or not refuted(b))") == (
+    assert condition_in_words("supported(a) and (stable(x) or not refuted(b))") == (
         'a is supported and (arm "x" is stable or b is not refuted)'
     )
-    assert condition("not (supported(a) or not stable(x))") == (
+    assert condition_in_words("not (supported(a) or not stable(x))") == (
         'it is not so that (a is supported or arm "x" is not stable)'
     )
 
@@ -353,7 +351,7 @@ def test_two_studies_that_differ_in_a_promised_field_are_told_differently(option
     before = told(base)
     for field, changed in changes.items():
         assert base.registration is not None
-        after = told(Source(changed, base.registration.model_copy(update={"study": changed}), base.entries))
+        after = told(Facts(changed, base.registration.model_copy(update={"study": changed}), base.entries))
         assert after["markdown"] != before["markdown"], field
         assert after["osf"] != before["osf"], field
 
@@ -365,11 +363,11 @@ def test_any_margin_alpha_and_number_of_seeds_can_be_told(smallest: float, alpha
     one = study_from_document(
         document(hypotheses=hypotheses(gain=gain), analysis={"alpha": alpha}, seeds=list(range(seeds)))
     )
-    for text in told(Source(one)).values():
+    for text in told(Facts(one)).values():
         assert f"{seeds} seeds" in text and "nan" not in text and "e-0" not in text.replace("1e-08", "")
 
 
 def test_every_field_of_a_training_has_words() -> None:
     whole = study("plain").model_dump(mode="json")["base"]
     paths = {f"{section}.{field}" for section, fields in whole.items() for field in fields}
-    assert paths | {"numerics.compile"} == set(SAID)  # written only where it is set
+    assert paths | {"numerics.compile"} == set(fields_with_words())  # written only where it is set

@@ -27,7 +27,7 @@ from ablate.judge.findings import judge_hypotheses
 from ablate.judge.judge import OUTCOME, judge_families, judge_nulls, judge_p, judge_rows, possible_codes
 from ablate.judge.recompute import recompute
 from ablate.judge.stats.multiplicity import adjusted, adjusted_rows, holm, levels_tested
-from ablate.judge.stats.null_hypotheses import Nulls, levels_of
+from ablate.judge.stats.null_hypotheses import Nulls, found_nulls, levels_of
 from ablate.judge.verdict import Finding
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
@@ -235,7 +235,8 @@ def test_what_hangs_on_an_amended_hypothesis_through_the_gate_is_exploratory_too
     assert {one.outcome for one in findings} == {"supported"}
 
     def reached(name: str) -> set[str]:
-        return set(spread(study, findings, Affected(hypotheses={name: ("amended",)})).hypotheses)
+        judgement = judge_nulls(study, found_nulls(findings))
+        return set(spread(judgement, Affected(hypotheses={name: ("amended",)})).hypotheses)
 
     assert reached("gain_ln") == set(study.hypotheses)
     assert reached("harm_ln") == {"harm_ln"}
@@ -355,11 +356,11 @@ def test_one_alpha_holds_over_all_hypotheses_behind_a_gate_and_not_without() -> 
 
 
 def test_forms_of_a_gated_study_name_its_order() -> None:
-    from prereg.documents.analysis_plan import families
+    from prereg.documents.sentences import say
 
     study = gated({"order": ["gain_ln", "gain_rms", "guardrail"]}, decision=ADOPT)
     order = "gain_ln, then gain_rms, then harm_ln and harm_rms (by Holm)"
-    assert order in families(study)
+    assert order in say("families", study)
     assert study_from_document(study.model_dump(mode="json")) == study
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ import ablate as api
 from ablate.gpt.device import Peak
 from ablate.reporting.summaries.proof import describe
 from ablate.runner.options import RunOptions
-from prereg.documents.configuration import SAID, base_sentences
+from prereg.documents.sentences import field_in_words, say
 from prereg.errors import RunError
 from prereg.registry.history import plain
 from prereg.registry.ledger import Ledger
@@ -187,17 +186,16 @@ def test_limits_that_are_kept_are_a_check_that_holds(house: House) -> None:
 def test_limits_are_told_in_the_promise_and_a_study_without_them_as_before() -> None:
     plainly = study({"steps": 30, "batch": 8})
     bounded = study({"steps": 30, "batch": 8, "tokens": 3840, "max_memory_gib": 1.5, "max_wall_s": 600})
-    told = base_sentences(bounded, None)
+    told = say("base", bounded)
     for words in ("a budget of exactly 3,840 tokens", "at most 1.5 GiB of memory", "at most 600 seconds of time"):
         assert words in told
-        assert words not in base_sentences(plainly, None)
-    assert "no promise" not in base_sentences(plainly, None)
+        assert words not in say("base", plainly)
+    assert "no promise" not in say("base", plainly)
 
 
 @pytest.mark.parametrize("field", ["budget.tokens", "budget.max_memory_gib", "budget.max_wall_s"])
 def test_a_limit_that_an_arm_takes_back_has_words(field: str) -> None:
-    say: Callable[[object], str] = SAID[field]
-    assert say(None)
+    assert field_in_words(field, None)
 
 
 def test_a_model_of_another_context_alone_has_other_tokens() -> None:

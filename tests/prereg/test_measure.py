@@ -21,7 +21,7 @@ from ablate.evaluation.suites import evaluate
 from ablate.gpt.model import GPT, initialise
 from ablate.records.gather import gather
 from ablate.workspace import Workspace, require_registered
-from prereg.documents.measures import recorded
+from prereg.documents.sentences import say
 from prereg.metrics.catalogue import METRICS, SUITES, TOKEN_CLASSES
 from prereg.study.measure import Measure
 from prereg.study.spec import study_from_document
@@ -248,7 +248,7 @@ def test_a_measure_is_written_with_the_settings_of_its_suites_and_said() -> None
     # What its suites go by is written out whole, so that a later default changes no old study.
     assert written["calibration"] == {"bins": 15}
     assert written["inference"] == {"batch": 16, "length": None, "repeats": 5}
-    text = recorded(study)
+    text = say("recorded", study)
     assert "At the last step alone: calibration and cost." in text
     assert "15 bins of confidence" in text and "16 sequences of the context length, the median of 5 passes" in text
     assert "The level of the validation loss is 2 nats per token." in text

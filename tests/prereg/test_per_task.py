@@ -33,8 +33,8 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.markdown import render
 from ablate.runner.options import RunOptions
 from ablate.verification.verify import verify
-from prereg.documents import analysis_plan
-from prereg.documents.claims import statements
+from prereg.documents.facts import Facts
+from prereg.documents.sentences import say
 from prereg.errors import RuleError, SpecError, StudyFileError
 from prereg.metrics.catalogue import ITEM_METRICS, TASK_METRICS, task_of
 from prereg.registry.paths import Root
@@ -270,12 +270,12 @@ def page_of(made: Study, gains: Mapping[str, float]) -> str:
 
 def test_forms_and_pages_say_a_family_once_with_its_tasks_and_its_correction() -> None:
     made = study(analysis=NEW_ITEMS)
-    said = statements(made)
+    said = [f"{one.label} {say('claims.full', made, one)}" for one in Facts(made).claims]
     assert len(said) == 2 and said[1].startswith("no_harm (guardrail): The harness/accuracy is not lower")
     assert said[1].endswith("Claimed of each of 3 tasks, and corrected over them: a-easy, b and c.")
-    assert "no_harm (one for each of 3 tasks; guardrail)" in analysis_plan.families(made)
-    assert "of the same tasks, which are strata" in analysis_plan.estimand(made)
-    rows = dict(analysis_plan.decision_rows(made))
+    assert "no_harm (one for each of 3 tasks; guardrail)" in say("families", made)
+    assert "of the same tasks, which are strata" in say("estimand", made)
+    rows = {line.when: line.verdict for line in Facts(made).decision}
     assert rows["macro is supported and every claim of no_harm is supported"] == "adopt"
     assert rows["macro is refuted or some claim of no_harm is refuted"] == "keep"
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from evidence_factory import make_evidence, one_claim
+from export_samples import claim_facts, statement
 from hypothesis import given
 from hypothesis import strategies as st
 from own_trainer import own_document
@@ -26,7 +27,7 @@ from ablate.judge.verdict import Finding
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
 from ablate.reporting.view import FindingView
-from prereg.documents.claims import matters, statement
+from prereg.documents.sentences import say
 from prereg.errors import ClaimError, StudyError
 from prereg.study.claim import parse_claim
 from prereg.study.spec import Study, study_from_document
@@ -178,7 +179,8 @@ def test_documents_say_the_percentage() -> None:
     assert "by at least 2%" in statement(study, "h")
     assert statement(study, "h").startswith("The geometric mean validation loss is lower")
     assert "logarithm" not in statement(margin("layernorm lowers val/loss below 3", "2%"), "h")
-    assert "2%" in matters(margin("layernorm lowers val/loss", "2%"), "h")
+    raw = margin("layernorm lowers val/loss", "2%")
+    assert "2%" in say("claims.matters", raw, claim_facts(raw, "h"))
 
 
 def rates(claim: str, smallest: str | None, ratio: float, outcome: str, n_sims: int) -> float:

@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 
 import ablate as api
 from ablate.cli import app
-from ablate.health import read_status
+from ablate.health import status
 from ablate.judge.verdict import verdict_bytes
-from ablate.workspace import Workspace
 from prereg.errors import RegistrationError
 from prereg.registry.ledger import Ledger
 
@@ -60,7 +59,7 @@ def test_a_decided_study_keeps_runs_and_verdict_under_another_title(own_house: O
     report = (own_house.path / "reports/own/report.md").read_text()
     assert "A better title" in report and "a typing error" in report and "A trainer of one" in report
     assert verified(path) == 0
-    assert read_status(Workspace().open(path)).title == "A better title"
+    assert status(path).title == "A better title"
 
 
 def before_entries(house: OwnHouse) -> int:

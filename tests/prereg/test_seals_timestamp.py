@@ -108,3 +108,9 @@ def test_without_openssl_a_seal_is_not_checked_and_that_is_said(
     assert (found.state, found.says) == ("unchecked", "openssl is not on this machine")
     with pytest.raises(SealError, match="openssl is not on this machine"):
         read(stamped)
+
+
+def test_a_program_that_is_too_slow_says_nothing_of_the_seal(stamped: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prereg.seals.timestamp.TIMEOUT_S", 0)
+    found = examine(stamped, SHA256, None)
+    assert (found.state, found.says) == ("unchecked", "openssl did not answer within 0 s")

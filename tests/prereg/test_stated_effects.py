@@ -30,7 +30,7 @@ from ablate.reporting.headline import next_step
 from ablate.reporting.summaries.study import design_section, power_section
 from ablate.reporting.terminal import show
 from prereg.documents import page
-from prereg.documents.source import Source, unknown_power
+from prereg.documents.facts import Facts, unknown_power
 from prereg.text import MINUS, share
 
 D, SD, SEEDS = 0.01, 0.012, 5
@@ -141,7 +141,7 @@ def test_seeds_that_would_do_come_with_the_effect_at_which_they_do() -> None:
     assert "power 80% at the smallest difference" not in report
 
 
-def source() -> Source:
+def source() -> Facts:
     return replace(registered("plain", design=planned().model_dump(mode="json")), study=STUDY)
 
 

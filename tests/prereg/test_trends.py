@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import statsmodels.api as sm
+from export_samples import statement
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -24,7 +25,6 @@ from ablate.judge.findings import judge_hypotheses
 from ablate.judge.judge import OUTCOME
 from ablate.judge.recompute import recompute
 from ablate.judge.verdict import Finding
-from prereg.documents.claims import statement
 from prereg.study.claim import parse_claim
 from prereg.study.designs.trends import with_weights
 from prereg.study.spec import Study

@@ -279,7 +279,7 @@ def test_the_table_of_runs_that_mlflow_writes_is_judged_and_imported_by_one_gues
     house: OwnHouse, tmp_path: Path
 ) -> None:
     source = MADE / "mlflow_search_runs.csv"
-    judged = api.judge_file(source, "slow raises val/loss by at least 0.125", baseline="fast")
+    judged = api.judge_frame(source, "slow raises val/loss by at least 0.125", baseline="fast")
     (finding,) = judged.judged
     assert finding.estimate is not None and finding.estimate.difference == 0.375 and finding.n == 3
     mapping = api.mapping_template(house.study, source)

@@ -19,7 +19,7 @@ from ablate.records.imports import Terms, read_source
 from ablate.records.rows import read_rows, require_range
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from prereg.documents.measures import measured
+from prereg.documents.sentences import say
 from prereg.errors import EvidenceError
 from prereg.registry.paths import Root
 from prereg.study.command import Declared, MetricsFile
@@ -135,9 +135,9 @@ def test_the_ends_of_a_range_and_rounding_are_in_it() -> None:
 
 
 def test_a_known_name_of_a_users_own_trainer_is_not_defined_by_this_tool() -> None:
-    said = measured(study_from_document(own_document()))
+    said = say("measured", study_from_document(own_document()))
     assert said.startswith("Validation loss (val/loss): as the researcher's own trainer defines it, in nats per token")
-    assert "cross-entropy" not in said and "cross-entropy" in measured(small_study())
+    assert "cross-entropy" not in said and "cross-entropy" in say("measured", small_study())
 
 
 def test_what_is_declared_is_in_figures_tables_methods_and_the_registration(own_house: OwnHouse) -> None:

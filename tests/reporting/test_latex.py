@@ -172,7 +172,8 @@ def test_only_methods_that_were_used_are_cited() -> None:
 
 
 def test_every_work_that_our_sentences_name_has_an_entry() -> None:
-    modules = [*(ROOT / "prereg" / "documents").glob("*.py"), *(ROOT / "ablate" / "reporting").rglob("*.txt")]
+    documents, reporting = ROOT / "prereg" / "documents", ROOT / "ablate" / "reporting"
+    modules = [*documents.glob("*.py"), *documents.rglob("*.txt"), *reporting.rglob("*.txt")]
     cited = re.compile(r"\b[A-Z][\w'-]+(?:(?:, | and )[A-Z][\w'-]+)*(?: et al\.| and others)? \(?(?:19|20)\d\d\b\)?")
     strings = re.compile(r'"((?:[^"\\]|\\.)*)"\s*(?:#.*)?\n?\s*')
     for module in modules:

@@ -19,7 +19,7 @@ from ablate.reporting.html import page as html_page
 from ablate.reporting.latex.paper import paper
 from ablate.reporting.markdown import page as markdown_page
 from ablate.reporting.sections.methods import methods_section
-from prereg.documents.configuration import training_sentences
+from prereg.documents.sentences import say
 
 NUMBER = r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e-?\d+)?"
 RATES = {"none": {"optim.lr": 1e-3}, "layernorm": {"optim.lr": 3e-3, "model.embedding_norm": "layernorm"}}
@@ -65,9 +65,9 @@ def test_sgd_is_not_said_to_have_what_it_does_not_read() -> None:
     beside = one_claim(
         base=base | {"optim": {"name": "sgd"}}, variants={"none": {}, "layernorm": {"optim.name": "adamw"}}
     )
-    said = training_sentences(alone, None)
+    said = say("training", alone)
     assert "SGD with momentum" in said and "momentum 0.9," in said and "epsilon" not in said and "betas" not in said
-    assert "betas 0.9 and 0.95, epsilon" in training_sentences(beside, None)
+    assert "betas 0.9 and 0.95, epsilon" in say("training", beside)
 
 
 def trained(context: ReportContext) -> Iterator[str]:

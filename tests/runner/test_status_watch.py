@@ -11,8 +11,7 @@ from test_run import start
 from typer.testing import CliRunner
 
 from ablate.cli import app
-from ablate.health import read_status
-from ablate.workspace import Workspace
+from ablate.health import status
 
 BASE = tiny_document()["base"] | {"budget": {"steps": 600, "batch": 8}}
 
@@ -43,7 +42,7 @@ def test_ctrl_c_ends_the_watching_with_what_was_seen_last(house: House, monkeypa
 
 
 def test_a_failed_run_is_waited_for_while_a_process_is_at_work(house: House) -> None:
-    found = read_status(Workspace().open(house.write()))
+    found = status(house.write())
     states = ("done", "diverged", "failed")
     runs = tuple(found.runs[0].model_copy(update={"state": state}) for state in states)
     failed = found.model_copy(update={"runs": runs})

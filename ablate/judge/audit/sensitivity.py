@@ -27,8 +27,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ablate.judge.audit.checks import Found, Result, check, named
-from ablate.judge.judge import Judgement, case_of, judge_families, other_verdicts, outcomes_of_masks
-from ablate.judge.stats.null_hypotheses import Nulls, found_nulls
+from ablate.judge.judge import Judgement, case_of, other_verdicts, outcomes_of_masks
+from ablate.judge.stats.null_hypotheses import Nulls
 from ablate.judge.stats.tests import TINY, Floats, Kept
 from ablate.judge.verdict import Check, Finding
 from prereg.registry.amendments import Affected
@@ -38,14 +38,19 @@ from prereg.rule.divergence import ENDS, End, pushed
 from prereg.study.spec import Study
 
 
-def spread(study: Study, findings: Sequence[Finding], affected: Affected) -> Affected:
-    """The same, with the hypotheses whose outcome hangs on touched ones of their role."""
+def spread(judgement: Judgement, affected: Affected) -> Affected:
+    """The same, with the hypotheses of a study whose outcome hangs on touched ones of their role."""
+    study = judgement.study
     if not affected.hypotheses or study.analysis.correct != "holm":
         return affected
-    best, worst = (_outcomes_with(study, findings, affected, p) for p in (TINY, 1.0))
+    touched = np.array([[name in affected.hypotheses for name in judgement.names]])
+    at_best, at_worst = (
+        judgement.with_p(np.where(touched, p, judgement.support), np.where(touched, p, judgement.refute)).codes[0]
+        for p in (TINY, 1.0)
+    )
     reached = dict(affected.hypotheses)
-    for name in study.hypotheses:
-        if name not in reached and best[name] != worst[name]:
+    for name, best, worst in zip(judgement.names, at_best, at_worst, strict=True):
+        if name not in reached and best != worst:
             by = [other for other in study.corrected_with(name) if other in affected.hypotheses]
             reached[name] = (f"its corrected p hangs on {', '.join(by)}",)
     ordered = {name: reached[name] for name in study.hypotheses if name in reached}
@@ -157,12 +162,6 @@ def check_verdict(affected: Affected, resting: Sequence[str]) -> Found:
 def _reasons(affected: Affected, resting: Sequence[str]) -> str:
     by_name = affected.hypotheses | {f"stable({arm})": reasons for arm, reasons in affected.arms.items()}
     return "; ".join(dict.fromkeys(reason for name in resting for reason in by_name[name]))
-
-
-def _outcomes_with(study: Study, findings: Sequence[Finding], affected: Affected, p: float) -> dict[str, Outcome]:
-    """Outcomes with every touched p set to one value."""
-    nulls = {name: Nulls(p, p) if name in affected.hypotheses else one for name, one in found_nulls(findings).items()}
-    return {name: judged.outcome for name, judged in judge_families(study, nulls).items()}
 
 
 def lost_pairs(study: Study, diverged: Iterable[Cell]) -> dict[str, tuple[Cell, ...]]:

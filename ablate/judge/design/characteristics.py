@@ -25,7 +25,7 @@ from ablate.judge.design.scenarios import drawable, effect_scenarios
 from ablate.judge.design.simulate import Chance, Scenario, adopting_verdicts, affordable, simulate
 from ablate.judge.stats.null_hypotheses import require_known_methods
 from ablate.judge.stats.tests import COUNTED_PAIRS, LISTED_PAIRS
-from prereg.documents.procedures import counted_as
+from prereg.documents.sentences import counted_as
 from prereg.frozen import FrozenModel
 from prereg.rule.divergence import said_losses
 from prereg.study.designs.gate import in_words

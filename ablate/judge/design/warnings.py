@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ablate.judge.design.effects import FEWEST_FOR_CORRELATION, contrast_sd, distance, effect_when_true
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
+from prereg.rule.condition import Outcome
 from prereg.study.analysis import EProcess
 from prereg.study.measure import PACKS
 from prereg.study.spec import Study
@@ -255,8 +256,13 @@ def _reached(study: Study, design: Design | None) -> tuple[HypothesisDesign, ...
 
 
 def _never(study: Study, planned: HypothesisDesign) -> Iterator[DesignWarning]:
-    floors = (planned.attainable_support, planned.can_be_supported), (planned.attainable_refute, planned.can_be_refuted)
-    for state, (floor, possible) in zip(("supported", "refuted"), floors, strict=True):
+    from ablate.judge.design.reach import way_out
+
+    ends: list[tuple[Outcome, float | None, bool]] = [
+        ("supported", planned.attainable_support, planned.can_be_supported),
+        ("refuted", planned.attainable_refute, planned.can_be_refuted),
+    ]
+    for state, floor, possible in ends:
         if possible or floor is None:
             continue
         test = "the e-process" if isinstance(study.stopping, EProcess) else study.analysis.test
@@ -264,18 +270,9 @@ def _never(study: Study, planned: HypothesisDesign) -> Iterator[DesignWarning]:
             f"{planned.hypothesis} can never be {state}: the smallest p of {test} with {counted(planned.n, 'seed')} is "
             f"{floor:.3g}, and alpha is {compact(study.analysis.alpha)}"
         )
-        yield DesignWarning("seeds", planned.hypothesis, text, _seeds_that_do(study, planned.hypothesis, state))
-
-
-def _seeds_that_do(study: Study, name: str, state: str) -> str:
-    from ablate.judge.design.reach import floors_at
-
-    instead = "test: paired_t" if study.paired else "test: welch"
-    for n in range(study.n_seeds + 1, 31):
-        floor = floors_at(study, name, n)[state == "refuted"]
-        if floor is not None and floor <= study.analysis.alpha:
-            return f"{n} seeds, or {instead}"
-    return instead
+        n, instead = way_out(study, [(planned.hypothesis, state)])
+        fix = instead if n is None else f"{n} seeds, or {instead}"
+        yield DesignWarning("seeds", planned.hypothesis, text, fix)
 
 
 def _resolutions(study: Study, validation_tokens: int | None) -> Iterator[DesignWarning]:

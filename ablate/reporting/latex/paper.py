@@ -27,8 +27,9 @@ from ablate.reporting.summaries.study import arms_table
 from ablate.reporting.view import FindingView, Shared, views_of
 from ablate.reporting.wording import phrase
 from prereg import text as words
-from prereg.documents import analysis_plan
 from prereg.documents.claims import value_read
+from prereg.documents.facts import Facts
+from prereg.documents.sentences import macro
 from prereg.escape import latex
 from prereg.study.spec import Study
 
@@ -154,7 +155,8 @@ def values_table(study: Study, views: Sequence[FindingView]) -> Table:
 def appendix(context: ReportContext) -> Iterator[Block]:
     """The registration: its hash and date, hypotheses, rule, what it could find; then what deviated from it."""
     yield from registration_section(context).blocks
-    yield from map(Paragraph, analysis_plan.plain_outcomes(context.study))
+    facts = Facts(context.study)
+    yield from (Paragraph(macro("claims.outcomes", facts, claim)) for claim in facts.claims)
     yield from checks_section(context).blocks
 
 

@@ -22,7 +22,7 @@ from ablate.reporting.sections.findings import runs_as_pairs
 from ablate.reporting.summaries.proof import describe_decision
 from ablate.reporting.wording import phrase
 from prereg import text as words
-from prereg.documents.designs import pairing, sample
+from prereg.documents.sentences import say
 from prereg.registry.amendments import Amendment, affected, amendments_of, reached
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import decisions_before
@@ -44,7 +44,7 @@ def pairs_section(context: ReportContext) -> Section:
         blocks.append(Paragraph(phrase("audit.pairs_none")))
     elif not study.paired:
         title = "Arms and their runs"
-        blocks.append(Paragraph(f"{sample(study)} {pairing(study)}"))
+        blocks.append(Paragraph(f"{say('sample', study)} {say('pairing', study)}"))
     elif study.trainer == "command":
         blocks.append(Paragraph(phrase("audit.pairs_own")))
     elif arms is None or len(arms.columns) < 4:

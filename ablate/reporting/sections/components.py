@@ -16,7 +16,7 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
 from ablate.reporting.view import FindingView, is_corrected, views_of
 from prereg import text as words
-from prereg.documents.designs import design_sentences
+from prereg.documents.sentences import say
 from prereg.study.designs.components import Components
 
 
@@ -29,7 +29,7 @@ def components_section(context: ReportContext) -> Section | None:
 
 
 def _blocks(context: ReportContext, components: Components) -> Iterator[Block]:
-    yield Paragraph(design_sentences(context.study))
+    yield Paragraph(say("design", context.study))
     if components.design != "factorial":
         yield _one_at_a_time(context, components)
     else:

@@ -19,7 +19,8 @@ from ablate.reporting.sections.tasks import summary_of_family, task_tables
 from ablate.reporting.view import FindingView, Shared, views_of
 from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
-from prereg.documents.procedures import after_correction, at_level, counted_as
+from prereg.documents.procedures import after_correction, at_level
+from prereg.documents.sentences import counted_as
 from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import said_once
 

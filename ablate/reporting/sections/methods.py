@@ -8,16 +8,9 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.registration import units_of
 from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
-from prereg.documents import analysis_plan, measures
-from prereg.documents.configuration import training_sentences
-from prereg.documents.designs import pairing, sample, tuning
-from prereg.documents.procedures import (
-    ABOUT_CORRECTIONS,
-    SPENDING,
-    about_test,
-    counted_as,
-    gatekeeping,
-)
+from prereg.documents.facts import Facts
+from prereg.documents.procedures import SPENDING
+from prereg.documents.sentences import counted_as, macro, say
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.designs.per_task import tasks_are_strata
 from prereg.study.spec import Study
@@ -46,11 +39,11 @@ def methods_section(context: ReportContext) -> Section:
     made = blocks(
         "methods",
         study=study,
-        training=f"{training_sentences(study, context.registration.corpus)} {_made(context)}".strip(),
-        measured=measures.measured(study),
-        stopping=" ".join(filter(None, [tuning(study), analysis_plan.starting(study), analysis_plan.stopping(study)])),
+        training=f"{macro('training', Facts(study, context.registration))} {_made(context)}".strip(),
+        measured=say("measured", study),
+        stopping=" ".join(filter(None, [say(one, study) for one in ("tuning", "starting", "stopping")])),
         pairs=_pairs(context),
-        test=about_test(study),
+        test=say("about_test", study),
         constants=any(claim.constant is not None for claim in study.claims.values()),
         items=study.analysis.estimand if study.analysis.test == "items" else "",
         units=units_of(study),
@@ -60,8 +53,8 @@ def methods_section(context: ReportContext) -> Section:
         alpha=alpha,
         twice=words.compact(2 * study.analysis.alpha),
         correct=study.analysis.correct,
-        correction=ABOUT_CORRECTIONS[study.analysis.correct],
-        gate=gatekeeping(study) if study.gate_steps else "",
+        correction=say("corrected", study, study.analysis.correct),
+        gate=say("gatekeeping", study),
         families=words.listed(
             f"{role} ({words.counted(len(names), 'hypothesis', 'hypotheses')})"
             for role, names in study.families.items()
@@ -94,7 +87,7 @@ def _made(context: ReportContext) -> str:
 def _pairs(context: ReportContext) -> str:
     study, look = context.study, context.decision.look
     if not study.paired:
-        return f"{sample(study)} {pairing(study)} Values are read {_read_at(study)}."
+        return f"{say('sample', study)} {say('pairing', study)} Values are read {_read_at(study)}."
     early = look.n_seeds if look is not None and not look.last else None
     said = phrase("methods_parts.pairs", len(study.arms), len(study.seeds), early, _read_at(study))
     return f"{counted_as(study, said)} {_shared(context)}"

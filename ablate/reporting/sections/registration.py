@@ -19,14 +19,9 @@ from ablate.reporting.sections.design import facts_of, looks_shown
 from ablate.reporting.summaries.study import hypotheses_table
 from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
-from prereg.documents.configuration import extent
-from prereg.documents.designs import runs_of_arms, tuning
-from prereg.documents.procedures import (
-    divergence,
-    instability,
-    lost_starts,
-    not_reached,
-)
+from prereg.documents.procedures import lost_starts, not_reached
+from prereg.documents.sentences import say
+from prereg.documents.training import extent
 from prereg.registry.registration import CorpusPin, Rewording, TaskPin
 from prereg.study.claim import parse_claim
 from prereg.study.command import ScriptPin, command_line
@@ -139,13 +134,13 @@ def _facts(context: ReportContext) -> Iterator[tuple[str, object]]:
     yield "seeds", words.ranged(study.seeds)
     yield "n_seeds", len(study.seeds)
     yield "n_runs", len(study.judged)
-    yield "runs", "" if study.paired else runs_of_arms(study)
+    yield "runs", "" if study.paired else say("runs_of_arms", study)
     yield "others", _runs_of_others(context)
-    yield "settings", tuning(study)
+    yield "settings", say("tuning", study)
     yield "estimand", _estimand(study)
     yield "looks", looks_shown(context)
-    yield "lost", lost_starts(study) or ""
-    yield "diverged", divergence(study)
+    yield "lost", lost_starts(study)
+    yield "diverged", say("divergence_in_short", study)
     yield "unstable", _instability(context)
 
 
@@ -154,7 +149,7 @@ def _instability(context: ReportContext) -> str:
     study = context.study
     above = next((arm.above for arm in context.decision.stability if arm.above is not None), None)
     if above is None:
-        return instability(study)
+        return say("instability", study)
     rule, not_reached_ = study.stable.loss_spike, not_reached(study)
     return phrase("promised_parts.unstable", above, rule.window, study.stable.diverged.loss_above, not_reached_)
 

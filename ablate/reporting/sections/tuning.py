@@ -13,7 +13,7 @@ from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, col
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
 from prereg import text as words
-from prereg.documents.designs import tuning
+from prereg.documents.sentences import say
 from prereg.study.designs.tune import Choice, Tune
 
 
@@ -28,7 +28,7 @@ def tuning_section(context: ReportContext) -> Section | None:
 def _blocks(context: ReportContext, choices: tuple[Choice, ...]) -> Iterator[Block]:
     study = context.study
     assert study.tune is not None, study.study
-    yield Paragraph(tuning(study))
+    yield Paragraph(say("tuning", study))
     yield _pilot(context, study.tune, choices)
     edges = [f"{context.arm(choice.arm)} ({', '.join(choice.at_edge)})" for choice in choices if choice.at_edge]
     if edges:

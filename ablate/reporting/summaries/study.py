@@ -11,8 +11,9 @@ from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
 from ablate.reporting.estimates import NONE
 from prereg import text as words
-from prereg.documents.designs import design_sentences, runs_of_arms, tuning
-from prereg.documents.procedures import counted_as, errors_held, lost_starts, margin, meanings, spike
+from prereg.documents.claims import margin, meanings
+from prereg.documents.procedures import errors_held, lost_starts, spike
+from prereg.documents.sentences import counted_as, say
 from prereg.registry.amendments import Amendment, affected, keeps_runs
 from prereg.registry.register import words_alone
 from prereg.rule.divergence import refutable, said_losses
@@ -37,7 +38,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         f"({words.ranged(study.seeds)}) = {words.counted(len(study.judged), 'run')}"
     )
     if not study.paired:
-        runs = f"{words.counted(len(study.judged), 'run')} without pairs: {runs_of_arms(study)}"
+        runs = f"{words.counted(len(study.judged), 'run')} without pairs: {say('runs_of_arms', study)}"
     extent = (
         f"{runs}; "
         f"baseline {study.labels.arm(study.baseline)}; "
@@ -51,7 +52,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         blocks += _command(study, scripts, data)
     blocks += _components(study)
     blocks += [replace(arms_table(study), caption="")]
-    blocks += [Paragraph(tuning(study))] if study.tune is not None else []
+    blocks += [Paragraph(say("tuning", study))] if study.tune is not None else []
     blocks += [replace(hypotheses_table(study), caption="")]
     for label, name in said_once(study).items():
         supported, refuted = (of_any_task(study, label, said) for said in meanings(study, name))
@@ -74,7 +75,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
     blocks += [Table("", heads, rows, note=decides)]
     blocks += [Paragraph("Errors held:"), Facts(errors)]
     lost = lost_starts(study)
-    notes = [*([] if lost is None else [lost]), *(counted_as(study, said) for said in said_losses(study))]
+    notes = [*([lost] if lost else []), *(counted_as(study, said) for said in said_losses(study))]
     facts = [("Note", f"{note}.") for note in notes]
     if study.rule.arms_read:
         # The limit in numbers, and how often noise exceeds it, take a search over integrals: `ablate design` has them.
@@ -175,7 +176,7 @@ def _components(study: Study) -> Iterator[Block]:
     """The design of a component ablation, and the reason of each arm."""
     if study.components is None:
         return
-    yield Paragraph(design_sentences(study))
+    yield Paragraph(say("design", study))
     yield Table("", columns("Arm", "Reason"), tuple(study.components.reasons().items()))
 
 

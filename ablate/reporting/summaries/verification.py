@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
 from ablate.verification.result import StudySummary, Verification
 from prereg import text as words
-from prereg.seals.state import LEFT_OPEN_BY_ALL, PROOFS
+from prereg.seals.state import KINDS, LEFT_OPEN_BY_ALL
 from prereg.verification import Item
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def _held_by_others(found: Verification) -> str:
 
 
 def _name(seal: SealCheck) -> str:
-    return "seal" if seal.kind is None else PROOFS[seal.kind].name
+    return "seal" if seal.kind is None else KINDS[seal.kind].name
 
 
 def _next(found: Verification) -> str:
@@ -217,7 +217,8 @@ def _details(found: Verification) -> Iterator[Block]:
         late = "; runs had begun when it was made" * seal.after_runs
         seals.append((_SEALS[seal.state], f"{seal.study}, {_name(seal)}{earlier}{file}; {seal.says}{late}"))
     yield Facts(tuple(seals))
-    worth = tuple(proof for kind, proof in PROOFS.items() if any(seal.kind == kind for seal in found.seals))
+    kinds = [KINDS[kind] for kind in KINDS if any(seal.kind == kind for seal in found.seals)]
+    worth = tuple((kind.name, kind.proves, kind.leaves_open) for kind in kinds)
     if worth:
         yield Table("", columns("Seal", "Proves", "Does not prove"), worth, note=LEFT_OPEN_BY_ALL)
     if found.bundle is not None:

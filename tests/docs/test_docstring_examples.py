@@ -1,0 +1,38 @@
+"""The examples in the docstrings of the Python API run, in a folder that holds a decided study."""
+
+from __future__ import annotations
+
+import doctest
+
+import pytest
+from own_trainer import OwnHouse
+
+import ablate
+
+EXAMPLES = [
+    example
+    for name in ablate.__all__
+    for example in doctest.DocTestFinder(recurse=False).find(getattr(ablate, name), name, globs={"ablate": ablate})
+    if example.examples
+]
+NEED_NONE = {"RunOptions", "Study", "StudyError", "Workspace"}
+"""Classes, which the functions' examples show."""
+OF_A_SCRIPT = {"config", "log", "must_match", "seed"}
+"""Shown in the docstring of `ablate.client`, and run by docs/how-to."""
+LEFT = {"amend", "bundle", "early_results", "export_model", "import_runs", "reproduce", "try_out"}
+"""They need a study that is not decided, weights, or minutes."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
+def test_the_example_of_a_docstring_gives_what_it_says(
+    example: doctest.DocTest, decided_copy: OwnHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(decided_copy.path)
+    report: list[str] = []
+    result = doctest.DocTestRunner(optionflags=doctest.REPORT_NDIFF).run(example, out=report.append)
+    assert result.attempted and not result.failed, "".join(report)
+
+
+def test_every_function_for_a_notebook_has_an_example() -> None:
+    assert {example.name for example in EXAMPLES} == {*ablate.__all__} - NEED_NONE - OF_A_SCRIPT - LEFT
