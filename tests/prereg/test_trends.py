@@ -218,7 +218,7 @@ def error(case: tuple[str, float, float, str], n_sims: int, test: str = "paired_
     )
     rng = np.random.default_rng(3)
     drawn = draw(study, TrueEffects("", {"h": effect}), assumed(study), n_sims=n_sims, n_seeds=n, rng=rng)
-    return float((judge_drawn(study, drawn)[0] == OUTCOME.index(outcome)).mean())
+    return float((judge_drawn(study, drawn).codes == OUTCOME.index(outcome)).mean())
 
 
 CASES = [

@@ -82,7 +82,7 @@ def _table(title: str, rows: list[tuple[str, ...]], said: str, wholes: Sequence[
     for one in wholes:
         bounds = FindingView(one, None).bounds
         if bounds is not None:
-            note += f"; of {one.label} {bounds.method.removesuffix(', Bonferroni over 1')}"
+            note += f"; of {one.label} {bounds.method}"
     return Table(title, columns(*HEADS), tuple(rows), note=f"{note}.")
 
 
