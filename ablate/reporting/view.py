@@ -14,8 +14,8 @@ from functools import cached_property
 from statistics import fmean
 
 from ablate.judge.stats.null_hypotheses import deciding_interval, excludes, is_gated, nulls_of
-from ablate.judge.verdict import Estimate, Finding, Interval, MarginTest, Zone, correction_of, shown_zone
-from ablate.judge.wording import is_of_bounds, is_pseudomedian, said_p, same_in_every_pair
+from ablate.judge.verdict import Estimate, Finding, Interval, MarginTest, Zone, shown_zone
+from ablate.judge.wording import is_pseudomedian, said_p, same_in_every_pair
 from ablate.reporting import estimates
 from ablate.reporting.estimates import NONE
 from ablate.reporting.wording import phrase
@@ -136,10 +136,7 @@ class FindingView:
     @property
     def one_sided(self) -> bool:
         """Whether the ends of that interval are one-sided bounds."""
-        if self.bounds is None or self.estimate is None:
-            return False
-        constant = self.claim.constant is not None
-        return is_of_bounds(self.bounds, self.estimate, self.finding.simultaneous, constant=constant)
+        return self.bounds is not None and self.bounds.one_sided
 
     @property
     def level(self) -> str:
@@ -166,7 +163,9 @@ class FindingView:
     @property
     def correction(self) -> str:
         """`Bonferroni over 2`, of the interval; empty where it is that of one test alone."""
-        return "" if self.bounds is None or self.of_step else correction_of(self.bounds)
+        if self.bounds is None or self.of_step or self.bounds.over == 1:
+            return ""
+        return f"Bonferroni over {self.bounds.over}"
 
     @property
     def only_p(self) -> bool:

@@ -15,9 +15,8 @@ from prereg.escape import quoted
 from prereg.metrics.catalogue import TASK_METRICS, Better
 from prereg.rule.divergence import refutable
 from prereg.study.analysis import AtStep, OverLast
-from prereg.study.claim import Claim
+from prereg.study.claim import Claim, weights_in_words
 from prereg.study.designs.per_task import of_any_task, said_once, tasks_of
-from prereg.study.designs.trends import weights_in_words
 from prereg.study.spec import Study
 from prereg.study.verbs import KINDS, Rejected, Verb, VerbKind
 from prereg.text import compact, listed, side

@@ -193,7 +193,7 @@ def rates(claim: str, smallest: str | None, ratio: float, outcome: str, n_sims: 
     )
     truth = TrueEffects("", {"h": log(ratio)})
     drawn = draw(study, truth, assumed(study), n_sims=n_sims, n_seeds=5, rng=np.random.default_rng(2))
-    return float((judge_drawn(study, drawn)[0] == OUTCOME.index(outcome)).mean())
+    return float((judge_drawn(study, drawn).codes == OUTCOME.index(outcome)).mean())
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
 from prereg.documents.procedures import after_correction, at_level
 from prereg.documents.sentences import counted_as
-from prereg.study.designs.gate import in_words
+from prereg.study.analysis import in_words
 from prereg.study.designs.per_task import said_once
 
 MOST_PAIRS = 4

@@ -19,10 +19,10 @@ from prereg.documents.sentences import counted_as, say
 from prereg.registry.amendments import Amendment, affected, keeps_runs
 from prereg.registry.register import words_alone
 from prereg.rule.divergence import refutable, said_losses
+from prereg.study.analysis import in_words
+from prereg.study.claim import weights_in_words
 from prereg.study.command import ScriptPin, command_line, filled
-from prereg.study.designs.gate import in_words
 from prereg.study.designs.per_task import by_family, of_any_task, said_once, tasks_of
-from prereg.study.designs.trends import weights_in_words
 from prereg.study.measure import is_folder
 from prereg.study.spec import Study
 
