@@ -319,6 +319,22 @@ def per_trivial_run(python: str) -> tuple[float, float]:
     return wall, cpu
 
 
+def bare_shell_ms(n_times: int = 300) -> float:
+    """CPU milliseconds of the shell of a trivial run, started by nothing but `subprocess`."""
+
+    def cpu() -> float:
+        each = [resource.getrusage(whose) for whose in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        return sum(one.ru_utime + one.ru_stime for one in each)
+
+    with tempfile.TemporaryDirectory() as folder:
+        script = Path(folder, "trivial.sh")
+        script.write_text(TRIVIAL, encoding="utf-8")
+        before = cpu()
+        for _ in range(n_times):
+            subprocess.run(["/bin/sh", str(script)], cwd=folder, capture_output=True, check=True)
+        return 1000 * (cpu() - before) / n_times
+
+
 TIMED: dict[str, tuple[str, Callable[[str], tuple[float, float]]]] = {
     "quickstart": ("s of `ablate run` of the quickstart", lambda python: seconds(python, quickstart())),
     "trivial": (f"ms a trivial run of an own trainer, by {N_MANY} runs less {N_FEW}", per_trivial_run),
@@ -329,7 +345,7 @@ def take_times(other: str, repeats: int, out: Path) -> None:
     """Time another version and this one in turn, each first every second time."""
     pythons = {"before": other, "now": sys.executable}
     versions = {name: version(python) for name, python in pythons.items()}
-    found: dict[str, Any] = {"versions": versions, "machine": machine(), "times": {}}
+    found: dict[str, Any] = {"versions": versions, "machine": machine(), "bare_shell_ms": bare_shell_ms(), "times": {}}
     for what, (_, measure) in TIMED.items():
         samples = found["times"][what] = []
         for turn in range(repeats):
@@ -354,7 +370,10 @@ def table_of_times(found: dict[str, Any]) -> str:
     loads = [one["load"] for samples in found["times"].values() for one in samples]
     text = f"In turn, in one sitting; median (range). The load of the machine was {min(loads):.1f} to {max(loads):.1f}."
     commits = " and ".join(f"{one['commit']} ({name})" for name, one in found["versions"].items())
-    return "\n".join(lines) + f"\n\n{text} Of {commits}.\n"
+    shell = (
+        f"Of a trivial run {found['bare_shell_ms']:.2f} ms of CPU are the shell itself, started by a bare `subprocess`."
+    )
+    return "\n".join(lines) + f"\n\n{text} Of {commits}. {shell}\n"
 
 
 def page(old: dict[str, Any], new: dict[str, Any], table: str, times: dict[str, Any] | None) -> str:

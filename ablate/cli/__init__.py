@@ -21,6 +21,7 @@ from typer.core import TyperGroup
 from ablate.cli import corpora, proof, records, registering, reports, runs, studies
 from ablate.cli.command import Command, Interrupted
 from ablate.cli.options import Exit, Patient, put_error
+from ablate.cli.startup import quicken_imports
 from prereg.errors import StudyError, missing_gpt, missing_posix
 from prereg.escape import visible
 from prereg.registry.disk import NO_ROOM
@@ -134,6 +135,7 @@ def _first(error: BaseException) -> BaseException:
 
 def main() -> None:
     """The command `ablate`."""
+    quicken_imports()
     signal.signal(signal.SIGTERM, _interrupt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

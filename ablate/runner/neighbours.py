@@ -7,6 +7,7 @@ making; raises nothing. Files that are gone are another matter: a run whose reco
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,8 @@ from prereg.registry.plan import Cell
 
 LOCK = ".lock"
 """What the process that makes a run holds, in the run's folder."""
+_SHARE = 1 / 50
+"""Of the time that looks at all folders may take: a plan of 1,000 runs of a moment would spend half of it on them."""
 
 Files = dict[str, tuple[int, int, int]]
 """Name -> inode, size and time of last change."""
@@ -26,6 +29,8 @@ class Neighbours:
 
     folders: Mapping[Cell, Path]
     known: dict[Cell, Files] = field(default_factory=dict)
+    _looked_at: float = 0.0
+    _cost_s: float = 0.0
 
     def __post_init__(self) -> None:
         for cell in self.folders:
@@ -35,21 +40,31 @@ class Neighbours:
         """This run has ended: its folder is to stay as it is now."""
         self.known[cell] = _files(self.folders[cell])
 
+    def is_due(self, coming: Cell | None) -> bool:
+        """Whether to look at all folders again: where the last look was long ago, or that of the run that is made next
+        has changed, or none is."""
+        if coming is None or time.monotonic() - self._looked_at > self._cost_s / _SHARE:
+            return True
+        return bool(self._changed_in(coming))
+
     def changed(self, at_work: Collection[Cell]) -> list[str]:
         """What was added or changed in folders of other runs than those at work, as ARM/SEED/FILE."""
-        return [
-            f"{cell[0]}/{cell[1]}/{name}"
-            for cell, folder in self.folders.items()
-            if cell not in at_work
-            for name, found in _files(folder).items()
-            if self.known[cell].get(name) != found
-        ]
+        begun = time.thread_time()
+        names = [name for cell in self.folders if cell not in at_work for name in self._changed_in(cell)]
+        self._looked_at, self._cost_s = time.monotonic(), time.thread_time() - begun
+        return names
+
+    def _changed_in(self, cell: Cell) -> list[str]:
+        files, known = _files(self.folders[cell]), self.known[cell]
+        if files == known:
+            return []
+        return [f"{cell[0]}/{cell[1]}/{name}" for name in sorted(files) if known.get(name) != files[name]]
 
 
 def _files(folder: Path) -> Files:
     """The files of a run's folder, and of the trainer's directory in it."""
-    found: Files = {}
-    for place, prefix in ((folder, ""), (folder / "work", "work/")):
+    files: Files = {}
+    for place, prefix in ((str(folder), ""), (f"{folder}/work", "work/")):
         try:
             with os.scandir(place) as entries:
                 for entry in entries:
@@ -57,7 +72,9 @@ def _files(folder: Path) -> Files:
                     if entry.is_dir(follow_symlinks=False) or (not prefix and entry.name == LOCK):
                         continue
                     stat = entry.stat(follow_symlinks=False)
-                    found[prefix + entry.name] = stat.st_ino, stat.st_size, stat.st_mtime_ns
+                    files[prefix + entry.name] = stat.st_ino, stat.st_size, stat.st_mtime_ns
+        except FileNotFoundError:
+            break  # in a folder that is not there, there is no other
         except OSError:
             continue
-    return dict(sorted(found.items()))
+    return files

@@ -21,6 +21,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -45,6 +46,8 @@ from prereg.registry.plan import CommandSpec, RunSpec
 _PIECE = 64 * 2**10
 _MOST_AT_ONCE = 8
 _PATIENCE_S = 60.0
+_MOMENT_S = 1.0
+"""How long a server without a scheduler waits for its makers. One whose trainer saves its state may take longer."""
 _ABANDONED = 3
 """Exit status of a maker whose scheduler is gone."""
 
@@ -229,8 +232,10 @@ class _Server:
                 piece, connections, _, _ = socket.recv_fds(self.scheduler, _PIECE, _MOST_AT_ONCE)
                 if not piece:
                     break
-        for pid in self.connection_by_pid:  # they have heard it too
-            os.waitpid(pid, 0)
+        ends_at = time.monotonic() + _MOMENT_S
+        while self.connection_by_pid and (left := ends_at - time.monotonic()) > 0:  # they have heard it too
+            select.select([self.wake], [], [], left)
+            self._bury()
         return None
 
     def _load(self, given: Mapping[str, Any]) -> None:

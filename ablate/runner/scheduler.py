@@ -102,6 +102,9 @@ class Scheduler(Logbook):
     server_deaths: int = 0
     """Servers that died in a row, before one of them had started a run."""
 
+    _unwatched: list[str] = field(default_factory=list)
+    """Runs that have ended since somebody looked at the folders of all others, ARM/SEED."""
+
     _noted: set[str] = field(default_factory=set)
     _seen_busy: set[Cell] = field(default_factory=set)
     _busy_since: float | None = None
@@ -375,14 +378,20 @@ class Scheduler(Logbook):
         return Neighbours({spec.cell: self.folder(spec).path for spec in plan(self.registration)})
 
     def _written_elsewhere(self, spec: Spec) -> list[str]:
-        """What was written in folders of runs that were not at work, while this one was."""
+        """What was written in folders of runs that were not at work, while this one was, or while one of those was that
+        have ended a moment before it."""
         if self.neighbours is None:
+            return []
+        self._unwatched.append(f"{spec.variant}/{spec.seed}")
+        if not self.neighbours.is_due(self.pending[0].cell if self.pending else None):
             return []
         working = {maker.spec.cell for maker in self.makers.values() if maker.spec is not None}
         working |= self._seen_busy  # other processes make them
         changed = self.neighbours.changed(working | {spec.cell})
         for cell in {(arm, int(seed)) for arm, seed, *_ in (name.split("/") for name in changed)}:
             self.neighbours.settle(cell)  # said once
+        if not changed:
+            self._unwatched.clear()
         return changed
 
     def _settle(self, spec: Spec) -> None:
@@ -393,7 +402,11 @@ class Scheduler(Logbook):
     def _trespassed(self, spec: Spec, message: Message, changed: Sequence[str]) -> Message:
         """A run that wrote in the folder of another has failed, however it ended."""
         more = f" and {len(changed) - 3} more" if len(changed) > 3 else ""
-        error = f"while it was made, files were written in the folders of other runs: {', '.join(changed[:3])}{more}"
+        *others, _ = self._unwatched
+        self._unwatched.clear()
+        before = f" or shortly before, with {', '.join(others)}" if others else ""
+        error = f"while it was made{before}, files were written in the folders of other runs: "
+        error += f"{', '.join(changed[:3])}{more}"
         if message.error:
             error = f"{message.error}; {error}"
         self.folder(spec).fail(error, self.now())

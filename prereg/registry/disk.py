@@ -11,6 +11,7 @@ import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any, BinaryIO
 
@@ -200,7 +201,7 @@ def open_locked(path: Path, *, wait: bool = True) -> IO[str]:
     Raises `BlockingIOError` where another process holds it and `wait` is false, `UnsupportedError` where there are no
     locks, and `OSError` where it cannot be created. Without locks nothing that was created for it is left.
     """
-    new = [place for place in (path, *path.parents) if not place.exists()]
+    new = [*takewhile(lambda place: not place.exists(), (path, *path.parents))]
     posix_locks()  # before anything is created
     path.parent.mkdir(parents=True, exist_ok=True)
     stream = path.open("a+", encoding="utf-8")
