@@ -196,7 +196,7 @@ def test_the_verdict_holds_facts_and_no_sentence(house: Decided) -> None:
     assert not {"because", "title"} & facts.keys()
     for finding in facts["findings"]:
         assert not {"sentence", "notes"} & finding.keys() and "notes" not in finding["estimate"]
-        assert set(finding["estimate"]["interval"]) == {"low", "high", "level"}
+        assert set(finding["estimate"]["interval"]) == {"low", "high", "level", "over", "one_sided"}
     assert {tuple(check) for check in facts["checks"]} == {("name", "passed", "severity")}
 
 
