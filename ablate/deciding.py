@@ -138,8 +138,8 @@ def _log_decision(context: StudyContext, registration: Registration, decision: D
 def report(study: StudySource, *, workspace: Workspace = HERE, forms: Sequence[str] = tuple(PAGES)) -> Decided:
     """Write the reports of a decision again, from the evidence and the ledger; decides nothing new.
 
-    `forms`: html, markdown, latex, figures, csv. Another version of this tool may write other pages; the ledger then
-    takes their hashes. Where no sealed record is on this disk, those of the committed evidence are read. Raises
+    `forms`: html, markdown, latex, figures, csv, or all. Another version of this tool may write other pages; the ledger
+    then takes their hashes. Where no sealed record is on this disk, those of the committed evidence are read. Raises
     `EvidenceError` where nothing was decided, where the evidence does not give the decision, for an unknown form, and
     where records are gone.
 

@@ -108,16 +108,15 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
 
 
 def known_forms(forms: Sequence[str]) -> list[str]:
-    """The forms, each once. Raises `EvidenceError` for one that there is not."""
+    """The forms, each once; of `all`, every one. Raises `EvidenceError` for one that there is not."""
     from ablate.reporting.exports.files import Export
 
-    known = [*PAGES, *get_args(Export)]
+    every = [*PAGES, *get_args(Export)]
     for form in forms:
-        if form not in known:
-            raise EvidenceError(
-                f"a report as '{form}'", required=f"one of {', '.join(known)}", fix=nearest(form, known) or known[0]
-            )
-    return list(dict.fromkeys(forms))
+        if form not in (*every, "all"):
+            required = f"one of {', '.join([*every, 'all'])}"
+            raise EvidenceError(f"a report as '{form}'", required=required, fix=nearest(form, every) or every[0])
+    return every if "all" in forms else list(dict.fromkeys(forms))
 
 
 def write_forms(folder: Path, text: ReportContext, document: Document, forms: Sequence[str]) -> tuple[Path, ...]:

@@ -187,15 +187,18 @@ def _values(rows: pd.DataFrame, metric: str, study: Study) -> dict[tuple[str, in
 def _withheld(study: Study, findings: Sequence[Finding], there: set[tuple[str, int]]) -> dict[str, str]:
     """Claim -> why its outcome is not given: with missing runs at their worst it, or one of a claim that is corrected
     with it, could be another. Why a run is missing nobody knows, so its value may lie at either end."""
-    from ablate.judge.audit.sensitivity import possible_outcomes
+    import numpy as np
+
+    from ablate.judge.judge import judge_nulls, outcomes_of_masks, possible_codes
     from ablate.judge.stats.null_hypotheses import found_nulls
     from prereg.rule.divergence import ENDS
     from prereg.text import counted, listed
 
     missing = {name: _missing(study, name, there) for name in study.claims}
     outcomes = {finding.hypothesis: finding.outcome for finding in findings}
-    ends = {name: frozenset(ENDS) for name, cells in missing.items() if cells}
-    possible = possible_outcomes(study, outcomes, found_nulls(findings), ends)
+    ends = dict.fromkeys(ENDS, np.array([[bool(missing[name]) for name in study.hypotheses]]))
+    masks = possible_codes(judge_nulls(study, found_nulls(findings)), ends)
+    possible = outcomes_of_masks(list(study.hypotheses), masks[0])
     reasons: dict[str, str] = {}
     for name, outcome in outcomes.items():
         if missing[name] or len(possible[name]) > 1:

@@ -50,7 +50,7 @@ def pin_data(
     from ablate.checking import require_no_bytes
     from ablate.data.tokenizers import BpeTokenizer
     from prereg.registry.registration import CorpusPin, DataPins
-    from prereg.study.validate_measures import require_one_tokenizer
+    from prereg.study.validate import require_one_tokenizer
 
     corpora: dict[str, CorpusPin] = {}
     tokenizers: dict[str, str] = {}

@@ -74,7 +74,7 @@ def planned(context: StudyContext) -> PlannedRuns:
 
 def _size(context: StudyContext, arm: str) -> tuple[int | None, int]:
     """Parameters, if its corpus is here, and tokens of one run."""
-    from prereg.study.sizes import parameters
+    from prereg.study.training import parameters
 
     config = context.study.training(arm)
     try:

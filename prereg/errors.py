@@ -19,7 +19,7 @@ An inadmissible study is not an error: it is a result, and has its own type in `
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -116,6 +116,11 @@ def field_error(field: FieldPath, found: str, required: str, fix: str = "") -> S
     """The error of one field of a study: a `ClaimError` where the field is a claim, else a `SpecError`."""
     kind = ClaimError if field[-1:] == ("claim",) else SpecError
     return kind(found, required=required, fix=fix, where=Where(field=field))
+
+
+def not_one_of(field: FieldPath, found: str, name: str, known: Collection[str]) -> SpecError:
+    """The error of a name that is none of those that are known, with the nearest of them."""
+    return field_error(field, found, "one of " + ", ".join(known), nearest(name, known))
 
 
 class UnsupportedError(StudyError):

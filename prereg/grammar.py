@@ -46,8 +46,8 @@ class Language:
     error: type[SpecError]
     names: str
     """Characters of a name, as the inside of a regular expression's brackets: a keyword ends before others."""
-    misplaced: Mapping[str, str] = field(default_factory=dict)
-    """A word -> what is required where it stands in the wrong place, in place of what its row says."""
+    misplaced: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """A word -> what is required where it stands in the wrong place, and what to type, in place of its row's."""
     synonyms: Mapping[str, str] = field(default_factory=dict)
     """A word that people write -> the keyword that means it."""
 
@@ -96,21 +96,27 @@ class Language:
         if not opened and "RPAR" in expected:  # states of the parser that differ in this alone are one
             expected = expected - {"RPAR"} | {"$END"}
         row = next((row for row in self.expected if row.terminal in expected), self.expected[-1])
-        word = _WORD.match(text, place)
-        fix = ""
-        if word is not None:
-            known = [self.keywords[terminal] for terminal in self.keywords if terminal in expected]
-            close = nearest(word[0][:80].lower(), known) if known else ""
-            fix = close if close.startswith("did") else ""
-            meant = self.synonyms.get(word[0].lower())
-            fix = f"did you mean '{meant}'?" if meant in known else fix
-        what, required = row.what, self.misplaced.get(word[0] if word else "", row.required)
-        if row.terminal == "RPAR":
-            what += f" of the '(' in column {opened}"
-        shown = f"'{word[0][:80]}'" if word else "the end"
+        found = _WORD.match(text, place)
+        word = "" if found is None else found[0]
+        required, fix = self.misplaced.get(word, (row.required, row.fix))
+        what = row.what + (f" of the '(' in column {opened}" if row.terminal == "RPAR" else "")
         before, after = text[:place].strip(), text[place:].strip()
-        fix = fix or row.fix.format(before=before, after=after or "D")
+        if word in self.keywords.values():  # `by least 0.05`: what follows is what it was for
+            after = after.removeprefix(word).strip()
+        fix = self._meant(word, expected) or fix.format(before=before, after=after or "D")
+        shown = f"'{word[:80]}'" if word else "the end"
         return self.mistake(text, place, f"{shown} where {what} should be", required, fix)
+
+    def _meant(self, word: str, expected: set[str]) -> str:
+        """The keyword that a word is a slip of; a keyword in the wrong place is no slip."""
+        known = [keyword for terminal, keyword in self.keywords.items() if terminal in expected]
+        lower = word[:80].lower()
+        if self.synonyms.get(lower) in known:
+            return f"did you mean '{self.synonyms[lower]}'?"
+        if not known or not word or word in self.keywords.values():
+            return ""
+        close = nearest(lower, known)
+        return close if close.startswith("did") else ""
 
 
 def pointed(text: str, column: int, message: str) -> str:

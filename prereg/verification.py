@@ -14,19 +14,32 @@ from typing import Literal
 from pydantic import computed_field
 
 from prereg.documents.page import compare_page
-from prereg.errors import StudyError, StudyFileError, nearest
+from prereg.errors import RegistrationError, StudyError, StudyFileError, nearest
 from prereg.frozen import FrozenModel
+from prereg.metrics.user_code import kind_of, own_code, read_registered
 from prereg.registry.amendments import chain_faults
 from prereg.registry.canon import sha256_bytes, sha256_file
+from prereg.registry.history import as_registered, differing_fields
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import PROMISES, Entry
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.ledger_graph import is_merged
 from prereg.registry.paths import Root
-from prereg.registry.registration import CorpusPin, Registration, load_registration, verify_registration
+from prereg.registry.registration import (
+    CorpusPin,
+    Registration,
+    disagreements,
+    lines_of_a_branch,
+    load_registration,
+    lock_matches,
+    newest_promise,
+    promises_of,
+    read_lock,
+)
 from prereg.seals.examine import SealCheck, Trust, examine_seals, unnamed_seals
 from prereg.seals.git import ledger_history
-from prereg.study.command import ScriptPin, differing_files
+from prereg.study.command import ScriptPin, differing_files, script_faults
 from prereg.study.corpora import KNOWN, TOY_SHA256, Manifest, read_manifest, search_path, whole_sha256
+from prereg.study.load import load_study
 from prereg.study.training import Bpe, TokenizerFile
 from prereg.text import counted
 
@@ -181,13 +194,61 @@ def _another_ledger(root: Root, entry: Entry) -> list[str]:
     return [f"{root.relative(path)} is not the ledger that entry {entry.index} continues"]
 
 
+def verify_registration(root: Root, name: str) -> list[str]:
+    """Everything that speaks against a registration, a sentence each, naming the file. Empty when it holds."""
+    ledger = Ledger(root.ledger)
+    faults, entry, lock = ledger.faults(), newest_promise(ledger.readable(), name), root.lock(name)
+    if entry is None:
+        if not lock.exists():
+            return [*faults, f"{root.ledger.name}: no entry registers '{name}'"]
+        elsewhere = f"its entries are on another branch, or were cut off ({lines_of_a_branch(root, name)})"
+        return [*faults, f"{lock.name}: no entry of {root.ledger.name} names it: {elsewhere}"]
+    source = root.path / str(entry.body.get("file"))
+    if not source.is_file():
+        faults.append(f"{source.name}: missing; the registered file had sha256 {entry.body.get('source_sha256')}")
+    elif sha256_file(source) != entry.body.get("source_sha256") and not _is_reworded(root, name, source):
+        faults.append(f"{source.name}: its bytes differ from those registered on {entry.at}")
+    if not lock.is_file():
+        return [*faults, f"{lock.name}: missing; the ledger registered it on {entry.at}"]
+    try:
+        registration = read_lock(lock)
+    except RegistrationError as error:
+        other = [f"{lock.name}: its bytes differ from those the ledger names"] * (not lock_matches(lock, entry))
+        return [*faults, *other, f"{lock.name}: {error.found}"]
+    faults += [f"{lock.name}: {fault}" for fault in disagreements(registration, entry)]
+    faults += _code_faults(registration, source.parent)
+    return faults + script_faults(registration.scripts or (), root.path)
+
+
+def _is_reworded(root: Root, name: str, source: Path) -> bool:
+    """Whether a study's file has bytes that the ledger names as other words, and says the same in all but words."""
+    try:
+        registration, loaded = load_registration(root, name), load_study(source)
+    except StudyError:
+        return False
+    rewordings = () if registration is None else registration.rewordings
+    if registration is None or sha256_bytes(loaded.source_bytes) not in [one.source_sha256 for one in rewordings]:
+        return False
+    return not differing_fields(registration.study, as_registered(registration, loaded).study)
+
+
+def _code_faults(registration: Registration, folder: Path) -> list[str]:
+    """Own checks and metrics whose code is not the registered code, a sentence each."""
+    faults = []
+    for _, own in own_code(registration.study):
+        try:
+            read_registered(own, folder, registration.own_checks)
+        except StudyError as error:
+            faults.append(f"the {kind_of(own)} '{own.name}' is not the registered code: {error.found}")
+    return faults
+
+
 def check_registration(root: Root, name: str, entries: Sequence[Entry] | None) -> list[Item]:
     """Study file, lock and registered code against the ledger, and the registration in words.
 
     Of a damaged ledger (no `entries`) what it says is left to the item of the chain.
     """
-    promised = any(entry.study == name and entry.event in PROMISES for entry in entries or ())
-    if not promised and not root.lock(name).exists():
+    if not promises_of(entries or (), name) and not root.lock(name).exists():
         fix = f"ablate register {root.relative(root.study(name))}"
         return [not_checked(name, "registration", "nothing is frozen yet", fix)]
     faults = [fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or entries is not None]

@@ -304,7 +304,7 @@ def judged(cell: Cell, study: Study, differences: Mapping[str, np.ndarray]) -> n
         return judge_rows(study, {name: one[0] for name, one in found.items()}, items=_items(found)).codes
     studies = len(next(iter(differences.values())))
     stable = np.ones((studies, len(study.arms)), dtype=bool)
-    return judge_drawn(study, Drawn(dict(differences), None, stable))[0]
+    return judge_drawn(study, Drawn(dict(differences), None, stable)).codes
 
 
 @lru_cache(maxsize=8)
@@ -545,11 +545,11 @@ def _both_supported(cell: Cell, study: Study, differences: Mapping[str, np.ndarr
     looks = looks_of(study)
     if study.on_divergence != "exclude_pair":
         stable = np.ones((len(whole), len(study.arms)), dtype=bool)
-        return (judge_drawn(study, Drawn(dict(differences), None, stable))[0] == 0).all(axis=1)
+        return (judge_drawn(study, Drawn(dict(differences), None, stable)).codes == 0).all(axis=1)
     if not looks:
         lost = np.stack([np.zeros_like(whole), ~whole], axis=1)
         drawn = Drawn(dict(differences), kept, ~lost.any(axis=2), lost)
-        return (judge_drawn(study, drawn)[0] == 0).all(axis=1)
+        return (judge_drawn(study, drawn).codes == 0).all(axis=1)
     codes = [
         judge_rows(
             study,

@@ -15,8 +15,6 @@ from ablate.workspace import Workspace
 from prereg.errors import SpecError
 from prereg.text import counted
 
-FORMS = ("html", "markdown", "latex", "figures", "csv")
-
 
 @command(interrupted="the decision is in the ledger; repeat the command to write its report")
 def report(
@@ -69,10 +67,9 @@ def report(
             required="a bundle without --as, or a study without --out",
             fix=f"ablate report {study}",
         )
-    chosen = FORMS if "all" in (forms or ()) else forms or FORMS[:2]
     from ablate.deciding import report as write
 
-    written = write(study, workspace=workspace, forms=chosen)
+    written = write(study, workspace=workspace, forms=forms or ("html", "markdown"))
     pages = [page for page in (written.markdown_path, written.html_path) if page is not None]
     facts: dict[str, object] = {"wrote": [*pages, *written.exported], "head": written.head}
     if written.evidence_path is not None:

@@ -25,7 +25,7 @@ from ablate.evaluation.loss import measure_length, measure_loss
 from ablate.gpt.model import GPT
 from prereg.metrics.catalogue import METRICS, Suite
 from prereg.study.measure import Calibration, Inference
-from prereg.study.sizes import flops_per_token
+from prereg.study.training import flops_per_token
 
 
 def evaluate(

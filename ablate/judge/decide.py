@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from math import isfinite
 
+import numpy as np
 from pydantic import JsonValue
 
 from ablate.judge.audit.audit import admissible, audit
@@ -35,11 +36,12 @@ from ablate.judge.audit.checks import AuditContext
 from ablate.judge.audit.headroom import check_headroom
 from ablate.judge.audit.history import retried_runs
 from ablate.judge.audit.retried import worst_cases
-from ablate.judge.audit.sensitivity import UNDECIDED, doubts, mark, settles, spread
+from ablate.judge.audit.sensitivity import arms_that_lost, doubts, mark, spread
 from ablate.judge.audit.stability import judge_stability
 from ablate.judge.audit.user_checks import not_run, quiet
-from ablate.judge.findings import judge_hypotheses
+from ablate.judge.findings import judge_study
 from ablate.judge.interim import View, view
+from ablate.judge.judge import UNDECIDED
 from ablate.judge.readings import final_values
 from ablate.judge.recompute import check_numbers, recompute
 from ablate.judge.stats.null_hypotheses import require_known_methods
@@ -59,8 +61,8 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     """The decision of a registered study on its evidence. Its own checks, if it has any, are run by `own`."""
     study = registration.study
     require_known_methods(study)
-    seen = view(registration, evidence)
-    context = AuditContext(registration, seen.evidence, seen.look, whole=evidence)
+    look_view = view(registration, evidence)
+    context = AuditContext(registration, look_view.evidence, look_view.look, whole=evidence)
     look, evidence = context.look, context.evidence
     checks = audit(context)
     if evidence.missing or evidence.ledger_faults:
@@ -77,36 +79,33 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
         checks = quiet(checks)
         return _decision(context, checks, _not_as_promised(checks))
     values, items = final_values(study, evidence), evidence.items
-    findings = judge_hypotheses(study, values, look=look, items=items)
-    checks += check_numbers(recompute(study, findings, look))
     stability = judge_stability(study, evidence)
-    moved = spread(study, findings, with_reuse(study, affected(study, amendments_of(evidence.ledger))))
-    findings = mark(findings, moved)
+    diverged = [run.cell for run in context.ended if run.status == "diverged"]
+    stable = {arm.variant: arm.stable for arm in stability}
+    judged = judge_study(
+        study,
+        values,
+        arms_that_lost(study, diverged),
+        np.array([[stable[arm] for arm in study.arms]]),
+        look=look,
+        items=items,
+    )
+    checks += check_numbers(recompute(study, judged.findings, look))
+    amended = spread(judged.judgement, with_reuse(study, affected(study, amendments_of(evidence.ledger))))
+    findings = mark(judged.findings, amended)
     described = checks + check_headroom(context)
     if not admissible(checks):
         return _decision(context, described, _not_as_promised(checks), findings=findings, stability=stability)
-    outcomes = {finding.hypothesis: finding.outcome for finding in findings}
-    stable = {one.variant: one.stable for one in stability}
-    ruling = study.rule.decide(outcomes, stable)
-    diverged = [run.cell for run in context.ended if run.status == "diverged"]
+    ruling = study.rule.decide({finding.hypothesis: finding.outcome for finding in findings}, stable)
     retried = retried_runs(context)
     worst = worst_cases(study, values, retried, look=look, items=items) if retried else None
-    found = doubts(
-        study,
-        findings,
-        stable,
-        ruling.verdict,
-        affected=moved,
-        diverged=diverged,
-        retried=retried,
-        worst=worst,
-    )
+    doubt = doubts(judged.judgement, ruling.verdict, affected=amended, diverged=diverged, retried=retried, worst=worst)
     # What an amendment touched, or lost pairs, cannot end a study early either; only the last look says that it would.
-    if early and not (found.hold and settles(study, outcomes, stable)):
-        return _decision(context, quiet(checks), _continues(seen))
-    checks = described + found.checks
-    if not found.hold:
-        because_not = found.because or _not_as_promised(checks)
+    if early and not (doubt.hold and judged.judgement.ends_the_study()[0]):
+        return _decision(context, quiet(checks), _continues(look_view))
+    checks = described + doubt.checks
+    if not doubt.hold:
+        because_not = doubt.because or _not_as_promised(checks)
         return _decision(context, checks, because_not, findings=findings, stability=stability)
     reason = because(study, ruling) + ("" if look is None else f" Decided at {look.words}.")
     return _decision(context, checks, reason, findings=findings, stability=stability, ruling=ruling)
@@ -129,20 +128,20 @@ def because(study: Study, ruling: Ruling) -> str:
     return reason
 
 
-def _continues(seen: View) -> str:
-    assert seen.look is not None and seen.following is not None, seen.look
+def _continues(look_view: View) -> str:
+    assert look_view.look is not None and look_view.following is not None, look_view.look
     return (
-        f"{seen.look.words.capitalize()}, has settled nothing at its level. This is not final, and no contrast is "
-        f"shown. Next look at {seen.following.n_seeds} seeds."
+        f"{look_view.look.words.capitalize()}, has settled nothing at its level. This is not final, and no contrast is "
+        f"shown. Next look at {look_view.following.n_seeds} seeds."
     )
 
 
 def _incomplete(evidence: Evidence, look: Look | None) -> str:
     total, ended = len(evidence.planned), len(evidence.planned) - len(evidence.missing)
-    found = f"{ended} of {total} planned runs have ended"
+    text = f"{ended} of {total} planned runs have ended"
     if look is not None:
-        found = f"{look.words.capitalize()}, needs {total} runs, and {ended} have ended"
-    return f"{found}; nothing is judged, and nothing is shown, before all have."
+        text = f"{look.words.capitalize()}, needs {total} runs, and {ended} have ended"
+    return f"{text}; nothing is judged, and nothing is shown, before all have."
 
 
 def _not_as_promised(checks: tuple[Check, ...]) -> str:

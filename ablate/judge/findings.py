@@ -17,7 +17,17 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from ablate.judge.judge import AgainstMargin, Judged, Tested, judge, registered_test, step_level, zones
+from ablate.judge.judge import (
+    AgainstMargin,
+    Judged,
+    Judgement,
+    Tested,
+    all_stable,
+    judge,
+    registered_test,
+    step_level,
+    zones,
+)
 from ablate.judge.readings import notes_on_seeds, reading_of, samples_of, scaled, shared_seeds, slope, stated, unusable
 from ablate.judge.stats.crossed_items import cross, over_items
 from ablate.judge.stats.effects import effect_sizes, independent_effects
@@ -32,7 +42,7 @@ from ablate.judge.stats.null_hypotheses import (
     rejected_null,
 )
 from ablate.judge.stats.sequential import EProcessT, RepeatedT
-from ablate.judge.stats.tests import EQUAL, Floats, NoTestError, SignificanceTest, exponent_of
+from ablate.judge.stats.tests import EQUAL, Floats, Kept, NoTestError, SignificanceTest, exponent_of
 from ablate.judge.stats.two_way import TwoWay
 from ablate.judge.stats.unpaired import Sample, welch
 from ablate.judge.verdict import ArmSummary, Estimand, Estimate, Finding, Interval, MarginTest, Pair
@@ -75,6 +85,16 @@ class Contrast:
         return np.isfinite(self.left) & np.isfinite(self.right)
 
 
+@dataclass(frozen=True)
+class JudgedStudy:
+    """One study, judged."""
+
+    findings: tuple[Finding, ...]
+    """In the order of the study."""
+    judgement: Judgement
+    """The row that they are described from."""
+
+
 def judge_hypotheses(
     study: Study,
     values: Values,
@@ -84,8 +104,27 @@ def judge_hypotheses(
     items: pd.DataFrame | None = None,
     withheld: Mapping[str, str] | None = None,
 ) -> tuple[Finding, ...]:
-    """Every hypothesis' finding, in the order of the study. `values` is metric -> {(arm, seed): final value}, by
-    the words of `reading_of` where a claim reads another value than the last. `items` is the table of `Evidence`.
+    """The findings of `judge_study` alone, for which neither stability nor lost pairs matter."""
+    judged = judge_study(
+        study, values, None, all_stable(study), rng_seed=rng_seed, look=look, items=items, withheld=withheld
+    )
+    return judged.findings
+
+
+def judge_study(
+    study: Study,
+    values: Values,
+    lost: Kept | None,
+    stable: Kept,
+    *,
+    rng_seed: int = 0,
+    look: Look | None = None,
+    items: pd.DataFrame | None = None,
+    withheld: Mapping[str, str] | None = None,
+) -> JudgedStudy:
+    """Every hypothesis' finding, and the judgement of the study. `values` is metric -> {(arm, seed): final value}, by
+    the words of `reading_of` where a claim reads another value than the last. `items` is the table of `Evidence`;
+    `lost` and `stable` are those of `judge`, one row.
 
     A sequential study is judged at a registered look, by its adjusted tests; any other without one. The seed of
     resampling tests is the same for every study: one that followed the registration could be chosen with it. Of a
@@ -96,12 +135,12 @@ def judge_hypotheses(
     contrasts = {name: contrast(study, name, values, seeds) for name in study.hypotheses}
     tested = {name: _tested(study, name, pairs, rng_seed, look=look, items=items) for name, pairs in contrasts.items()}
     tests = {name: test for name, test in tested.items() if isinstance(test, SignificanceTest)}
-    judgement = judge(study, {name: _one_row(tests.get(name)) for name in study.hypotheses}, 1)
+    judgement = judge(study, {name: _one_row(tests.get(name)) for name in study.hypotheses}, lost, stable)
     judged = judgement.single({name: name in tests for name in study.hypotheses})
     for name, reason in (withheld or {}).items():
         judged[name] = replace(judged[name], outcome="inconclusive", note=reason)
     against = {name: one for name, one in zones(study, tests, judged).items() if name not in (withheld or {})}
-    found = []
+    findings = []
     for at, name in enumerate(study.hypotheses):
         p = None
         if name in tests:
@@ -119,8 +158,8 @@ def judge_hypotheses(
             rng_seed=rng_seed,
             items=items,
         )
-        found.append(finding)
-    return tuple(found)
+        findings.append(finding)
+    return JudgedStudy(tuple(findings), judgement)
 
 
 def _one_row(test: SignificanceTest | None) -> Tested:
@@ -136,20 +175,20 @@ def contrast(
     without pairs, the runs of each arm."""
     claim, scale, reading = study.claims[name], study.hypotheses[name].scale, reading_of(study, name)
     complete = "complete pair(s)" if claim.is_paired else "seed(s) with a value"
-    found, arms, fewest_left = values.get(reading, {}), claim.named, least_pairs(study)
+    value_by_run, arms, fewest_left = values.get(reading, {}), claim.named, least_pairs(study)
     if not study.paired:
-        samples, said, because = samples_of(study, name, found, fewest=fewest)
-        return Contrast(reading, found, samples=samples, notes=said, refused=because)
-    kept: list[int] = []
+        samples, said, because = samples_of(study, name, value_by_run, fewest=fewest)
+        return Contrast(reading, value_by_run, samples=samples, notes=said, refused=because)
+    used_seeds: list[int] = []
     notes: list[str] = []
     planned = seeds if seeds is not None else study.seeds
     for seed in planned:
-        lacking = [arm for arm in arms if (arm, seed) not in found]
+        lacking = [arm for arm in arms if (arm, seed) not in value_by_run]
         if lacking:
             notes.append(f"seed {seed} is left out: no {reading} from {', '.join(lacking)}")
         else:
-            kept.append(seed)
-    used = {(arm, seed): found[arm, seed] for seed in kept for arm in arms}
+            used_seeds.append(seed)
+    used = {(arm, seed): value_by_run[arm, seed] for seed in used_seeds for arm in arms}
     # Under `rank` a diverged run has the worst end of the line; any other value that is not finite is refused.
     worst = inf if claim.better == "lower" else -inf
     beyond = [cell for cell, value in used.items() if study.on_divergence == "rank" and value == worst]
@@ -162,33 +201,36 @@ def contrast(
         if ceiling is not None and value == ceiling
     ]
     refused = unusable(reading, scale, {cell: value for cell, value in used.items() if cell not in beyond})
-    least = 2 if len(kept) == len(planned) else fewest_left
-    if refused is None and len(kept) < (least if fewest is None else fewest):
-        refused = f"{len(kept)} {complete}, and a test needs at least two"
-        if fewest is not None or len(kept) >= 2:
-            refused = f"{len(kept)} {complete}, and at least {fewest or least} must be there"
+    least = 2 if len(used_seeds) == len(planned) else fewest_left
+    if refused is None and len(used_seeds) < (least if fewest is None else fewest):
+        refused = f"{len(used_seeds)} {complete}, and a test needs at least two"
+        if fewest is not None or len(used_seeds) >= 2:
+            refused = f"{len(used_seeds)} {complete}, and at least {fewest or least} must be there"
     if refused is not None:
-        return Contrast(reading, found, notes=tuple(notes), refused=refused)
+        return Contrast(reading, value_by_run, notes=tuple(notes), refused=refused)
     sides = [
         np.array(
-            [sum(weight * scaled(found[arm, seed], scale) for arm, weight in weights.items()) for seed in kept],
+            [
+                sum(weight * scaled(value_by_run[arm, seed], scale) for arm, weight in weights.items())
+                for seed in used_seeds
+            ],
             dtype=np.float64,
         )
         for weights in (claim.left, claim.right)
     ]
     if claim.trend is not None:
         # Less the first arm's value, which leaves a slope as it is: arms that are all equal then have one of exactly 0.
-        sides[0] = np.array([slope(claim, seed, found, scale) for seed in kept], dtype=np.float64)
+        sides[0] = np.array([slope(claim, seed, value_by_run, scale) for seed in used_seeds], dtype=np.float64)
     if claim.constant is not None:
-        sides[1] = np.full(len(kept), scaled(claim.constant, scale))
+        sides[1] = np.full(len(used_seeds), scaled(claim.constant, scale))
     with np.errstate(over="ignore", invalid="ignore"):
         apart: npt.NDArray[np.bool_] = ~np.all(np.isfinite([*sides, sides[0] - sides[1]]), axis=0)
-    too_far = [seed for seed, is_apart in zip(kept, apart, strict=True) if is_apart]
+    too_far = [seed for seed, is_apart in zip(used_seeds, apart, strict=True) if is_apart]
     too_far = [seed for seed in too_far if not any((arm, seed) in beyond for arm in arms)]
     if too_far:
         reason = f"{reading} differs by more than the largest number there is, seed {too_far[0]}"
-        return Contrast(reading, found, notes=tuple(notes), refused=reason)
-    return Contrast(reading, found, tuple(kept), sides[0], sides[1], tuple(notes))
+        return Contrast(reading, value_by_run, notes=tuple(notes), refused=reason)
+    return Contrast(reading, value_by_run, tuple(used_seeds), sides[0], sides[1], tuple(notes))
 
 
 def _tested(
@@ -259,14 +301,14 @@ def _finding(
         notes.append(str(tested))
     else:
         test = tested
-        deciding = summarise(test, level)
+        constant = claim.constant is not None
+        deciding = summarise(test, level, one_sided=constant)
         # Without a correction no interval of a family of several is simultaneous, and none is given as if it were.
         if analysis.correct != "none" or family == 1:
             # Doubled where the claim is one-sided, as its own interval is.
             share = interval_level(study, name) * (level / analysis.alpha)
             together = study.corrected_with(name) if judged.gate is None else study.gate_steps[0]
-            over = f", Bonferroni over {len(together)}"
-            interval = interval_of(test, share, suffix=over) if share else None
+            interval = interval_of(test, share, over=len(together), one_sided=constant) if share else None
             if interval is None:
                 why = test.without_interval(share) if share else "it is in no first step of the gate"
                 notes.append(f"no simultaneous interval: {why}")
@@ -282,13 +324,13 @@ def _finding(
         shown = deciding_interval(kind, outcome, deciding, simultaneous=interval, margin=margin)
         null = rejected_null(*kind, outcome) if shown is None and family > 1 else None
         step = _step(test, null, level_of_step, gated=judged.gate is not None)
-    whole = bool(pairs.sized.all())
-    if not whole:
+    all_sized = bool(pairs.sized.all())
+    if not all_sized:
         notes.append("no standardised effect: a diverged run has no number")
     also, unable = _description(study, name, pairs, rng_seed, items)
     effects = (
         effect_sizes(pairs.left, pairs.right, alpha=analysis.alpha, paired=claim.is_paired)
-        if whole and pairs.seeds
+        if all_sized and pairs.seeds
         else ()
     )
     if pairs.samples:
@@ -335,8 +377,8 @@ def _step(test: SignificanceTest, null: Null | None, level: float | None, *, gat
     two_sided = any(side == "two" for _, side in null.points)
     share = level if two_sided else 2.0 * level
     by = "the gate" if gated else "the step of Holm's procedure"
-    suffix = f", {'two-sided ' * two_sided}at the level of {by} that decided"
-    made = interval_of(test, share, suffix=suffix) if 0.0 < share < 1.0 else None
+    at = f", {'two-sided ' * two_sided}at the level of {by} that decided"
+    made = interval_of(test, share, one_sided=not two_sided, at=at) if 0.0 < share < 1.0 else None
     return made if made is not None and excludes(made, null) else None
 
 
@@ -349,8 +391,8 @@ def _level(study: Study, claim: Claim) -> float:
 def _margin(test: SignificanceTest, against: AgainstMargin, alpha: float, corrected: int) -> MarginTest:
     """The test against the margin, with its interval at 1 - 2 alpha over the claims that are corrected together."""
     # At a level of one half or more there is no interval at 1 - 2 alpha.
-    suffix = f", Bonferroni over {corrected}" if corrected > 1 else ""
-    bounds = interval_of(test, 2.0 * alpha / corrected, suffix=suffix) if alpha / corrected < 0.5 else None
+    share = 2.0 * alpha / corrected
+    bounds = interval_of(test, share, over=corrected, one_sided=True) if share < 1.0 else None
     return MarginTest(zone=against.zone, p_reached=against.reached, p_short=against.short, interval=bounds)
 
 
@@ -358,12 +400,12 @@ def _description(
     study: Study, name: str, pairs: Contrast, rng_seed: int, items: pd.DataFrame | None
 ) -> tuple[tuple[Estimate, ...], tuple[str, ...]]:
     """The tests registered under `also`; they decide nothing."""
-    found, unable, claim = [], [], study.claims[name]
+    estimates, unable, claim = [], [], study.claims[name]
     for method in study.analysis.also if pairs.seeds else ():
         try:
             if method == TwoWay.name:
                 crossed = _over_items(study, name, pairs, items, "new_seeds_and_items")
-                found.append(summarise(crossed, study.analysis.alpha))
+                estimates.append(summarise(crossed, study.analysis.alpha))
                 continue
             x = pairs.differences[None, :]
             test = over_seeds(method, x, rng_seed=rng_seed, zeros=study.analysis.zeros)
@@ -371,10 +413,10 @@ def _description(
                 raise NoTestError(refused)
             if not claim.is_paired:
                 speak_of_seeds(test)
-            found.append(summarise(test, _level(study, claim)))
+            estimates.append(summarise(test, _level(study, claim), one_sided=claim.constant is not None))
         except NoTestError as error:
             unable.append(f"{words(method)}: {error}")
-    return tuple(found), tuple(unable)
+    return tuple(estimates), tuple(unable)
 
 
 def _pairs(pairs: Contrast) -> tuple[Pair, ...]:
@@ -389,16 +431,16 @@ def arm_summaries(claim: Claim, values: Mapping[Cell, float], seeds: Sequence[in
     """Mean and SD of every arm of the claim over all seeds with a finite value, on the metric's own scale."""
     summaries = []
     for arm in claim.named:
-        found = np.array([values[arm, seed] for seed in seeds if isfinite(values.get((arm, seed), np.nan))])
-        if found.size:
-            power = exponent_of(found)
-            unit = np.ldexp(found, -power)
+        finals = np.array([values[arm, seed] for seed in seeds if isfinite(values.get((arm, seed), np.nan))])
+        if finals.size:
+            power = exponent_of(finals)
+            unit = np.ldexp(finals, -power)
             summaries.append(
                 ArmSummary(
                     arm=arm,
-                    n=int(found.size),
+                    n=int(finals.size),
                     mean=float(np.ldexp(unit.mean(), power)),
-                    sd=float(np.ldexp(unit.std(ddof=1), power)) if found.size > 1 else None,
+                    sd=float(np.ldexp(unit.std(ddof=1), power)) if finals.size > 1 else None,
                 )
             )
     return tuple(summaries)

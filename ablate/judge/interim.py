@@ -1,4 +1,4 @@
-"""Looks of a sequential study: what the one that is due may see, its checks, and the rule that ends the study.
+"""Looks of a sequential study: what the one that is due may see, and its checks.
 
 The ledger says which looks were taken; the seeds of later looks stay unseen.
 
@@ -8,27 +8,18 @@ look is reported again while no run of a later seed exists. That both saw the sa
 `early_look` is no such look: it describes the runs of an unfinished study, once the ledger holds that somebody looked
 (`ablate.early_looks`). No test, no interval, no p: what a look without a registered level could say about chance
 would be wrong.
-
-`run_to_the_stop` applies the same rule to simulated studies, whose rows `ablate.judge.judge` judges at every look.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 
-import numpy as np
-import numpy.typing as npt
-
 from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
-from ablate.judge.audit.sensitivity import answer_rows, same_with_losses, settles
 from ablate.judge.findings import Values, arm_summaries, contrast
-from ablate.judge.judge import OUTCOME, Codes, judge_rows
 from ablate.judge.readings import final_values
-from ablate.judge.stats.tests import Floats, Kept, sd_of
+from ablate.judge.stats.tests import sd_of
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
 from prereg.frozen import FrozenModel
@@ -102,15 +93,15 @@ def _in_turn(context: AuditContext) -> Found:
 @check("no look was taken twice on different evidence", applies=_at_a_look)
 def _unchanged(context: AuditContext) -> Found:
     assert context.whole is not None
-    seen: dict[int, set[str]] = defaultdict(set)
+    evidence_by_look: dict[int, set[str]] = defaultdict(set)
     for one in _taken(context):
-        seen[one.number].add(one.evidence)
+        evidence_by_look[one.number].add(one.evidence)
     sizes = {look.number: look.n_seeds for look in looks_of(context.study)}
     return _result(
         [
             f"look {number}"
-            for number, found in seen.items()
-            if number in sizes and found != {restrict(context.whole, context.study.seeds[: sizes[number]]).sha256}
+            for number, hashes in evidence_by_look.items()
+            if number in sizes and hashes != {restrict(context.whole, context.study.seeds[: sizes[number]]).sha256}
         ]
     )
 
@@ -129,50 +120,16 @@ def _trained_between(context: AuditContext, *, after_end: bool) -> Result:
     """Runs sealed out of their place: after the end, or before a look that should have come first."""
     looks = {look.number: look for look in looks_of(context.study)}
     place = {seed: at for at, seed in enumerate(context.study.seeds, start=1)}
-    seen, ended, faults = 0, False, []
+    last_look, ended, faults = 0, False, []
     for entry in context.entries:
         if entry.event == "looked":
             number = int(str(entry.body.get("look")))
-            seen, ended = max(seen, number), ended or entry.body.get("final") is True
+            last_look, ended = max(last_look, number), ended or entry.body.get("final") is True
         elif entry.event in SEALS and (seed := cell_of(entry)[1]) in place:
-            ahead = seen + 1 in looks and place[seed] > looks[seen + 1].n_seeds
-            if (ended and place[seed] > looks[seen].n_seeds) if after_end else (ahead and not ended):
+            ahead = last_look + 1 in looks and place[seed] > looks[last_look + 1].n_seeds
+            if (ended and place[seed] > looks[last_look].n_seeds) if after_end else (ahead and not ended):
                 faults.append(named(cell_of(entry)))
     return _result(faults)
-
-
-def run_to_the_stop(
-    study: Study,
-    differences: Mapping[str, Floats],
-    kept: Mapping[str, Kept] | None,
-    stable: Kept,
-    lost: Kept | None = None,
-) -> tuple[Codes, npt.NDArray[np.int64], Kept]:
-    """Outcome codes of simulated sequential studies at the look where each stops, which look that was, from 1, and
-    whether each has a verdict there: whether it is the same with lost pairs at their worst.
-
-    Which arms were stable is taken over all seeds, not over those that a look sees: a difference only to rules that
-    ask for stability, in scenarios where runs diverge.
-    """
-    names = list(study.hypotheses)
-    codes = np.full((len(stable), len(names)), OUTCOME.index("inconclusive"), dtype=np.int8)
-    stopped = np.zeros(len(stable), dtype=np.int64)
-    ruled: Kept = np.ones(len(stable), dtype=bool)
-    for look in looks_of(study):
-        going = np.flatnonzero(stopped == 0)
-        if not going.size:
-            break
-        seen = {name: values[going, : look.n_seeds] for name, values in differences.items()}
-        whole = None if kept is None else {name: values[going, : look.n_seeds] for name, values in kept.items()}
-        gone = None if lost is None or kept is None else lost[going, :, : look.n_seeds]
-        judged = judge_rows(study, seen, whole, look=look)
-        same = same_with_losses(judged, gone, stable[going])
-        codes[going], ruled[going] = judged.codes, same
-        # A look that is not the last ends nothing where its verdict would not be given.
-        settled = same & answer_rows(study, judged.codes, stable[going], partial(settles, study))
-        ends_here = np.ones(going.size, dtype=bool) if look.last else settled
-        stopped[going[ends_here]] = look.number
-    return codes, stopped, ruled
 
 
 class ClaimSoFar(FrozenModel):

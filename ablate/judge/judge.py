@@ -1,7 +1,8 @@
-"""From tests to outcomes: the one judge, over rows. `decide` calls it with one study, `design` with thousands.
+"""From tests to verdicts: the one judge, over rows. `decide` calls it with one study, `design` with thousands.
 
     tests by hypothesis -> p of both nulls -> corrected by role, or over the gate -> outcomes
-    outcomes            -> every outcome to reckon with, where pairs were lost or runs were begun again
+    lost pairs          -> every outcome to reckon with -> whether the rule gives one verdict for all of them
+    stable arms, a look -> whether what was found ends a sequential study
 
 What must be rejected, from which side and at which level stands in `ablate.judge.stats.null_hypotheses`; the tests in
 `ablate.judge.stats.tests`. A hypothesis that cannot be tested keeps its place in its family with p = 1.
@@ -9,8 +10,9 @@ What must be rejected, from which side and at which level stands in `ablate.judg
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +26,7 @@ from ablate.judge.stats.two_way import Spread, Tail, TwoWay
 from ablate.judge.verdict import GateLevel, Zone
 from prereg.registry.looks import Look
 from prereg.rule.condition import Outcome
-from prereg.rule.divergence import ENDS, End, least_of, least_pairs, refutable
+from prereg.rule.divergence import ENDS, End, least_of, least_pairs, pushed, refutable
 from prereg.study.analysis import LEAST_RUNS, Looks, Stopping
 from prereg.study.spec import Study
 from prereg.study.verbs import VerbKind
@@ -34,6 +36,8 @@ Codes = npt.NDArray[np.int8]
 Rows = npt.NDArray[np.intp]
 OUTCOME: tuple[Outcome, ...] = ("supported", "refuted", "inconclusive")
 """What a code means."""
+UNDECIDED: Final = "inconclusive"
+"""The verdict whose words mean that the study did not decide: it is given whatever was lost."""
 _DECIDED, _OPEN = 0b011, 0b100
 """Masks of outcomes: supported and refuted; inconclusive."""
 
@@ -57,10 +61,29 @@ class Judged:
 
 
 @dataclass(frozen=True)
-class Judgement:
-    """p values and outcomes, studies x hypotheses."""
+class Outcomes:
+    """What became of studies, and what the rule makes of it."""
 
     study: Study
+    codes: Codes
+    """Studies x hypotheses."""
+    stable: Kept
+    """Studies x arms."""
+
+    def one_verdict(self) -> Kept:
+        """Which studies have one verdict only, also with their lost pairs at their worst."""
+        return np.ones(len(self.codes), dtype=bool)
+
+    def ends_the_study(self) -> Kept:
+        """Which sequential studies these outcomes end at a look that is not the last (`settles`)."""
+        cases, place = distinct(np.concatenate([self.codes, self.stable], axis=1))
+        return np.array([settles(self.study, *case_of(self.study, case)) for case in cases], dtype=bool)[place]
+
+
+@dataclass(frozen=True)
+class Judgement(Outcomes):
+    """p values and outcomes, studies x hypotheses."""
+
     names: tuple[str, ...]
     support: Floats
     """p of the null that a claim must reject to be supported; 1 where there is none."""
@@ -68,15 +91,35 @@ class Judgement:
     """p of the null that must be rejected to refute it; 1 where there is none."""
     support_adjusted: Floats
     refute_adjusted: Floats
-    codes: Codes
+    lost: Kept | None = None
+    """Studies x arms: whether the arm lost runs whose pairs are left out; none where no pair is."""
 
     def with_p(self, support: Floats, refute: Floats) -> Judgement:
         """The same studies with other p values."""
-        return judge_p(self.study, self.names, support, refute)
+        return replace(judge_p(self.study, self.names, support, refute), stable=self.stable, lost=self.lost)
+
+    def possible(self, worst: Mapping[End, tuple[Floats, Floats]] | None = None) -> Codes:
+        """The outcomes to reckon with, as masks (`possible_codes`): lost pairs may lie at their worst."""
+        return possible_codes(self, {} if self.lost is None else ends_of(self.study, self.lost), worst)
+
+    def one_verdict(self) -> Kept:
+        if self.lost is None:
+            return super().one_verdict()
+        possible = self.possible()
+        cases, place = distinct(np.concatenate([self.codes, self.stable, possible], axis=1))
+        width, arms = self.codes.shape[1], self.stable.shape[1]
+        answers = []
+        for case in cases:
+            outcomes, stable = case_of(self.study, case[: width + arms])
+            verdict = self.study.rule.decide(outcomes, stable).verdict
+            open_to = outcomes_of_masks(self.names, case[width + arms :])
+            as_found = {arm: (is_stable,) for arm, is_stable in stable.items()}
+            answers.append(not other_verdicts(self.study, verdict, open_to, as_found))
+        return np.array(answers, dtype=bool)[place]
 
     def single(self, tested: Mapping[str, bool]) -> dict[str, Judged]:
         """What became of every hypothesis of the first study, of which some may have had no test."""
-        study, found, gates = self.study, {}, {}
+        study, judged_by_name, gates = self.study, {}, {}
         for together in study.corrected_together.values():
             if is_gated(study, together):
                 places = [self.names.index(name) for name in together]
@@ -84,20 +127,29 @@ class Judgement:
         for at, name in enumerate(self.names):
             gate = gates.get(name)
             if not tested[name]:
-                found[name] = Judged(None, None, "inconclusive", gate=gate)
+                judged_by_name[name] = Judged(None, None, "inconclusive", gate=gate)
                 continue
             refute = float(self.refute_adjusted[0, at]) if nulls_in(study, name)[1] is not None else None
             note = "" if gate is None else _about_gate(gate)
             support, outcome = float(self.support_adjusted[0, at]), OUTCOME[self.codes[0, at]]
-            found[name] = Judged(support, refute, outcome, note, gate)
-        return found
+            judged_by_name[name] = Judged(support, refute, outcome, note, gate)
+        return judged_by_name
 
 
-def judge(study: Study, tests: Mapping[str, Tested], n_studies: int) -> Judgement:
-    """The outcomes of studies of which each hypothesis has these tests."""
-    weighed = [weigh(study, name, tests[name], n_studies)[0] for name in study.hypotheses]
+def judge(study: Study, tests: Mapping[str, Tested], lost: Kept | None, stable: Kept) -> Judgement:
+    """What becomes of studies of which each hypothesis has these tests.
+
+    `stable` are the stable arms, studies x arms; `lost` the arms that lost runs whose pairs are left out, likewise, and
+    none where no pair is left out.
+    """
+    weighed = [weigh(study, name, tests[name], len(stable))[0] for name in study.hypotheses]
     support, refute = (np.stack([p[which] for p in weighed], axis=1) for which in (0, 1))
-    return judge_p(study, tuple(study.hypotheses), support, refute)
+    return replace(judge_p(study, tuple(study.hypotheses), support, refute), stable=stable, lost=lost)
+
+
+def all_stable(study: Study, n_studies: int = 1) -> Kept:
+    """That every arm of so many studies is stable."""
+    return np.ones((n_studies, len(study.arms)), dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -119,15 +171,15 @@ def weigh(
     One preparation of the tests serves all cases, because every test moves with its differences.
     """
     claim = study.claims[name]
-    found = [(np.ones(n_studies), np.ones(n_studies)) for _ in cases]
+    p_by_case = [(np.ones(n_studies), np.ones(n_studies)) for _ in cases]
     for rows, test in tests:
-        for both, case in zip(found, cases, strict=True):
+        for both, case in zip(p_by_case, cases, strict=True):
             smallest = study.hypotheses[name].smallest if case.smallest is None else case.smallest
             for p, null in zip(both, nulls_of(claim.verb, claim.better, smallest), strict=True):
                 if null is not None:
                     p[rows] = null.p(test, case.by)
         del test  # its arrays make room for the next block's
-    return found
+    return p_by_case
 
 
 def judge_p(study: Study, names: Sequence[str], support: Floats, refute: Floats) -> Judgement:
@@ -149,7 +201,8 @@ def judge_p(study: Study, names: Sequence[str], support: Floats, refute: Floats)
     yields = np.array([study.claims[name].kind.is_absence for name in names])
     supported = (support_adjusted <= alpha) & (~refuted | yields)
     codes = np.where(supported, 0, np.where(refuted, 1, 2)).astype(np.int8)
-    return Judgement(study, tuple(names), support, refute, support_adjusted, refute_adjusted, codes)
+    stable = all_stable(study, len(codes))
+    return Judgement(study, codes, stable, tuple(names), support, refute, support_adjusted, refute_adjusted)
 
 
 def p_of_nulls(study: Study, nulls: Mapping[str, Nulls | None]) -> tuple[Floats, Floats]:
@@ -194,6 +247,62 @@ def possible_codes(
     # Inconclusive lies between the two.
     possible[possible & _DECIDED == _DECIDED] |= _OPEN
     return possible
+
+
+def ends_of(study: Study, lost: Kept) -> dict[End, Kept]:
+    """End -> studies x hypotheses: whether lost pairs push the hypothesis there. `lost` is studies x arms."""
+    ends: dict[End, Kept] = {}
+    for end in ENDS:
+        pushing = np.array([[end in pushed(study, name, arm) for arm in study.arms] for name in study.hypotheses])
+        ends[end] = (lost[:, None, :] & pushing[None]).any(axis=2)
+    return ends
+
+
+def case_of(study: Study, row: Iterable[int]) -> tuple[dict[str, Outcome], dict[str, bool]]:
+    """Outcomes and stable arms of a row that holds the codes of all hypotheses, then those of all arms."""
+    codes = list(row)
+    outcomes = {name: OUTCOME[code] for name, code in zip(study.hypotheses, codes, strict=False)}
+    stable = zip(study.arms, codes[len(outcomes) :], strict=True)
+    return outcomes, {arm: bool(is_stable) for arm, is_stable in stable}
+
+
+def outcomes_of_masks(names: Sequence[str], masks: Codes) -> dict[str, frozenset[Outcome]]:
+    """Hypothesis -> the outcomes of its mask, of one study."""
+    return {
+        name: frozenset(outcome for code, outcome in enumerate(OUTCOME) if int(mask) >> code & 1)
+        for name, mask in zip(names, masks, strict=True)
+    }
+
+
+def other_verdicts(
+    study: Study, verdict: str, possible: Mapping[str, frozenset[Outcome]], stable: Mapping[str, Collection[bool]]
+) -> tuple[str, ...]:
+    """What else the rule could give; nothing for "inconclusive", which needs no finding."""
+    if verdict == UNDECIDED:
+        return ()
+    return tuple(other for other in study.rule.verdicts(possible, stable) if other != verdict)
+
+
+def settles(study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool]) -> bool:
+    """Whether these outcomes end a sequential study at a look that is not its last.
+
+    They do when the line that holds has a verdict, and would not hold if nothing had been found.
+    """
+    ruling = study.rule.decide(outcomes, stable)
+    nothing: dict[str, Outcome] = dict.fromkeys(outcomes, "inconclusive")
+    return ruling.verdict != UNDECIDED and ruling.line != study.rule.decide(nothing, stable).line
+
+
+def distinct(table: npt.NDArray[Any]) -> tuple[Codes, Rows]:
+    """The distinct rows of a table of small numbers, and which of them each row is: few, however many studies."""
+    base, width = int(table.max(initial=0)) + 1, table.shape[1]
+    if base**width < 2**62:
+        # One 64-bit number a row is unique many times faster than rows are.
+        powers = base ** np.arange(width, dtype=np.int64)
+        keys, place = np.unique(table @ powers, return_inverse=True)
+        return (keys[:, None] // powers % base).astype(np.int8), place
+    rows, place = np.unique(table, axis=0, return_inverse=True)
+    return rows.astype(np.int8), place.reshape(-1)
 
 
 # The gate, the step of the correction, and where an effect lies against its margin: what a finding says beyond p.
@@ -421,6 +530,8 @@ def judge_rows(
     differences: Mapping[str, Floats],
     kept: Mapping[str, Kept] | None = None,
     *,
+    lost: Kept | None = None,
+    stable: Kept | None = None,
     rng_seed: int = 0,
     look: Look | None = None,
     items: Items | None = None,
@@ -438,4 +549,5 @@ def judge_rows(
         )
         for name, values in differences.items()
     }
-    return judge(study, tests, len(next(iter(differences.values()))))
+    n_studies = len(next(iter(differences.values())))
+    return judge(study, tests, lost, all_stable(study, n_studies) if stable is None else stable)

@@ -180,7 +180,7 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
         history = _distinct(past_registrations(root, study, entries))
         made += zip(history, [*history[1:], None], strict=True)
     order = places(entries)
-    for promise, following in sorted(made, key=lambda one: order[one[0].entry]):
+    for promise, following in sorted(made, key=lambda made_next: order[made_next[0].entry]):
         decisions = _decisions(root, promise, entries, order)
         if promise.document is None:
             why = (promise.unknown or "unknown") + (f"; decisions: {len(decisions)}" if decisions else "")
@@ -190,17 +190,17 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
             continue
         quiet = following is None and _is_quiet(entries, promise.study, now, abandoned_after_days)
         for name, hypothesis in _hypotheses(promise).items():
-            one = _registered(promise, name, hypothesis, decisions)
+            registered = _registered(promise, name, hypothesis, decisions)
             if not decisions:
                 ending: Ending = "abandoned" if quiet else "never decided"
                 kept = False
                 if following is not None:
                     ending, kept = "amended away", _hypotheses(following).get(name) == hypothesis
-                one = one.model_copy(update={"ending": ending, "carried_over": kept})
-            if one.role == "exploratory":
-                exploratory.append(one)
+                registered = registered.model_copy(update={"ending": ending, "carried_over": kept})
+            if registered.role == "exploratory":
+                exploratory.append(registered)
                 continue
-            confirmatory.append(one)
+            confirmatory.append(registered)
             stream += [(decision.place, decision.entry, name, _p(decision, name)) for decision in decisions]
     return Programme(
         confirmatory=tuple(confirmatory),
@@ -231,8 +231,8 @@ def _registered(
     promise: PastRegistration, name: str, hypothesis: Mapping[str, Any], decisions: Sequence[_Decision]
 ) -> Registered:
     last = decisions[-1] if decisions else None
-    found: Mapping[str, Any] = {} if last is None else (last.findings or {}).get(name, {})
-    ending: Ending = found.get("outcome") or ("never decided" if last is None else last.without)
+    finding: Mapping[str, Any] = {} if last is None else (last.findings or {}).get(name, {})
+    ending: Ending = finding.get("outcome") or ("never decided" if last is None else last.without)
     return Registered(
         study=promise.study,
         registration=promise.sha256,
@@ -243,13 +243,13 @@ def _registered(
         proven=promise.proven,
         ending=ending,
         times_decided=len(decisions),
-        n=found.get("n"),
-        method=(found.get("estimate") or {}).get("method"),
-        family=found.get("family"),
-        p=found.get("p_support"),
-        p_adjusted=found.get("p_support_adjusted"),
-        p_refute=found.get("p_refute"),
-        p_refute_adjusted=found.get("p_refute_adjusted"),
+        n=finding.get("n"),
+        method=(finding.get("estimate") or {}).get("method"),
+        family=finding.get("family"),
+        p=finding.get("p_support"),
+        p_adjusted=finding.get("p_support_adjusted"),
+        p_refute=finding.get("p_refute"),
+        p_refute_adjusted=finding.get("p_refute_adjusted"),
     )
 
 
@@ -261,10 +261,10 @@ def _decisions(
     looks = recorded_afterwards(entry for entry in entries if entry.study == promise.study)
     written, digest = _verdict(root, promise.study)
     others = {entry.body.get("verdict_sha256") for entry in all_of_study}
-    found: dict[str, _Decision] = {}
+    by_evidence: dict[str, _Decision] = {}
     for entry in (entry for entry in all_of_study if entry.registration == promise.sha256):
         evidence = str(entry.body.get("evidence"))
-        place = found[evidence].place if evidence in found else order[entry.sha256]
+        place = by_evidence[evidence].place if evidence in by_evidence else order[entry.sha256]
         findings: Mapping[str, Mapping[str, Any]] | None = None
         without: Ending = "decided, its verdict file is not here"
         if entry.body.get("status") == "inadmissible" or any(look.index > entry.index for look in looks):
@@ -276,8 +276,8 @@ def _decisions(
             without = "decided, a later decision replaced its file"
         elif digest is not None:
             without = "decided, its verdict file has changed"
-        found[evidence] = _Decision(entry, place, findings, without)
-    return sorted(found.values(), key=lambda decision: order[decision.entry.sha256])
+        by_evidence[evidence] = _Decision(entry, place, findings, without)
+    return sorted(by_evidence.values(), key=lambda decision: order[decision.entry.sha256])
 
 
 def _verdict(root: Root, study: str) -> tuple[dict[str, Any] | None, str | None]:
@@ -315,11 +315,11 @@ def _steps(stream: list[tuple[int, Entry, str, float | None]], level: float) -> 
             registration=entry.registration,
             hypothesis=name,
             decided_at=entry.at,
-            p=known,
+            p=p_support,
             bh_adjusted=bh,
             bh_found=bh <= level,
         )
-        for number, ((_, entry, name, known), bh) in enumerate(
+        for number, ((_, entry, name, p_support), bh) in enumerate(
             zip(ordered, benjamini_hochberg(p), strict=True), start=1
         )
     )

@@ -57,23 +57,23 @@ def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell,
         return {cell: value for cell, value in means.items() if cell in done}
     if read == "final":
         return evidence.final(metric)
-    found: dict[Cell, float] = {}
+    value_by_run: dict[Cell, float] = {}
     for cell, (steps, values) in evidence.lines(metric).items():
         if cell not in done or steps[-1] != done[cell]:
             continue
         if isinstance(read, AtStep):
             here = values[steps == read.step]
             if here.size:
-                found[cell] = float(here[0])
+                value_by_run[cell] = float(here[0])
         elif isinstance(read, OverLast):
             late = values[steps > 0][-read.last :]
             if late.size == read.last:
-                found[cell] = float(late.mean())
+                value_by_run[cell] = float(late.mean())
         elif read == "best":
-            found[cell] = float(values.min() if study.claims[hypothesis].better == "lower" else values.max())
+            value_by_run[cell] = float(values.min() if study.claims[hypothesis].better == "lower" else values.max())
         elif steps.size > 1:
-            found[cell] = float(np.trapezoid(values, steps) / (steps[-1] - steps[0]))
-    return found
+            value_by_run[cell] = float(np.trapezoid(values, steps) / (steps[-1] - steps[0]))
+    return value_by_run
 
 
 def final_values(study: Study, evidence: Evidence) -> dict[str, dict[Cell, float]]:
@@ -81,13 +81,13 @@ def final_values(study: Study, evidence: Evidence) -> dict[str, dict[Cell, float
     diverged = [run.cell for run in evidence.runs if run.status == "diverged"]
     values = {}
     for reading, name in {reading_of(study, name): name for name in study.hypotheses}.items():
-        found = read_values(study, name, evidence)
+        value_by_run = read_values(study, name, evidence)
         if isinstance(study.on_divergence, Ceiling):
-            found |= dict.fromkeys(diverged, study.on_divergence.ceiling)
+            value_by_run |= dict.fromkeys(diverged, study.on_divergence.ceiling)
         if study.on_divergence == "rank":
             # Claims about one metric agree on which end of the line is worse (`prereg.study.validate`).
-            found |= dict.fromkeys(diverged, inf if study.claims[name].better == "lower" else -inf)
-        values[reading] = found
+            value_by_run |= dict.fromkeys(diverged, inf if study.claims[name].better == "lower" else -inf)
+        values[reading] = value_by_run
     return values
 
 
@@ -103,15 +103,15 @@ def item_means(items: pd.DataFrame, metric: str) -> dict[Cell, float]:
     """(arm, seed) -> the metric's value, from the scores of the run's items; not a number where a score is none."""
     declared = ITEM_METRICS[metric]
     rows = rows_of(items, metric)
-    found: dict[Cell, float] = {}
+    means: dict[Cell, float] = {}
     # In the order of the items' names: a sum depends on its order in the last bit.
     for (arm, seed), run in rows.sort_values(["task", "item"], kind="stable").groupby(["variant", "seed"], sort=True):
         values = run["value"].to_numpy(np.float64)
         if declared.counts_alike == "tasks":
             codes = pd.factorize(run["task"])[0]
             values = np.bincount(codes, weights=values) / np.bincount(codes)
-        found[str(arm), int(str(seed))] = float(values.mean())
-    return found
+        means[str(arm), int(str(seed))] = float(values.mean())
+    return means
 
 
 def samples_of(
@@ -127,15 +127,17 @@ def samples_of(
     refused: str | None = None
     for arm, weight in claim.weights.items():
         planned = study.seeds_of(arm)
-        kept = tuple(seed for seed in planned if (arm, seed) in values)
-        notes += [f"{arm}, seed {seed}, is left out: no {reading}" for seed in planned if seed not in kept]
-        used = {(arm, seed): values[arm, seed] for seed in kept}
+        ended_seeds = tuple(seed for seed in planned if (arm, seed) in values)
+        notes += [f"{arm}, seed {seed}, is left out: no {reading}" for seed in planned if seed not in ended_seeds]
+        used = {(arm, seed): values[arm, seed] for seed in ended_seeds}
         refused = refused or unusable(reading, scale, used)
-        least = fewest if fewest is not None else 2 if len(kept) == len(planned) else least_of(study, len(planned))
-        if refused is None and len(kept) < least:
-            refused = f"{len(kept)} of {len(planned)} runs of {arm}, and at least {least} must be there"
+        least = (
+            fewest if fewest is not None else 2 if len(ended_seeds) == len(planned) else least_of(study, len(planned))
+        )
+        if refused is None and len(ended_seeds) < least:
+            refused = f"{len(ended_seeds)} of {len(planned)} runs of {arm}, and at least {least} must be there"
         if refused is None:
-            samples.append(Sample(arm, weight, kept, np.array([scaled(one, scale) for one in used.values()])))
+            samples.append(Sample(arm, weight, ended_seeds, np.array([scaled(one, scale) for one in used.values()])))
     if refused is None:
         with np.errstate(over="ignore"):
             if not isfinite(sum(abs(one.weight) * float(np.abs(one.values).max(initial=0.0)) for one in samples)):
@@ -146,14 +148,14 @@ def samples_of(
 def notes_on_seeds(samples: Sequence[Sample]) -> tuple[str, ...]:
     """What a reader must know of the seeds: shared by none, or without any effect in an arm."""
     shared = _shared(samples)
-    found = [] if shared else ["the arms share no seed: their runs could not be paired"]
-    found += [
+    notes = [] if shared else ["the arms share no seed: their runs could not be paired"]
+    notes += [
         f"all {one.values.size} runs of {one.arm} give the same value: the seed seems to do nothing there"
         for one in samples
         if one.values.size > 1 and np.ptp(one.values) <= EQUAL * np.abs(one.values).max()
     ]
-    found += [said for said in [uneven_spread(samples)] if said]
-    return tuple(found)
+    notes += [said for said in [uneven_spread(samples)] if said]
+    return tuple(notes)
 
 
 SPREAD_APART = 4.0

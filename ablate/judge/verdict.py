@@ -8,7 +8,6 @@ path either, so that the same evidence under the same registration always gives 
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, JsonValue, PrivateAttr
@@ -25,7 +24,6 @@ Status = Literal["decided", "decided_with_deviations", "inconclusive", "inadmiss
 OWN: Final = "own check: "
 """What the name of a check that the study brings begins with."""
 Severity = Literal["inadmissible", "deviation", "note"]
-Outcomes = dict[str, Outcome]
 Estimand = Literal["new_seeds", "new_seeds_and_items"]
 Zone = Literal["at least the margin", "undecided", "short of the margin"]
 """Where an effect lies against the smallest difference that matters, in the direction that the claim speaks of."""
@@ -40,6 +38,10 @@ class Interval(FrozenModel):
     """Upper end; none when unbounded."""
     level: float
     """Confidence level, for instance 0.95."""
+    over: int = 1
+    """Claims that it is corrected over (Bonferroni); 1 where it is that of one test alone."""
+    one_sided: bool = False
+    """Whether its ends are one-sided bounds, each at (1 + level) / 2: against a margin or a constant."""
     method: str = ""
     """In words: how it was computed and, if simultaneous, over how many."""
 
@@ -418,9 +420,3 @@ def shown_zone(outcome: Outcome, margin: MarginTest) -> Zone:
     """The zone that may be stated: none where the outcome is inconclusive, as with few seeds the one-sided test against
     the margin can reject where the interval against zero still holds zero."""
     return "undecided" if outcome == "inconclusive" else margin.zone
-
-
-def correction_of(bounds: Interval) -> str:
-    """Over how many claims an interval is corrected, `Bonferroni over 2`; empty where it is that of one test alone."""
-    found = re.search(r"Bonferroni over (\d+).*", bounds.method)
-    return "" if found is None or found[0] == "Bonferroni over 1" else found[0]

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isclose
 
 import numpy as np
 import numpy.typing as npt
 from scipy import special
 
 from ablate.judge.stats.tests import EQUAL
-from ablate.judge.verdict import (
-    Estimate,
-    Interval,
-    Stability,
-)
-from prereg.study.labels import NO_LABELS, Labels
-from prereg.study.spec import Study
-from prereg.text import counted, listed, p_value
+from ablate.judge.verdict import Estimate, Stability
+from prereg.text import p_value
 
 
 def said_p(p: float, levels: Sequence[float] = ()) -> str:
@@ -54,34 +47,9 @@ def same_in_every_pair(left: npt.ArrayLike, right: npt.ArrayLike, *, paired: boo
     )
 
 
-def is_of_bounds(bounds: Interval, estimate: Estimate, simultaneous: Interval | None, *, constant: bool) -> bool:
-    """Whether the ends of the interval that is shown are one-sided bounds: not those of the two against zero."""
-    return constant or (bounds not in (estimate.interval, simultaneous) and "two-sided" not in bounds.method)
-
-
 def is_pseudomedian(estimate: Estimate) -> bool:
     """Whether the difference of an estimate is the Hodges-Lehmann one and not the mean."""
     return estimate.method == "wilcoxon" or estimate.ranked > 0
-
-
-def is_ratio(study: Study, name: str, estimate: Estimate) -> bool:
-    """Whether a difference of logarithms is the ratio of two means."""
-    claim = study.claims[name]
-    sides = (claim.left, claim.right) if claim.is_paired else (claim.left,)
-    return not is_pseudomedian(estimate) and all(isclose(sum(side_.values()), 1.0) for side_ in sides)
-
-
-def stability_in_words(arm: Stability, labels: Labels = NO_LABELS) -> str:
-    """`fast is stable: of 5 runs none diverged or had a loss spike; the rate may still be up to 45% (95% bound)`."""
-    runs = counted(arm.runs, "run")
-    bound = f"{share_of_bound(arm)} (95% bound)"
-    if arm.stable:
-        found = f"{labels.arm(arm.variant)} is stable: of {runs} none diverged or had a loss spike"
-        return f"{found}; the rate may still be up to {bound}"
-    spiked = sum(bool(steps) for steps in arm.spikes.values())
-    why = [f"{len(arm.diverged)} diverged"] * bool(arm.diverged) + [f"{spiked} had loss spikes"] * bool(spiked)
-    why += [f"{len(arm.not_reached)} did not reach the registered level"] * bool(arm.not_reached)
-    return f"{labels.arm(arm.variant)} is unstable: of {runs} {listed(why)}; the rate may be up to {bound}"
 
 
 def unstable_runs(arm: Stability) -> int:

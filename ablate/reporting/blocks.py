@@ -5,13 +5,12 @@ Every text here is plain text written by us or taken from a study; a renderer es
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 Tone = Literal["plain", "warning", "aside", "lead", "trust"]
 Shape = Literal["panel", "wide", "narrow"]
-Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -62,14 +61,6 @@ class Table:
     def __post_init__(self) -> None:
         for row in self.rows:
             assert len(row) == len(self.columns), (self.caption, row)
-
-
-def table_of(
-    items: Iterable[Item], caption: str, cells: Mapping[str, Callable[[Item], str]], *, note: str = "", **how: Any
-) -> Table:
-    """A table of a row for each item: under each heading (as of `columns`) what it shows of the item."""
-    rows = tuple(tuple(cell(item) for cell in cells.values()) for item in items)
-    return Table(caption, columns(*cells), rows, note, **how)
 
 
 @dataclass(frozen=True)

@@ -388,6 +388,8 @@ def forest(views: Sequence[FindingView], *, wide: bool) -> alt.LayerChart:
         ),
     ]
     layers += _forest_words(base, y, wide=wide, width=width)
+    if wide:  # a claim of more than two lines would reach into the next row
+        row_height += 13 * max(0, max(row["contrast"].count("\n") for row in rows) - 1)
     return dressed(alt.layer(*layers), width, row_height * len(rows))
 
 

@@ -73,6 +73,13 @@ def p_cell(p: float | None, levels: Iterable[float] = ()) -> str:
     return NONE if p is None else p_value(p, levels)
 
 
+def upper_bound(share: float) -> str:
+    """`at most 0.075%`: an upper bound of a share, rounded up to two digits."""
+    percent = 100.0 * share
+    unit = 10.0 ** (math.floor(math.log10(percent)) - 1)
+    return f"at most {compact(float(f'{math.ceil(percent / unit) * unit:.6g}'))}%"
+
+
 def interval(bounds: Interval | None, decimals: int) -> str:
     """`[−0.031, −0.012]`; an open end says so."""
     if bounds is None:

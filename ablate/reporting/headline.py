@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ablate.judge.audit.sensitivity import UNDECIDED
 from ablate.judge.design.retrospective import look_back
+from ablate.judge.judge import UNDECIDED
 from ablate.judge.verdict import Decision, Finding, Stability
 from ablate.judge.wording import share_of_bound
 from ablate.reporting.view import FindingView

@@ -1,62 +1,28 @@
-"""The catalogue of tables: the columns of every table of findings, checks, runs and designs, each declared once.
+"""The catalogue of a report's tables: the columns of each, declared once.
 
-A table is rows of one kind and a `Catalogued` here: its columns as functions of a row, its caption and note as phrases
-of `templates/tables.txt`. HTML, Markdown, LaTeX, the terminal and notebooks are renderings of the table that it makes;
-the columns of the CSV files are in `exports/files.py`, as numbers.
+Rows are views of findings or the small records below; what a kind of table is, `catalogue.py` says. The columns of the
+CSV files, which are numbers, are in `exports/files.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from ablate.judge.verdict import Finding
+from ablate.judge.design.reach import HypothesisDesign
+from ablate.judge.design.simulate import Scenario
+from ablate.judge.overview import StudyOverview
+from ablate.judge.verdict import ArmSummary, Check, Finding, Stability
+from ablate.judge.wording import share_of_bound
+from ablate.records.run_record import RunRecord
 from ablate.reporting import estimates
-from ablate.reporting.blocks import Table, columns
+from ablate.reporting.catalogue import Catalogued, Cell, picked
 from ablate.reporting.estimates import NONE
 from ablate.reporting.view import FindingView, n_of, test_of
 from ablate.reporting.wording import phrase
 from prereg import text as words
-
-Row = TypeVar("Row")
-Cell = Callable[[Row], str]
-
-
-@dataclass(frozen=True)
-class Catalogued(Generic[Row]):
-    """A kind of table."""
-
-    name: str
-    """Of its phrases in `templates/tables.txt`: NAME and NAME_note."""
-    cells: Mapping[str, Cell[Row]]
-    """Heading, as of `blocks.columns` -> what it shows of a row."""
-    optional: frozenset[str] = frozenset()
-    """Headings that are left out where every cell is a dash or empty."""
-    note: bool = False
-    """Whether it has a note."""
-    shape: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the table: folded, grouped, stacked."""
-
-    def of(self, rows: Iterable[Row], *, marked: Callable[[Row], bool] | None = None, **values: object) -> Table:
-        """The table of some rows; `values` are for its caption and note."""
-        kept = list(rows)
-        cells = [[cell(row) for cell in self.cells.values()] for row in kept]
-        shown = [
-            at
-            for at, heading in enumerate(self.cells)
-            if heading not in self.optional or any(row[at] not in (NONE, "") for row in cells)
-        ]
-        headings = [heading for at, heading in enumerate(self.cells) if at in shown]
-        return Table(
-            phrase(f"tables.{self.name}", **values),
-            columns(*headings),
-            tuple(tuple(row[at] for at in shown) for row in cells),
-            phrase(f"tables.{self.name}_note", **values) if self.note else "",
-            marked=frozenset(at for at, row in enumerate(kept) if marked is not None and marked(row)),
-            **self.shape,
-        )
-
+from prereg.study.claim import parse_claim
 
 _FINDING: Mapping[str, Cell[FindingView]] = {
     "Hypothesis": lambda view: view.label,
@@ -73,35 +39,46 @@ _FINDING: Mapping[str, Cell[FindingView]] = {
 """Every column of a table in which a finding is a row: a column added here can be named by all of them."""
 
 
-def _of_finding(*headings: str) -> dict[str, Cell[FindingView]]:
-    return {heading: _FINDING[heading] for heading in headings}
-
-
-def _second(cell: Cell[FindingView]) -> Cell[tuple[str, FindingView]]:
-    return lambda row: cell(row[1])
-
-
 FINDINGS = Catalogued(
     "findings",
-    _of_finding("Hypothesis", "Outcome", "Difference:", "Interval:", "p:", "n:"),
+    picked(_FINDING, "Hypothesis", "Outcome", "Difference:", "Interval:", "p:", "n:"),
     note=True,
     shape={"stacked": True},
 )
-EFFECTS_BY_STUDY = Catalogued[tuple[str, FindingView]](
+
+
+@dataclass(frozen=True)
+class EffectRow:
+    """A hypothesis of a study among those of others; without a view where its study shows no number."""
+
+    study: str
+    hypothesis: str
+    claim: str
+    outcome: str
+    view: FindingView | None
+
+
+def _where_shown(heading: str) -> Cell[EffectRow]:
+    return lambda row: NONE if row.view is None else _FINDING[heading](row.view)
+
+
+EFFECTS_BY_STUDY = Catalogued[EffectRow](
     "studies",
-    {"Study": lambda row: row[0]}
-    | {
-        heading: _second(_FINDING[heading])
-        for heading in ("Hypothesis", "Claim", "Outcome", "Difference:", "Interval:", "p:", "n:", "Test")
-    },
+    {
+        "Study": lambda row: row.study,
+        "Hypothesis": lambda row: row.hypothesis,
+        "Claim": lambda row: row.claim,
+        "Outcome": lambda row: row.outcome,
+    }
+    | {heading: _where_shown(heading) for heading in ("Difference:", "Interval:", "p:", "n:", "Test")},
     note=True,
     shape={"grouped": True},
 )
 PAPER = Catalogued(
     "paper",
-    _of_finding("Hypothesis", "Outcome")
+    picked(_FINDING, "Hypothesis", "Outcome")
     | {"Difference:": lambda view: view.amount}
-    | _of_finding("Interval:", "p:", "n:", "Margin:"),
+    | picked(_FINDING, "Interval:", "p:", "n:", "Margin:"),
     note=True,
 )
 ALSO = Catalogued[tuple[FindingView, Any]](
@@ -116,6 +93,7 @@ ALSO = Catalogued[tuple[FindingView, Any]](
         "n:": lambda row: n_of(row[1], row[1].n),
     },
     note=True,
+    shape={"stacked": True},
 )
 GATE = Catalogued[FindingView](
     "gate",
@@ -142,17 +120,6 @@ PAIRING = Catalogued[FindingView](
     },
     note=True,
 )
-CHECKS_FAILED = Catalogued[Any](
-    "failed",
-    {
-        "Check": lambda row: row.check.name,
-        "Found": lambda row: row.check.found,
-        "Required": lambda row: row.check.required or NONE,
-        "Consequence": lambda row: row.consequence,
-        "Why": lambda row: row.why or NONE,
-    },
-    note=True,
-)
 
 
 def _gate(finding: Finding) -> Any:
@@ -165,18 +132,524 @@ def _shared(view: FindingView) -> Any:
     return view.finding.shared
 
 
-def seeds_table(views: Iterable[FindingView]) -> Table:
-    """The evidence of each claim as numbers: its pairs seed by seed; without pairs, the runs of its arms."""
-    rows = []
+# -- evidence ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SeedRow:
+    """One pair of a claim; without pairs, one run."""
+
+    view: FindingView
+    seed: str
+    left: float
+    right: float | None = None
+    difference: float | None = None
+
+
+def seed_rows(views: Iterable[FindingView]) -> Iterator[SeedRow]:
+    """The evidence of each claim: its pairs seed by seed; without pairs, the runs of its arms."""
     for view in views:
-        rows += [
-            (view.label, str(pair.seed), view.number(pair.left), view.number(pair.right), view.signed(pair.difference))
-            for pair in view.finding.pairs
-        ]
-        rows += [
-            (view.label, f"{seed} ({view.labels.arm(sample.arm)})", view.number(value), NONE, NONE)
-            for sample in view.finding.samples
-            for seed, value in zip(sample.seeds, sample.values, strict=True)
-        ]
-    heads = columns("Hypothesis", "Seed", "Left side:", "Right side:", "Difference:")
-    return Table(phrase("tables.seeds"), heads, tuple(rows), grouped=True)
+        for pair in view.finding.pairs:
+            yield SeedRow(view, str(pair.seed), pair.left, pair.right, pair.difference)
+        for sample in view.finding.samples:
+            for seed, value in zip(sample.seeds, sample.values, strict=True):
+                yield SeedRow(view, f"{seed} ({view.labels.arm(sample.arm)})", value)
+
+
+SEEDS = Catalogued[SeedRow](
+    "seeds",
+    {
+        "Hypothesis": lambda row: row.view.label,
+        "Seed": lambda row: row.seed,
+        "Left side:": lambda row: row.view.number(row.left),
+        "Right side:": lambda row: NONE if row.right is None else row.view.number(row.right),
+        "Difference:": lambda row: NONE if row.difference is None else row.view.signed(row.difference),
+    },
+    shape={"grouped": True},
+)
+
+
+@dataclass(frozen=True)
+class ValueRow:
+    """What an arm recorded of a metric."""
+
+    metric: str
+    arm: str
+    summary: ArmSummary
+    decimals: int
+    unit: str = ""
+
+
+_VALUE: Mapping[str, Cell[ValueRow]] = {
+    "Metric": lambda row: row.metric,
+    "Arm": lambda row: row.arm,
+    "Mean:": lambda row: words.number(row.summary.mean, row.decimals),
+    "SD:": lambda row: NONE if row.summary.sd is None else words.number(row.summary.sd, row.decimals),
+    "n:": lambda row: str(row.summary.n),
+}
+VALUES = Catalogued("values", {**_VALUE, "Unit": lambda row: row.unit or NONE}, shape={"grouped": True})
+CLAIMED_VALUES = Catalogued("claimed_values", _VALUE, shape={"grouped": True})
+
+
+@dataclass(frozen=True)
+class TieBreakerRow:
+    """The mean of a tie-breaking metric in an arm."""
+
+    metric: str
+    arm: str
+    mean: object
+    unit: str
+
+
+TIE_BREAKERS = Catalogued[TieBreakerRow](
+    "tie_breakers",
+    {
+        "Metric": lambda row: row.metric,
+        "Arm": lambda row: row.arm,
+        "Mean:": lambda row: words.compact(float(row.mean)) if isinstance(row.mean, int | float) else str(row.mean),
+        "Unit": lambda row: row.unit,
+    },
+)
+
+
+@dataclass(frozen=True)
+class TaskRow:
+    """A task, or the mean over tasks, of a claim."""
+
+    task: str
+    sides: tuple[str, str]
+    chance: float | None
+    difference: str
+    interval: str
+    outcome: str
+    n: int
+    n_items: int
+
+
+TASKS = Catalogued[TaskRow](
+    "tasks",
+    {
+        "Task": lambda row: row.task,
+        "Left side:": lambda row: row.sides[0],
+        "Right side:": lambda row: row.sides[1],
+        "Chance:": lambda row: NONE if row.chance is None else words.number(row.chance, 2),
+        "Difference:": lambda row: row.difference,
+        "Interval:": lambda row: row.interval,
+        "Outcome": lambda row: row.outcome,
+        "n:": lambda row: str(row.n),
+        "Items:": lambda row: f"{row.n_items:,}",
+    },
+    note=True,
+)
+
+
+# -- component ablations -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Mean of a cost over the runs of some arms, and of the arms that they are compared with."""
+
+    here: float | None
+    against: float | None = None
+    alone: bool = False
+    """Whether the difference alone is shown."""
+
+    def shown(self, least: int) -> str:
+        """The cost and in brackets the difference, or the difference alone; a dash where it is not known."""
+        if self.here is None:
+            return NONE
+        decimals = least if self.here < 100 else 0
+        text = words.number(self.here, decimals)
+        if self.against is None:
+            return text
+        difference = estimates.signed(self.here - self.against, decimals)
+        return difference if self.alone else f"{text} ({difference})"
+
+
+@dataclass(frozen=True)
+class PartRow:
+    """A part of a component ablation, two parts together, or an arm."""
+
+    part: str
+    arm: str
+    reason: str
+    n: int
+    view: FindingView | None
+    means: tuple[str, ...]
+    """Of the arm; with the part and without it; with neither, one and both of two."""
+    parameters: Cost = Cost(None)
+    seconds: Cost = Cost(None)
+
+
+_PART: Mapping[str, Cell[PartRow]] = {
+    "Part": lambda row: row.part,
+    "Parts": lambda row: row.part,
+    "Arm": lambda row: row.arm,
+    "Reason": lambda row: row.reason or NONE,
+    "n:": lambda row: str(row.n),
+    "Mean:": lambda row: row.means[0],
+    "With it:": lambda row: row.means[0],
+    "Without it:": lambda row: row.means[1],
+    "Neither:": lambda row: row.means[0],
+    "First alone:": lambda row: row.means[1],
+    "Second alone:": lambda row: row.means[2],
+    "Both:": lambda row: row.means[3],
+    "Difference:": lambda row: NONE if row.view is None else row.view.amount,
+    "Interaction:": lambda row: NONE if row.view is None else row.view.amount,
+    "Interval:": lambda row: NONE if row.view is None else row.view.interval,
+    "Outcome": lambda row: NONE if row.view is None else row.view.outcome,
+    "Parameters:": lambda row: row.parameters.shown(0),
+    "Seconds per run:": lambda row: row.seconds.shown(1),
+}
+_FOUND = ("Difference:", "Interval:", "Outcome", "Parameters:", "Seconds per run:")
+PARTS = Catalogued(
+    "parts",
+    picked(_PART, "Part", "Arm", "Reason", "n:", "Mean:", *_FOUND),
+    note=True,
+    shape={"stacked": True},
+)
+MAIN_EFFECTS = Catalogued(
+    "main_effects",
+    picked(_PART, "Part", "Reason", "n:", "With it:", "Without it:", *_FOUND),
+    note=True,
+    shape={"stacked": True},
+)
+INTERACTIONS = Catalogued(
+    "interactions",
+    picked(
+        _PART,
+        *("Parts", "Neither:", "First alone:", "Second alone:", "Both:", "n:", "Interaction:", "Interval:", "Outcome"),
+    ),
+    note=True,
+)
+PART_ARMS = Catalogued(
+    "part_arms",
+    picked(_PART, "Arm", "Reason", "n:", "Mean:", "Parameters:", "Seconds per run:"),
+    note=True,
+    shape={"folded": True},
+)
+
+
+# -- pilots and published figures --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class PilotRow:
+    """A setting that the pilot tried in an arm."""
+
+    arm: str
+    setting: str
+    mean: float | None
+    sd: float | None
+    n: int
+    of: int
+    chosen: bool
+    decimals: int
+
+
+PILOT = Catalogued[PilotRow](
+    "pilot",
+    {
+        "Arm": lambda row: row.arm,
+        "Setting": lambda row: row.setting,
+        "Mean:": lambda row: NONE if row.mean is None else words.number(row.mean, row.decimals),
+        "SD:": lambda row: NONE if row.sd is None else words.number(row.sd, row.decimals),
+        "n:": lambda row: f"{row.n} of {row.of}",
+        "": lambda row: "chosen" if row.chosen else "",
+    },
+    marked=lambda row: row.chosen,
+    shape={"grouped": True},
+)
+UNTUNED = Catalogued[tuple[str, Mapping[str, str]]]("untuned", {"Setting of every arm": lambda row: row[0]})
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """A published value next to ours of the same arm."""
+
+    look: str
+    arm: str
+    published: float
+    published_sd: float | None
+    mean: float | None
+    sd: float | None
+    n: int
+    of: int
+    decimals: int
+    published_decimals: int
+
+
+PUBLISHED = Catalogued[PublishedRow](
+    "published",
+    {
+        "At": lambda row: row.look,
+        "Arm": lambda row: row.arm,
+        "Published:": lambda row: words.number(row.published, row.published_decimals),
+        "Published SD:": lambda row: NONE if row.published_sd is None else words.compact(row.published_sd),
+        "Ours, mean:": lambda row: NONE if row.mean is None else words.number(row.mean, row.decimals),
+        "SD:": lambda row: NONE if row.sd is None else words.number(row.sd, row.decimals),
+        "n (seeds):": lambda row: str(row.n) if row.n == row.of else f"{row.n} of {row.of}",
+        # A published value is rounded: further digits of the difference would be digits of the rounding.
+        "Difference:": lambda row: (
+            NONE
+            if row.mean is None
+            else estimates.signed(row.mean - row.published, min(row.decimals, row.published_decimals + 1))
+        ),
+    },
+    optional=frozenset({"Published SD:"}),
+    note=True,
+    marked=lambda row: row.n < row.of,
+    shape={"grouped": True, "stacked": True},
+)
+
+
+# -- what was promised -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class HypothesisPlan:
+    """What a design can find of a hypothesis; of a family per task, of the task with the least power."""
+
+    design: HypothesisDesign
+    label: str
+
+    @property
+    def endings(self) -> str:
+        """`any outcome`; `supported or inconclusive`."""
+        ends = ["supported"] * self.design.can_be_supported + ["refuted"] * self.design.can_be_refuted
+        return "any outcome" if len(ends) == 2 else " or ".join([*ends, "inconclusive"])
+
+    @property
+    def detectable(self) -> str:
+        """The difference found with power 80% after correction, on the claim's scale where that is known."""
+        if self.design.detectable is not None:
+            return estimates.significant(self.design.detectable)
+        # Nothing is known of the spread: a claim by at least D needs that many SDs beyond D.
+        by = parse_claim(self.design.claim, baseline="").by
+        beyond = "" if by is None else f"{words.compact(by)} + "
+        return f"{beyond}{words.number(self.design.detectable_sd_corrected, 2)} SD of differences"
+
+
+_PLANNED: Mapping[str, Cell[HypothesisPlan]] = {
+    "Hypothesis": lambda plan: plan.label,
+    "Can end as": lambda plan: plan.endings,
+    "Detectable:": lambda plan: plan.detectable,
+    "Power:": lambda plan: estimates.power_at(plan.design.power, plan.design.effect),
+    "Seeds for power 80%:": lambda plan: NONE if plan.design.seeds_80 is None else str(plan.design.seeds_80),
+    "n:": lambda plan: str(plan.design.n),
+}
+DESIGN = Catalogued(
+    "design", picked(_PLANNED, "Hypothesis", "Detectable:", "Power:", "Seeds for power 80%:", "n:"), note=True
+)
+DESIGN_TO_COME = Catalogued(
+    "design",
+    picked(_PLANNED, "Hypothesis", "Can end as", "Detectable:", "Power:", "Seeds for power 80%:"),
+    caption=False,
+    note=True,
+)
+DECISION = Catalogued[tuple[int, Any, bool]](
+    "decision",
+    {
+        "Line": lambda row: str(row[0]),
+        "When": lambda row: row[1].when or phrase("tables.otherwise"),
+        "Verdict": lambda row: row[1].verdict,
+        "Held": lambda row: phrase("tables.this_line") if row[2] else "",
+    },
+    note=True,
+    marked=lambda row: row[2],
+)
+
+
+# -- checks and runs ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class FailedCheck:
+    """A check that did not hold, and what that means."""
+
+    check: Check
+    consequence: str
+    why: str
+
+
+CHECKS_FAILED = Catalogued[FailedCheck](
+    "failed",
+    {
+        "Check": lambda row: row.check.name,
+        "Found": lambda row: row.check.found,
+        "Required": lambda row: row.check.required or NONE,
+        "Consequence": lambda row: row.consequence,
+        "Why": lambda row: row.why or NONE,
+    },
+    note=True,
+    marked=lambda row: row.check.severity != "note",
+)
+
+
+@dataclass(frozen=True)
+class ArmRow:
+    """The size of an arm, and what its runs share with the baseline's of the same seed."""
+
+    arm: str
+    baseline: bool
+    parameters: int
+    gap: int | None
+    """More parameters than the baseline; none of the baseline itself."""
+    of_baseline: int
+    shared: tuple[str, ...] = ()
+    """Initial tensors, batches, dropout keys, tokens, and what is in one arm only; empty where nothing was compared."""
+
+
+def _against(row: ArmRow) -> str:
+    if row.gap is None:
+        return NONE
+    share = 100 * abs(row.gap) / row.of_baseline if row.of_baseline else 0.0
+    percent = f" ({words.number(share, estimates.decimals_for(share))}%)" if share else ""
+    return f"{'+' if row.gap > 0 else words.MINUS if row.gap < 0 else ''}{abs(row.gap):,}{percent}"
+
+
+def _shared_at(place: int) -> Cell[ArmRow]:
+    return lambda row: row.shared[place] if row.shared else NONE
+
+
+ARMS = Catalogued[ArmRow](
+    "arms",
+    {
+        "Arm": lambda row: f"{row.arm} (baseline)" if row.baseline else row.arm,
+        "Parameters:": lambda row: f"{row.parameters:,}",
+        "Against the baseline:": _against,
+        "Initial tensors equal:": _shared_at(0),
+        "Batches equal:": _shared_at(1),
+        "Dropout keys equal:": _shared_at(2),
+        "Tokens equal:": _shared_at(3),
+        "In one arm only": _shared_at(4),
+    },
+    optional=frozenset(
+        {"Initial tensors equal:", "Batches equal:", "Dropout keys equal:", "Tokens equal:", "In one arm only"}
+    ),
+    note=True,
+)
+
+
+def _spikes(arm: Stability) -> Iterator[str]:
+    for seed, steps in sorted(arm.spikes.items()):
+        if steps:
+            more = f" and {len(steps) - 6} more" if len(steps) > 6 else ""
+            yield f"seed {seed}: step {', '.join(map(str, steps[:6]))}{more}"
+
+
+def _not_reached(arm: Stability) -> Iterator[str]:
+    for seed, best in sorted(arm.not_reached.items()):
+        values = ("no value" if value is None else words.compact(float(f"{value:.5g}")) for value in best.values())
+        yield f"seed {seed}: " + ", ".join(f"{metric} {value}" for metric, value in zip(best, values, strict=True))
+
+
+STABILITY = Catalogued[tuple[str, Stability]](
+    "stability",
+    {
+        "Arm": lambda row: row[0],
+        "Stability": lambda row: "stable" if row[1].stable else "unstable",
+        "Runs:": lambda row: str(row[1].runs),
+        "Diverged": lambda row: words.listed(f"seed {seed}" for seed in row[1].diverged) or NONE,
+        "Loss spikes": lambda row: "; ".join(_spikes(row[1])) or NONE,
+        "Level not reached": lambda row: "; ".join(_not_reached(row[1])) or NONE,
+        "Rate, up to:": lambda row: share_of_bound(row[1]),
+    },
+    optional=frozenset({"Diverged", "Loss spikes", "Level not reached"}),
+    note=True,
+    marked=lambda row: not row[1].stable,
+)
+ATTEMPTS = Catalogued[tuple[str, RunRecord]](
+    "attempts",
+    {
+        "Arm": lambda row: row[0],
+        "Seed:": lambda row: str(row[1].seed),
+        "Status": lambda row: row[1].status,
+        "Attempts:": lambda row: str(row[1].attempts),
+        "Resumed from step": lambda row: words.listed(map(str, row[1].resumed_from)) or NONE,
+        "Error": lambda row: row[1].error or NONE,
+    },
+)
+
+
+@dataclass(frozen=True)
+class AmendedField:
+    """A field that an amendment changed or touched."""
+
+    when: str
+    evidence: str
+    field: str
+    registered: str
+    now: str
+    touches: str
+    """What it makes exploratory; empty where it makes nothing so."""
+
+
+AMENDMENTS = Catalogued[AmendedField](
+    "amendments",
+    {
+        "When": lambda row: row.when,
+        "Evidence by then": lambda row: row.evidence,
+        "Field": lambda row: row.field,
+        "Registered": lambda row: row.registered,
+        "Now": lambda row: row.now,
+        "Makes exploratory": lambda row: row.touches or phrase("tables.nothing"),
+    },
+    note=True,
+    marked=lambda row: bool(row.touches),
+)
+
+
+# -- an index of studies -----------------------------------------------------------------------------------------------
+
+
+def _day(at: str | None) -> str:
+    return NONE if at is None else words.moment(at)[:10]
+
+
+def _time_of_runs(one: StudyOverview) -> str:
+    if not one.n_timed:
+        return NONE
+    part = "" if one.n_timed == one.n_sealed else f" ({one.n_timed} of {one.n_sealed} runs)"
+    return words.duration(one.wall_s) + part
+
+
+INDEX = Catalogued[StudyOverview](
+    "index",
+    {
+        "Study": lambda one: one.study,
+        "Question": lambda one: NONE if one.registration is None else one.registration.worded.title,
+        "Status": lambda one: one.state_in_words,
+        "Verdict": lambda one: one.verdict or NONE,
+        "Registered": lambda one: _day(one.registered_at),
+        "Decided": lambda one: _day(one.decided_at),
+        "Runs:": lambda one: f"{one.n_sealed} of {one.n_planned}" if one.n_planned else NONE,
+        "Time of runs:": _time_of_runs,
+    },
+    note=True,
+)
+
+
+# -- a simulated design ------------------------------------------------------------------------------------------------
+
+
+def _false(scenario: Scenario) -> str:
+    """The largest chance of a false finding; of what no simulated study showed, an upper bound in place of a zero."""
+    wrong = max((*scenario.false_supported, *scenario.false_refuted), key=lambda one: one.share, default=None)
+    if wrong is None:
+        return NONE
+    return words.share(wrong.share) if wrong.at_most is None else estimates.upper_bound(wrong.at_most)
+
+
+def _ends(scenario: Scenario) -> str:
+    ends = (*scenario.verdicts, *((scenario.inadmissible,) if scenario.inadmissible else ()))
+    return ", ".join(f"{one.of} {words.share(one.share)}" for one in ends if one.share > 0.0)
+
+
+SCENARIOS = Catalogued[Scenario](
+    "scenarios",
+    {"If the truth is": lambda scenario: scenario.name, "The study ends as": _ends, "False:": _false},
+    caption=False,
+    note=True,
+)

@@ -14,13 +14,13 @@ from functools import cached_property
 from statistics import fmean
 
 from ablate.judge.stats.null_hypotheses import deciding_interval, excludes, is_gated, nulls_of
-from ablate.judge.verdict import Estimate, Finding, Interval, MarginTest, correction_of, shown_zone
-from ablate.judge.wording import is_of_bounds, is_pseudomedian, is_ratio, said_p, same_in_every_pair
+from ablate.judge.verdict import Estimate, Finding, Interval, MarginTest, Zone, shown_zone
+from ablate.judge.wording import is_pseudomedian, said_p, same_in_every_pair
 from ablate.reporting import estimates
 from ablate.reporting.estimates import NONE
 from ablate.reporting.wording import phrase
 from prereg import text as words
-from prereg.documents.claims import margin, meaning, reading, zone_in_words
+from prereg.documents.claims import estimates_means, margin, meaning, reading, value_read, zone_in_words
 from prereg.rule.condition import Outcome
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.claim import Claim, parse_claim
@@ -86,7 +86,17 @@ class FindingView:
         if self.study is None:
             parsed = parse_claim(self.finding.claim, baseline="")
             return replace(parsed, percent=self.finding.percent, labels=self.labels, better=self.finding.better)
-        return replace(self.study.claims[self.name], metric=reading(self.study, self.name))
+        claim = self.study.claims[self.name]
+        if self.finding.percent is not None and not self.of_means:  # no geometric mean, and the unit says `log scale`
+            return replace(claim, metric=value_read(self.study, self.name))
+        article = "" if self.finding.scale == "raw" else "the "
+        return replace(claim, metric=article + reading(self.study, self.name))
+
+    @property
+    def of_means(self) -> bool:
+        """Whether the difference compares means: not a median of signed ranks, nor a difference of differences."""
+        means = self.study is None or estimates_means(self.study, self.name)
+        return means and not self.of_ranks
 
     @property
     def paired(self) -> bool:
@@ -126,10 +136,7 @@ class FindingView:
     @property
     def one_sided(self) -> bool:
         """Whether the ends of that interval are one-sided bounds."""
-        if self.bounds is None or self.estimate is None:
-            return False
-        constant = self.claim.constant is not None
-        return is_of_bounds(self.bounds, self.estimate, self.finding.simultaneous, constant=constant)
+        return self.bounds is not None and self.bounds.one_sided
 
     @property
     def level(self) -> str:
@@ -156,7 +163,9 @@ class FindingView:
     @property
     def correction(self) -> str:
         """`Bonferroni over 2`, of the interval; empty where it is that of one test alone."""
-        return "" if self.bounds is None or self.of_step else correction_of(self.bounds)
+        if self.bounds is None or self.of_step or self.bounds.over == 1:
+            return ""
+        return f"Bonferroni over {self.bounds.over}"
 
     @property
     def only_p(self) -> bool:
@@ -315,9 +324,9 @@ class FindingView:
         return () if self.estimate is None else self.estimate.sizes
 
     @property
-    def centre(self) -> str:
-        """`a pseudomedian (Hodges-Lehmann) of `, where the difference is no mean."""
-        return f"a {PSEUDOMEDIAN} of " if self.estimate is not None and is_pseudomedian(self.estimate) else ""
+    def of_ranks(self) -> bool:
+        """Whether the difference is the pseudomedian of Hodges and Lehmann and no mean."""
+        return self.estimate is not None and is_pseudomedian(self.estimate)
 
     @cached_property
     def sign(self) -> int:
@@ -351,7 +360,7 @@ class FindingView:
         logarithms whose margin is in percent is a ratio of means."""
         sign, plain = self.sign, words.number if self.sign else estimates.signed
         estimate = self.estimate
-        if estimate is None or self.finding.percent is None or not is_ratio(self._registered, self.name, estimate):
+        if estimate is None or self.finding.percent is None or not self.of_means:
             return lambda value: plain((sign or 1) * value, self.decimals), False
         ends = [
             percent_of(end)
@@ -432,6 +441,13 @@ class FindingView:
         return zone_in_words(self.claim.verb, self.finding.better, zone)
 
     @property
+    def zone_adds(self) -> bool:
+        """Whether that range says more of a decided finding than its test against the margin, or its clause, has."""
+        if not self.zone or self.outcome == "inconclusive" or self.tested_margin is not None:
+            return False
+        return not (self.sign and self.against_margin in ("beyond", "within", "no harm"))
+
+    @property
     def over_items(self) -> dict[str, object] | None:
         """The layout of a test over seeds and items, for its sentence."""
         estimate = self.estimate
@@ -476,14 +492,18 @@ class FindingView:
 
     @property
     def zone_ps(self) -> list[tuple[str, str]]:
-        """One-sided p for the effect at least at the margin and short of it, and what either means for the claim."""
-        if self.tested_margin is None:
+        """The one-sided p that decided, and what it showed; of an inconclusive finding both: for the effect at least at
+        the margin, and short of it."""
+        tested = self.tested_margin
+        if tested is None:
             return []
-        reached, short = (
-            zone_in_words(self.claim.verb, self.finding.better, zone)
-            for zone in ("at least the margin", "short of the margin")
-        )
-        return [(self.said_p(self.tested_margin.p_reached), reached), (self.said_p(self.tested_margin.p_short), short)]
+        p_of: dict[Zone, float] = {"at least the margin": tested.p_reached, "short of the margin": tested.p_short}
+        shown = shown_zone(self.outcome, tested)
+        return [
+            (self.said_p(p), zone_in_words(self.claim.verb, self.finding.better, zone))
+            for zone, p in p_of.items()
+            if shown in (zone, "undecided")
+        ]
 
     @property
     def corrected(self) -> tuple[str, int]:
@@ -620,7 +640,7 @@ class Shared:
     @property
     def centre(self) -> str:
         """Which number the differences are."""
-        kinds = {is_pseudomedian(view.estimate) for view in self.views if view.estimate}
+        kinds = {view.of_ranks for view in self.views if view.estimate}
         names = {False: "mean difference", True: PSEUDOMEDIAN}
         return " or ".join(names[kind] for kind in sorted(kinds)) or names[False]
 

@@ -14,9 +14,10 @@ renderers escape for their own formats.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
@@ -90,6 +91,7 @@ def _environment() -> Environment:
         "level": words.level,
         "share": words.share,
         "capital": capital,
+        "json": partial(json.dumps, ensure_ascii=False),
         "sentence_case": lambda text: text[:1].upper() + text[1:],
     }
     return environment

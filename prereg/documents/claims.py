@@ -15,9 +15,8 @@ from prereg.escape import quoted
 from prereg.metrics.catalogue import TASK_METRICS, Better
 from prereg.rule.divergence import refutable
 from prereg.study.analysis import AtStep, OverLast
-from prereg.study.claim import Claim
+from prereg.study.claim import Claim, weights_in_words
 from prereg.study.designs.per_task import of_any_task, said_once, tasks_of
-from prereg.study.designs.trends import weights_in_words
 from prereg.study.spec import Study
 from prereg.study.verbs import KINDS, Rejected, Verb, VerbKind
 from prereg.text import compact, listed, side
@@ -98,6 +97,7 @@ def claims_of(study: Study) -> tuple[ClaimFacts, ...]:
 def _claim_facts(study: Study, label: str, name: str) -> ClaimFacts:
     claim, hypothesis = study.claims[name], study.hypotheses[name]
     left, right = _sides(claim)
+    read, interaction = reading(study, name), claim.is_paired and not isclose(sum(claim.left.values()), 1.0)
     bound = "" if claim.constant is None else compact(claim.constant)
     return ClaimFacts(
         label=label,
@@ -107,10 +107,11 @@ def _claim_facts(study: Study, label: str, name: str) -> ClaimFacts:
         smallest=hypothesis.smallest,
         margin=amount(study, name, hypothesis.smallest),
         percent=hypothesis.percent is not None,
-        reading=reading(study, name),
+        # A difference of differences has no percentage but on the logarithm.
+        reading=f"{_LOGARITHM['log']} of the {read}" if interaction and hypothesis.percent is not None else read,
         left=left if claim.trend is None else claim.trend.text,
         right=right,
-        is_interaction=claim.is_paired and not isclose(sum(claim.left.values()), 1.0),
+        is_interaction=interaction,
         weights="" if claim.trend is None else weights_in_words(claim.trend, study.factors),
         bound=f"that of {bound}" if hypothesis.scale != "raw" and hypothesis.percent is None else bound,
         tasks=tasks_of(study, label),
@@ -187,9 +188,17 @@ def value_read(study: Study, name: str) -> str:
 def reading(study: Study, name: str) -> str:
     """The quantity that the claim compares: what it reads, on its scale."""
     hypothesis, text = study.hypotheses[name], value_read(study, name)
-    if hypothesis.percent is not None:
-        return f"geometric mean {text}"  # by so many percent of which it differs, and not of its logarithm
+    if hypothesis.percent is not None:  # by so many percent of which it differs, and not of its logarithm
+        return f"geometric mean {text}" if estimates_means(study, name) else text
     return text if hypothesis.scale == "raw" else f"{_LOGARITHM[hypothesis.scale]} of the {text}"
+
+
+def estimates_means(study: Study, name: str) -> bool:
+    """Whether the test estimates a mean of each side over seeds: no median, and no difference of differences. Only then
+    is a difference of logarithms the ratio of two geometric means."""
+    claim = study.claims[name]
+    sides = (claim.left, claim.right) if claim.is_paired else (claim.left,)
+    return study.analysis.test != "wilcoxon" and all(isclose(sum(side.values()), 1.0) for side in sides)
 
 
 def _null(study: Study, name: str, rejected: Rejected) -> Null:

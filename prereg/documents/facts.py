@@ -21,10 +21,10 @@ from prereg.documents.training import ArmFacts, FactorFacts, Parts, arms_of, bas
 from prereg.escape import quoted, visible
 from prereg.metrics.catalogue import TASK_METRICS
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import PROMISES, Entry
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import FIRST_OF_E_PROCESS
 from prereg.registry.paths import Root
-from prereg.registry.registration import CorpusPin, Registration, load_registration
+from prereg.registry.registration import CorpusPin, Registration, load_registration, promises_of
 from prereg.rule.condition import All, AnyOf, Condition, Not, Question, parse_condition
 from prereg.rule.divergence import cost_of_divergence
 from prereg.study.analysis import Ceiling, EProcess, Looks, OverLast
@@ -574,9 +574,7 @@ def registered_facts(root: Root, name: str) -> Facts | None:
     registration = load_registration(root, name)
     if registration is None:
         return None
-    entries = tuple(
-        entry for entry in Ledger(root.ledger).readable() if entry.study == name and entry.event in PROMISES
-    )
+    entries = promises_of(Ledger(root.ledger).readable(), name)
     # What is described is the promise: what a pilot chose since is no part of it.
     registration = registration.model_copy(update={"study": before_choice(registration.study)})
     return Facts(registration.study, registration, entries)

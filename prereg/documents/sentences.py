@@ -17,7 +17,7 @@ from prereg.documents.claims import ClaimFacts, plain
 from prereg.documents.procedures import errors_held, lost_starts, not_reached, spike
 from prereg.escape import markdown_sentence, quoted, visible
 from prereg.rule.divergence import least_pairs, said_least
-from prereg.study.designs.gate import in_words
+from prereg.study.analysis import in_words
 from prereg.study.designs.per_task import families_listed, of_any_task, tasks_are_strata
 from prereg.study.spec import Study
 from prereg.text import compact, counted, duration, level, listed, moment, ranged, share, without_pairs

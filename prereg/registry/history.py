@@ -26,9 +26,17 @@ from prereg.metrics.user_code import CheckPin, pin_checks
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import PROMISES, SEALS, Entry
+from prereg.registry.ledger_entry import SEALS, Entry
 from prereg.registry.paths import Root
-from prereg.registry.registration import LARGEST_LOCK, WORDS, Pins, Registration, promise_sha256, read_lock
+from prereg.registry.registration import (
+    LARGEST_LOCK,
+    WORDS,
+    Pins,
+    Registration,
+    promise_sha256,
+    promises_of,
+    read_lock,
+)
 from prereg.study.arms import Arm
 from prereg.study.load import Loaded
 from prereg.study.spec import Study
@@ -193,7 +201,7 @@ class PastRegistration(FrozenModel):
 
 def past_registrations(root: Root, study: str, entries: Sequence[Entry]) -> tuple[PastRegistration, ...]:
     """Every promise of a study, oldest first. Nothing is raised for what is missing: `unknown` says it."""
-    made = [entry for entry in entries if entry.study == study and entry.event in PROMISES]
+    made = promises_of(entries, study)
     found: list[PastRegistration] = []
     whole, unknown = _lock(root, study, made[-1]) if made else (None, "")
     for entry in reversed(made):

@@ -15,15 +15,14 @@ from pydantic import JsonValue, ValidationError
 
 from prereg.errors import RegistrationError, StudyError, Where
 from prereg.frozen import FrozenModel
-from prereg.metrics.user_code import CheckPin, kind_of, own_code, read_registered
+from prereg.metrics.user_code import CheckPin
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import PROMISES, Entry
 from prereg.registry.paths import Root
-from prereg.study.command import ScriptPin, script_faults
+from prereg.study.command import ScriptPin
 from prereg.study.designs.tune import with_choice
-from prereg.study.load import load_study
 from prereg.study.spec import Study
 
 LARGEST_LOCK = 2**26
@@ -234,7 +233,7 @@ def load_registration(root: Root, name: str) -> Registration | None:
             where=Where(file=lock),
         )
     registration = read_lock(path)
-    faults = _disagreements(registration, entry)
+    faults = disagreements(registration, entry)
     if faults:
         raise RegistrationError(
             faults[0],
@@ -283,67 +282,6 @@ def _rewordings(entries: Iterable[Entry], registration: Registration) -> tuple[R
     return tuple(found)
 
 
-def code_faults(registration: Registration, folder: Path) -> list[str]:
-    """Own checks and metrics whose code is not the registered code, a sentence each."""
-    faults = []
-    for _, own in own_code(registration.study):
-        try:
-            read_registered(own, folder, registration.own_checks)
-        except StudyError as error:
-            faults.append(f"the {kind_of(own)} '{own.name}' is not the registered code: {error.found}")
-    return faults
-
-
-def verify_registration(root: Root, name: str) -> list[str]:
-    """Everything that speaks against a registration, a sentence each, naming the file. Empty when it holds."""
-    ledger = Ledger(root.ledger)
-    faults, entry, lock = ledger.faults(), newest_promise(ledger.readable(), name), root.lock(name)
-    if entry is None:
-        found = (
-            f"{lock.name}: no entry of {root.ledger.name} names it: its entries are on another branch, or were cut off "
-            f"({lines_of_a_branch(root, name)})"
-            if lock.exists()
-            else f"{root.ledger.name}: no entry registers '{name}'"
-        )
-        return [*faults, found]
-    source = root.path / str(entry.body.get("file"))
-    if not source.is_file():
-        faults.append(f"{source.name}: missing; the registered file had sha256 {entry.body.get('source_sha256')}")
-    elif sha256_bytes(source.read_bytes()) != entry.body.get("source_sha256") and not _is_reworded(root, name, source):
-        faults.append(f"{source.name}: its bytes differ from those registered on {entry.at}")
-    if not lock.is_file():
-        return [*faults, f"{lock.name}: missing; the ledger registered it on {entry.at}"]
-    try:
-        registration = read_lock(lock)
-        faults += [f"{lock.name}: {fault}" for fault in _disagreements(registration, entry)]
-        faults += code_faults(registration, source.parent)
-        faults += script_faults(registration.scripts or (), root.path)
-    except RegistrationError as error:
-        if not lock_matches(lock, entry):
-            faults.append(f"{lock.name}: its bytes differ from those the ledger names")
-        faults.append(f"{lock.name}: {error.found}")
-    return faults
-
-
-def _is_reworded(root: Root, name: str, source: Path) -> bool:
-    """Whether a study's file has bytes that the ledger names as other words, and says the same in all but words."""
-    try:
-        registration = load_registration(root, name)
-        study = load_study(source).study
-    except StudyError:
-        return False
-    if registration is None:
-        return False
-    sources = [one.source_sha256 for one in registration.rewordings]
-    same = study.model_copy(update=registration.study.model_dump(include=set(WORDS)))
-    factors = list(study.factors) == list(registration.study.factors)  # their order names the arms
-    return (
-        sha256_bytes(source.read_bytes()) in sources
-        and same.model_dump() == registration.study.model_dump()
-        and factors
-    )
-
-
 def read_lock(path: Path) -> Registration:
     """A lock file whose hash of the promise matches its content. Raises `RegistrationError`."""
     where, fix = Where(file=path), f"restore {path.name} from version control"
@@ -377,10 +315,14 @@ def read_lock(path: Path) -> Registration:
     return registration
 
 
-def newest_promise(entries: Iterable[Entry], name: str) -> Entry | None:
+def promises_of(entries: Iterable[Entry], study: str) -> tuple[Entry, ...]:
+    """The entries that registered a study and amended it, oldest first."""
+    return tuple(entry for entry in entries if entry.study == study and entry.event in PROMISES)
+
+
+def newest_promise(entries: Iterable[Entry], study: str) -> Entry | None:
     """The entry of the registration in force; none where the study has none."""
-    found = [entry for entry in entries if entry.study == name and entry.event in PROMISES]
-    return found[-1] if found else None
+    return next(reversed(promises_of(entries, study)), None)
 
 
 def lock_matches(lock: Path, entry: Entry) -> bool:
@@ -391,7 +333,7 @@ def pending_lock(root: Root, name: str) -> Path:
     return root.lock(name).with_name(f".{name}.lock.pending")
 
 
-def _disagreements(registration: Registration, entry: Entry) -> list[str]:
+def disagreements(registration: Registration, entry: Entry) -> list[str]:
     """Where a lock and the entry that registered it disagree."""
     found = []
     if registration.lock_sha256 != entry.body.get("lock_sha256"):

@@ -14,8 +14,9 @@ from typing import Literal
 
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes, sha256_file
-from prereg.registry.ledger_entry import PROMISES, Entry
+from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
+from prereg.registry.registration import promises_of
 from prereg.seals import git, ssh, timestamp
 from prereg.seals.state import KINDS, Attestation, Kind, SealResult, attested, newest_attestations
 
@@ -64,7 +65,7 @@ class SealCheck(FrozenModel):
 def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust) -> tuple[SealCheck, ...]:
     """One check a seal of a study, in the order of the ledger."""
     known = tuple(entry for entry in entries if entry.study == name)
-    locks = [entry.body.get("lock_sha256") for entry in known if entry.event in PROMISES]
+    locks = [entry.body.get("lock_sha256") for entry in promises_of(known, name)]
     begun = min((entry.index for entry in known if entry.event in _RUNS), default=None)
     found = []
     state: State

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     ConfigDict,
@@ -18,10 +19,13 @@ from prereg.errors import field_error
 from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.metrics.catalogue import Better
 from prereg.study.claim import margin_of
-from prereg.study.designs.gate import Gate
+from prereg.study.measure import Name
 from prereg.study.tests import Test
 from prereg.study.training import Budget
 from prereg.text import compact
+
+if TYPE_CHECKING:
+    from prereg.study.spec import Study
 
 LEAST_RUNS = 3
 """Of an arm in a test without pairs: at a nominal .05, Welch's t with 12 and 2 runs errs in .107 (docs/designs.md)."""
@@ -29,6 +33,29 @@ Zeros = Literal["pratt", "wilcox"]
 MOST_ALPHA = 0.1
 Alpha = Annotated[float, Field(gt=0.0, le=MOST_ALPHA)]
 """A larger chance of a false finding is no level that a reader would take a verdict from."""
+
+
+# Gatekeeping: one alpha over all claims, in an order of steps.
+#
+#     gate: {order: [gain, no_harm, [speed, memory]]}      steps, one after the other; a step of several by Holm
+#     gate: {order: [primary, guardrail, secondary]}       the same with whole roles as steps
+#
+# A fixed sequence where each step is one hypothesis, serial gatekeeping where a step is several
+# (`ablate.judge.stats.multiplicity`). To pass is to reject the null that support rejects. Refutations wait for no gate
+# and are corrected by Holm's procedure over their role, as without one: harm must be found whether or not a gain was,
+# and a rule that says `not refuted(harm)` adopts the more often in error the harder a refutation is made.
+Step = tuple[str, ...]
+"""Hypotheses that are tested together, by Holm's procedure."""
+_Together = Annotated[tuple[Name, ...], Field(min_length=1), branch("list")]
+Entry = Annotated[Annotated[Name, branch("text")] | _Together, chosen_by(listed="list")]
+
+
+class Gate(FrozenModel):
+    """Steps that are tested one after the other, each at the full alpha."""
+
+    order: tuple[Entry, ...]
+    """Hypotheses or roles, or lists of them. A step is tested when every hypothesis of the earlier steps has passed;
+    within a step of several, Holm's procedure holds alpha. Every hypothesis that is not exploratory comes once."""
 
 
 class Analysis(FrozenModel):
@@ -64,6 +91,29 @@ class Analysis(FrozenModel):
     gate: Gate | None = None
     """One alpha over the hypotheses of all roles, in steps that are tested one after the other. Without it each role
     has an alpha of its own."""
+
+
+def steps_of(study: Study) -> tuple[Step, ...]:
+    """The steps of a study's gate, in the order in which they are tested; none without a gate."""
+    gate = study.analysis.gate
+    return () if gate is None else tuple(tuple(members(study, step)) for step in gate.order)
+
+
+def in_words(study: Study) -> str:
+    """The gate in a sentence's part; nothing without one."""
+    if not study.gate_steps:
+        return ""
+    steps = [" and ".join(step) + " (by Holm)" * (len(step) > 1) for step in study.gate_steps]
+    return f"in this order, each step at the full alpha and only if all before it passed: {', then '.join(steps)}"
+
+
+def members(study: Study, step: str | tuple[str, ...]) -> Iterator[str]:
+    """The hypotheses of one step as the gate writes it, by their names or by their role."""
+    for one in (step,) if isinstance(step, str) else step:
+        if one in study.hypotheses:
+            yield one
+        else:
+            yield from study.families.get(one, ())
 
 
 class Looks(FrozenModel):

@@ -18,6 +18,7 @@ from pydantic import JsonValue, ValidationError
 
 from prereg.errors import FieldPath, SpecError, field_error, nearest
 from prereg.registry.canon import canonical_bytes
+from prereg.study.command import texts_of
 from prereg.study.faults import spec_error
 from prereg.study.training import Training
 
@@ -143,7 +144,7 @@ def apply_overrides(base: Config, overrides: Mapping[str, JsonValue], paths: Map
                 paths[key],
                 f"'{key}' is a section of the base, not a field",
                 "the dotted path of a field under base",
-                ", ".join(_leaves({leaf: branch[leaf]}, key.removesuffix(leaf))[:5]),
+                ", ".join([*texts_of({leaf: branch[leaf]}, key.removesuffix(leaf))][:5]),
             )
         branch[leaf] = value
     if not isinstance(base, Training):
@@ -159,17 +160,8 @@ def apply_overrides(base: Config, overrides: Mapping[str, JsonValue], paths: Map
 
 
 def _unknown(key: str, tree: Mapping[str, Any], path: FieldPath) -> SpecError:
-    known = _leaves(tree)
-    return field_error(
-        path, f"'{key}' is not a field of the base", "the dotted path of a field under base", nearest(key, known)
-    )
-
-
-def _leaves(tree: Mapping[str, Any], prefix: str = "") -> list[str]:
-    found: list[str] = []
-    for key, value in tree.items():
-        found += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else [f"{prefix}{key}"]
-    return found
+    required = "the dotted path of a field under base"
+    return field_error(path, f"'{key}' is not a field of the base", required, nearest(key, texts_of(tree)))
 
 
 def _blamed(fault: FieldPath, overrides: Mapping[str, JsonValue]) -> str:

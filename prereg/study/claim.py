@@ -7,13 +7,19 @@ claim an effect of D or more (superiority by a margin), which is what most reade
 difference that matters to mean; inside the tool these are the verbs `lowers_by` and `raises_by`.
 
 NUMBER after `by at least` may be a percentage: the margin is then a ratio, and the claim is on the natural logarithm
-(`prereg.study.designs.percent`).
+(`prereg.study.macros`).
 
 `below` and `above` compare with a constant: the weights of the left side then sum to one, and the right side has no
 arm. The claim is one-sided (inside the tool `lowers_below` and `raises_above`, or `_by` with a least effect).
 
-`trend(rate)` is the slope of the arms over the values of a factor (`prereg.study.designs.trends`, which gives it its
-weights: they sum to zero); it has no right side, and the effect is per unit of the value, or of its logarithm.
+`trend(rate)` is the least-squares slope of arm means over the values of a factor; it has no right side, and the effect
+is per unit of the value, or of its logarithm. With x the value that a level sets (or its logarithm) and k arms at each
+level, an arm's weight is
+
+    (x - mean(x)) / sum((x - mean(x))^2) / k
+
+which sums to 0, and times the arms' means to the slope: their linear contrast, per unit of x (Fisher 1925, orthogonal
+polynomials; Maxwell and Delaney 2004, chapter 6, for unequal spacing). Other factors are averaged.
 
 Without `than`, the other side is the study's baseline. A claim resolves to weights over arms that
 sum to zero; the effect is always the left side minus the right side. `mean(a, b, c)` weighs its arms equally, and
@@ -25,18 +31,42 @@ GROUP is the mean of the arms that a factorial of `components` groups: `with:PAR
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import inf, isinf, log1p
-from typing import Any, NamedTuple, cast, get_args
+from itertools import product
+from math import fsum, inf, isinf, log1p, log2, log10
+from typing import Any, Literal, NamedTuple, cast, get_args
 
-from prereg.errors import ClaimError
+from pydantic import JsonValue
+
+from prereg.errors import ClaimError, FieldPath, field_error, nearest
 from prereg.grammar import Expected, Language
 from prereg.metrics.catalogue import Better
-from prereg.study.designs.trends import Trend, TrendScale
 from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.verbs import BEYOND, KINDS, VERBS, PlainVerb, Verb, VerbKind
 from prereg.text import compact, side
+
+TrendScale = Literal["raw", "log2", "log10"]
+Levels = Mapping[str, Mapping[str, JsonValue]]
+
+
+@dataclass(frozen=True)
+class Trend:
+    """A slope over the values of a factor."""
+
+    factor: str
+    scale: TrendScale = "raw"
+
+    @property
+    def text(self) -> str:
+        """As a study writes it."""
+        return f"trend({self.factor})" if self.scale == "raw" else f"trend({self.scale} {self.factor})"
+
+    @property
+    def per(self) -> str:
+        """What an effect is per."""
+        step = {"raw": "unit", "log2": "doubling", "log10": "factor of ten"}[self.scale]
+        return f"per {step} of {self.factor}"
 
 
 @dataclass(frozen=True)
@@ -133,6 +163,8 @@ class Claim:
         return tuple(dict.fromkeys([*self.left, *self.right]))
 
 
+_ROUNDING = 1e-12
+"""Of weights that sum to 0, or to 1."""
 _NUMBER = r"(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?"
 _END = r"(?![^\s()])"
 _VERBS = dict(zip(("LOWERS", "RAISES", "CHANGES", "WORSENS", "SAME"), VERBS, strict=True))
@@ -189,16 +221,26 @@ CLAIMS = Language(
         Expected("_THAN", "'than ARM' or the end", f"'than ARM', or nothing; {_OF_UNITS}", "claim: {before}"),
         Expected("$END", "the end", f"nothing more; {_OF_UNITS}", "claim: {before}"),
     ),
-    misplaced=dict.fromkeys(("below", "above"), _OF_CONSTANTS)
-    | {
-        "by": "lowers METRIC by at least D, or raises METRIC by at least D, and 'than' after it; the margin of another "
-        "verb is its smallest",
-        "than": "two sides, or one: a trend, and a claim against a constant, has no other side",
+    misplaced={
+        "below": (_OF_CONSTANTS, "claim: record lowers val/loss below 3.28"),
+        "above": (_OF_CONSTANTS, "claim: record raises val/accuracy above 0.6"),
+        "by": (
+            "lowers METRIC by at least D, or raises METRIC by at least D, and 'than' after it; the margin of another "
+            "verb is its smallest",
+            "claim: a lowers val/loss by at least 0.02 than b; of another verb, smallest: 0.02",
+        ),
+        "than": (
+            "two sides, or one: a trend, and a claim against a constant, has no other side",
+            "claim: {before}",
+        ),
+        "%": ("a percentage without a blank", "claim: {before}%"),
     },
     error=ClaimError,
     names=r"^\s()",
     synonyms=dict.fromkeys(("reduces", "decreases", "minimizes"), "lowers")
-    | dict.fromkeys(("increases", "maximizes"), "raises"),
+    | dict.fromkeys(("increases", "maximizes"), "raises")
+    | dict.fromkeys(("does", "doesn't", "doesnt"), "does_not_worsen")
+    | dict.fromkeys(("vs", "versus", "compared"), "than"),
 )
 
 
@@ -227,39 +269,51 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
         percent=percent,
         trend=trend,
     )
-    _check(claim, text, baseline)
+    for refusal in _NO_CONTRAST:
+        if refusal.holds(claim):
+            found, fix = (part.format(text=text, baseline=baseline) for part in (refusal.found, refusal.fix))
+            raise ClaimError(found, required=refusal.required, fix=fix)
     return claim
 
 
-def _check(claim: Claim, text: str, baseline: str) -> None:
-    """Refuse a sentence of the grammar that is no contrast."""
-    total = sum(claim.weights.values())
-    if claim.trend is not None:
-        if claim.verb == "does_not_worsen":
-            raise ClaimError(
-                f"claim '{text}' asks whether a trend worsens",
-                required="lowers, raises, changes or does_not_change, of a trend",
-                fix="trend(rate) does_not_change val/loss",
-            )
-    elif claim.constant is not None:
-        if abs(total - 1.0) > 1e-12 or isinf(claim.constant):
-            raise ClaimError(
-                f"the weights of claim '{text}', which compares with a constant, do not sum to one",
-                required="an arm, or a mean of arms, and a finite constant",
-                fix="mean(a, b) lowers val/loss below 3.28",
-            )
-    elif not claim.weights:
-        raise ClaimError(
-            f"claim '{text}' compares an arm with itself",
-            required="two different sides; without 'than' the right side is the baseline",
-            fix=f"name another arm than '{baseline}', or add 'than ARM'",
-        )
-    elif not abs(total) <= 1e-12:
-        raise ClaimError(
-            f"the weights of claim '{text}' do not sum to zero",
-            required="a contrast: as many arms on the left as on the right",
-            fix="(a - b) raises METRIC than (c - d)",
-        )
+class _Refusal(NamedTuple):
+    """A sentence of the grammar that is no contrast."""
+
+    holds: Callable[[Claim], bool]
+    found: str
+    required: str
+    fix: str
+
+
+_NO_CONTRAST = (
+    _Refusal(
+        lambda claim: claim.trend is not None and claim.verb == "does_not_worsen",
+        "claim '{text}' asks whether a trend worsens",
+        "lowers, raises, changes or does_not_change, of a trend",
+        "trend(rate) does_not_change val/loss",
+    ),
+    _Refusal(
+        lambda claim: (
+            claim.constant is not None
+            and (not abs(sum(claim.weights.values()) - 1.0) <= _ROUNDING or isinf(claim.constant))
+        ),
+        "the weights of claim '{text}', which compares with a constant, do not sum to one",
+        "an arm, or a mean of arms, and a finite constant",
+        "mean(a, b) lowers val/loss below 3.28",
+    ),
+    _Refusal(
+        lambda claim: claim.is_paired and not claim.weights,
+        "claim '{text}' compares an arm with itself",
+        "two different sides; without 'than' the right side is the baseline",
+        "name another arm than '{baseline}', or add 'than ARM'",
+    ),
+    _Refusal(
+        lambda claim: claim.is_paired and not abs(sum(claim.weights.values())) <= _ROUNDING,
+        "the weights of claim '{text}' do not sum to zero",
+        "a contrast: as many arms on the left as on the right",
+        "(a - b) raises METRIC than (c - d)",
+    ),
+)
 
 
 class _Side(NamedTuple):
@@ -351,3 +405,82 @@ def percent_of(word: str) -> float | None:
 def log_margin(percent: float, *, falls: bool) -> float:
     """The size of a fall, or rise, by so many percent as a difference of natural logarithms."""
     return -log1p(-percent / 100.0) if falls else log1p(percent / 100.0)
+
+
+def with_weights(claim: Claim, factors: Mapping[str, Levels]) -> Claim:
+    """The claim, with the weights of its arms where it is a trend. Raises `StudyError` where the factor has none."""
+    if claim.trend is None:
+        return claim
+    slopes = level_weights(claim.trend, factors)
+    names = list(factors)
+    at = names.index(claim.trend.factor)
+    cells = list(product(*(list(levels) for levels in factors.values())))
+    shared = len(cells) // len(slopes)
+    return replace(claim, left={"-".join(cell): slopes[cell[at]] / shared for cell in cells})
+
+
+def level_weights(trend: Trend, factors: Mapping[str, Levels]) -> dict[str, float]:
+    """Level -> its weight in the slope, all its arms together."""
+    scores = _scores(trend, factors)
+    middle = fsum(scores.values()) / len(scores)
+    squares = fsum((score - middle) ** 2 for score in scores.values())
+    return {level: (score - middle) / squares for level, score in scores.items()}
+
+
+def weights_in_words(trend: Trend, factors: Mapping[str, Levels]) -> str:
+    """The weight of every level, for a reader."""
+    values, weights = _values(trend, factors), level_weights(trend, factors)
+    said = ", ".join(f"{level} ({compact(values[level])}) {compact(weight)}" for level, weight in weights.items())
+    others = "; other factors are averaged" if len(factors) > 1 else ""
+    return f"{trend.text} is the least-squares slope over {trend.factor}, {trend.per}: the sum of {said}{others}"
+
+
+def _scores(trend: Trend, factors: Mapping[str, Levels]) -> dict[str, float]:
+    values = _values(trend, factors)
+    if trend.scale == "raw":
+        return values
+    for level, value in values.items():
+        if value <= 0.0:
+            raise field_error(
+                ("factors", trend.factor, level),
+                f"{trend.text} takes the logarithm of {value:g}",
+                "values above 0",
+                f"trend({trend.factor})",
+            )
+    return {level: (log2 if trend.scale == "log2" else log10)(value) for level, value in values.items()}
+
+
+def _values(trend: Trend, factors: Mapping[str, Levels]) -> dict[str, float]:
+    """Level -> the number that it sets."""
+    if trend.factor not in factors:
+        raise ClaimError(
+            f"'{trend.factor}' in {trend.text} is not a factor",
+            required="one of " + ", ".join(factors) if factors else "factors:, a trend is over the levels of one",
+            fix=nearest(trend.factor, factors) or "factors: {rate: {low: {lr: 0.1}, high: {lr: 0.2}}}",
+        )
+    place: FieldPath = ("factors", trend.factor)
+    levels, found = factors[trend.factor], dict[str, float]()
+    for level, overrides in levels.items():
+        value = next(iter(overrides.values()), None)
+        if len(overrides) != 1 or isinstance(value, bool) or not isinstance(value, int | float):
+            raise field_error(
+                (*place, level),
+                f"{trend.text}, and level '{level}' sets {_said(overrides)}",
+                "one field in each level, to a number",
+                f"{level}: {{lr: 0.1}}, the base's value written out",
+            )
+        found[level] = float(value)
+    fields = {field for overrides in levels.values() for field in overrides}
+    if len(fields) > 1:
+        raise field_error(
+            place, f"{trend.text}, and its levels set {', '.join(sorted(fields))}", "the same field in each level"
+        )
+    if len(set(found.values())) < len(found) or len(found) < 2:
+        raise field_error(
+            place, f"{trend.text} over {', '.join(f'{x:g}' for x in found.values())}", "two different values or more"
+        )
+    return found
+
+
+def _said(overrides: Mapping[str, JsonValue]) -> str:
+    return ", ".join(f"{field} to {value!r}" for field, value in overrides.items()) or "nothing"

@@ -138,7 +138,7 @@ def differing_files(root: Path, files: Iterable[ScriptPin]) -> tuple[tuple[str, 
 
 def filled(words: tuple[str, ...], own: Mapping[str, str], config: Mapping[str, JsonValue]) -> tuple[str | None, ...]:
     """The words of one run, from the values of its own placeholders; none in place of a flag that is off."""
-    values = {**_leaves(config), **own}
+    values = {**texts_of(config), **own}
 
     def put(found: re.Match[str]) -> str:
         return found[0][0] if found[1] is None else values[found[1]]
@@ -179,7 +179,18 @@ def values_of(study: Study, arm: str) -> dict[str, str]:
     """Dotted path -> text, of every value of an arm's configuration, as a placeholder puts it."""
     config = study.arms[arm].config
     assert isinstance(config, dict), arm
-    return _leaves(config)
+    return texts_of(config)
+
+
+def texts_of(config: Mapping[str, JsonValue], prefix: str = "") -> dict[str, str]:
+    """Dotted path -> text, of every value of a configuration that is not a section."""
+    texts: dict[str, str] = {}
+    for key, value in config.items():
+        if isinstance(value, dict):
+            texts |= texts_of(value, f"{prefix}{key}.")
+        else:
+            texts[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return texts
 
 
 def command_line(words: tuple[str, ...]) -> str:
@@ -334,17 +345,6 @@ def _check_placeholder(study: Study, at: int, match: re.Match[str], place: str) 
 def _known_values(study: Study) -> Iterator[tuple[str, dict[str, str]]]:
     """Each arm with the values of its configuration, by their dotted paths."""
     return ((arm, values_of(study, arm)) for arm in study.arms)
-
-
-def _leaves(config: Mapping[str, JsonValue], prefix: str = "") -> dict[str, str]:
-    """Dotted path -> text, of every value that is not a section."""
-    found: dict[str, str] = {}
-    for key, value in config.items():
-        if isinstance(value, dict):
-            found |= _leaves(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return found
 
 
 def _missing(root: Root, field: FieldPath, named: str) -> RegistrationError:

@@ -146,12 +146,17 @@ OF_CLAIMS = _rows(
 
 
 def conflicts(study: Study, rows: Sequence[Conflict]) -> Iterator[SpecError]:
-    """What is wrong with a study by some rows of the table, one error for each row that it has both things of."""
+    """What is wrong with a study by some rows of the table, one error for each row that it has both things of.
+
+    What else conflicts with a setting that an earlier remedy changes is the same mistake."""
+    changed: set[str] = set()
     for row in rows:
-        this = next(_matches(study, row.this), None)
+        this = None if row.other in changed else next(_matches(study, row.this), None)
         other = next(_matches(study, row.other), None) if this is not None else None
         if this is not None and other is not None:
             yield field_error(this.place, f"{this.words} and {other.words}", row.because, this.fix or row.fix)
+            if row.fix.partition(":")[0] == row.other.partition(":")[0]:
+                changed.add(row.other)
 
 
 def _matches(study: Study, thing: str) -> Iterator[Match]:

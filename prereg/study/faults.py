@@ -71,6 +71,12 @@ def spec_error(error: ValidationError, model: type[BaseModel], *, form: str = "t
         misspelt = (error.fix for other, error in errors.items() if other[:-1] == path[:-1])
         if chosen["type"] == "missing" and f"did you mean '{path[-1]}'?" in misspelt:
             continue  # it is there, under another name
+        if (
+            path[-1:] == ("smallest",)
+            and chosen["type"] == "missing"
+            and not isinstance(chosen["input"].get("claim", ""), str)
+        ):
+            continue  # the claim may say it, once it is a text
         errors.setdefault(path, _error(chosen, model=model, form=form))
     first, *others = errors.values()
     return first.followed_by(others)

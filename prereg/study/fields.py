@@ -64,13 +64,13 @@ class StudyFields(YamlModel):
     """The question in a sentence or two."""
     trainer: Literal["gpt", "command"] = "gpt"
     """The built-in GPT trainer, or a command of your own."""
-    base: Training | dict[str, JsonValue] = Field(default_factory=dict)
-    """The configuration that all variants share: for `trainer: gpt` model, data, optim, budget and numerics; for a
-    command any mapping, passed on unchanged."""
     command: tuple[str, ...] = ()
     """Your own trainer, as a list of words; run without a shell. `{seed}`, `{variant}`, `{python}`, `{root}`,
     `{run_dir}` and dotted paths of the arm's configuration, such as `{optim.lr}`, are filled in. A word
     `{--amp if optim.amp}` is `--amp` where that value is true, and left out where it is false."""
+    base: Training | dict[str, JsonValue] = Field(default_factory=dict)
+    """The configuration that all variants share: for `trainer: gpt` model, data, optim, budget and numerics; for a
+    command any mapping, passed on unchanged."""
     working_directory: Literal["run", "root"] = "run"
     """Where the command starts: in `{run_dir}`, where its metrics belong, or in the root as the run sees it."""
     code: tuple[Annotated[str, AfterValidator(_below_the_root)], ...] = ()
@@ -135,6 +135,8 @@ class StudyFields(YamlModel):
         # Left to itself, the union would take a misspelt Training for a free mapping, and a command's
         # mapping that happens to fit for a Training, all its defaults filled in.
         trainer = info.data.get("trainer")
+        if trainer == "gpt" and info.data.get("command", True):
+            return Training()  # refused by prereg.study.conflicts: this is a command's base, or nobody knows whose
         if trainer == "gpt":
             return value if isinstance(value, Training) else Training.model_validate_json(json.dumps(value))
         return _MAPPING.validate_python(value) if trainer == "command" else {}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from prereg.errors import field_error, nearest
+from prereg.errors import field_error, not_one_of
 from prereg.escape import visible
 from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import TASK_METRICS
@@ -78,7 +78,7 @@ def _check(labels: dict[str, str], kind: str, known: Collection[str]) -> None:
     for name, label in labels.items():
         place = ("labels", kind, name)
         if name not in known:
-            raise field_error(place, f"a label of '{name}'", f"one of {', '.join(known)}", nearest(name, known))
+            raise not_one_of(place, f"a label of '{name}'", name, known)
         if label != " ".join(label.split()) or visible(label) != label or len(label) > LONGEST:
             found = f"a label of {len(label)} characters" if len(label) > LONGEST else f"the label {label!a}"
             required = f"one line of at most {LONGEST} characters, without blanks at its ends"

@@ -4,16 +4,25 @@ A macro is a function from the plain data of a study to the fields that it write
 those that clash with what the study says itself, and remembers where each comes from, so that a mistake in a field that
 was written is reported where it was written. A stored study holds a block and its fields, and expands to itself: what
 is written must then be what is there, so that one cannot be changed without the other.
+
+The engine is here with the two macros that need no block of their own: margins in percent, and seeds for each arm.
+`prereg.study.designs` has those of `components` and of claims `per: task`, and `prereg.study.load` fresh seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from dataclasses import field as default
+from math import isclose
 from operator import eq
 from typing import Any, Literal, NamedTuple
 
-from prereg.errors import FieldPath, StudyError, dotted, field_error
+from prereg.errors import ClaimError, FieldPath, StudyError, dotted, field_error
+from prereg.metrics.catalogue import Better
+from prereg.study.claim import Claim, log_margin, parse_claim, percent_of
+from prereg.study.measure import improves, own_better
+from prereg.text import compact
 
 Document = Mapping[str, Any]
 
@@ -42,7 +51,7 @@ class Expansion:
     """The plain data of a study with all fields that its blocks write."""
 
     document: Document
-    origins: Mapping[FieldPath, FieldPath] = field(default_factory=dict)
+    origins: Mapping[FieldPath, FieldPath] = default(default_factory=dict)
     """Place of a written field -> what it is written from."""
 
     def origin(self, place: FieldPath) -> FieldPath:
@@ -116,12 +125,108 @@ def _with(document: Document, parent: FieldPath, fields: Sequence[Written]) -> d
     return block
 
 
-_ABSENT = object()
-
-
 def _at(document: Document, place: FieldPath) -> Mapping[str, Any]:
     """The mapping at a place; an empty one where there is none."""
     value: Any = document
     for key in place:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value if isinstance(value, Mapping) else {}
+
+
+_AGREE = 1e-9
+"""Logarithms of two machines may differ in their last digit."""
+
+
+def written_for_percentages(document: Document) -> Iterator[Written]:
+    """The margin, `scale: log` and `percent` of every hypothesis with `smallest: 2%` or `by at least 2%`.
+
+    A percentage is a ratio of two values, and a ratio is a difference of logarithms. By the direction of the claim:
+
+        lowers, by 2%            a ratio of at most 0.98: a difference of -log(0.98)
+        raises, by 2%            a ratio of at least 1.02: a difference of log(1.02)
+        does_not_worsen, by 2%   the same in the direction of worse
+        changes, does_not_change within a factor of 1.02 either way: log(1.02), the smaller of the two logarithms
+
+    The percentage stays next to the margin, for the reader; the margin on its scale is what is tested. What is no
+    mapping, or has no percentage, is left to the models of the fields. Raises `StudyError`.
+    """
+    hypotheses, own = document.get("hypotheses"), own_better(document)
+    for name, one in hypotheses.items() if isinstance(hypotheses, Mapping) else ():
+        for field, value in _resolved(str(name), one, own).items() if isinstance(one, Mapping) else ():
+            place = ("hypotheses", str(name), field)
+            yield Written(place, value, place, "sets")
+
+
+def _resolved(name: str, one: Mapping[str, Any], own: Mapping[str, Better]) -> dict[str, Any]:
+    place: FieldPath = ("hypotheses", name)
+    text, smallest, percent = one.get("claim"), one.get("smallest"), one.get("percent")
+    written = percent_of(smallest) if isinstance(smallest, str) else None
+    if not isinstance(text, str) or (isinstance(smallest, str) and written is None):
+        return {}
+    if percent is not None and type(percent) not in (int, float):
+        return {}
+    if written is None and percent is None and "%" not in text:
+        return {}
+    try:
+        claim = parse_claim(text, baseline="")
+    except ClaimError as error:
+        raise error.at(field=(*place, "claim")) from None
+    wanted = next((value for value in (claim.percent, written, percent) if value is not None), None)
+    if wanted is None:  # a percent sign in a name
+        return {}
+    _refuse_contradictions(place, one, claim, wanted, (written, percent))
+    better = one.get("better") or improves(claim.metric, own)
+    falls = claim.plain_verb == "lowers" or (claim.verb == "does_not_worsen" and better == "higher")
+    if not 0.0 < wanted < (100.0 if falls else 1e6):
+        required = "more than 0%" + (", and less than 100%: nothing falls by all of itself" if falls else "")
+        field = "smallest" if written is not None else "claim"
+        raise field_error((*place, field), f"a margin of {wanted:g}%", required, "smallest: 2%")
+    margin = log_margin(wanted, falls=falls)
+    if not isinstance(smallest, str) and smallest is not None:
+        if not isinstance(smallest, int | float) or not isclose(smallest, margin, rel_tol=_AGREE):
+            found = f"smallest is {smallest} and the margin is {wanted:g}%, which is {compact(margin)} on the logarithm"
+            fix = f"smallest: {wanted:g}%" if claim.percent is None else "leave smallest out"
+            raise field_error((*place, "smallest"), found, "one margin", fix)
+        margin = smallest
+    return {"smallest": margin, "scale": "log", "percent": wanted}
+
+
+def _refuse_contradictions(
+    place: FieldPath, one: Mapping[str, Any], claim: Claim, wanted: float, others: tuple[float | None, ...]
+) -> None:
+    """One percentage, and the scale that it has a meaning on."""
+    for other in others:
+        if other is not None and other != wanted:
+            raise field_error(
+                (*place, "smallest"),
+                f"smallest is {other:g}% and the claim says 'by at least {claim.percent:g}%'",
+                "one number: of a claim 'by at least D' the smallest difference that matters is D",
+                "leave smallest out",
+            )
+    if one.get("scale", "log") != "log":
+        raise field_error(
+            (*place, "scale"),
+            f"scale is '{one['scale']}' and the margin is {wanted:g}%",
+            "scale: log, or none: a percentage is a ratio, and a ratio is a difference of logarithms",
+            "leave scale out, or write the margin in the metric's own unit",
+        )
+
+
+def written_for_arm_seeds(document: Document) -> Iterator[Written]:
+    """Of `seeds: {ARM: list}` the fields `seeds` and `arm_seeds`."""
+    seeds, each = document.get("seeds"), document.get("arm_seeds")
+    if isinstance(seeds, Mapping):
+        for arm, listed in seeds.items():
+            if not isinstance(listed, list | tuple) or any(type(seed) is not int or seed < 0 for seed in listed):
+                fix = f"{arm}: [1, 2, 3, 4, 5]"
+                required = "a list of whole numbers from 0 on"
+                raise field_error(("seeds", str(arm)), f"{str(listed)[:80]}", required, fix)
+        each = {str(arm): list(listed) for arm, listed in seeds.items()}
+        inner: dict[FieldPath, FieldPath] = {("arm_seeds", arm): ("seeds", arm) for arm in each}
+        yield Written(("arm_seeds",), each, ("seeds",), inner=inner)
+        yield Written(("seeds",), all_seeds(each), ("seeds",), "sets")
+
+
+def all_seeds(each: Mapping[str, Iterable[int]]) -> list[int]:
+    """Every seed of some arm, once."""
+    return list(dict.fromkeys(seed for seeds in each.values() for seed in seeds))

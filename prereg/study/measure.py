@@ -5,12 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from operator import attrgetter
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, field_validator, model_serializer
 
+from prereg.errors import FieldPath, field_error, nearest
 from prereg.frozen import FrozenModel, once
-from prereg.metrics.catalogue import Better, Suite, task_of
+from prereg.metrics.catalogue import METRICS, TASK_METRICS, TASK_NAMES, Better, Suite, task_of
+
+if TYPE_CHECKING:
+    from prereg.study.spec import Study
 
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
 Limit = Annotated[float, Field(gt=0.0, le=604_800.0)]
@@ -264,3 +268,30 @@ def own_better(document: Mapping[str, Any]) -> dict[str, Better]:
     rows += [(name, one) for name, one in declare.items() if isinstance(one, dict)] if isinstance(declare, dict) else []
     sides: tuple[Better, ...] = ("lower", "higher")
     return {str(name): side for name, one in rows for side in sides if one.get("better") == side}
+
+
+def improves(metric: str, own: Mapping[str, Better]) -> Better:
+    """Which way a metric improves: as the study's `own_better` says, or as the catalogue has it."""
+    known = METRICS.get(metric) or TASK_METRICS.get(metric)
+    return own.get(metric) or ("neither" if known is None else known.better)
+
+
+def check_known(study: Study, metric: str, place: FieldPath, reader: str) -> None:
+    """Raise `SpecError` where the built-in trainer does not record a metric, or not for shots that are declared."""
+    harness = study.measure.harness
+    if study.trainer != "gpt" or study.metric(metric) is not None:
+        return
+    if not metric.startswith("harness/"):
+        fix = nearest(metric, [*METRICS, *study.own_units])
+        raise field_error(place, f"'{metric}' is not a metric", "a recorded metric", fix)
+    if metric not in TASK_METRICS:
+        fix = nearest(metric, TASK_NAMES)
+        raise field_error(place, f"'{metric}' is not a metric", "a recorded metric of the tasks", fix)
+    shots = TASK_METRICS.number(metric, "shots")
+    if harness is not None and shots is not None and shots not in harness.shots:
+        raise field_error(
+            ("measure", "harness", "shots"),
+            f"{reader}, and shots are {list(harness.shots)}",
+            f"{shots} among the shots",
+            f"shots: {sorted({*harness.shots, shots})}",
+        )

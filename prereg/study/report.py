@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from pydantic import Field
 
 from prereg.errors import field_error, nearest
-from prereg.frozen import FrozenModel
+from prereg.frozen import FrozenModel, once
 from prereg.metrics.catalogue import METRICS
 
 if TYPE_CHECKING:
@@ -35,14 +35,16 @@ FAMILIES: Final = tuple(metric.name.removesuffix("_N") for metric in METRICS.fam
 class Report(FrozenModel):
     """What the report shows in addition to the claims."""
 
-    show: tuple[Annotated[str, Field(min_length=1, max_length=120)], ...] = ()
+    show: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=120)], ...], once("diagnostic", "each diagnostic once")
+    ] = ()
     """Up to four diagnostics: a recorded metric (by step), a metric of every block (`grad/layer`, by block), or
     `differences`, `positions`, `token_classes`, `reliability`, `cost`, `power`. Each is a chart, and the metrics among
     them have rows in a table of final values."""
 
 
 def check_report(study: Study) -> None:
-    """Raise `SpecError` for a diagnostic that does not exist, one that is named twice, and more than four."""
+    """Raise `SpecError` for a diagnostic that does not exist, and for more than four."""
     show = study.report.show
     if len(show) > MOST_SHOWN:
         raise field_error(
@@ -53,18 +55,7 @@ def check_report(study: Study) -> None:
         )
     for at, name in enumerate(show):
         place = ("report", "show", at)
-        if name in show[:at]:
-            raise field_error(place, f"'{name}', which is there already", "each diagnostic once", "leave it out")
-        if not _is_known(study, name):
-            known = [*DIAGNOSTICS, *FAMILIES, *METRICS]
-            raise field_error(
-                place,
-                f"'{name}'",
-                f"a metric of the study, a metric of every block such as grad/layer, or {', '.join(DIAGNOSTICS)}",
-                nearest(name, known),
-            )
-
-
-def _is_known(study: Study, name: str) -> bool:
-    # What a trainer of the user's own records is known when its runs have ended.
-    return name in DIAGNOSTICS or study.trainer == "command" or name in FAMILIES or study.metric(name) is not None
+        # What a trainer of the user's own records is known when its runs have ended.
+        if study.trainer == "gpt" and name not in (*DIAGNOSTICS, *FAMILIES) and study.metric(name) is None:
+            required = f"a metric of the study, a metric of every block such as grad/layer, or {', '.join(DIAGNOSTICS)}"
+            raise field_error(place, f"'{name}'", required, nearest(name, [*DIAGNOSTICS, *FAMILIES, *METRICS]))

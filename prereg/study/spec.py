@@ -21,17 +21,14 @@ from prereg.errors import SpecError
 from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better, Metric, task_of
 from prereg.rule.condition import contradictions
 from prereg.rule.rule import Rule
+from prereg.study.analysis import Step, steps_of
 from prereg.study.arms import Arm, resolve_arms
-from prereg.study.claim import Claim, parse_claim, with_groups
+from prereg.study.claim import Claim, parse_claim, with_groups, with_weights
 from prereg.study.designs.components import components_write_the_rest, written_by_components
-from prereg.study.designs.gate import Step, steps_of
-from prereg.study.designs.percent import written_for_percentages
-from prereg.study.designs.trends import with_weights
 from prereg.study.designs.tune import Pilot, pilots_of
-from prereg.study.designs.unpaired import written_for_arm_seeds
 from prereg.study.faults import spec_error
 from prereg.study.fields import StudyFields
-from prereg.study.macros import Document, Expansion, expand
+from prereg.study.macros import Document, Expansion, expand, written_for_arm_seeds, written_for_percentages
 from prereg.study.training import Training
 from prereg.study.validate import check_promises
 from prereg.text import unit_of

@@ -1,35 +1,46 @@
 """What must hold between the fields of a study: each contradiction is reported by its field.
 
-Every check is a function of the whole study, run in the order in which a reader would look; those of claims and of what
-they read are in `prereg.study.validate_measures`. Types and ranges of single fields are checked by the fields' own
-models; lines of the file are added by `prereg.study.load`.
+Every check is a function of the whole study, run in the order in which a reader would look (`_STAGES`, at the end).
+Types and ranges of single fields are checked by the fields' own models, what excludes what is a table
+(`prereg.study.conflicts`), and lines of the file are added by `prereg.study.load`.
+
+A loss in nats a token depends on what a token is: with larger tokens it rises though the model is no worse. Bits a byte
+do not: the border between training and validation is drawn in the text, before a tokenizer sees it, and only the first
+token, which nothing predicts, is left out. So a claim across tokenizers must be about bits a byte. What the
+configurations show is refused when the study is read, and what only the texts show (single characters of two corpora)
+when it is registered.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from math import isclose
+from typing import TYPE_CHECKING, Final
 
-from prereg.errors import FieldPath, SpecError, field_error, nearest
-from prereg.metrics.catalogue import ITEM_METRICS, task_of
+from prereg.errors import ClaimError, FieldPath, SpecError, field_error, nearest, not_one_of
+from prereg.metrics.catalogue import (
+    ITEM_METRICS,
+    METRICS,
+    SUITES,
+    Metric,
+    source_of,
+    task_of,
+)
+from prereg.registry.canon import canonical_bytes
+from prereg.study.analysis import LEAST_RUNS, AtStep, Gate, OverLast, members
+from prereg.study.claim import Claim, parse_claim, with_groups, with_weights
 from prereg.study.command import check_command
 from prereg.study.conflicts import OF_BLOCKS, OF_CLAIMS, OF_SETTINGS, Conflict, conflicts
-from prereg.study.designs.gate import check_gate
 from prereg.study.designs.per_task import check_per_task
 from prereg.study.designs.tune import check_tune
-from prereg.study.designs.unpaired import check_seeds_of_arms, check_unpaired
+from prereg.study.handover import nearest_metric
 from prereg.study.labels import check_labels
-from prereg.study.measure import of_each_task
+from prereg.study.macros import all_seeds
+from prereg.study.measure import check_known, of_each_task
 from prereg.study.report import check_report
-from prereg.study.validate_measures import (
-    check_claims,
-    check_inference,
-    check_known,
-    check_levels,
-    check_readings,
-    check_suites,
-)
+from prereg.study.training import Bpe, Data, Training
+from prereg.text import counted, listed
 
 if TYPE_CHECKING:
     from prereg.study.spec import Study
@@ -41,7 +52,7 @@ def check_promises(study: Study) -> None:
     What rests on arms or claims is checked once those hold: otherwise each mistake in one would be reported again.
     """
     found: list[SpecError] = []
-    for rows, checks in _CHECKS:
+    for rows, checks in _STAGES:
         found += conflicts(study, rows)
         for check in checks:
             try:
@@ -56,8 +67,7 @@ def check_promises(study: Study) -> None:
             raise found[0].followed_by(found[1:])
 
 
-def _check_rule(study: Study) -> None:
-    _ = study.rule
+# Arms, seeds and runs
 
 
 def _check_arms(study: Study) -> None:
@@ -69,6 +79,12 @@ def _check_arms(study: Study) -> None:
             "one of the two",
             "variants: {none: {}, layernorm: {model.embedding_norm: layernorm}}",
         )
+    if study.baseline not in study.arms:
+        found = f"baseline '{study.baseline}' is not a variant"
+        raise not_one_of(("baseline",), found, study.baseline, study.arms)
+
+
+def _check_names_of_arms(study: Study) -> None:
     place: FieldPath = ("variants",) if study.variants else ("factors",)
     if len(study.arms) < 2 and not all(" below " in h.claim or " above " in h.claim for h in study.hypotheses.values()):
         raise field_error(
@@ -77,22 +93,48 @@ def _check_arms(study: Study) -> None:
             "at least two, one of them the baseline, unless every claim compares with a constant",
             "claim: record lowers val/loss below 3.28",
         )
-    if study.baseline not in study.arms:
-        raise field_error(
-            ("baseline",),
-            f"baseline '{study.baseline}' is not a variant",
-            "one of " + ", ".join(study.arms),
-            nearest(study.baseline, study.arms),
-        )
-
-
-def _check_capitals(study: Study) -> None:
-    """Runs lie in folders named after their variant, and some file systems do not tell capitals apart."""
+    # Runs lie in folders named after their variant, and some file systems do not tell capitals apart.
     (twin, times), *_ = Counter(name.casefold() for name in study.arms).most_common(1)
     if times > 1:
-        place: FieldPath = ("variants",) if study.variants else ("factors",)
         found = f"two variants are named '{twin}' but for capital letters"
         raise field_error(place, found, "names that differ in more than that")
+
+
+_ENOUGH = (
+    f"{LEAST_RUNS} runs or more of every arm, and better five: from two, a test without pairs calls up to 12% of true "
+    "nulls different instead of 5%"
+)
+
+
+def _check_seeds_of_arms(study: Study) -> None:
+    """Raise `SpecError` where arms have seeds of their own and these do not fit the arms or the test."""
+    if not study.arm_seeds:
+        return
+    if set(study.arm_seeds) != set(study.arms):
+        lacking = [arm for arm in study.arms if arm not in study.arm_seeds]
+        unknown = [arm for arm in study.arm_seeds if arm not in study.arms]
+        found = f"no seeds for {', '.join(lacking)}" if lacking else f"seeds for {', '.join(unknown)}, which is no arm"
+        every = ", ".join(f"{arm}: [...]" for arm in study.arms)
+        raise field_error(("seeds",), found, "a list of seeds for every arm", f"seeds: {{{every}}}")
+    for arm, seeds in study.arm_seeds.items():
+        place = ("seeds", arm)
+        if len(seeds) < LEAST_RUNS:
+            raise field_error(place, counted(len(seeds), "run"), _ENOUGH, f"{arm}: [1, 2, 3, 4, 5]")
+    if list(study.seeds) != all_seeds(study.arm_seeds):
+        raise field_error(("arm_seeds",), "other seeds than in seeds", "seeds: every seed of arm_seeds, once")
+
+
+def _check_unpaired(study: Study) -> None:
+    """Raise `SpecError` where a test without pairs has too few runs."""
+    analysis = study.analysis
+    if study.paired:
+        return
+    if not study.arm_seeds and len(study.seeds) < LEAST_RUNS:
+        raise field_error(("seeds",), counted(len(study.seeds), "run") + " of each arm", _ENOUGH, "[1, 2, 3, 4, 5]")
+    if analysis.least_pairs is not None and analysis.least_pairs < LEAST_RUNS:
+        raise field_error(
+            ("analysis", "least_pairs"), f"least_pairs is {analysis.least_pairs}", _ENOUGH, f"least_pairs: {LEAST_RUNS}"
+        )
 
 
 def _check_looks(study: Study) -> None:
@@ -103,6 +145,318 @@ def _check_looks(study: Study) -> None:
             f"looks {list(looks)} with {n_seeds} seeds",
             "ascending numbers of seeds, the last equal to the number of seeds",
         )
+
+
+def _check_stopping(study: Study) -> None:
+    """Every seed that may ever be trained is registered."""
+    most, n_seeds = getattr(study.stopping, "max_seeds", None), len(study.seeds)
+    if most is not None and most != n_seeds:
+        raise field_error(
+            ("stopping", "max_seeds"),
+            f"max_seeds is {most} and {n_seeds} seeds are listed",
+            "every seed that may be trained, in its order, and no other",
+            f"max_seeds: {n_seeds}, or {most} seeds",
+        )
+
+
+def _check_suites(study: Study) -> None:
+    """Raise `SpecError` for a suite at every evaluation that measures a whole run."""
+    measure = study.measure
+    for suite in measure.suites if study.trainer == "gpt" else ():
+        if SUITES[suite].only_at_end:
+            raise field_error(
+                ("measure", "suites"),
+                f"the suite '{suite}' at every evaluation",
+                "the last step: it measures a whole run",
+                f"at_end: [{', '.join([*measure.at_end, suite])}]",
+            )
+
+
+def _check_inference(study: Study) -> None:
+    """Raise `SpecError` for a length of inference that some arm cannot see at once."""
+    length = study.measure.inference.length
+    for arm in study.arms if study.trainer == "gpt" and length is not None else ():
+        context = study.training(arm).model.context
+        if length is not None and length > context:
+            raise field_error(
+                ("measure", "inference", "length"),
+                f"{length} tokens, and '{arm}' sees {context} at once",
+                "no more than the context of every arm",
+                f"length: {context}",
+            )
+
+
+# Claims, and the metrics that they read
+
+
+PER_TOKEN: Final = ("train/loss", "val/loss", "val/perplexity", "val/accuracy")
+"""Metrics whose meaning depends on what a token is."""
+
+
+def _check_claims(study: Study) -> None:
+    """Raise `ClaimError` or `SpecError` for the first claim that this study cannot decide."""
+    if not study.hypotheses:
+        fix = "hypotheses: {gain: {claim: layernorm lowers val/loss, smallest: 0.02}}"
+        raise field_error(("hypotheses",), "no hypothesis", "at least one claim", fix)
+    for name, hypothesis in study.hypotheses.items():
+        place = ("hypotheses", name, "claim")
+        try:
+            claim = with_weights(parse_claim(hypothesis.claim, baseline=study.baseline), study.factors)
+            claim = with_groups(claim, study.arm_groups)
+        except ClaimError as error:
+            raise error.at(field=place) from None
+        for arm in claim.named:
+            if arm not in study.arms:
+                found = f"'{arm}' in claim '{hypothesis.claim}' is not a variant"
+                known = [*study.arms, *study.arm_groups]
+                raise field_error(place, found, "one of " + ", ".join(study.arms), nearest(arm, known))
+        _check_metric(study, name, claim)
+        _check_margin(study, name, claim)
+        if claim.kind.towards == "worse":
+            _check_worsening(study, name, claim)
+
+
+def _check_metric(study: Study, name: str, claim: Claim) -> None:
+    known, place = study.metric(claim.metric), ("hypotheses", name)
+    check_known(study, claim.metric, (*place, "claim"), f"{name} reads {claim.metric}")
+    if study.trainer == "gpt":
+        if known is not None and known.suite != "own":
+            _check_recorded(study, name, claim, known)
+        _check_comparable(study, name, claim)
+    elif study.metrics.columns and claim.metric not in study.metrics.columns:
+        raise _no_column(study, name, claim)
+    if claim.metric.startswith("harness/") and study.measure.harness is None:
+        found = f"{name} needs {claim.metric} and no harness is declared"
+        raise field_error(("measure", "harness"), found, "measure.harness", "harness: {tasks: blimp}")
+    if known is not None and not known.raw_scale and study.hypotheses[name].scale == "raw":
+        required = "its logarithm, or the loss it comes from: a mean of raw perplexities is ruled by its worst run"
+        found = f"raw differences of {claim.metric}"
+        raise field_error((*place, "scale"), found, required, "claim val/loss, or scale: log")
+
+
+def _no_column(study: Study, name: str, claim: Claim) -> SpecError:
+    columns = tuple(study.metrics.columns)
+    near = nearest_metric(claim.metric, columns)
+    text = study.hypotheses[name].claim.replace(claim.metric, near)
+    return field_error(
+        ("hypotheses", name, "claim"),
+        f"no run records {claim.metric}: metrics.columns names {listed(columns)}, and no others are read",
+        "a metric that metrics.columns names",
+        f"claim: {text}" if near else f"columns: {{{claim.metric}: COLUMN}}, with the column that holds it",
+    )
+
+
+def _check_recorded(study: Study, name: str, claim: Claim, known: Metric) -> None:
+    """Every arm that the claim names will have the metric, as far as its configuration tells."""
+    measure, metric, suite = study.measure, claim.metric, known.suite
+    place: FieldPath = ("hypotheses", name, "claim")
+    if suite not in measure.recorded:
+        field, kept = ("at_end", measure.at_end) if SUITES[suite].only_at_end else ("suites", measure.suites)
+        found, fix = f"{name} needs {metric}, of the suite '{suite}'", f"{field}: [{', '.join([*kept, suite])}]"
+        raise field_error(("measure", "suites"), found, f"'{suite}' among the suites", fix)
+    if metric == "val/steps_to_level" and measure.loss_level is None:
+        found = f"{name} asks for the steps to a level of the loss, and no level is declared"
+        raise field_error(("measure", "loss_level"), found, "measure.loss_level", "loss_level: 2.0")
+    number, n_bins = METRICS.bin(metric), measure.calibration.bins
+    if number is not None and number >= n_bins:
+        found = f"{name} reads {metric}, and there are {n_bins} bins, counted from 0"
+        raise field_error(place, found, f"at most {metric.rpartition('_')[0]}_{n_bins - 1}")
+    for arm in claim.named:
+        _check_of_model(study.training(arm), metric, place, f"{name} reads {metric}, and '{arm}'")
+
+
+def _check_of_model(training: Training, metric: str, place: FieldPath, reads: str) -> None:
+    """The model and the optimiser of an arm have what a metric is about."""
+    layer, layers = METRICS.layer(metric), training.model.layers
+    if layer is not None and layer >= layers:
+        required = f"at most {metric.rpartition('_')[0]}_{layers - 1}"
+        raise field_error(place, f"{reads} has {layers} layers, counted from 0", required)
+    if metric.startswith("length/") and training.model.positions == "learned":
+        found = f"{reads} has learned positions, which end with the context"
+        raise field_error(place, found, "positions that go on: rope, sinusoidal or none")
+    if metric.startswith("adam/") and training.optim.name == "sgd":
+        raise field_error(place, f"{reads} trains with sgd", "an optimiser with second moments")
+
+
+def _check_comparable(study: Study, name: str, claim: Claim) -> None:
+    """Refuse a claim whose arms cannot be compared, as far as their configurations show it."""
+    source = source_of(claim.metric)
+    read = {arm: study.training(arm).data for arm in sorted(claim.named)}
+    for arm, data in read.items():
+        if source is not None and (data.mixture is None or source not in data.mixture):
+            raise field_error(
+                ("hypotheses", name, "claim"),
+                f"{name} reads {claim.metric}, and '{arm}' reads no mixture with a source '{source}'",
+                "a source of the mixture of every arm that the claim names",
+                f"data.mixture: {{{source}: 0.0, ...}} where it is to be validated and not trained on",
+            )
+    _require_one(name, claim, {arm: _vocabulary(data) for arm, data in read.items()})
+
+
+def require_one_tokenizer(study: Study, tokenizers: Mapping[str, str]) -> None:
+    """Raise `ClaimError` where a claim per token is about arms with different tokenizers, given arm by arm by hash."""
+    for name, claim in study.claims.items():
+        _require_one(name, claim, tokenizers)
+
+
+def _require_one(name: str, claim: Claim, tokenizers: Mapping[str, str]) -> None:
+    source, arms = source_of(claim.metric), sorted(claim.named)
+    if (claim.metric.removesuffix(f"/{source}") if source else claim.metric) not in PER_TOKEN:
+        return
+    other = next((arm for arm in arms if tokenizers[arm] != tokenizers[arms[0]]), None)
+    if other is not None:
+        raise field_error(
+            ("hypotheses", name, "claim"),
+            f"{name} compares {claim.metric} of '{arms[0]}' and '{other}', whose tokens are not the same",
+            "bits/byte: val/bits_per_byte means the same whatever the tokenizer, for the same validation text",
+            "claim val/bits_per_byte; or one tokenizer, over the same sources, for the arms of the claim",
+        )
+
+
+def _vocabulary(data: Data) -> str:
+    """What the configuration shows of a tokenizer: byte pairs follow from the training text too."""
+    trained_on = [*data.sources, data.validation] if isinstance(data.tokenizer, Bpe) else []
+    return canonical_bytes([data.model_dump(mode="json")["tokenizer"], *trained_on]).decode()
+
+
+def _check_margin(study: Study, name: str, claim: Claim) -> None:
+    hypothesis, place = study.hypotheses[name], ("hypotheses", name)
+    if claim.by is not None and not isclose(hypothesis.smallest, claim.by, rel_tol=1e-9 if claim.percent else 0.0):
+        raise field_error(
+            (*place, "smallest"),
+            f"smallest is {hypothesis.smallest:g} and the claim says 'by at least {claim.by:g}'",
+            "one number: of a claim 'by at least D' the smallest difference that matters is D",
+            "leave smallest out",
+        )
+    if hypothesis.smallest == 0.0 and claim.kind.is_absence:
+        required = "a margin above zero: no data can show a difference to be exactly nothing"
+        raise field_error((*place, "smallest"), f"smallest is 0 and the claim is '{claim.verb}'", required)
+    if claim.constant is not None and claim.constant <= 0.0 and hypothesis.scale != "raw":
+        found = f"{name} compares with {claim.constant:g}, and scale is '{hypothesis.scale}'"
+        raise field_error((*place, "scale"), found, "a constant above 0, which has a logarithm", "scale: raw")
+
+
+def _check_worsening(study: Study, name: str, claim: Claim) -> None:
+    place = ("hypotheses", name)
+    if study.claims[name].better == "neither":
+        found = f"nothing says which way {claim.metric} improves"
+        raise field_error((*place, "better"), found, "better: lower, or better: higher", "better: lower")
+    if not isclose(sum(claim.left.values()), 1.0):
+        found = f"'{study.hypotheses[name].claim}' asks whether a difference worsens"
+        raise field_error((*place, "claim"), found, "does_not_change for a difference of differences")
+
+
+def _check_readings(study: Study) -> None:
+    """Raise `SpecError` for the first claim that reads its metric where it is not evaluated."""
+    for name, hypothesis in study.hypotheses.items():
+        if hypothesis.read == "best" and study.claims[name].better == "neither":
+            found = f"the best {study.claims[name].metric}, and nothing says which way it improves"
+            required = "better: lower, or better: higher"
+            raise field_error(("hypotheses", name, "read"), found, required, "better: lower")
+        if hypothesis.read != "final":
+            _check_reading(study, name)
+
+
+def _check_reading(study: Study, name: str) -> None:
+    claim, read, place = study.claims[name], study.hypotheses[name].read, ("hypotheses", name, "read")
+    if reason := _one_value(study, claim.metric):
+        raise field_error(place, reason, "a metric that is evaluated during training", "read: final")
+    if study.trainer != "gpt":
+        return
+    for arm in claim.named:
+        if isinstance(read, OverLast):
+            _check_window(study, arm, claim.metric, read.last, place)
+        elif isinstance(read, AtStep):
+            _check_step(study, arm, claim.metric, read.step, place)
+    if not isinstance(read, AtStep) and study.measure.uneven_steps is None:
+        what = f"the last {read.last}" if isinstance(read, OverLast) else read
+        _check_even_steps(study, claim, what, place)
+
+
+def _check_window(study: Study, arm: str, metric: str, window: int, place: FieldPath) -> None:
+    steps = study.training(arm).budget.steps
+    evaluations = steps if metric == "train/loss" else -(-steps // study.measure.every)
+    if window > evaluations:
+        raise field_error(
+            (*place, "last"),
+            f"the last {window} evaluations, and '{arm}' has {evaluations} after step 0",
+            "no more evaluations than there are",
+            f"last: {evaluations}" if evaluations > 1 else "read: final",
+        )
+
+
+def _check_step(study: Study, arm: str, metric: str, step: int, place: FieldPath) -> None:
+    steps, every = study.training(arm).budget.steps, study.measure.every
+    measured = step % every == 0 or step == steps or metric == "train/loss"
+    if step > steps or not measured:
+        raise field_error(
+            (*place, "step"),
+            f"step {step}, and '{arm}' trains {steps} steps, evaluated every {every}",
+            "a step at which the metric is evaluated",
+            f"step: {min(steps, step - step % every)}",
+        )
+
+
+def _check_even_steps(study: Study, claim: Claim, what: str, place: FieldPath) -> None:
+    lengths = {study.training(arm).budget.steps: arm for arm in claim.named}
+    if len(lengths) > 1:
+        (one, first), (other, second), *_ = sorted(lengths.items())
+        raise field_error(
+            place,
+            f"{what} of '{first}', which trains {one} steps, and of '{second}', which trains {other}: they are "
+            "evaluated at other steps",
+            "evaluations at the same steps, the value at the end, or a reason in measure.uneven_steps",
+            "read: final",
+        )
+
+
+def _check_levels(study: Study) -> None:
+    """Raise `SpecError` for a level that `stable` asks of a metric which has no direction, or no value by that step."""
+    for metric in study.stable.levels:
+        _check_level(study, metric)
+        if study.trainer == "gpt":
+            _check_step_of_level(study, metric)
+
+
+def _check_level(study: Study, metric: str) -> None:
+    place, known, measure = ("stable", "reached"), study.metric(metric), study.measure
+    if study.better(metric) == "neither":
+        found = f"a level of {metric}, and nothing says which way it improves"
+        raise field_error(place, found, "a metric that has a better side, such as val/loss", "val/loss: 3.0")
+    if _one_value(study, metric):
+        required = "a metric that is evaluated during training"
+        raise field_error(place, f"{metric} has no curve", required, "val/loss: 3.0")
+    unknown = known is None or (known.suite not in measure.recorded and all(o.name != metric for o in measure.own))
+    if study.trainer == "gpt" and unknown:
+        raise field_error(place, f"{metric} is not recorded", "a recorded metric", "val/loss: 3.0")
+
+
+def _check_step_of_level(study: Study, metric: str) -> None:
+    by, every = study.stable.by, study.measure.every
+    shortest = min(study.training(arm).budget.steps for arm in study.arms)
+    first = 1 if metric == "train/loss" else min(every, shortest)
+    if not first <= by <= shortest:
+        raise field_error(
+            ("stable", "reached", "by"),
+            f"step {by}, and the shortest arm trains {shortest} steps, evaluated every {every}",
+            "a step at or after the first evaluation, within the steps of every arm",
+            f"by: {min(max(by, first), shortest)}",
+        )
+
+
+def _one_value(study: Study, metric: str) -> str:
+    """Why a metric has one value, at the end of a run; nothing where it has a curve."""
+    known, measure = study.metric(metric), study.measure
+    if study.trainer == "gpt" and (
+        (known is not None and known.suite in measure.at_end)
+        or any(own.name == metric and own.at_end for own in measure.own)
+    ):
+        return f"{metric} has no curve, for it is measured at the end"
+    by_nature = metric.startswith("harness/") or (known is not None and known.suite in ("speed", "cost"))
+    return f"{metric} has no curve" if by_nature else ""
+
+
+# Analysis, the rule and assumptions
 
 
 def _check_analysis(study: Study) -> None:
@@ -119,6 +473,48 @@ def _check_analysis(study: Study) -> None:
         )
     for index, metric in enumerate(study.tie_breakers):
         check_known(study, metric, ("tie_breakers", index), f"a tie-breaker reads {metric}")
+
+
+def _check_gate(study: Study) -> None:
+    """Raise `SpecError` for the first contradiction of a gate with itself or with the rest of the study."""
+    if study.analysis.gate is not None:
+        _check_order(study, study.analysis.gate)
+
+
+def _check_order(study: Study, gate: Gate) -> None:
+    place = ("analysis", "gate", "order")
+    for entry in (one for step in gate.order for one in ((step,) if isinstance(step, str) else step)):
+        _check_entry(study, entry)
+    times = Counter(name for step in gate.order for name in members(study, step))
+    twice = next((name for name, count in times.items() if count > 1), None)
+    if twice is not None:
+        raise field_error(place, f"'{twice}' comes twice", "every hypothesis once, by its name or by its role")
+    left = [name for name in _in_the_gate(study) if name not in times]
+    if left:
+        found = f"{listed(left)} {'is' if len(left) == 1 else 'are'} in no step"
+        required = "every hypothesis that is not exploratory, so that one alpha holds over all of them"
+        raise field_error(place, found, required, f"order: [..., {', '.join(left)}], or role: exploratory")
+
+
+def _check_entry(study: Study, entry: str) -> None:
+    place, roles, hypothesis = ("analysis", "gate", "order"), study.families, study.hypotheses.get(entry)
+    if hypothesis is not None and entry in roles:
+        raise field_error(place, f"'{entry}' is a hypothesis and a role", "names that are not those of roles")
+    if hypothesis is None and entry not in roles:
+        known = [*_in_the_gate(study), *(role for role in roles if role != "exploratory")]
+        found = f"'{entry}' is neither a hypothesis nor a role that has any"
+        raise not_one_of(place, found, entry, known)
+    if "exploratory" in (entry, hypothesis and hypothesis.role):
+        required = "hypotheses that may decide: an exploratory one would spend alpha of those that do"
+        raise field_error(place, f"'{entry}' is exploratory", required, "leave it out, or give it another role")
+
+
+def _in_the_gate(study: Study) -> tuple[str, ...]:
+    return tuple(name for name, one in study.hypotheses.items() if one.role != "exploratory")
+
+
+def _check_rule(study: Study) -> None:
+    _ = study.rule
 
 
 def _check_assumed_metrics(study: Study) -> None:
@@ -157,40 +553,36 @@ def _check_assumed_effects(study: Study) -> None:
             )
 
 
-def _check_stopping(study: Study) -> None:
-    """Every seed that may ever be trained is registered."""
-    most, n_seeds = getattr(study.stopping, "max_seeds", None), len(study.seeds)
-    if most is not None and most != n_seeds:
-        raise field_error(
-            ("stopping", "max_seeds"),
-            f"max_seeds is {most} and {n_seeds} seeds are listed",
-            "every seed that may be trained, in its order, and no other",
-            f"max_seeds: {n_seeds}, or {most} seeds",
-        )
-
-
-_OF_ASSUMPTIONS = (_check_assumed_metrics, _check_assumed_correlations, _check_assumed_effects)
-_CHECKS: tuple[tuple[tuple[Conflict, ...], tuple[Callable[[Study], None], ...]], ...] = (
+_STAGES: tuple[tuple[tuple[Conflict, ...], tuple[Callable[[Study], None], ...]], ...] = (
+    (OF_BLOCKS, ()),
     (
-        OF_BLOCKS,
+        (),
         (
             _check_arms,
-            _check_capitals,
+            _check_names_of_arms,
             check_tune,
             check_command,
             _check_looks,
-            check_seeds_of_arms,
-            check_suites,
-            check_inference,
+            _check_seeds_of_arms,
+            _check_suites,
+            _check_inference,
         ),
     ),
     (
         (),
-        (check_claims, check_labels, check_report, check_per_task, check_unpaired, _check_analysis, _check_rule),
+        (_check_claims, check_labels, check_report, check_per_task, _check_unpaired, _check_analysis, _check_rule),
     ),
     (
         (*OF_SETTINGS, *OF_CLAIMS),
-        (*_OF_ASSUMPTIONS, check_readings, check_levels, _check_stopping, check_gate),
+        (
+            _check_assumed_metrics,
+            _check_assumed_correlations,
+            _check_assumed_effects,
+            _check_readings,
+            _check_levels,
+            _check_stopping,
+            _check_gate,
+        ),
     ),
 )
-"""In three stages, rows of the table of conflicts and whole-study rules."""
+"""Rows of the table of conflicts and checks of the whole study, stage by stage: what rests on what."""

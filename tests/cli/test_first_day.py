@@ -46,6 +46,16 @@ CURES: dict[str, tuple[tuple[str, str], ...]] = {
     "a claim with a unit": (("by at least 0.05\n", "by at least 0.05 nats\n"),),
     "a verb that says no direction": (("fast lowers val/loss by at least 0.05", "fast improves val/loss by 0.05"),),
     "a margin without 'at least'": (("fast lowers val/loss by at least 0.05", "fast lowers val/loss by 0.05"),),
+    "a margin without 'at'": (("fast lowers val/loss by at least 0.05", "fast lowers val/loss by least 0.05"),),
+    "a percentage with a blank": (("by at least 0.05\n", "by at least 5 %\n"),),
+    "the other arm before the margin": (
+        ("lowers val/loss by at least 0.05", "lowers val/loss than slow by at least 0.05"),
+    ),
+    "a verb in three words": (("fast does_not_worsen", "fast does not worsen"),),
+    "a claim that is a list": (("claim: fast lowers val/loss by at least 0.05", "claim: [fast, lowers, val/loss]"),),
+    "a command without its trainer": (
+        ("baseline: slow", "command: [train.py]\nmetrics: {step_name: epoch}\nbaseline: slow"),
+    ),
     "a field of another block": (("baseline: slow", "baseline: slow\nalpha: 0.01"),),
     "another verb": (("claim: fast lowers", "claim: fast reduces"),),
     "the same hypothesis twice": (("\n  no_harm: ", "\n  faster_learning: "),),
@@ -81,6 +91,8 @@ def test_each_mistake_is_found_by_check_and_says_what_to_type(
         if what == "a claim turned round":
             out = out[out.index("Warning: 'adopt") :]
         assert (code, bool(err)) == ((0, False) if what == "a claim turned round" else (2, True)), (what, out, err)
+        mistakes = {"five mistakes": 5, "a claim turned round": 0}.get(what, 1)
+        assert err.count("error:") == mistakes, (what, err)
         said.append(f"# {what}\n{err or out}")
     assert_snapshot("first-day.txt", "\n".join(said))
 

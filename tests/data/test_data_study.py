@@ -30,9 +30,9 @@ from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec, plan
-from prereg.registry.registration import load_registration, verify_registration
+from prereg.registry.registration import load_registration
 from prereg.study.spec import study_from_document
-from prereg.verification import Item
+from prereg.verification import Item, verify_registration
 
 STEPS = 12
 PAIRS = {"corpus": "tiny", "tokenizer": {"bpe": 265}}

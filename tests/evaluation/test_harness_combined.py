@@ -27,8 +27,9 @@ from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec, plan
-from prereg.registry.registration import load_registration, promise_sha256, verify_registration
+from prereg.registry.registration import load_registration, promise_sha256
 from prereg.study.spec import study_from_document
+from prereg.verification import verify_registration
 
 torch.set_num_threads(1)
 N = N_TASKS * 6

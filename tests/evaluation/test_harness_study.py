@@ -37,8 +37,9 @@ from prereg.errors import CorpusError, RegistrationError, StudyError, Unsupporte
 from prereg.registry.canon import sha256_file
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec, plan
-from prereg.registry.registration import load_registration, read_lock, verify_registration
+from prereg.registry.registration import load_registration, read_lock
 from prereg.study.spec import study_from_document
+from prereg.verification import verify_registration
 
 N = N_TASKS * 6
 

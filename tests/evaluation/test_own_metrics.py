@@ -28,10 +28,11 @@ from prereg.registry.amendments import affected
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec, plan
 from prereg.registry.register import amend, register
-from prereg.registry.registration import Pins, verify_registration
+from prereg.registry.registration import Pins
 from prereg.study.measure import OwnMetric
 from prereg.study.spec import Study, study_from_document
 from prereg.study.training import Model
+from prereg.verification import verify_registration
 
 TOKENS = np.random.default_rng(1).integers(0, 5, 60)
 WORST = {

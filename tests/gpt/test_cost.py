@@ -13,8 +13,7 @@ from ablate.data.batches import Pooled
 from ablate.evaluation.suites import inference_speed, matmul_speed, measure_cost
 from ablate.gpt.model import GPT
 from prereg.study.measure import Inference
-from prereg.study.sizes import flops_per_token
-from prereg.study.training import Model
+from prereg.study.training import Model, flops_per_token
 
 TOKENS = np.random.default_rng(0).integers(0, 7, 100)
 

@@ -330,7 +330,7 @@ def test_a_tokenizer_file_outside_the_root_is_refused_where_the_study_is_read(ho
 
 
 def test_sizes_use_the_number_of_ids_in_the_file(house: House) -> None:
-    from prereg.study.sizes import parameters
+    from prereg.study.training import parameters
 
     study = study_with_file(house, "byte pairs")
     context = api.check(study)

@@ -57,7 +57,7 @@ def test_every_module_that_a_run_loads_is_hashed(house: House, tmp_path: Path, m
     assert {
         "ablate/records/store.py",
         "prereg/registry/plan.py",
-        "prereg/study/sizes.py",
+        "prereg/study/training.py",
         "ablate/gpt/trainer.py",
     } <= loaded & hashed
     # Importing the package loads the functions of the chain, and no run calls one.
@@ -66,13 +66,14 @@ def test_every_module_that_a_run_loads_is_hashed(house: House, tmp_path: Path, m
 
 
 @pytest.mark.parametrize(
-    "file", ["ablate/records/store.py", "prereg/study/sizes.py", "prereg/registry/plan.py", "ablate/data/new.py"]
+    "file", ["ablate/records/store.py", "prereg/study/training.py", "prereg/registry/plan.py", "ablate/data/new.py"]
 )
 def test_a_changed_byte_of_any_of_them_is_another_hash(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
     monkeypatch.setattr(provenance, "SOURCE", tmp_path)
-    for place in ("ablate/records/store.py", "prereg/study/sizes.py", "prereg/registry/plan.py", "prereg/seals/git.py"):
+    places = ("ablate/records/store.py", "prereg/study/training.py", "prereg/registry/plan.py", "prereg/seals/git.py")
+    for place in places:
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_bytes(b"one")
     before = code_hash.__wrapped__()
@@ -90,7 +91,7 @@ def test_a_changed_byte_of_any_of_them_is_another_hash(
 def test_the_dirty_check_asks_git_about_the_same_modules(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: str, dirty: bool
 ) -> None:
-    for place in ("ablate/records/store.py", "prereg/study/sizes.py", "prereg/seals/git.py", "ablate/judge/x.py"):
+    for place in ("ablate/records/store.py", "prereg/study/training.py", "prereg/seals/git.py", "ablate/judge/x.py"):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / place).write_text("one")
     who = ("-c", "user.name=x", "-c", "user.email=x@y")

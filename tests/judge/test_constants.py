@@ -298,10 +298,25 @@ def test_a_pilot_of_one_arm_tells_its_spread() -> None:
     assert belief.sd_difference_low is None
 
 
+def test_claims_about_two_constants_leave_those_about_another_metric_their_power() -> None:
+    # At most one of the first two is without effect, so that no state of the world has all true: each is planned alone.
+    hypotheses = {
+        "near": {"claim": "layernorm lowers val/loss below 2.02", "smallest": 0.02},
+        "far": {"claim": "layernorm lowers val/loss below 1.95 by at least 0.01"},
+        "other": {"claim": "none raises val/accuracy above 0.4", "smallest": 0.05},
+    }
+    believed = {"metrics": {"val/loss": {"sd": 0.02, "correlation": 0.3}, "val/accuracy": {"sd": 0.02}}}
+    decision = [{"verdict": "adopt", "when": "supported(near)"}, {"verdict": "inconclusive"}]
+    found = design(small_study(hypotheses=hypotheses, decision=decision, assume=believed), n_sims=400)
+    powers = {one.hypothesis: one.power for one in found.hypotheses}
+    assert powers["other"] is not None and powers["other"] > 0.9
+    assert powers["near"] is not None and 0.0 < powers["near"] < 1.0
+
+
 def rates(study: Study, effect: float, outcome: str, n_sims: int) -> float:
     truth = TrueEffects("", dict.fromkeys(study.hypotheses, effect))
     drawn = draw(study, truth, assumed(study), n_sims=n_sims, n_seeds=len(study.seeds), rng=np.random.default_rng(1))
-    codes, _, _ = judge_drawn(study, drawn)
+    codes = judge_drawn(study, drawn).codes
     return float((codes == OUTCOME.index(outcome)).any(axis=1).mean())
 
 

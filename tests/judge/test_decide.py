@@ -55,7 +55,7 @@ def test_while_runs_are_missing_no_contrast_is_computed(monkeypatch: pytest.Monk
     def forbidden(*_: object, **__: object) -> None:
         raise AssertionError("a contrast was computed early")
 
-    monkeypatch.setattr(judge, "judge_hypotheses", forbidden)
+    monkeypatch.setattr(judge, "judge_study", forbidden)
     monkeypatch.setattr(judge, "judge_stability", forbidden)
     found = decide(registration, evidence)
     assert (found.status, found.verdict, found.findings, found.stability) == ("unfinished", None, (), ())

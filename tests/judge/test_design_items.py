@@ -278,7 +278,7 @@ def test_false_adoption_and_lost_pairs_are_those_of_whole_tables() -> None:
     # Lost pairs: the same studies judged with the pairs that are left.
     truth = TrueEffects("t", {"gain_ln": GAIN, "gain_rms": 0.0, "harm_ln": 0.0, "harm_rms": -MARGIN}, divergence=0.1)
     ours = draw(study, truth, assumed(study), n_sims=10_000, n_seeds=5, rng=np.random.default_rng(8))
-    codes = judge_drawn(study, Drawn(ours.differences, ours.kept, ours.stable, ours.lost, ours.items))[0]
+    codes = judge_drawn(study, Drawn(ours.differences, ours.kept, ours.stable, ours.lost, ours.items)).codes
     real, rng = tables(study, 5, STUDIES, truth.effects, np.random.default_rng(9)), np.random.default_rng(10)
     whole = {arm: rng.random((STUDIES, 5)) >= 0.1 for arm in study.arms}
     kept = {name: np.all([whole[arm] for arm in claim.named], axis=0) for name, claim in study.claims.items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from evidence_factory import make_evidence, one_claim, small_study
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 
 from ablate.judge import decide as deciding
 from ablate.judge.audit.audit import admissible
-from ablate.judge.findings import judge_hypotheses
+from ablate.judge.findings import JudgedStudy, judge_hypotheses, judge_study
 from ablate.judge.recompute import check_numbers, recompute
 from ablate.judge.verdict import Finding
 from prereg.study.spec import Study
@@ -109,11 +111,12 @@ def test_a_wrong_p_of_ours_gives_no_verdict(monkeypatch: pytest.MonkeyPatch) -> 
     registration, evidence = make_evidence(small_study())
     assert deciding.decide(registration, evidence).status != "inadmissible"
 
-    def wrong(*words: object, **named: object) -> tuple[Finding, ...]:
-        first, *others = judge_hypotheses(*words, **named)  # type: ignore[arg-type]
-        return (first.model_copy(update={"p_support": 0.5}), *others)
+    def wrong(*words: object, **named: object) -> JudgedStudy:
+        judged = judge_study(*words, **named)  # type: ignore[arg-type]
+        first, *others = judged.findings
+        return replace(judged, findings=(first.model_copy(update={"p_support": 0.5}), *others))
 
-    monkeypatch.setattr(deciding, "judge_hypotheses", wrong)
+    monkeypatch.setattr(deciding, "judge_study", wrong)
     decision = deciding.decide(registration, evidence)
     assert decision.status == "inadmissible" and decision.verdict is None
     assert "independent computations of the deciding numbers agree" in decision.because

@@ -13,9 +13,9 @@ from evidence_factory import chain, make_evidence, one_claim, with_entry
 from test_cli import ablate
 
 from ablate.judge import decide as judge
-from ablate.judge.audit.sensitivity import settles
 from ablate.judge.decide import decide
 from ablate.judge.interim import view
+from ablate.judge.judge import settles
 from ablate.records.evidence import Evidence
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
@@ -57,7 +57,7 @@ def failed(found: Any) -> list[str]:
 
 def test_a_look_that_is_not_complete_shows_nothing_and_computes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     registration, evidence = up_to(2, effects=STRONG)
-    monkeypatch.setattr(judge, "judge_hypotheses", None)
+    monkeypatch.setattr(judge, "judge_study", None)
     found = decide(registration, evidence)
     assert (found.status, found.findings) == ("unfinished", ())
     assert "Look 1 of 3, at 3 seeds, needs 9 runs, and 6 have ended" in found.because

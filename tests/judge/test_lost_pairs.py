@@ -12,15 +12,24 @@ from paired_tests import nulls_of_study
 from typer.testing import CliRunner
 
 from ablate.cli import app
-from ablate.judge.audit.sensitivity import lost_pairs, possible_outcomes, unmasked
+from ablate.judge.audit.sensitivity import arms_that_lost, lost_pairs
 from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import design
 from ablate.judge.design.scenarios import Drawn, TrueEffects, draw
 from ablate.judge.design.simulate import Scenario, judge_drawn, simulate
-from ablate.judge.judge import OUTCOME, judge_families, judge_rows, possible_codes
+from ablate.judge.judge import (
+    OUTCOME,
+    ends_of,
+    judge_families,
+    judge_nulls,
+    judge_rows,
+    outcomes_of_masks,
+    possible_codes,
+)
 from ablate.judge.stats.null_hypotheses import Nulls
 from ablate.judge.verdict import Decision
+from prereg.rule.condition import Outcome
 from prereg.rule.divergence import impossible_after, least_pairs, pushed, said_losses
 from prereg.study.load import load_study
 from prereg.study.spec import Study
@@ -123,11 +132,13 @@ def test_a_diverged_run_pushes_a_claim_towards_one_end(claim: str, arm: str, end
 
 
 def test_arms_that_diverge_on_both_sides_leave_a_claim_open() -> None:
-    lost = lost_pairs(one_claim(), [("layernorm", 1), ("none", 1)])["h"]
-    assert lost.ends == {"supported", "refuted"} and lost.runs == (("layernorm", 1), ("none", 1))
-    assert lost_pairs(one_claim(), [("rmsnorm", 1)]) == {}
+    study, runs = one_claim(), (("layernorm", 1), ("none", 1))
+    arms = arms_that_lost(study, runs)
+    assert arms is not None and lost_pairs(study, runs) == {"h": runs}
+    assert all(end.all() for end in ends_of(study, arms).values())
+    assert lost_pairs(study, [("rmsnorm", 1)]) == {}
     ranked = one_claim(on_divergence="rank", analysis={"test": "wilcoxon"})
-    assert lost_pairs(ranked, [("layernorm", 1)]) == {}
+    assert lost_pairs(ranked, [("layernorm", 1)]) == {} and arms_that_lost(ranked, [("layernorm", 1)]) is None
 
 
 def test_pairs_that_the_baseline_lost_leave_a_gain_over_it_and_take_away_a_refutation() -> None:
@@ -161,12 +172,15 @@ def test_a_neighbour_in_the_family_does_not_profit_from_a_p_that_rests_on_the_lu
     outcomes = {"gain_ln": "supported", "gain_rms": "supported"}
     nulls: dict[str, Nulls | None] = {"gain_ln": Nulls(0.001, 1.0), "gain_rms": Nulls(0.04, 1.0)}
     assert {name: one.outcome for name, one in judge_families(study, nulls).items()} == outcomes
-    ends = {"gain_ln": frozenset({"refuted"})}
-    found = possible_outcomes(study, outcomes, nulls, ends)  # type: ignore[arg-type]
+
+    def possible(nulls: dict[str, Nulls | None]) -> dict[str, frozenset[Outcome]]:
+        masks = possible_codes(judge_nulls(study, nulls), {"refuted": np.array([[True, False]])})
+        return outcomes_of_masks(list(study.hypotheses), masks[0])
+
+    found = possible(nulls)
     assert found["gain_rms"] == {"supported", "inconclusive"}  # .04 alone, .08 with the p of gain_ln at 1
     assert found["gain_ln"] == {"supported", "inconclusive", "refuted"}
-    sure = nulls | {"gain_rms": Nulls(0.02, 1.0)}
-    assert possible_outcomes(study, outcomes, sure, ends)["gain_rms"] == {"supported"}  # type: ignore[arg-type]
+    assert possible(nulls | {"gain_rms": Nulls(0.02, 1.0)})["gain_rms"] == {"supported"}
 
 
 def test_a_look_that_lost_pairs_could_have_changed_ends_nothing() -> None:
@@ -218,7 +232,8 @@ def test_simulated_studies_are_ruled_as_real_ones() -> None:
     truth = TrueEffects("t", {"gain_ln": -0.03, "gain_rms": -0.01, "harm_ln": 0.0, "harm_rms": 0.0}, divergence=0.12)
     drawn = draw(study, truth, assumed(study), n_sims=12, n_seeds=5, rng=np.random.default_rng(4))
     assert drawn.lost is not None
-    codes, ruled, _ = judge_drawn(study, drawn)
+    ended = judge_drawn(study, drawn)
+    codes, ruled = ended.codes, ended.ruled
     seen = set()
     for row in range(12):
         # Differences against the baseline, as values of the arms themselves: the baseline is at its level.
@@ -252,11 +267,11 @@ def test_the_possible_outcomes_over_rows_are_those_of_one_study(analysis: dict[s
     for row in range(rows):
         nulls = nulls_of_study(study, {n: drawn[n][row][kept[n][row]] for n in drawn}, left_out=True)
         outcomes = {name: one.outcome for name, one in judge_families(study, nulls).items()}
-        mine = {name: frozenset(end for end in ends if ends[end][row, at]) for at, name in enumerate(study.hypotheses)}
-        expected = possible_outcomes(study, outcomes, nulls, mine)  # type: ignore[arg-type]
-        assert [unmasked(mask) for mask in possible[row]] == list(expected.values()), row
+        mine = {end: pushed_there[row : row + 1] for end, pushed_there in ends.items()}
+        alone = possible_codes(judge_nulls(study, nulls), mine)[0]  # type: ignore[arg-type]
+        assert possible[row].tolist() == alone.tolist(), row
         assert [OUTCOME[code] for code in codes[row]] == list(outcomes.values())
-        sizes |= {len(found) for found in expected.values()}
+        sizes |= {len(found) for found in outcomes_of_masks(list(study.hypotheses), alone).values()}
     assert sizes == {1, 2, 3}
 
 
@@ -290,7 +305,7 @@ def unlucky(
         n_seeds=len(study.seeds),
         rng=np.random.default_rng([11]),
     )
-    return found, float((judge_drawn(study, one)[0][:, 0] == OUTCOME.index("supported")).mean())
+    return found, float((judge_drawn(study, one).codes[:, 0] == OUTCOME.index("supported")).mean())
 
 
 @pytest.mark.simulation

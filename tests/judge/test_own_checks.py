@@ -22,8 +22,9 @@ from prereg.registry.amendments import affected
 from prereg.registry.history import require_unchanged
 from prereg.registry.paths import Root
 from prereg.registry.register import amend, register
-from prereg.registry.registration import Pins, Registration, load_registration, verify_registration
+from prereg.registry.registration import Pins, Registration, load_registration
 from prereg.study.measure import OwnCheck
+from prereg.verification import verify_registration
 
 HELD = "def look(records):\n    return len(records.runs) == 15, f'{len(records.metrics)} rows'\n"
 GAIN = {"val/loss": {"layernorm": -0.06}}

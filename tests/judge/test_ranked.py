@@ -154,7 +154,7 @@ def test_a_ceiling_with_a_test_of_a_mean_hides_a_harm_that_few_seeds_do_not_show
         lost = rng.random((4_000, n)) < 0.1
         values = np.where(lost, 1_000.0, rng.standard_normal(lost.shape))
         stable = np.ones((len(lost), len(study.arms)), dtype=bool)
-        found[test, n] = float((judge_drawn(study, Drawn({"h": values}, None, stable))[0] == 0).mean())
+        found[test, n] = float((judge_drawn(study, Drawn({"h": values}, None, stable)).codes == 0).mean())
     for (_, n), share in found.items():
         assert share == pytest.approx(0.9**n, abs=0.03), found
 

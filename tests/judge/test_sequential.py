@@ -12,11 +12,11 @@ from paired_tests import OneStudy, single, weigh
 from scipy import integrate, special, stats
 from sentences import sentence_of
 
-from ablate.judge.audit.sensitivity import settles
 from ablate.judge.design.characteristics import design
+from ablate.judge.design.scenarios import Drawn
+from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.interim import run_to_the_stop
-from ablate.judge.judge import OUTCOME, at_look, judge_families
+from ablate.judge.judge import OUTCOME, at_look, judge_families, settles
 from ablate.judge.stats.null_hypotheses import Nulls
 from ablate.judge.stats.sequential import (
     EFFECT_VARIANCE,
@@ -181,8 +181,9 @@ def test_simulated_studies_stop_where_the_judge_of_real_ones_stops(stopping: obj
     drawn["gain_ln"] -= 0.08 * rng.random((n_studies, 1))
     drawn["gain_rms"][:5, :4] = 0.25  # no spread, and so no test, at the first look
     stable = np.ones((n_studies, 3), dtype=bool)
-    codes, stopped, ruled = run_to_the_stop(study, drawn, None, stable)
-    assert ruled.all()  # no pair was lost
+    ended = judge_drawn(study, Drawn(drawn, None, stable))
+    codes, stopped = ended.codes, ended.look
+    assert ended.ruled.all()  # no pair was lost
     assert len(set(stopped)) > 1, "the draws should reach several looks"
     for row in range(n_studies):
         for look in looks_of(study):

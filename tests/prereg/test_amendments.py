@@ -13,6 +13,8 @@ from report_samples import factorial
 
 from ablate.judge.audit.sensitivity import rests_on, spread
 from ablate.judge.decide import decide
+from ablate.judge.judge import judge_nulls
+from ablate.judge.stats.null_hypotheses import found_nulls
 from ablate.judge.verdict import Decision
 from prereg.registry.amendments import AMENDMENT_EFFECTS, Affected, affected, amendments_of, chain_faults, scope_of
 from prereg.rule.condition import OUTCOMES, Outcome
@@ -227,7 +229,7 @@ def test_no_correction_ties_no_neighbours() -> None:
     registration, evidence = make_evidence(study, sd=0.02)
     findings = decide(registration, evidence).findings
     one = Affected(hypotheses={"gain_ln": ("x",)})
-    assert spread(study, findings, one) == one
+    assert spread(judge_nulls(study, found_nulls(findings)), one) == one
 
 
 @given(

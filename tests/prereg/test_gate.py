@@ -16,7 +16,7 @@ from paired_tests import nulls_of_study
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from ablate.judge.audit.sensitivity import possible_outcomes, spread, unmasked
+from ablate.judge.audit.sensitivity import spread
 from ablate.judge.decide import decide
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import design
@@ -24,10 +24,10 @@ from ablate.judge.design.reach import attainable
 from ablate.judge.design.refusal import obstacle
 from ablate.judge.design.scenarios import TrueEffects, draw
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.judge import OUTCOME, judge_families, judge_p, judge_rows, possible_codes
+from ablate.judge.judge import OUTCOME, judge_families, judge_nulls, judge_p, judge_rows, possible_codes
 from ablate.judge.recompute import recompute
-from ablate.judge.stats.multiplicity import adjusted, adjusted_rows, holm, levels_tested, rejected_rows
-from ablate.judge.stats.null_hypotheses import Nulls, levels_of
+from ablate.judge.stats.multiplicity import adjusted, adjusted_rows, holm, levels_tested
+from ablate.judge.stats.null_hypotheses import Nulls, found_nulls, levels_of
 from ablate.judge.verdict import Finding
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
@@ -118,7 +118,6 @@ def test_a_larger_p_never_lowers_an_adjusted_one() -> None:
         steps, p = random_steps(rng, 4), rng.random((40, 4)) ** 3
         more = np.minimum(1.0, p * rng.choice([1.0, 1.5], p.shape))
         assert (adjusted_rows(steps, more) >= adjusted_rows(steps, p)).all()
-        assert (rejected_rows(steps, p, 0.2) == (adjusted_rows(steps, p) <= 0.2)).all()
 
 
 # The grammar.
@@ -187,10 +186,10 @@ def test_lost_pairs_over_rows_are_those_of_one_study_under_a_gate(gate: dict[str
     for row in range(60):
         found = nulls_of_study(study, {name: values[row] for name, values in drawn.items()})
         outcomes = {name: one.outcome for name, one in judge_families(study, found).items()}
-        mine = {n: frozenset(e for e in ends if ends[e][row, at]) for at, n in enumerate(study.hypotheses)}
-        expected = possible_outcomes(study, outcomes, found, mine)  # type: ignore[arg-type]
+        mine = {end: pushed_there[row : row + 1] for end, pushed_there in ends.items()}
+        alone = possible_codes(judge_nulls(study, found), mine)[0]  # type: ignore[arg-type]
         assert [OUTCOME[code] for code in codes[row]] == list(outcomes.values())
-        assert [unmasked(mask) for mask in possible[row]] == list(expected.values())
+        assert possible[row].tolist() == alone.tolist()
 
 
 EFFECTS = {"val/loss": {"layernorm": -0.05, "rmsnorm": -0.05}}
@@ -236,7 +235,8 @@ def test_what_hangs_on_an_amended_hypothesis_through_the_gate_is_exploratory_too
     assert {one.outcome for one in findings} == {"supported"}
 
     def reached(name: str) -> set[str]:
-        return set(spread(study, findings, Affected(hypotheses={name: ("amended",)})).hypotheses)
+        judgement = judge_nulls(study, found_nulls(findings))
+        return set(spread(judgement, Affected(hypotheses={name: ("amended",)})).hypotheses)
 
     assert reached("gain_ln") == set(study.hypotheses)
     assert reached("harm_ln") == {"harm_ln"}

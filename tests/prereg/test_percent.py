@@ -155,7 +155,9 @@ def test_a_claim_by_percent_is_a_test_of_the_ratio() -> None:
 def test_a_ratio_is_worded_where_it_is_one() -> None:
     ranked = bioequivalence("layernorm lowers val/loss", "2%", analysis={"test": "wilcoxon"})
     study = crossover("layernorm lowers val/loss", "2%", analysis={"test": "wilcoxon"})
-    assert "pseudomedian" in sentence_of(ranked, study) and "log scale" in sentence_of(ranked, study)
+    said = sentence_of(ranked, study)
+    assert "pseudomedian" in said and "log scale" in said and "geometric" not in said
+    assert "geometric" not in statement(study, "h")
     interaction = one_claim(
         variants={name: {"optim.lr": 0.001 * at} for at, name in enumerate("abcd", 1)},
         baseline="a",
@@ -164,7 +166,8 @@ def test_a_ratio_is_worded_where_it_is_one() -> None:
     rng = np.random.default_rng(0)
     values = {(arm, seed): 2.0 + 0.01 * rng.standard_normal() for arm in "abcd" for seed in interaction.seeds}
     said = sentence_of(judge_hypotheses(interaction, {"val/loss": values})[0], interaction)
-    assert "log scale" in said and not re.search(r"difference \S+%", said)
+    assert "log scale" in said and not re.search(r"difference \S+%", said) and "geometric" not in said
+    assert statement(interaction, "h").startswith("In the natural logarithm of the validation loss, the difference")
 
 
 def test_a_ratio_to_a_constant_names_it() -> None:
@@ -190,7 +193,7 @@ def rates(claim: str, smallest: str | None, ratio: float, outcome: str, n_sims: 
     )
     truth = TrueEffects("", {"h": log(ratio)})
     drawn = draw(study, truth, assumed(study), n_sims=n_sims, n_seeds=5, rng=np.random.default_rng(2))
-    return float((judge_drawn(study, drawn)[0] == OUTCOME.index(outcome)).mean())
+    return float((judge_drawn(study, drawn).codes == OUTCOME.index(outcome)).mean())
 
 
 @pytest.mark.parametrize(
@@ -219,8 +222,21 @@ def test_a_margin_in_percent_is_said_to_be_of_geometric_means() -> None:
     text = markdown.render(
         ReportContext(decide(registration, evidence), registration, evidence, "ab" * 32, "2026-05-04T15:20:11+00:00")
     )
-    assert "A margin in percent is a ratio of geometric means over seeds" in text
+    assert "difference of logarithms: a ratio of geometric means over seeds" in text
     assert "geometric mean" in sentence_of(decide(registration, evidence).findings[0], study)
+
+
+def test_methods_name_no_mean_where_the_test_has_none() -> None:
+    study = one_claim(
+        hypotheses={"h": {"claim": "layernorm does_not_worsen val/loss", "smallest": "2%"}},
+        analysis={"test": "wilcoxon"},
+        seeds=8,
+    )
+    registration, evidence = make_evidence(study, sd=0.02)
+    text = markdown.render(
+        ReportContext(decide(registration, evidence), registration, evidence, "ab" * 32, "2026-05-04T15:20:11+00:00")
+    )
+    assert "geometric" not in text and "pseudomedian of the pairs' log ratios" in text
 
 
 def test_a_percent_sign_in_the_name_of_a_metric_is_no_margin() -> None:

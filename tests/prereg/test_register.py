@@ -28,9 +28,10 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.paths import Root
 from prereg.registry.register import amend, register
-from prereg.registry.registration import Pins, Registration, load_registration, promise_sha256, verify_registration
+from prereg.registry.registration import Pins, Registration, load_registration, promise_sha256
 from prereg.study.load import Loaded
 from prereg.study.spec import Study, study_from_document
+from prereg.verification import verify_registration
 
 LATER = "2026-02-03T04:05:06+00:00"
 TOOL = {"ablate": "1.0.0"}

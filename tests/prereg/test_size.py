@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 from ablate.gpt.model import GPT, count_parameters
-from prereg.study.sizes import flops_per_token, parameters
-from prereg.study.training import Model
+from prereg.study.training import Model, flops_per_token, parameters
 
 CHOICES: dict[str, tuple[Any, ...]] = {
     "layers": (1, 2, 3),

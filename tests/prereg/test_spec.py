@@ -80,6 +80,26 @@ def test_the_schema_describes_every_field() -> None:
     assert {"DecisionLine", "Hypothesis", "Model", "Bpe"} <= set(schema["$defs"])
 
 
+@pytest.mark.parametrize(
+    ("model", "field", "branches"),
+    [
+        ("Study", "stopping", {"Looks", "EProcess", "fixed"}),
+        ("Study", "on_divergence", {"Ceiling", "exclude_pair, rank"}),
+        ("Hypothesis", "read", {"AtStep", "OverLast", "final, best, area"}),
+        ("Data", "tokenizer", {"Bpe", "TokenizerFile", "char, own"}),
+        ("Model", "init", {"NormalInit", "gpt2, small_embedding, torch"}),
+    ],
+)
+def test_the_schema_has_every_branch_of_a_union(model: str, field: str, branches: set[str]) -> None:
+    schema = json_schema()
+    value = (schema if model == "Study" else schema["$defs"][model])["properties"][field]
+    names = set()
+    for branch in value["oneOf"]:
+        words = branch.get("enum") or [branch.get("const") or branch["$ref"].removeprefix("#/$defs/")]
+        names.add(", ".join(words))
+    assert names == branches and value["description"]
+
+
 def test_the_schema_takes_the_worked_examples_and_refuses_a_typo() -> None:
     jsonschema = pytest.importorskip("jsonschema")
     from prereg.yaml_reader import parse_yaml

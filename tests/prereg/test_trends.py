@@ -25,8 +25,7 @@ from ablate.judge.findings import judge_hypotheses
 from ablate.judge.judge import OUTCOME
 from ablate.judge.recompute import recompute
 from ablate.judge.verdict import Finding
-from prereg.study.claim import parse_claim
-from prereg.study.designs.trends import with_weights
+from prereg.study.claim import parse_claim, with_weights
 from prereg.study.spec import Study
 
 # Potthoff and Roy (1964), Biometrika 51; Orthodont in R's nlme. Distance at ages 8, 10, 12, 14 of 11 girls and 16 boys.
@@ -219,7 +218,7 @@ def error(case: tuple[str, float, float, str], n_sims: int, test: str = "paired_
     )
     rng = np.random.default_rng(3)
     drawn = draw(study, TrueEffects("", {"h": effect}), assumed(study), n_sims=n_sims, n_seeds=n, rng=rng)
-    return float((judge_drawn(study, drawn)[0] == OUTCOME.index(outcome)).mean())
+    return float((judge_drawn(study, drawn).codes == OUTCOME.index(outcome)).mean())
 
 
 CASES = [

@@ -16,7 +16,7 @@ from ablate.reporting import html, markdown
 from ablate.reporting.blocks import Paragraph
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import trust_line
-from ablate.reporting.sections.design import BEYOND, looks_shown
+from ablate.reporting.sections.design import looks_shown
 from ablate.reporting.sections.findings import findings_section
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import Look
@@ -60,9 +60,9 @@ def with_ledger(
 def test_the_plan_is_called_a_plan_and_the_observation_stands_beside_it() -> None:
     account = with_ledger(told(), "|decided")
     for page in (markdown.render(account), html.render(account)):
-        assert "a look at them before that goes on record and forfeits the verdict" in page
-        assert "Looks, as observed" in page and "the ledger has no entry of a look at outcomes" in page
-        assert BEYOND in page
+        assert "before the last planned run has ended goes on record and forfeits the verdict" in page
+        assert "Looks, as observed" in page and "none in the ledger before the seal of the last planned run" in page
+        assert "No check can show whether somebody read the records by hand" in page
 
 
 def damaged() -> ReportContext:
@@ -70,23 +70,23 @@ def damaged() -> ReportContext:
     return replace(account, evidence=replace(account.evidence, ledger_faults=("entry 3: the chain does not hold",)))
 
 
-BEFORE = "the ledger has 1 entry of a look at outcomes before the seal of the last planned run"
+BEFORE = "1 entry in the ledger before the seal of the last planned run"
 SHOWN: list[tuple[Callable[[], ReportContext], list[str], list[str]]] = [
     # the account, what is said of its looks, what is not
     (lambda: with_ledger(told(), "|decided", "|peeked"),
-     ["(peeked, looked or decided) before the seal of the last planned run (entry 16, ", BEYOND], ["entry 17"]),
+     ["none in the ledger before the seal of the last planned run (entry 16, "], ["entry 17"]),
     *((lambda event=event: with_ledger(told(), event, "|decided"), [BEFORE, f"entry 16 ({event} "], ["earlier regis"])
       for event in ("peeked", "looked", "decided")),
     (lambda: with_ledger(told(), "decided@earlier", "peeked"), ["2 entries", "under an earlier registration"], []),
     (lambda: with_ledger(told("incomplete"), sealed=13),
-     ["so far, with 13 of 15 planned runs sealed", "no entry of a look"], []),
-    (lambda: with_ledger(told(), sealed=0), ["sealed no planned run, and cannot show"], []),
-    (damaged, ["damaged, and cannot show"], ["no entry of a look"]),
+     ["so far, with 13 of 15 planned runs sealed", "none in the ledger"], []),
+    (lambda: with_ledger(told(), sealed=0), ["unknown: the ledger has sealed no planned run"], []),
+    (damaged, ["unknown: the ledger is damaged"], ["none in the ledger"]),
     (lambda: with_ledger(told(), first="imported"),
      ["1 run came from elsewhere, and of looks there this ledger shows nothing"], []),
-    (lambda: with_ledger(told("incomplete", **LOOKS)), ["the ledger has 0 planned looks; and no other"], []),
+    (lambda: with_ledger(told("incomplete", **LOOKS)), ["0 planned looks before the decision; no other"], []),
     (lambda: with_ledger(told("incomplete", **LOOKS), "looked", "peeked", "|looked"),
-     ["2 planned looks: entry 16 (looked", "entry 19 (looked", "1 other: entry 17 (peeked"], []),
+     ["2 planned looks before the decision: entry 16 (looked", "entry 19 (looked", "1 other: entry 17 (peeked"], []),
 ]  # fmt: skip
 
 
@@ -113,12 +113,12 @@ def test_what_the_decision_wrote_and_what_came_after_it_changes_nothing_when_a_r
     decided: tuple[str, dict[str, JsonValue]] = ("decided", {"evidence": fixed.decision.evidence})
     assert looks_shown(going_on(fixed, decided, ("reported", {}), ("peeked", {}))) == looks_shown(fixed)
     other: tuple[str, dict[str, JsonValue]] = ("decided", {"evidence": "f" * 64})
-    assert "1 entry of a look" in looks_shown(going_on(fixed, other)), "of other evidence"
+    assert "1 entry in the ledger" in looks_shown(going_on(fixed, other)), "of other evidence"
     account = with_ledger(told("incomplete", **LOOKS), "looked")
     look = Look(number=2, of=2, n_seeds=5)
     account = replace(account, decision=account.decision.model_copy(update={"look": look}))
     last: tuple[str, dict[str, JsonValue]] = ("looked", {"look": 2, "final": True})
-    assert "1 planned look: entry 16" in looks_shown(account)
+    assert "1 planned look before the decision: entry 16" in looks_shown(account)
     assert looks_shown(going_on(account, last, decided, ("peeked", {}))) == looks_shown(account)
 
 
@@ -127,7 +127,7 @@ def test_a_look_recorded_afterwards_is_named_wherever_its_entry_lies() -> None:
     fixed = with_ledger(told())
     decided: tuple[str, dict[str, JsonValue]] = ("decided", {"evidence": fixed.decision.evidence})
     said = looks_shown(going_on(fixed, decided, past))
-    assert "the ledger has 1 entry of a look at outcomes before the seal of the last planned run" in said
+    assert BEFORE in said
     assert "entry 18 (peeked 2026-05-01 10:00 UTC, recorded afterwards, " in said
     sequence = with_ledger(told("incomplete", **LOOKS), "looked")
     assert "1 other: entry 18 (peeked 2026-05-01" in looks_shown(going_on(sequence, past))

@@ -56,8 +56,11 @@ def drew(*shares: int) -> tuple[dict[str, Any], ...]:
 LINES: list[tuple[tuple[dict[str, Any], ...], list[str]]] = [
     # what the runs recorded in turn, what the line of the corpus says; the page of test_pages.py has the plain case
     (repeats(COUNTED, MORE), ["about 75.00% of its lines", "about 7.50% to 15.00% of its held-out lines"]),
-    (repeats(COUNTED.model_copy(update={"held_out_lines": EMPTY})), ["; none (there are none) of its held-out lines"]),
-    (repeats(COUNTED.model_copy(update={"held_out_lines": RARE})), ["; less than 0.01% of its held-out lines"]),
+    (
+        repeats(COUNTED.model_copy(update={"held_out_lines": EMPTY})),
+        ["and none (there are none) of its held-out lines"],
+    ),
+    (repeats(COUNTED.model_copy(update={"held_out_lines": RARE})), ["and less than 0.01% of its held-out lines"]),
     (repeats(IDS), ["repeats itself: not measured, since ids show no lines"]),
     (({},), ["how much of it repeats itself was not recorded"]),
     (drew(40, 41), ["40.00% to 41.00% of the windows that a run was trained on came from it"]),

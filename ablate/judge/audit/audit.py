@@ -62,10 +62,10 @@ def rows() -> list[tuple[str, str, str, str]]:
     """The table in words: check, what it looks at, consequence, why."""
     return [
         (
-            f"{one.name}NAME" if one.name == OWN else one.name,
-            one.looks_at,
-            " or ".join(MEANS[severity] for severity in one.consequence),
-            one.reason,
+            f"{declared.name}NAME" if declared.name == OWN else declared.name,
+            declared.looks_at,
+            " or ".join(MEANS[severity] for severity in declared.consequence),
+            declared.reason,
         )
-        for one in DECLARED.values()
+        for declared in DECLARED.values()
     ]

@@ -164,13 +164,13 @@ def check(
             passed = not result.faults if result.passed is None else result.passed
             if passed and declared.only_failed:
                 return ()
-            found = result.found or (str(len(result.faults)) if result.faults else "none against it")
+            heading = result.found or (str(len(result.faults)) if result.faults else "none against it")
             return (
                 Check(
                     name=result.name or name,
                     passed=passed,
                     severity=result.severity or declared.consequence[0],
-                    found=f"{found}{listed(result.faults)}{result.after}",
+                    found=f"{heading}{listed(result.faults)}{result.after}",
                     required=result.required or declared.required,
                 ),
             )

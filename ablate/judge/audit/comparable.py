@@ -58,16 +58,16 @@ def _same_steps(context: AuditContext) -> Found:
     return faults
 
 
-def _against(found: dict[tuple[int, ...], list[Cell]], *, at_end: bool, with_seeds: bool) -> str:
+def _against(cells_by_steps: dict[tuple[int, ...], list[Cell]], *, at_end: bool, with_seeds: bool) -> str:
     """For instance `seed 3: fast 5 evaluations from step 0 to 100 against slow 101 evaluations from step 0 to 100`."""
     parts = []
-    for steps, cells in found.items():
+    for steps, cells in cells_by_steps.items():
         who = listed([f"{arm} seed {seed}" if with_seeds else arm for arm, seed in cells[:3]])
         more = f" and {len(cells) - 3} more" if len(cells) > 3 else ""
         *line, last = steps
         over = "" if at_end else f"{counted(len(line), 'evaluation')} from step {line[0]} to {line[-1]}, "
         parts.append(f"{who}{more} {over}last step {last}")
-    seed = next(iter(found.values()))[0][1]
+    seed = next(iter(cells_by_steps.values()))[0][1]
     shown = parts[:3] + [f"{len(parts) - 3} other sets of steps"] * (len(parts) > 3)
     return ("" if with_seeds else f"seed {seed}: ") + " against ".join(shown)
 

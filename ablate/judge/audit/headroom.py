@@ -44,13 +44,13 @@ def check_headroom(context: AuditContext) -> Found:
     """The check that fails when a claimed metric of the baseline cannot move; none where all can."""
     study, faults = context.study, []
     for reading, name, cells in context.readings:
-        found = [
+        finals = [
             value
             for seed in study.seeds_of(study.baseline)
             if isfinite(value := cells.get((study.baseline, seed), np.nan))
         ]
-        values = np.array(found, dtype=np.float64)[:, None]
-        fault = no_room(study.claims[name].metric, values) if len(found) > 1 else None
+        values = np.array(finals, dtype=np.float64)[:, None]
+        fault = no_room(study.claims[name].metric, values) if len(finals) > 1 else None
         if fault is not None:
             faults.append(f"{reading} of {study.baseline} {fault[0]}")
     return faults

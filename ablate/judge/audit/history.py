@@ -92,11 +92,11 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
     A run's record counts its starts. Where the count falls back, or the run is sealed with fewer, the record had been
     removed. A start that was sealed, and whose run was then made again, was not.
     """
-    found: dict[Cell, Starts] = defaultdict(Starts)
+    starts_by_cell: dict[Cell, Starts] = defaultdict(Starts)
     records: dict[Cell, _Record] = {}
 
     def close(cell: Cell, *, removed: bool = False, imported: bool = False) -> None:
-        record, into = records.pop(cell), found[cell]
+        record, into = records.pop(cell), starts_by_cell[cell]
         lost = record.made - record.resumed - (not (removed or imported))
         unexplained = max(0, lost - record.failed)
         into.resumed += record.resumed
@@ -128,8 +128,8 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
             record.made += 1
             record.attempt = attempt
             records[cell] = record
-            found[cell].made += 1
-            found[cell].made_with.add(str(body.get("made_with")))
+            starts_by_cell[cell].made += 1
+            starts_by_cell[cell].made_with.add(str(body.get("made_with")))
         elif entry.event == "failed":
             record.failed = min(record.failed + 1, record.made)
             record.failed_with = body.get("left_values") is not False
@@ -140,7 +140,7 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
             close(cell, removed=fewer, imported=entry.event == "imported")
     for cell in list(records):
         close(cell)
-    return dict(found)
+    return dict(starts_by_cell)
 
 
 def _deterministic(study: Study, variant: str) -> bool:
@@ -172,18 +172,18 @@ def _lost(context: AuditContext) -> Found:
     starts = starts_of(context.registration, context.entries)
     most = context.study.analysis.most_lost_starts
     counting = {
-        cell: one.lost if most is not None else 0 if _same_bits(context.study, cell, one) else one.with_values
-        for cell, one in starts.items()
+        cell: of_run.lost if most is not None else 0 if _same_bits(context.study, cell, of_run) else of_run.with_values
+        for cell, of_run in starts.items()
     }
     limit, n = MOST_LOST if most is None else most, sum(counting.values())
     retried = retried_runs(context)
     shown = {
-        cell: one
-        for cell, one in starts.items()
-        if one.removed or one.replaced or cell in retried or (n > limit and counting[cell])
+        cell: of_run
+        for cell, of_run in starts.items()
+        if of_run.removed or of_run.replaced or cell in retried or (n > limit and counting[cell])
     }
     return Result(
-        [f"{named(cell)}: {one.words}" for cell, one in shown.items()],
+        [f"{named(cell)}: {of_run.words}" for cell, of_run in shown.items()],
         f"{n} {'counts' if n == 1 else 'count'}, and {limit} may",
         severity="inadmissible" if n > limit else "deviation",
     )
@@ -219,10 +219,10 @@ def _trained_again(context: AuditContext) -> Found:
     ends: dict[Cell, list[tuple[str, str]]] = defaultdict(list)
     for cell, entry in _seals_of_every_registration(context):
         ends[cell].append((str(entry.body.get("status")), str(entry.body.get("outcome_sha256") or "")))
-    again = {cell: found for cell, found in ends.items() if len(found) > 1}
+    again = {cell: seals for cell, seals in ends.items() if len(seals) > 1}
     # A seal that names no outcome agrees with none; the same values under another status are another outcome.
-    other = {cell: found for cell, found in again.items() if len(set(found)) > 1 or not found[0][1]}
-    same = {cell: found for cell, found in again.items() if cell not in other}
+    other = {cell: seals for cell, seals in again.items() if len(set(seals)) > 1 or not seals[0][1]}
+    same = {cell: seals for cell, seals in again.items() if cell not in other}
     # The values of an earlier seal are gone: that they were the same is the ledger's word.
     after = f"; {len(same)} sealed again with the same outcome by the ledger{listed(_ends(same))}" if same else ""
     return Result(
@@ -244,17 +244,17 @@ def _seals_of_every_registration(context: AuditContext) -> list[tuple[Cell, Entr
     measured_since = max(
         (one.index for one in amendments_of(context.evidence.ledger) if _measures_else(one)), default=-1
     )
-    found = []
+    seals = []
     for entry in context.evidence.ledger:
         if entry.event not in SEALS:
             continue
         cell = cell_of(entry)
         if entry.registration in context.registration.lineage:
-            found.append((cell, entry))
+            seals.append((cell, entry))
         elif entry.index > measured_since and (alike := cells.get(str(entry.body.get("recipe_sha256")))):
             # Of arms that are configured alike, the one of that name.
-            found.append((cell if cell in alike else alike[0], entry))
-    return found
+            seals.append((cell if cell in alike else alike[0], entry))
+    return seals
 
 
 def _measures_else(amendment: Amendment) -> bool:
@@ -267,12 +267,12 @@ def _measures_else(amendment: Amendment) -> bool:
 
 def _ends(ends: dict[Cell, list[tuple[str, str]]]) -> list[str]:
     """`rope seed 3 (1f0c9a2e, then 77b1d0c4)`, of each run; with the status where that is not always the same."""
-    found = []
+    lines = []
     for cell, seals in ends.items():
         differ = len({status for status, _ in seals}) > 1
         words = [(outcome[:8] or "no outcome") + (f" {status}" if differ else "") for status, outcome in seals]
-        found.append(f"{named(cell)} ({', then '.join(words)})")
-    return found
+        lines.append(f"{named(cell)} ({', then '.join(words)})")
+    return lines
 
 
 @check("every attempt at a run was put on record before it began")

@@ -48,7 +48,7 @@ def _late_amendments(context: AuditContext, evidence: str, severity: Severity) -
     A late amendment forbids a verdict only if it changed what the verdict is made of. Otherwise what it touched is
     exploratory (`ablate.judge.audit.sensitivity`). Nothing rests on one that touched nothing: a remark.
     """
-    late = [one for one in amendments_of(context.evidence.ledger) if one.evidence == evidence]
+    late = [amendment for amendment in amendments_of(context.evidence.ledger) if amendment.evidence == evidence]
     touched = affected(context.study, late)
     spoilt = touched.verdict
     if late:
@@ -58,7 +58,9 @@ def _late_amendments(context: AuditContext, evidence: str, severity: Severity) -
         ]
         severity = next((graver for reached, graver in by_reach if reached), "note")
     after = f"; changed: {'; '.join(spoilt)}" if spoilt else ""
-    return Result([f"entry {one.index} ({one.reason})" for one in late], severity=severity, after=after)
+    return Result(
+        [f"entry {amendment.index} ({amendment.reason})" for amendment in late], severity=severity, after=after
+    )
 
 
 @check("no amendment after outcomes were read")
@@ -82,17 +84,17 @@ def _design(context: AuditContext) -> Found:
 
 @check("no look before the last run ended")
 def _early_looks(context: AuditContext) -> Found:
-    waiting, found = set(context.evidence.planned), []
+    waiting, looks = set(context.evidence.planned), []
     # Recorded only where it was an early one, wherever its entry is.
     afterwards = {entry.index for entry in recorded_afterwards(context.evidence.ledger)}
     for entry in context.evidence.ledger:
         if entry.event == "sealed" and entry.registration in context.registration.lineage:
             waiting.discard(cell_of(entry))
         elif entry.index in afterwards:
-            found.append(f"entry {entry.index}, recorded afterwards: the look took place at {entry.body[TOOK_PLACE]}")
+            looks.append(f"entry {entry.index}, recorded afterwards: the look took place at {entry.body[TOOK_PLACE]}")
         elif entry.event == "peeked" and (waiting or context.study.stopping != "fixed"):
-            found.append(f"entry {entry.index}, at {entry.at}")
-    return found
+            looks.append(f"entry {entry.index}, at {entry.at}")
+    return looks
 
 
 @check("no run was sealed after the decision")
@@ -195,7 +197,7 @@ def _before(moment: str, promised: str) -> bool:
     """Whether a record's time lies before the ledger's by more than clocks differ; without offset it is in UTC."""
     at = datetime.fromisoformat(promised)
     try:
-        found = datetime.fromisoformat(moment)
+        recorded = datetime.fromisoformat(moment)
     except ValueError:
         return False
-    return at - (found if found.tzinfo is not None else found.replace(tzinfo=at.tzinfo)) > CLOCKS_APART
+    return at - (recorded if recorded.tzinfo is not None else recorded.replace(tzinfo=at.tzinfo)) > CLOCKS_APART

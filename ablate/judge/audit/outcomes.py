@@ -106,11 +106,11 @@ def _tasks(context: AuditContext) -> Found:
     expected = (pin.n_items - pin.n_unencodable, pin.n_unencodable, pin.n_tasks)
     wrong, short = [], []
     for run in context.done:
-        found = run.harness
-        if found is None or found.tasks_sha256 != pin.sha256:
-            wrong.append(f"{named_run(run)}: {'no tasks' if found is None else found.tasks_sha256[:12]}")
-        if found is not None and (found.n_items, found.unencodable, found.n_tasks) != expected:
-            short.append(f"{named_run(run)}: {found.n_items} of {pin.n_items} items scored")
+        harness = run.harness
+        if harness is None or harness.tasks_sha256 != pin.sha256:
+            wrong.append(f"{named_run(run)}: {'no tasks' if harness is None else harness.tasks_sha256[:12]}")
+        if harness is not None and (harness.n_items, harness.unencodable, harness.n_tasks) != expected:
+            short.append(f"{named_run(run)}: {harness.n_items} of {pin.n_items} items scored")
     name = f"'{pin.name}', sha256 {pin.sha256[:12]}"
     return Result(
         [*wrong, *short],

@@ -165,21 +165,21 @@ def _matched(context: AuditContext) -> Found:
 
 @check("runs are compared without pairs", applies=lambda context: not context.study.paired)
 def _without_pairs(context: AuditContext) -> Result:
-    study, found = context.study, []
+    study, shared_seeds = context.study, []
     for name, claim in study.claims.items():
         shared = set.intersection(*(set(study.seeds_of(arm)) for arm in claim.weights))
-        found.append(f"{name}: {counted(len(shared), 'seed')} shared" if shared else f"{name}: no seed shared")
-    return Result(found="; ".join(found))
+        shared_seeds.append(f"{name}: {counted(len(shared), 'seed')} shared" if shared else f"{name}: no seed shared")
+    return Result(found="; ".join(shared_seeds))
 
 
 @check("arms without pairs vary alike", applies=lambda context: not context.study.paired)
 def _spread_apart(context: AuditContext) -> Found:
-    found = []
+    apart = []
     for name in context.study.hypotheses:
         samples, _, _ = samples_of(context.study, name, read_values(context.study, name, context.evidence))
-        said = uneven_spread(samples)
-        found += [f"{name}: {said.partition(': ')[0]}"] if said else []
-    return found
+        text = uneven_spread(samples)
+        apart += [f"{name}: {text.partition(': ')[0]}"] if text else []
+    return apart
 
 
 def _values(study: Study, arm: str, fields: Iterable[str]) -> list[JsonValue]:

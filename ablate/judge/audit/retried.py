@@ -39,7 +39,7 @@ def worst_cases(
     items: pd.DataFrame | None,
 ) -> dict[End, dict[str, Nulls]]:
     """End -> hypothesis -> its p values where its retried runs are at that end. Hypotheses without any are absent."""
-    found: dict[End, dict[str, Nulls]] = {"supported": {}, "refuted": {}}
+    nulls_by_end: dict[End, dict[str, Nulls]] = {"supported": {}, "refuted": {}}
     for name in study.hypotheses:
         mine = [cell for cell in retried if cell[0] in study.claims[name].named]
         if not mine:
@@ -53,15 +53,17 @@ def worst_cases(
                 items=None if items is None else _swapped_items(items, swap),
             )
             weighed.append(found_nulls(moved)[name])
-        known = [one for one in weighed if one is not None]
-        if not known or len(known) < len(weighed):  # nothing to put in its place, or no test of it: anything may be
-            known = [Nulls(TINY, 1.0), Nulls(1.0, TINY)]
-        support = [one.support for one in known]
-        refute = [one.refute if one.refute is not None else 1.0 for one in known]
+        possible = [one for one in weighed if one is not None]
+        if not possible or len(possible) < len(
+            weighed
+        ):  # nothing to put in its place, or no test of it: anything may be
+            possible = [Nulls(TINY, 1.0), Nulls(1.0, TINY)]
+        support = [one.support for one in possible]
+        refute = [one.refute if one.refute is not None else 1.0 for one in possible]
         both = refutable(study, name)
-        found["supported"][name] = Nulls(min(support), max(refute) if both else None)
-        found["refuted"][name] = Nulls(max(support), min(refute) if both else None)
-    return found
+        nulls_by_end["supported"][name] = Nulls(min(support), max(refute) if both else None)
+        nulls_by_end["refuted"][name] = Nulls(max(support), min(refute) if both else None)
+    return nulls_by_end
 
 
 def _swaps(study: Study, name: str, values: Values, mine: Sequence[Cell], look: Look | None) -> Iterator[Swap]:

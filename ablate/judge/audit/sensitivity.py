@@ -12,7 +12,7 @@ of an exploratory hypothesis are shown like any others. They decide nothing.
 at the ends towards which its lost pairs push it (`prereg.rule.divergence`), in the family that it is corrected in:
 under Holm's procedure its neighbours may owe their outcomes to a p that rests on the luckier seeds. A hypothesis can
 then end as found, as at these ends, or as anything between, and the verdict is given only if the rule gives the same
-for all of it. "inconclusive" is always given. `same_verdict_rows` asks the same of the design's simulated studies.
+for all of it. "inconclusive" is always given. `Judgement.one_verdict` asks the same of the design's simulated studies.
 
 **Runs begun again** after a start that may have recorded a claimed value (`ablate.judge.audit.history`). Each
 hypothesis that reads one is judged again with the p values of `ablate.judge.audit.retried`, and the verdict is given
@@ -21,33 +21,36 @@ only if the rule gives the same for all of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from ablate.judge.audit.checks import Found, Result, check, named
-from ablate.judge.judge import OUTCOME, Codes, Judgement, judge_families, judge_nulls, p_of_nulls, possible_codes
-from ablate.judge.stats.null_hypotheses import Nulls, found_nulls
-from ablate.judge.stats.tests import TINY, Kept
-from ablate.judge.verdict import Check, Finding, Outcomes
+from ablate.judge.judge import Judgement, case_of, other_verdicts, outcomes_of_masks
+from ablate.judge.stats.null_hypotheses import Nulls
+from ablate.judge.stats.tests import TINY, Floats, Kept
+from ablate.judge.verdict import Check, Finding
 from prereg.registry.amendments import Affected
 from prereg.registry.plan import Cell
 from prereg.rule.condition import OUTCOMES, Outcome
-from prereg.rule.divergence import ENDS, End, between, pushed
+from prereg.rule.divergence import ENDS, End, pushed
 from prereg.study.spec import Study
 
 
-def spread(study: Study, findings: Sequence[Finding], affected: Affected) -> Affected:
-    """The same, with the hypotheses whose outcome hangs on touched ones of their role."""
+def spread(judgement: Judgement, affected: Affected) -> Affected:
+    """The same, with the hypotheses of a study whose outcome hangs on touched ones of their role."""
+    study = judgement.study
     if not affected.hypotheses or study.analysis.correct != "holm":
         return affected
-    best, worst = (_outcomes_with(study, findings, affected, p) for p in (TINY, 1.0))
+    touched = np.array([[name in affected.hypotheses for name in judgement.names]])
+    at_best, at_worst = (
+        judgement.with_p(np.where(touched, p, judgement.support), np.where(touched, p, judgement.refute)).codes[0]
+        for p in (TINY, 1.0)
+    )
     reached = dict(affected.hypotheses)
-    for name in study.hypotheses:
-        if name not in reached and best[name] != worst[name]:
+    for name, best, worst in zip(judgement.names, at_best, at_worst, strict=True):
+        if name not in reached and best != worst:
             by = [other for other in study.corrected_with(name) if other in affected.hypotheses]
             reached[name] = (f"its corrected p hangs on {', '.join(by)}",)
     ordered = {name: reached[name] for name in study.hypotheses if name in reached}
@@ -76,9 +79,7 @@ class Doubts:
 
 
 def doubts(
-    study: Study,
-    findings: Sequence[Finding],
-    stable: Mapping[str, bool],
+    judgement: Judgement,
     verdict: str,
     *,
     affected: Affected,
@@ -86,14 +87,17 @@ def doubts(
     retried: Sequence[Cell] = (),
     worst: Mapping[End, Mapping[str, Nulls]] | None = None,
 ) -> Doubts:
-    """Whether the verdict would have been the same, and the checks that say so. `worst` are the p values of hypotheses
-    with the runs `retried` at their ends."""
-    outcomes = {one.hypothesis: one.outcome for one in findings}
+    """Whether the verdict of one study would have been the same, and the checks that say so. `worst` are the p values
+    of hypotheses with the runs `retried` at their ends."""
+    study = judgement.study
+    outcomes, stable = case_of(study, [*judgement.codes[0], *judgement.stable[0]])
     resting, lost = rests_on(study, outcomes, stable, affected), lost_pairs(study, diverged)
-    ends = {name: one.ends for name, one in lost.items()}
 
     def others_with(worst: Mapping[End, Mapping[str, Nulls]] | None) -> tuple[str, ...]:
-        possible = possible_outcomes(study, outcomes, found_nulls(findings), ends, worst)
+        p_at_ends = None
+        if worst is not None:
+            p_at_ends = {end: _replaced(judgement, worst[end]) for end in ENDS}
+        possible = outcomes_of_masks(judgement.names, judgement.possible(p_at_ends)[0])
         # Together with what amendments touched: lost pairs and an amendment may change it only between them.
         freed = Affected() if resting else affected
         possible |= dict.fromkeys(freed.hypotheses, frozenset(OUTCOMES))
@@ -111,6 +115,15 @@ def doubts(
     checks = check_verdict(affected, resting) + check_lost(lost, verdict, others)
     checks += check_retried(retried, verdict, with_retried)
     return Doubts(not resting and not others and not with_retried, checks, because)
+
+
+def _replaced(judgement: Judgement, nulls: Mapping[str, Nulls]) -> tuple[Floats, Floats]:
+    """The p values of one study, those of some hypotheses replaced."""
+    support, refute = judgement.support.copy(), judgement.refute.copy()
+    for name, one in nulls.items():
+        at = judgement.names.index(name)
+        support[0, at], refute[0, at] = one.support, 1.0 if one.refute is None else one.refute
+    return support, refute
 
 
 def rests_on(
@@ -151,82 +164,29 @@ def _reasons(affected: Affected, resting: Sequence[str]) -> str:
     return "; ".join(dict.fromkeys(reason for name in resting for reason in by_name[name]))
 
 
-def _outcomes_with(study: Study, findings: Sequence[Finding], affected: Affected, p: float) -> dict[str, Outcome]:
-    """Outcomes with every touched p set to one value."""
-    nulls = {name: Nulls(p, p) if name in affected.hypotheses else one for name, one in found_nulls(findings).items()}
-    return {name: judged.outcome for name, judged in judge_families(study, nulls).items()}
-
-
-UNDECIDED: Final = "inconclusive"
-"""The verdict whose words mean that the study did not decide: it is given whatever was lost."""
-Possible = Mapping[str, frozenset[Outcome]]
-
-
-@dataclass(frozen=True)
-class Lost:
-    """The pairs that one hypothesis lost."""
-
-    runs: tuple[Cell, ...]
-    """Its diverged runs."""
-    ends: frozenset[End]
-    """Where they push it."""
-
-
-def lost_pairs(study: Study, diverged: Iterable[Cell]) -> dict[str, Lost]:
-    """Hypothesis -> the pairs it lost to these runs; empty where diverged runs are not left out."""
+def lost_pairs(study: Study, diverged: Iterable[Cell]) -> dict[str, tuple[Cell, ...]]:
+    """Hypothesis -> the diverged runs whose pairs it lost; empty where diverged runs are not left out."""
     if study.on_divergence != "exclude_pair":
         return {}
-    found = {}
     cells = list(diverged)
-    for name in study.hypotheses:
-        ends = {cell: pushed(study, name, cell[0]) for cell in cells}
-        mine = tuple(cell for cell in cells if ends[cell])
-        if mine:
-            found[name] = Lost(mine, frozenset().union(*(ends[cell] for cell in mine)))
-    return found
+    runs = {name: tuple(cell for cell in cells if pushed(study, name, cell[0])) for name in study.hypotheses}
+    return {name: lost for name, lost in runs.items() if lost}
 
 
-def possible_outcomes(
-    study: Study,
-    outcomes: Mapping[str, Outcome],
-    nulls: Mapping[str, Nulls | None],
-    ends: Mapping[str, frozenset[End]],
-    worst: Mapping[End, Mapping[str, Nulls]] | None = None,
-) -> dict[str, frozenset[Outcome]]:
-    """Hypothesis -> the outcomes to reckon with, given p values of all, the ends of those that lost pairs, and the p
-    values of those with retried runs at an end (`worst`)."""
-    moved = {end: np.array([[end in ends.get(name, ()) for name in study.hypotheses]]) for end in ENDS}
-    retried = None if worst is None else {end: p_of_nulls(study, dict(nulls) | dict(worst[end])) for end in ENDS}
-    masks = possible_codes(judge_nulls(study, nulls), moved, retried)[0]
-    found = {name: unmasked(mask) for name, mask in zip(study.hypotheses, masks, strict=True)}
-    return {name: between({outcomes[name], *found[name]}) for name in study.hypotheses}
-
-
-def other_verdicts(
-    study: Study, verdict: str, possible: Possible, stable: Mapping[str, Collection[bool]]
-) -> tuple[str, ...]:
-    """What else the rule could have given; nothing for "inconclusive", which needs no finding."""
-    if verdict == UNDECIDED:
-        return ()
-    return tuple(other for other in study.rule.verdicts(possible, stable) if other != verdict)
-
-
-def settles(study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool]) -> bool:
-    """Whether these outcomes end a sequential study at a look that is not its last.
-
-    They do when the line that holds has a verdict, and would not hold if nothing had been found.
-    """
-    ruling = study.rule.decide(outcomes, stable)
-    nothing: dict[str, Outcome] = dict.fromkeys(outcomes, "inconclusive")
-    return ruling.verdict != UNDECIDED and ruling.line != study.rule.decide(nothing, stable).line
+def arms_that_lost(study: Study, diverged: Iterable[Cell]) -> Kept | None:
+    """The same as `judge` takes it, one row; none where diverged runs are not left out."""
+    if study.on_divergence != "exclude_pair":
+        return None
+    arms = {arm for arm, _ in diverged}
+    return np.array([[arm in arms for arm in study.arms]])
 
 
 @check("the verdict is the same with lost pairs at their worst")
-def check_lost(lost: Mapping[str, Lost], verdict: str, others: tuple[str, ...]) -> Found:
+def check_lost(lost: Mapping[str, tuple[Cell, ...]], verdict: str, others: tuple[str, ...]) -> Found:
     """The check that fails when lost pairs could have changed the verdict; none where no pair was lost."""
     if not lost:
         return None
-    runs = dict.fromkeys(cell for one in lost.values() for cell in one.runs)
+    runs = dict.fromkeys(cell for cells in lost.values() for cell in cells)
     pairs = f"the pairs of {', '.join(named(cell) for cell in runs)}, lost to {', '.join(lost)}"
     could = " or ".join(f"'{other}'" for other in others)
     found = f"'{verdict}' could be {could} with {pairs}" if others else f"'{verdict}' whatever became of {pairs}"
@@ -242,56 +202,3 @@ def check_retried(retried: Sequence[Cell], verdict: str, others: tuple[str, ...]
     could = " or ".join(f"'{other}'" for other in others)
     found = f"'{verdict}' could be {could} with {runs}" if others else f"'{verdict}' with {runs} too"
     return Result(passed=not others, found=found)
-
-
-def same_with_losses(judged: Judgement, lost: Kept | None, stable: Kept) -> Kept:
-    """Whether each simulated study has one verdict only, also with its lost pairs at their worst. `lost` is studies x
-    arms x seeds; none where no pair is left out."""
-    if lost is None:
-        return np.ones(len(stable), dtype=bool)
-    possible = possible_codes(judged, ends_of_rows(judged.study, lost))
-    return same_verdict_rows(judged.study, judged.codes, possible, stable)
-
-
-def ends_of_rows(study: Study, lost: Kept) -> dict[End, Kept]:
-    """`Lost.ends` of simulated studies: end -> studies x hypotheses. `lost` is studies x arms x seeds."""
-    any_lost: Kept = np.any(lost, axis=2)
-    arms = list(study.arms)
-    found: dict[End, Kept] = {}
-    for end in ENDS:
-        pushing = [[at for at, arm in enumerate(arms) if end in pushed(study, name, arm)] for name in study.hypotheses]
-        found[end] = np.stack([np.any(any_lost[:, places], axis=1) for places in pushing], axis=1)
-    return found
-
-
-def same_verdict_rows(study: Study, codes: Codes, possible: Codes, stable: Kept) -> Kept:
-    """Whether each simulated study has one verdict only, by `other_verdicts`.
-
-    `possible` holds a bit for every outcome to reckon with, in the order of the codes.
-    """
-
-    def same(outcomes: Outcomes, calls: dict[str, bool], masks: Codes) -> bool:
-        open_to = {name: unmasked(mask) for name, mask in zip(outcomes, masks, strict=True)}
-        verdict = study.rule.decide(outcomes, calls).verdict
-        return not other_verdicts(study, verdict, open_to, {arm: (one,) for arm, one in calls.items()})
-
-    return answer_rows(study, codes, stable, same, possible)
-
-
-def answer_rows(study: Study, codes: Codes, stable: Kept, answer: Callable[..., bool], *more: Codes) -> Kept:
-    """A question about outcomes, stable arms and what `more` holds of a study, for every row: evaluated once for every
-    distinct case."""
-    tables = [codes, stable.astype(np.int8), *more]
-    cases, place = np.unique(np.concatenate(tables, axis=1), axis=0, return_inverse=True)
-    answers = []
-    for case in cases:
-        found, calls, *rest = np.split(case, np.cumsum([table.shape[1] for table in tables])[:-1])
-        outcomes = {name: OUTCOME[code] for name, code in zip(study.hypotheses, found, strict=True)}
-        answers.append(answer(outcomes, {a: bool(one) for a, one in zip(study.arms, calls, strict=True)}, *rest))
-    answered: Kept = np.array(answers, dtype=bool)[place.reshape(-1)]
-    return answered
-
-
-def unmasked(mask: int | npt.NDArray[np.int8]) -> frozenset[Outcome]:
-    """The outcomes of a mask."""
-    return frozenset(outcome for code, outcome in enumerate(OUTCOME) if int(mask) >> code & 1)

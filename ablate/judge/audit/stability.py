@@ -48,7 +48,7 @@ def judge_stability(study: Study, evidence: Evidence) -> tuple[Stability, ...]:
     above = spike_limit(study, longest=max((losses.size for _, losses in curves.values()), default=0))
     ended = sorted((run for run in evidence.runs if run.status in ("done", "diverged")), key=lambda run: run.seed)
     levels = {metric: (level, evidence.lines(metric)) for metric, level in study.stable.levels.items()}
-    found = []
+    arms = []
     for arm in study.arms:
         runs = [run for run in ended if run.variant == arm]
         diverged = tuple(run.seed for run in runs if run.status == "diverged")
@@ -67,7 +67,7 @@ def judge_stability(study: Study, evidence: Evidence) -> tuple[Stability, ...]:
             risen = steps[places]
             if risen.size:
                 spikes[run.seed] = tuple(risen.tolist())
-        found.append(
+        arms.append(
             Stability(
                 variant=arm,
                 stable=not diverged and not spikes and not short,
@@ -78,7 +78,7 @@ def judge_stability(study: Study, evidence: Evidence) -> tuple[Stability, ...]:
                 above=above if spike.above is None else None,
             )
         )
-    return tuple(found)
+    return tuple(arms)
 
 
 def _best_by(study: Study, metric: str, line: Line | None) -> float | None:
@@ -130,17 +130,17 @@ def false_alarm_text(study: Study) -> str:
     spike, n = study.stable.loss_spike, study.n_seeds
     if not study.rule.arms_read:
         return ""
-    known = [rate for arm in study.arms if (rate := false_alarm_rate(study, arm)) is not None]
+    rates = [rate for arm in study.arms if (rate := false_alarm_rate(study, arm)) is not None]
     limit = "a limit that follows from the number of steps of the longest run"
     if spike.above is not None or study.trainer == "gpt":
         limit = compact(spike_limit(study))
     text = f"a step whose loss has a robust z above {limit}, over {counted(spike.window, 'step')}, is a spike; "
-    if not known:
+    if not rates:
         return (
             text + "how often noise alone exceeds it is not known: a trainer of your own registers no number of steps"
         )
-    whole = 1.0 if max(known) == 1.0 else -expm1(n * sum(log1p(-rate) for rate in known))
-    shares = [f"{100 * rate:.2g}%" for rate in (max(known), _any_of(max(known), n), whole)]
+    whole = 1.0 if max(rates) == 1.0 else -expm1(n * sum(log1p(-rate) for rate in rates))
+    shares = [f"{100 * rate:.2g}%" for rate in (max(rates), _any_of(max(rates), n), whole)]
     return (
         f"{text}where all losses are stationary normal noise, a run is called unstable with a chance of at most "
         f"{shares[0]}, an arm of {counted(n, 'run')} {shares[1]}, any arm of the study {shares[2]}; heavier tails and "
@@ -265,7 +265,7 @@ def early_spike_places(losses: Floats, *, above: float, window: int) -> np.ndarr
         return np.empty(0, dtype=np.int64)
     chance = EARLY * spike_chance(above, window) * (losses.size - window) / judged
     limit = max(above, _limit(chance, window)) if chance > 0.0 else above
-    end, found = judged + window, []
+    end, spikes = judged + window, []
     backwards = losses[: end + 1][::-1]
     for place in end - spike_places(backwards, above=limit, window=window):
         before, after = losses[:place], losses[place + 1 : place + 1 + window]
@@ -273,8 +273,8 @@ def early_spike_places(losses: Floats, *, above: float, window: int) -> np.ndarr
             # The same spike with the median of what follows raised to that of what came before.
             lowered = np.append(after[::-1], losses[place] - max(float(np.median(before) - np.median(after)), 0.0))
             if spike_places(lowered, above=limit, window=window).size:
-                found.append(int(place))
-    return np.array(sorted(found), dtype=np.int64)
+                spikes.append(int(place))
+    return np.array(sorted(spikes), dtype=np.int64)
 
 
 def grids(losses: Floats, places: np.ndarray, window: int) -> Floats:

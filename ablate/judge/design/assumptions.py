@@ -103,16 +103,16 @@ def groups_of(study: Study) -> dict[Group, list[str]]:
 
 def assumed(study: Study) -> Beliefs:
     """The beliefs of the study's own `assume:` block. Raises `SpecError` where those about items contradict the SD."""
-    found = []
+    beliefs = []
     for metric, scale in groups_of(study):
         belief = study.assume.of(metric)
         if belief is not None:
             plain = Belief(
                 metric=metric, scale=scale, sd=belief.sd, correlation=_used(study, belief.correlation), source="assumed"
             )
-            found.append(_with_items(study, plain))
+            beliefs.append(_with_items(study, plain))
     return Beliefs(
-        metrics=tuple(found), seconds_per_run=study.assume.seconds_per_run, divergence=study.assume.divergence
+        metrics=tuple(beliefs), seconds_per_run=study.assume.seconds_per_run, divergence=study.assume.divergence
     )
 
 
@@ -279,7 +279,7 @@ def require_headroom(study: Study, metric: str, values: Floats, pilot: str) -> N
     fault = no_room(metric, values)
     if fault is None:
         return
-    found, bound = fault
+    text, bound = fault
     required, fix = "a metric that varies over seeds", "another metric"
     if bound:
         required = f"at least {ROOM_SD:g} SDs of room: at its {bound} a metric cannot show a difference, "
@@ -287,7 +287,7 @@ def require_headroom(study: Study, metric: str, values: Floats, pilot: str) -> N
         fix = "a harder or easier measure, or a metric without that bound"
     named = next(name for name, claim in study.claims.items() if claim.metric == metric)
     raise SpecError(
-        f"in the pilot '{pilot}', {metric} {found}",
+        f"in the pilot '{pilot}', {metric} {text}",
         required=required,
         fix=fix,
         where=Where(field=("hypotheses", named)),

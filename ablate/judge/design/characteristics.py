@@ -13,7 +13,7 @@ from math import sqrt
 from ablate.judge.audit.stability import false_alarm_text
 from ablate.judge.design.assumptions import Belief, Beliefs, assumed, groups_of, over_new_items
 from ablate.judge.design.error_rate import correlations, notes_on_choice, unsearched, worst_case
-from ablate.judge.design.power import Planning, planned
+from ablate.judge.design.power import Planning, PowerAt, planned
 from ablate.judge.design.reach import (
     HypothesisDesign,
     hypothesis_design,
@@ -28,7 +28,7 @@ from ablate.judge.stats.tests import COUNTED_PAIRS, LISTED_PAIRS
 from prereg.documents.sentences import counted_as
 from prereg.frozen import FrozenModel
 from prereg.rule.divergence import said_losses
-from prereg.study.designs.gate import in_words
+from prereg.study.analysis import in_words
 from prereg.study.measure import units_of
 from prereg.study.spec import Study
 from prereg.study.tests import Test
@@ -58,17 +58,6 @@ _OVER_NEW_ITEMS = (
     "that differences are skewed, which are then the seeds' means; sizes in SDs of the differences are those of a "
     "paired t over the seeds' means"
 )
-
-
-class PowerAt(FrozenModel):
-    """What a number of seeds can find."""
-
-    n: int
-    """Seeds."""
-    power: dict[str, float]
-    """Hypothesis -> the chance that it is supported when every claim is true, by simulation of the registered rule."""
-    adopting: Chance | None = None
-    """The chance of any adopting verdict when every claim is true, by simulation of the registered rule."""
 
 
 class Design(FrozenModel):
@@ -144,37 +133,27 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
     new items nothing is simulated, and no power is given, unless `assume: over_items` says how items vary.
     """
     require_known_methods(study)
-    believed = assumed(study) if beliefs is None else beliefs
     registered = study.analysis.test
-    over_items = over_new_items(study)
-    if registered == "items" and not over_items:
+    if registered == "items" and not over_new_items(study):
         means = study.analysis.model_copy(update={"test": "paired_t", "also": ()})
         study = study.model_copy(update={"analysis": means})
-    unknown = _unknown_items(study, believed) if over_items else ""
+    # What is believed; without all of it nothing is simulated.
+    believed = assumed(study) if beliefs is None else beliefs
+    unknown = _unknown_items(study, believed) if over_new_items(study) else ""
     if unknown:
         believed = believed.model_copy(update={"metrics": ()})
-    n = study.n_seeds
     lacking = sorted({metric for metric, scale in groups_of(study) if believed.of(metric, scale) is None})
     drawn = affordable(study) if n_sims is None else min(n_sims, affordable(study))
-    notes = [unknown] if unknown else _notes(study, lacking, believed)
-    if study.components is not None:
-        notes.insert(0, f"component ablation, {study.components.title()}; arms: {listed(study.arms)}")
-    if over_items and not unknown:
-        notes.append(_OVER_NEW_ITEMS + ("; tasks are taken to be of equal size" if _unit(study) == "task" else ""))
-    notes += [_OVER_THESE_ITEMS] if registered == "items" and not over_items else []
     correlation = study.assume.metric_correlation or 0.0
     states = [] if lacking else effect_scenarios(study, divergence=believed.divergence, correlation=correlation)
-    scenarios: list[Scenario] = []
-    undrawn: dict[str, list[str]] = {}
-    for index, truth in enumerate(states):
-        reason = drawable(study, truth, believed)
-        if reason is not None:
-            undrawn.setdefault(reason, []).append(f"'{truth.name}'")
-            continue
-        scenarios.append(simulate(study, truth, believed, n_sims=drawn, seed=[seed, index]))
-    notes += [said for one in scenarios if (said := _said_stops(one))]
-    notes += notes_on_choice(study, believed, n_sims=min(drawn, _CHOICE_SIMS), seed=seed)
-    notes += [f"not simulated: {', '.join(names)}: {reason}" for reason, names in undrawn.items()]
+    # The printed states of the world.
+    reasons = [drawable(study, truth, believed) for truth in states]
+    scenarios = tuple(
+        simulate(study, truth, believed, n_sims=drawn, seed=[seed, index])
+        for index, (truth, reason) in enumerate(zip(states, reasons, strict=True))
+        if reason is None
+    )
+    # What each claim can come to, and the state of the world in which the rule errs most.
     hypotheses = tuple(hypothesis_design(study, name, believed) for name in study.hypotheses)
     worst: tuple[Scenario, ...] = ()
     curve: tuple[PowerAt, ...] = ()
@@ -182,9 +161,19 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         planning = Planning(study, believed, correlation, drawn, seed)
         hypotheses = tuple(planned(one, planning) for one in hypotheses)
         curve = _curve(study, planning)
-        worst = worst_case(
-            study, believed, [one for one in states if not drawable(study, one, believed)], n_sims=drawn, seed=seed
-        )
+        printed = [truth for truth, reason in zip(states, reasons, strict=True) if reason is None]
+        worst = worst_case(study, believed, printed, n_sims=drawn, seed=seed)
+    # What all of it rests on.
+    notes = [f"component ablation, {study.components.title()}; arms: {listed(study.arms)}"] if study.components else []
+    notes += [unknown] if unknown else _notes(study, lacking, believed)
+    if over_new_items(study) and not unknown:
+        notes.append(_OVER_NEW_ITEMS + ("; tasks are taken to be of equal size" if _unit(study) == "task" else ""))
+    notes += [_OVER_THESE_ITEMS] if registered == "items" and not over_new_items(study) else []
+    notes += [text for scenario in scenarios if (text := _said_stops(scenario))]
+    notes += notes_on_choice(study, believed, n_sims=min(drawn, _CHOICE_SIMS), seed=seed)
+    for reason in dict.fromkeys(filter(None, reasons)):
+        names = [f"'{truth.name}'" for truth, why in zip(states, reasons, strict=True) if why == reason]
+        notes.append(f"not simulated: {', '.join(names)}: {reason}")
     seeds_80, seeds_90 = (_seeds_for_all(hypotheses, target) for target in (80, 90))
     each = believed.seconds_per_run
     return Design(
@@ -192,11 +181,11 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
         test=registered,
         alpha=study.analysis.alpha,
         correct="gate" if study.gate_steps else study.analysis.correct,
-        n_seeds=n,
+        n_seeds=study.n_seeds,
         n_runs=len(study.cells),
-        cost_s=_cost(study, each, n),
+        cost_s=_cost(study, each, study.n_seeds),
         hypotheses=hypotheses,
-        scenarios=tuple(scenarios),
+        scenarios=scenarios,
         unreachable=unreachable_verdicts(study, hypotheses),
         remedy=remedy_of(study, hypotheses),
         notes=tuple(notes),
@@ -239,12 +228,8 @@ def _curve(study: Study, planning: Planning) -> tuple[PowerAt, ...]:
     if study.stopping != "fixed":
         return ()
     quick = affordable(study, 30) >= _CURVE_SIMS
-    found = []
-    for n in sorted({*(_CURVE if quick else _SHORT_CURVE), study.n_seeds}):
-        at = planning.at(n, n_sims=_CURVE_SIMS)
-        shown = {one: at.power[one] for one in study.hypotheses if study.hypotheses[one].smallest > 0}
-        found.append(PowerAt(n=n, power=shown, adopting=at.adopting))
-    return tuple(found)
+    seeds = sorted({*(_CURVE if quick else _SHORT_CURVE), study.n_seeds})
+    return tuple(planning.at(n, n_sims=_CURVE_SIMS) for n in seeds)
 
 
 def _unknown_items(study: Study, beliefs: Beliefs) -> str:

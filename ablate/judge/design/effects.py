@@ -23,6 +23,11 @@ def effect_when_true(study: Study, name: str) -> float:
     return sign * study.assume.effects.get(name, 2.0 * smallest if kind.has_margin else smallest)
 
 
+def power_is_stated(study: Study, name: str) -> bool:
+    """Whether there is such an effect: where no difference matters and none is expected, there is none."""
+    return study.claims[name].kind.is_absence or effect_when_true(study, name) != 0.0
+
+
 def distance(study: Study, name: str) -> float:
     """How far that effect lies from the null that is to be rejected; of a claim of no change its margin."""
     smallest, effect = study.hypotheses[name].smallest, abs(effect_when_true(study, name))

@@ -8,11 +8,11 @@ its margin. A gate holds that no better. So the worst case is searched for:
                   that means of arms can give
     correlation   of the noise of two metrics: 0, 0.5 and 1, or the one that `assume` gives
 
-The search draws few studies and the cases that come out worst are drawn afresh with many, so that the rate is not the
-luckiest of a thousand. With fixed seeds and few hypotheses all cases share one set of draws; elsewhere (looks, an
-e-process, more hypotheses) each is judged by itself, and where that would take too long nothing is searched:
-`unsearched` says so, and the largest rate of the printed scenarios is a lower bound. Differences are normal and no run
-diverges; skewed differences and divergence are scenarios of their own, because no test over few seeds holds its level
+The search draws few studies, once: an effect only shifts the differences, so that every case is judged over the same
+draws, at looks too. The cases that come out worst are drawn afresh with many studies, so that the rate is not the
+luckiest of a thousand. Where too many claims can be true or false by themselves nothing is searched: `unsearched` says
+so, and the largest rate of the printed scenarios is a lower bound. Differences are normal and no run diverges; skewed
+differences and divergence are scenarios of their own, because no test over few seeds holds its level
 there.
 
 And what a pilot that misses the best setting does to a tuned comparison. The tests hold their level for the arms at the
@@ -29,24 +29,27 @@ from itertools import product
 from math import sqrt
 
 import numpy as np
-import numpy.typing as npt
 
 from ablate.judge.design.assumptions import Beliefs, groups_of
 from ablate.judge.design.effects import effect_when_true
 from ablate.judge.design.reach import standard_error
 from ablate.judge.design.scenarios import Law, TrueEffects, alarms_of, constants_of, draw, weights_of
-from ablate.judge.design.simulate import (
-    Scenario,
-    adopting_verdicts,
-    affordable,
-    harmful_verdicts,
-    is_true,
-    searchable,
-    simulate,
+from ablate.judge.design.simulate import Scenario, adopting_verdicts, harmful_verdicts, is_true, simulate, to_the_stop
+from ablate.judge.judge import (
+    OUTCOME,
+    Codes,
+    Outcomes,
+    Rows,
+    Shifted,
+    case_of,
+    distinct,
+    judge_p,
+    tests_of,
+    weigh,
 )
-from ablate.judge.judge import OUTCOME, Shifted, judge_p, tests_of, weigh
 from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.tests import Floats
+from prereg.registry.looks import Look, looks_of
 from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
 from prereg.text import compact, counted
@@ -54,16 +57,12 @@ from prereg.text import compact, counted
 CORRELATIONS = (0.0, 0.5, 1.0)
 _FAR = 40.0
 """Effects far beyond a margin, in standard errors of the mean difference: any test finds them."""
-_MOST_CASES = 4_096
 _CONFIRMED = 3
-_FEW = 200
-"""Studies of a case that is judged by itself."""
-_RANKED_AGAIN, _AGAIN = 10, 1_000
-"""How many of these are ranked again, by so many studies each."""
-_SEARCHED = 10
-"""What such a search may cost, in scenarios."""
-_PASSES = 8
-"""Times that a search by one hypothesis after the other asks for every state of each, about."""
+_MOST_CASES = 4_096
+"""So many cases are all tried, of a sequential study so many over all its looks; of more those that differ in one
+hypothesis from the best so far."""
+_MOST_FREE = 12
+"""Claims that can be true or false by themselves, up to which the worst case is searched for."""
 
 
 def correlations(study: Study) -> tuple[float, ...]:
@@ -84,21 +83,13 @@ def worst_case(
     """
     if not adopting_verdicts(study):
         return ()
-    few = 0
-    plain = [one for one in named if one.law == "normal" and not one.divergence]
+    plain = [truth.effects for truth in named if truth.law == "normal" and not truth.divergence]
     ranked: list[tuple[float, dict[str, float], float]] = []
-    tables = _tables(study) if searchable(study) else []
+    # A sequential study has few studies a scenario, of which a twentieth would rank nothing.
+    few = max(200, n_sims // (20 if study.stopping == "fixed" else 4))
     for at, correlation in enumerate(correlations(study)):
-        own = [seed, 2_000 + at]
-        if tables:
-            few = max(200, n_sims // 20)
-            search: _Search = _Screen(study, beliefs, correlation, tables, n_sims=few, seed=own)
-            cases = list(search.cases())
-        else:
-            few = max(200, n_sims // 10) if unsearched(study) else min(_FEW, n_sims)
-            search = _OneByOne(study, beliefs, correlation, n_sims=few, seed=own)
-            cases = [tuple(truth.effects.items()) for truth in plain]
-            cases += [] if unsearched(study) else search.cases()
+        search = _Search(study, beliefs, correlation, n_sims=few, seed=[seed, 2_000 + at])
+        cases = [tuple(effects.items()) for effects in plain] if unsearched(study) else search.cases()
         ranked += [(search.share(case), dict(case), correlation) for case in cases]
     if not ranked:
         return ()
@@ -111,13 +102,6 @@ def worst_case(
             truth = TrueEffects(name, effects, law, correlation=correlation, alarms=alarms_of(study))
             yield simulate(study, truth, beliefs, n_sims=n_sims, seed=[seed, 3_000 + at])
 
-    # Few studies rank small chances badly: the better ones are ranked again by more, and the best drawn in full.
-    again = min(n_sims, _AGAIN)
-    for at, (_, effects, correlation) in enumerate(ranked[:_RANKED_AGAIN] if again > few and not tables else []):
-        truth = TrueEffects("", effects, correlation=correlation, alarms=alarms_of(study))
-        found = simulate(study, truth, beliefs, n_sims=again, seed=[seed, 4_000]).false_adopting
-        ranked[at] = (0.0 if found is None else found.share, effects, correlation)
-    ranked[:_RANKED_AGAIN] = sorted(ranked[:_RANKED_AGAIN], key=lambda one: -one[0])
     confirmed = [next(drawn(at, ["normal"])) for at in range(min(_CONFIRMED, len(ranked)))]
     at = int(np.argmax([0.0 if one.false_adopting is None else one.false_adopting.share for one in confirmed]))
     return (confirmed[at], *drawn(at, ["exponential", "lognormal", "failed_seed"]))
@@ -125,32 +109,10 @@ def worst_case(
 
 def unsearched(study: Study) -> str:
     """Why the worst case is not searched for, but taken from the printed scenarios; empty where it is."""
-    if searchable(study):
-        return ""
     free = len(_independent(study))
-    cases = min(4**free, _PASSES * 4 * free) * len(correlations(study))
-    if cases * _FEW <= _SEARCHED * affordable(study):
+    if free <= _MOST_FREE:
         return ""
-    return f"{cases:,} states of the world would have to be judged one by one"
-
-
-Verdicts = npt.NDArray[np.str_]
-"""The verdict of every combination of outcomes."""
-
-
-def _tables(study: Study) -> list[tuple[float, Verdicts]]:
-    """Verdicts with no false alarm of stability, and with that of one arm, each with its chance. Of several alarms at
-    once there are few, and the cases that are found are drawn afresh."""
-    names = list(study.hypotheses)
-    cases = [dict(zip(names, ends, strict=True)) for ends in product(OUTCOME, repeat=len(names))]
-
-    def verdicts(unstable: str | None) -> Verdicts:
-        stable = {arm: arm != unstable for arm in study.arms}
-        return np.array([study.rule.decide(case, stable).verdict for case in cases])
-
-    alarms = {arm: 1.0 - (1.0 - rate) ** study.n_seeds for arm, rate in alarms_of(study).items()}
-    quiet = max(0.0, 1.0 - sum(alarms.values()))
-    return [(quiet, verdicts(None)), *((chance, verdicts(arm)) for arm, chance in alarms.items())]
+    return f"{free} claims can be true or false by themselves, and the worst case is searched for up to {_MOST_FREE}"
 
 
 Case = tuple[tuple[str, float], ...]
@@ -158,15 +120,12 @@ Case = tuple[tuple[str, float], ...]
 
 
 class _Search:
-    """States of the world in which a false adoption may be frequent."""
-
-    most_cases = _MOST_CASES
-    """So many are all tried; of more those that differ in one hypothesis from the best so far."""
+    """States of the world in which a false adoption may be frequent, over the same draws."""
 
     def __init__(self, study: Study, beliefs: Beliefs, correlation: float, *, n_sims: int, seed: list[int]) -> None:
-        self.study, self.beliefs, self.correlation = study, beliefs, correlation
-        self.n_sims, self.seed = n_sims, seed
+        self.study, self.n_sims = study, n_sims
         self.names = list(study.hypotheses)
+        self.looks = looks_of(study)
         self.free = _independent(study)
         self.states = {name: _states(study, name, beliefs) for name in self.free}
         # How the effects of all claims follow from those that are chosen freely, through the means of the arms.
@@ -176,16 +135,23 @@ class _Search:
             weights = weights_of(study, names)
             rows = weights[[names.index(name) for name in chosen]]
             self.follows[tuple(names)] = (chosen, weights @ np.linalg.pinv(rows))
-
-    def share(self, case: Case) -> float:
-        """The chance of a false adoption."""
-        raise NotImplementedError
+        self.adopting = adopting_verdicts(study)
+        self.stable = _alarms(study)
+        # No effect of any claim that is chosen freely: of claims against two constants only one can be without.
+        least = TrueEffects("", dict(self._completed(dict.fromkeys(self.free, 0.0))), correlation=correlation)
+        rng = np.random.default_rng(seed)
+        drawn = draw(study, least, beliefs, n_sims=n_sims, n_seeds=study.n_seeds, rng=rng)
+        self.differences = {name: values - least.effects[name] for name, values in drawn.differences.items()}
+        self.items = drawn.items
+        self._p: dict[tuple[str, float, Look | None], tuple[Floats, Floats]] = {}
+        self._codes: dict[tuple[Case, Look | None], Codes] = {}
+        self._verdicts: dict[tuple[tuple[int, ...], int], str] = {}
 
     def cases(self) -> Iterator[Case]:
         """All combinations where they are few; else the best found by changing one hypothesis at a time."""
         free, states = self.free, self.states
-        total = int(np.prod([len(found) for found in states.values()], dtype=np.float64))
-        if total <= self.most_cases:
+        total = int(np.prod([len(effects) for effects in states.values()], dtype=np.float64))
+        if total * max(1, len(self.looks)) <= _MOST_CASES:
             for chosen in product(*states.values()):
                 yield self._completed(dict(zip(free, chosen, strict=True)))
             return
@@ -202,6 +168,69 @@ class _Search:
                             at, best, improved = tried, share, True
             yield self._completed(at)
 
+    def share(self, case: Case) -> float:
+        """The chance of a false adoption."""
+        study, effects = self.study, dict(case)
+        harmful = harmful_verdicts(study, effects)
+        true = {
+            OUTCOME.index(outcome): np.array([is_true(study, name, effects[name], outcome) for name in self.names])
+            for outcome in ("supported", "refuted")
+        }
+        total = 0.0
+        for at, (chance, stable) in enumerate(self.stable):
+            if at == 0 or self.looks:  # what is stable changes outcomes only where it changes the look of the stop
+                cases, place = distinct(self._outcomes(case, stable))
+            # Had every false finding been inconclusive, and every arm stable.
+            without = cases.copy()
+            for code, is_right in true.items():
+                without[(cases == code) & ~is_right] = OUTCOME.index("inconclusive")
+            false = [
+                (verdict := self._verdict(row, at)) in self.adopting
+                and (verdict in harmful or self._verdict(other, 0) != verdict)
+                for row, other in zip(cases.tolist(), without.tolist(), strict=True)
+            ]
+            total += chance * float(np.array(false)[place].mean())
+        return total
+
+    def _verdict(self, row: list[int], at: int) -> str:
+        """The verdict of these outcomes with the arms of `self.stable[at]` stable; of the first all are."""
+        key = tuple(row), at
+        if key not in self._verdicts:
+            self._verdicts[key] = self.study.rule.decide(*case_of(self.study, [*row, *self.stable[at][1]])).verdict
+        return self._verdicts[key]
+
+    def _outcomes(self, case: Case, stable: tuple[bool, ...]) -> Codes:
+        """Outcomes of every study, at the look where it stops."""
+        effects = dict(case)
+
+        def judged_at(look: Look | None, rows: Rows) -> Outcomes:
+            codes = np.empty((rows.size, len(self.names)), dtype=np.int8)
+            for together in self.study.corrected_together.values():
+                places = [self.names.index(name) for name in together]
+                mine = tuple((name, effects[name]) for name in together)
+                codes[:, places] = self._judged(mine, look)[rows]
+            return Outcomes(self.study, codes, np.broadcast_to(np.array(stable), (rows.size, len(stable))))
+
+        return to_the_stop(self.study, self.n_sims, judged_at).codes
+
+    def _judged(self, case: Case, look: Look | None) -> Codes:
+        """Outcomes of one role, or of the gate, at a look: studies x its hypotheses."""
+        if (case, look) not in self._codes:
+            names = [name for name, _ in case]
+            p = [self._weighed(name, effect, look) for name, effect in case]
+            support, refute = (np.stack([one[which] for one in p], axis=1) for which in (0, 1))
+            self._codes[case, look] = judge_p(self.study, names, support, refute).codes
+        return self._codes[case, look]
+
+    def _weighed(self, name: str, effect: float, look: Look | None) -> tuple[Floats, Floats]:
+        if (name, effect, look) not in self._p:
+            wanted = {effect, *self.states.get(name, ())}
+            seen = self.differences[name] if look is None else self.differences[name][:, : look.n_seeds]
+            tests = tests_of(self.study, name, seen, look=look, items=self.items)
+            both = weigh(self.study, name, tests, self.n_sims, [Shifted(one) for one in wanted])
+            self._p |= {(name, one, look): p for one, p in zip(wanted, both, strict=True)}
+        return self._p[name, effect, look]
+
     def _completed(self, free: dict[str, float]) -> Case:
         """The effects of all claims: those of the rest follow from the means of the arms."""
         effects: dict[str, float] = {}
@@ -214,103 +243,25 @@ class _Search:
         return tuple((name, effects[name]) for name in self.names)
 
 
-class _OneByOne(_Search):
-    """Every state of the world simulated by itself, from the same random numbers."""
-
-    def __init__(self, study: Study, beliefs: Beliefs, correlation: float, *, n_sims: int, seed: list[int]) -> None:
-        super().__init__(study, beliefs, correlation, n_sims=n_sims, seed=seed)
-        self.most_cases = _PASSES * sum(map(len, self.states.values()))
-        self._shares: dict[Case, float] = {}
-
-    def share(self, case: Case) -> float:
-        if case not in self._shares:
-            truth = TrueEffects("", dict(case), correlation=self.correlation, alarms=alarms_of(self.study))
-            found = simulate(self.study, truth, self.beliefs, n_sims=self.n_sims, seed=self.seed).false_adopting
-            assert found is not None
-            self._shares[case] = found.share
-        return self._shares[case]
-
-
-class _Screen(_Search):
-    """Many states of the world over the same draws: an effect only shifts the differences."""
-
-    def __init__(
-        self,
-        study: Study,
-        beliefs: Beliefs,
-        correlation: float,
-        tables: list[tuple[float, Verdicts]],
-        *,
-        n_sims: int,
-        seed: list[int],
-    ) -> None:
-        super().__init__(study, beliefs, correlation, n_sims=n_sims, seed=seed)
-        self.tables = tables
-        self._p: dict[tuple[str, float], tuple[Floats, Floats]] = {}
-        self._codes: dict[Case, npt.NDArray[np.int64]] = {}
-        self.digits = np.array(list(product(range(len(OUTCOME)), repeat=len(self.names))), dtype=np.int64)
-        self.powers = len(OUTCOME) ** np.arange(len(self.names))[::-1]
-        self.verdicts = self.tables[0][1]
-        self.adopting = list(adopting_verdicts(study))
-        # No effect of any claim that is chosen freely: of claims against two constants only one can be without.
-        least = TrueEffects("", dict(self._completed(dict.fromkeys(self.free, 0.0))), correlation=self.correlation)
-        rng = np.random.default_rng(self.seed)
-        drawn = draw(study, least, self.beliefs, n_sims=self.n_sims, n_seeds=study.n_seeds, rng=rng)
-        self.differences = {name: values - least.effects[name] for name, values in drawn.differences.items()}
-        self.items = drawn.items
-
-    def share(self, case: Case) -> float:
-        """The chance of a false adoption."""
-        effects = dict(case)
-        keys = sum(
-            self._keys(tuple((name, effects[name]) for name in together))
-            for together in self.study.corrected_together.values()
-        )
-        wrong = np.stack(
-            [
-                np.array([not is_true(self.study, name, effects[name], key) for name in self.names])
-                for key in ("supported", "refuted")
-            ]
-        )
-        without_claims = ((self.digits == 0) & wrong[0]) | ((self.digits == 1) & wrong[1])
-        without = np.where(without_claims, OUTCOME.index("inconclusive"), self.digits) @ self.powers
-        harmful = list(harmful_verdicts(self.study, effects))
-        settled = self.verdicts[without]
-        false = sum(
-            weight * (np.isin(verdicts, self.adopting) & (np.isin(verdicts, harmful) | (settled != verdicts)))
-            for weight, verdicts in self.tables
-        )
-        return float(np.asarray(false)[keys].mean())
-
-    def _keys(self, case: Case) -> npt.NDArray[np.int64]:
-        """What the outcomes of one role, or of the gate, add to the number of a combination, study by study."""
-        if case not in self._codes:
-            names = [name for name, _ in case]
-            p = [self._weighed(name, effect) for name, effect in case]
-            support, refute = (np.stack([one[which] for one in p], axis=1) for which in (0, 1))
-            codes = judge_p(self.study, names, support, refute).codes
-            self._codes[case] = codes.astype(np.int64) @ self.powers[[self.names.index(name) for name in names]]
-        return self._codes[case]
-
-    def _weighed(self, name: str, effect: float) -> tuple[Floats, Floats]:
-        if (name, effect) not in self._p:
-            wanted = {effect, *self.states.get(name, ())}
-            tests = tests_of(self.study, name, self.differences[name], items=self.items)
-            found = weigh(self.study, name, tests, self.n_sims, [Shifted(one) for one in wanted])
-            self._p |= {(name, one): p for one, p in zip(wanted, found, strict=True)}
-        return self._p[name, effect]
+def _alarms(study: Study) -> list[tuple[float, tuple[bool, ...]]]:
+    """Which arms are called stable, and the chance of that: all of them, or all but one. Of several false alarms at
+    once there are few, and the cases that are found are drawn afresh."""
+    alarms = {arm: 1.0 - (1.0 - rate) ** study.n_seeds for arm, rate in alarms_of(study).items()}
+    quiet = max(0.0, 1.0 - sum(alarms.values()))
+    called = [(quiet, None), *((chance, arm) for arm, chance in alarms.items())]
+    return [(chance, tuple(arm != unstable for arm in study.arms)) for chance, unstable in called]
 
 
 def _independent(study: Study) -> list[str]:
     """Hypotheses whose effects can be chosen freely: the first ones whose claims do not follow from each other."""
-    found: list[str] = []
+    independent: list[str] = []
     for names in groups_of(study).values():
         chosen: list[str] = []
         for name in names:
             if np.linalg.matrix_rank(weights_of(study, [*chosen, name])) == len(chosen) + 1:
                 chosen.append(name)
-        found += chosen
-    return found
+        independent += chosen
+    return independent
 
 
 def _states(study: Study, name: str, beliefs: Beliefs) -> tuple[float, ...]:
@@ -325,20 +276,20 @@ def _states(study: Study, name: str, beliefs: Beliefs) -> tuple[float, ...]:
 
 def _named(study: Study, effects: dict[str, float], correlation: float, law: Law) -> str:
     """The state of the world in words."""
-    said: dict[str, str] = {}
+    state_by_name: dict[str, str] = {}
     for name, effect in effects.items():
         smallest = study.hypotheses[name].smallest
         sign = study.claims[name].direction or 1
         if effect == 0.0:
-            said[name] = "without effect" if study.claims[name].constant is None else "at its constant"
+            state_by_name[name] = "without effect" if study.claims[name].constant is None else "at its constant"
         elif smallest and abs(abs(effect) - smallest) <= 1e-9 * smallest:
-            said[name] = "at its margin" if effect * sign > 0 else "at its margin, the other way"
+            state_by_name[name] = "at its margin" if effect * sign > 0 else "at its margin, the other way"
         else:
             way = "worse" if study.claims[name].verb == "does_not_worsen" else "the claimed way"
-            said[name] = f"far {way if effect * sign > 0 else 'the other way'}"
+            state_by_name[name] = f"far {way if effect * sign > 0 else 'the other way'}"
     metrics = f"; metrics correlated {correlation:g}" if len(groups_of(study)) > 1 else ""
     laws = {"normal": "", "failed_seed": "; one seed in ten fails without diverging"}
-    return ", ".join(_by_family(study, said)) + metrics + laws.get(law, f"; {law} differences")
+    return ", ".join(_by_family(study, state_by_name)) + metrics + laws.get(law, f"; {law} differences")
 
 
 GAPS = (0.5, 1.0, 1.5, 2.0, 3.0)
@@ -380,7 +331,7 @@ def worst_choice(
     sizes = {arm: len(settings.get(arm, ((),))) for arm in claim.weights}
     support, _ = nulls_in(study, name)
     border, sign = support.points[0][0], 1.0 if claim.better != "higher" else -1.0
-    found = []
+    errors = []
     for place, gap in enumerate(GAPS):
         rng = np.random.default_rng([seed, place])
         pilot = _noise(rng, (n_sims, sum(sizes.values()), len(tune.seeds)), correlation).mean(axis=2)
@@ -394,8 +345,8 @@ def worst_choice(
             differences += weight * sd * (judged[:, at] + sign * losses[chosen][:, None])
             start += sizes[arm]
         ((p, _),) = weigh(study, name, tests_of(study, name, differences, rng_seed=seed), n_sims)
-        found.append((float((p <= study.analysis.alpha).mean()), gap))
-    return max(found)
+        errors.append((float((p <= study.analysis.alpha).mean()), gap))
+    return max(errors)
 
 
 def _noise(rng: np.random.Generator, shape: tuple[int, int, int], correlation: float) -> Floats:

@@ -13,7 +13,7 @@ from math import sqrt
 import numpy as np
 
 from ablate.judge.design.assumptions import Beliefs, groups_of, over_new_items
-from ablate.judge.design.effects import effect_when_true
+from ablate.judge.design.effects import effect_when_true, power_is_stated
 from ablate.judge.design.reach import (
     HypothesisDesign,
     attainable,
@@ -24,25 +24,35 @@ from ablate.judge.design.reach import (
     standard_error,
 )
 from ablate.judge.design.scenarios import TrueEffects, all_true, arm_means, constants_of, draw, weights_of
-from ablate.judge.design.simulate import Chance, Scenario, affordable, searchable, simulate
+from ablate.judge.design.simulate import Chance, Scenario, affordable, simulate
 from ablate.judge.judge import AS_IT_IS, OUTCOME, Shifted, judge_p, moved_by, tests_of, weigh
 from ablate.judge.stats import t_power
 from ablate.judge.stats.null_hypotheses import EDGE
 from ablate.judge.stats.tests import Floats
 from ablate.judge.stats.unpaired import welch_df
+from prereg.frozen import FrozenModel
 from prereg.study.spec import Study
 
 MOST_SEEDS = 200
 """More seeds than this are not planned for."""
 
 
-@dataclass(frozen=True)
-class AtSeeds:
-    """Chances with a number of seeds, every claim true."""
+_MOST_TOGETHER = 9
+"""Hypotheses that are corrected together, up to which a detectable difference is looked for: all are judged again at
+every difference that is tried."""
 
+
+class PowerAt(FrozenModel):
+    """What a number of seeds can find when every claim is true, by simulation of the registered rule."""
+
+    n: int
+    """Seeds."""
     power: dict[str, float]
+    """Hypothesis -> the chance that it is supported; of one without an effect at which power is stated none."""
     adopting: Chance | None
+    """The chance of any adopting verdict; none where the claims cannot all be true, and each is simulated by itself."""
     n_sims: int
+    """Simulated studies."""
 
 
 @dataclass
@@ -54,29 +64,30 @@ class Planning:
     correlation: float
     n_sims: int
     seed: int
-    _at: dict[int, AtSeeds] = field(default_factory=dict)
+    _at: dict[int, PowerAt] = field(default_factory=dict)
 
-    def at(self, n: int, *, n_sims: int | None = None) -> AtSeeds:
-        """Power of every hypothesis, and the chance of an adopting verdict, with n seeds."""
+    def at(self, n: int, *, n_sims: int | None = None) -> PowerAt:
+        """What n seeds can find; with fewer simulated studies than elsewhere if asked for the first time so."""
         if n not in self._at:
             # Memory, and time, grow with the number of seeds; the precision that is needed does not.
             most = affordable(self.study, None if n == self.study.n_seeds else n)
             drawn = min(n_sims or self.n_sims, most, max(1_000, 400_000 // n))
-            truth = self._truth(None)
-            if truth is not None:
-                found = self._simulated(truth, n, drawn)
-                self._at[n] = AtSeeds({one.of: one.share for one in found.supported}, found.adopting, drawn)
+            stated = [name for name in self.study.hypotheses if power_is_stated(self.study, name)]
+            together = self._truth(None)
+            adopting = None
+            if together is not None:
+                scenario = self._simulated(together, n, drawn)
+                supported, adopting = {chance.of: chance.share for chance in scenario.supported}, scenario.adopting
             else:
-                each = {
-                    name: next(
-                        one.share
-                        for one in self._simulated(self._truth(name) or all_true(self.study), n, drawn).supported
-                        if one.of == name
-                    )
-                    for name in self.study.hypotheses
-                }
-                self._at[n] = AtSeeds(each, None, drawn)
+                supported = {name: self._alone(name, n, drawn) for name in stated}
+            power = {name: supported[name] for name in stated}
+            self._at[n] = PowerAt(n=n, power=power, adopting=adopting, n_sims=drawn)
         return self._at[n]
+
+    def _alone(self, name: str, n: int, n_sims: int) -> float:
+        """Power of a claim where those that it excludes are not true."""
+        scenario = self._simulated(self._truth(name) or all_true(self.study), n, n_sims)
+        return next(chance.share for chance in scenario.supported if chance.of == name)
 
     def _simulated(self, truth: TrueEffects, n: int, n_sims: int) -> Scenario:
         return simulate(self.study, truth, self.beliefs, n_sims=n_sims, seed=[self.seed, 1_000 + n], n_seeds=n)
@@ -126,7 +137,9 @@ class Planning:
         """The effect, or the margin of a claim of no change, at which the claim is supported with this chance."""
         study = self.study
         error, truth = standard_error(study, name, self.beliefs, study.n_seeds), self._truth(name)
-        if error is None or truth is None or not searchable(study) or not attainable(study, name, study.n_seeds):
+        if error is None or truth is None or not attainable(study, name, study.n_seeds):
+            return None
+        if study.stopping != "fixed" or len(study.corrected_with(name)) > _MOST_TOGETHER:
             return None
         n, n_sims = study.n_seeds, min(self.n_sims, affordable(study, study.n_seeds), 5_000)
         drawn = draw(study, truth, self.beliefs, n_sims=n_sims, n_seeds=n, rng=np.random.default_rng([self.seed, 999]))
@@ -147,12 +160,12 @@ class Planning:
 
         def powers(sizes: Floats) -> Floats:
             cases = [Shifted(smallest=size) if kind.is_absence else Shifted(sign * size) for size in sizes.tolist()]
-            found = []
+            shares = []
             for mine in weighed(name, centred, cases):
                 both = [np.stack([(p | {name: mine})[one][which] for one in names], axis=1) for which in (0, 1)]
                 codes = judge_p(study, names, *both).codes
-                found.append(float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean()))
-            return np.array(found)
+                shares.append(float((codes[:, names.index(name)] == OUTCOME.index("supported")).mean()))
+            return np.array(shares)
 
         runs, df = (n, None) if study.paired else welch_df(study.claims[name].weights, planned_sizes(study, n))
         guess = t_power.detectable(kind.power, runs, level_of(study, name), target, df=df) * error * sqrt(runs)
@@ -163,19 +176,17 @@ def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
     """A hypothesis' design with its power, detectable difference and seeds."""
     study, name = planning.study, one.hypothesis
     effect = effect_when_true(study, name)
-    found = planning.at(study.n_seeds)
-    stated = effect != 0.0 or study.claims[name].kind.is_absence
-    chance = found.power[name]
-    return one.model_copy(
-        update={
-            "effect": effect,
-            "detectable": planning.detectable(name),
-            "power": chance if stated else None,
-            "power_error": sqrt(max(chance * (1.0 - chance), 1.0 / found.n_sims) / found.n_sims) if stated else None,
-            "seeds_80": planning.seeds_for(name, 0.8) if stated else None,
-            "seeds_90": planning.seeds_for(name, 0.9) if stated else None,
+    planned_at = planning.at(study.n_seeds)
+    update: dict[str, float | int | None] = {"effect": effect, "detectable": planning.detectable(name)}
+    if (power := planned_at.power.get(name)) is not None:
+        n_sims = planned_at.n_sims
+        update |= {
+            "power": power,
+            "power_error": sqrt(max(power * (1.0 - power), 1.0 / n_sims) / n_sims),
+            "seeds_80": planning.seeds_for(name, 0.8),
+            "seeds_90": planning.seeds_for(name, 0.9),
         }
-    )
+    return one.model_copy(update=update)
 
 
 def _possible_with(study: Study, name: str) -> list[str]:
@@ -195,16 +206,18 @@ def _together(study: Study, chosen: list[str]) -> dict[str, float] | None:
     effects = dict.fromkeys(study.hypotheses, 0.0)
     for names in groups_of(study).values():
         mine = [names.index(one) for one in names if one in chosen]
+        weights, constants = weights_of(study, names), constants_of(study, names)
+        # From means at which no claim has an effect, or as few as can be: those of contrasts alone are all 0. Of claims
+        # that compare one arm with two constants one has an effect whatever is chosen elsewhere.
+        means = np.linalg.lstsq(weights, constants, rcond=None)[0]
         if mine:
-            weights = weights_of(study, names)
-            constants = constants_of(study, names)
             wanted = np.array([effect_when_true(study, names[at]) for at in mine]) + constants[mine]
-            # From means at which no claim has an effect, or as few as can be: those of contrasts alone are all 0.
-            least = np.linalg.lstsq(weights, constants, rcond=None)[0]
-            means = least + np.linalg.lstsq(weights[mine], wanted - weights[mine] @ least, rcond=None)[0]
+            means = means + np.linalg.lstsq(weights[mine], wanted - weights[mine] @ means, rcond=None)[0]
             if not np.allclose(weights[mine] @ means, wanted, rtol=EDGE, atol=EDGE * max(np.abs(wanted).max(), 1e-300)):
                 return None
-            effects |= {one: float(effect) for one, effect in zip(names, weights @ means - constants, strict=True)}
+        elif np.allclose(weights @ means, constants, rtol=EDGE, atol=0.0):
+            continue
+        effects |= {one: float(effect) for one, effect in zip(names, weights @ means - constants, strict=True)}
     return effects
 
 

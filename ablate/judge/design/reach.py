@@ -9,6 +9,7 @@ simulated, and sizes in SDs of the differences are those of a paired t at the fi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, hypot, sqrt
 
 from ablate.judge.design.assumptions import Beliefs
@@ -114,11 +115,11 @@ def floors_at(study: Study, name: str, n: int) -> tuple[float, float | None]:
 def first_guess(study: Study, name: str, sd: float, target: float) -> int | None:
     """About how many seeds reach the power: a paired t's at the first step's level, in closed form."""
     kind, size = study.claims[name].kind.power, distance(study, name) / sd
-    found = t_power.seeds_for(kind, size, level_of(study, name), target) if size > 0.0 else None
-    if found is None or study.paired:
-        return found
+    seeds = t_power.seeds_for(kind, size, level_of(study, name), target) if size > 0.0 else None
+    if seeds is None or study.paired:
+        return seeds
     runs, _ = welch_df(study.claims[name].weights, planned_sizes(study, study.n_seeds))
-    return ceil(found * study.n_seeds / runs)
+    return ceil(seeds * study.n_seeds / runs)
 
 
 def attainable(study: Study, name: str, n: int) -> bool:
@@ -196,13 +197,22 @@ def unreachable_verdicts(study: Study, hypotheses: tuple[HypothesisDesign, ...])
     return tuple(verdict for verdict in verdicts_of(study) if verdict not in reached)
 
 
-def remedy_of(study: Study, hypotheses: tuple[HypothesisDesign, ...]) -> str:
-    """The fewest seeds with which every needed claim can be supported, or another test."""
-    stuck = [one for one in hypotheses if one.needed and not one.can_be_supported]
-    if not stuck:
-        return ""
+def way_out(study: Study, stuck: Sequence[tuple[str, Outcome]]) -> tuple[int | None, str]:
+    """The fewest seeds, up to 30, with which data can show all of these outcomes; and a test without a floor of p."""
     instead = "test: paired_t" if study.paired else "test: welch"
     for n in range(study.n_seeds + 1, 31):
-        if all(attainable(study, one.hypothesis, n) for one in stuck):
-            return f"give {n} seeds, or {instead}"
-    return instead
+        floors = [floors_at(study, name, n)[outcome == "refuted"] for name, outcome in stuck]
+        if all(floor is not None and floor <= study.analysis.alpha for floor in floors):
+            return n, instead
+    return None, instead
+
+
+def remedy_of(study: Study, hypotheses: tuple[HypothesisDesign, ...]) -> str:
+    """The fewest seeds with which every needed claim can be supported, or another test."""
+    stuck: list[tuple[str, Outcome]] = [
+        (planned.hypothesis, "supported") for planned in hypotheses if planned.needed and not planned.can_be_supported
+    ]
+    if not stuck:
+        return ""
+    n, instead = way_out(study, stuck)
+    return instead if n is None else f"give {n} seeds, or {instead}"

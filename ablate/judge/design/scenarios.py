@@ -75,41 +75,41 @@ def effect_scenarios(study: Study, *, divergence: float = 0.0, correlation: floa
     absences = [name for name in study.hypotheses if study.claims[name].kind.is_absence]
     gains = {name: effect_when_true(study, name) for name in study.hypotheses}
     margins = {name: at_margin(study, name) for name in absences}
-    found = [TrueEffects("no effect anywhere", nothing), all_true(study)]
+    states = [TrueEffects("no effect anywhere", nothing), all_true(study)]
     if len(study.hypotheses) > 1:
-        found += [
+        states += [
             TrueEffects(f"only {name} true, at its smallest", nothing | {name: gains[name]})
             for name in said_once(study).values()
             if name not in absences and gains[name] != 0.0 and gains != nothing | {name: gains[name]}
         ]
     if margins:
-        found.append(TrueEffects("gains true, every does_not claim false at its margin", gains | margins))
+        states.append(TrueEffects("gains true, every does_not claim false at its margin", gains | margins))
     if len(margins) > 1:
         # Of a family per task one represents all; which of them is worst the search sees.
         shown = [name for name in said_once(study).values() if name in margins]
-        found += [
+        states += [
             TrueEffects(f"all true but {name}, false at its margin", gains | {name: margins[name]}) for name in shown
         ]
-    found += [
+    states += [
         TrueEffects(f"no effect anywhere, {law} differences", nothing, law) for law in ("exponential", "lognormal")
     ]
     if margins:
-        found.append(
+        states.append(
             TrueEffects("does_not claims false at their margins, lognormal differences", gains | margins, "lognormal")
         )
     if not study.paired:
         # The arm of fewest runs: there unequal variances do most harm.
         arm = min(study.arms, key=lambda one: len(study.seeds_of(one)))
-        said = f"the runs of {arm} with twice the SD of the others"
-        found.append(TrueEffects(f"no effect anywhere, {said}", nothing, wider=arm))
+        text = f"the runs of {arm} with twice the SD of the others"
+        states.append(TrueEffects(f"no effect anywhere, {text}", nothing, wider=arm))
         if margins:
-            found.append(TrueEffects(f"does_not claims false at their margins, {said}", gains | margins, wider=arm))
+            states.append(TrueEffects(f"does_not claims false at their margins, {text}", gains | margins, wider=arm))
     if divergence > 0.0:
         share = f"{100 * divergence:.3g}% of runs diverge"
-        found.append(TrueEffects(f"no effect anywhere, {share}", nothing, divergence=divergence))
-        found.append(TrueEffects(f"every claim true, {share}", gains, divergence=divergence))
+        states.append(TrueEffects(f"no effect anywhere, {share}", nothing, divergence=divergence))
+        states.append(TrueEffects(f"every claim true, {share}", gains, divergence=divergence))
     alarms = alarms_of(study)
-    return [replace(one, correlation=correlation, alarms=alarms) for one in found]
+    return [replace(one, correlation=correlation, alarms=alarms) for one in states]
 
 
 def all_true(study: Study) -> TrueEffects:
@@ -131,15 +131,15 @@ def at_margin(study: Study, name: str) -> float:
 
 def arm_means(study: Study, effects: Mapping[str, float]) -> dict[Group, Floats] | None:
     """Means of the arms, by metric and scale, that give every claim its effect; none when no means do."""
-    found: dict[Group, Floats] = {}
+    means_by_group: dict[Group, Floats] = {}
     for group, names in groups_of(study).items():
         weights = weights_of(study, names)
         wanted = np.array([effects[name] for name in names], dtype=np.float64) + constants_of(study, names)
         means = np.asarray(np.linalg.lstsq(weights, wanted, rcond=None)[0], dtype=np.float64)
         if not np.allclose(weights @ means, wanted, rtol=EDGE, atol=EDGE * max(np.abs(wanted).max(), 1e-300)):
             return None
-        found[group] = means
-    return found
+        means_by_group[group] = means
+    return means_by_group
 
 
 def weights_of(study: Study, names: list[str]) -> Floats:

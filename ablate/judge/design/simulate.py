@@ -17,24 +17,22 @@ Three terms, used throughout:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from math import sqrt
 
 import numpy as np
 import numpy.typing as npt
 
-from ablate.judge.audit.sensitivity import same_with_losses
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.reach import verdicts_of
 from ablate.judge.design.scenarios import Drawn, Law, TrueEffects, draw
-from ablate.judge.interim import run_to_the_stop
-from ablate.judge.judge import OUTCOME, Codes, judge_rows
+from ablate.judge.judge import OUTCOME, Codes, Judgement, Outcomes, Rows, case_of, distinct, judge_rows
 from ablate.judge.stats import kinds
 from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.tests import Kept
-from ablate.judge.verdict import Outcomes
 from prereg.frozen import FrozenModel
-from prereg.registry.looks import looks_of
+from prereg.registry.looks import Look, looks_of
 from prereg.rule.condition import Outcome
 from prereg.study.spec import Study
 
@@ -96,15 +94,58 @@ def adopting_verdicts(study: Study) -> tuple[str, ...]:
     return tuple(verdict for verdict, names in study.rule.needed_support.items() if names)
 
 
-def judge_drawn(study: Study, drawn: Drawn) -> tuple[Codes, Kept, npt.NDArray[np.int64] | None]:
-    """Outcome codes of simulated studies; which of them have a verdict, one that is the same with lost pairs at their
-    worst; and the look where each stops."""
-    if study.stopping != "fixed":
-        codes, stopped, ruled = run_to_the_stop(study, drawn.differences, drawn.kept, drawn.stable, drawn.lost)
-        return codes, ruled, stopped
-    judged = judge_rows(study, drawn.differences, drawn.kept, items=drawn.items)
-    lost = None if drawn.kept is None else drawn.lost
-    return judged.codes, same_with_losses(judged, lost, drawn.stable), None
+@dataclass(frozen=True)
+class Stopped:
+    """Simulated studies at the look where each stops; of a fixed number of seeds, at their end."""
+
+    codes: Codes
+    """Outcomes, studies x hypotheses."""
+    ruled: Kept
+    """Which of them have a verdict: one that is the same with lost pairs at their worst."""
+    look: npt.NDArray[np.int64]
+    """The number of the look, from 1; of a fixed number of seeds 1."""
+
+
+def to_the_stop(study: Study, n_studies: int, judged_at: Callable[[Look | None, Rows], Outcomes]) -> Stopped:
+    """Judge studies at one look after the other, each until it stops, by the rule that ends a real one.
+
+    `judged_at` judges some of the studies at a look; without looks, all of them once.
+    """
+    codes = np.full((n_studies, len(study.hypotheses)), OUTCOME.index("inconclusive"), dtype=np.int8)
+    stopped = np.zeros(n_studies, dtype=np.int64)
+    ruled: Kept = np.ones(n_studies, dtype=bool)
+    for number, look in enumerate(looks_of(study) or (None,), start=1):
+        going = np.flatnonzero(stopped == 0)
+        if not going.size:
+            break
+        judged = judged_at(look, going)
+        codes[going], ruled[going] = judged.codes, judged.one_verdict()
+        # A look that is not the last ends nothing where its verdict would not be given.
+        last = look is None or look.last
+        stopped[going if last else going[ruled[going] & judged.ends_the_study()]] = number
+    return Stopped(codes, ruled, stopped)
+
+
+def judge_drawn(study: Study, drawn: Drawn) -> Stopped:
+    """Simulated studies, judged as real ones.
+
+    Which arms were stable is taken over all seeds, not over those that a look sees: a difference only to rules that
+    ask for stability, in scenarios where runs diverge.
+    """
+
+    def judged_at(look: Look | None, rows: Rows) -> Judgement:
+        # Without a look all studies are judged once, and nothing is copied.
+        seen = (rows, slice(None, look.n_seeds)) if look is not None else slice(None)
+        differences = {name: values[seen] for name, values in drawn.differences.items()}
+        kept = None if drawn.kept is None else {name: pairs[seen] for name, pairs in drawn.kept.items()}
+        lost: Kept | None = None
+        if drawn.lost is not None and kept is not None:
+            runs = drawn.lost if look is None else drawn.lost[rows, :, : look.n_seeds]
+            lost = np.asarray(runs.any(axis=2))
+        stable = drawn.stable[rows] if look is not None else drawn.stable
+        return judge_rows(study, differences, kept, lost=lost, stable=stable, look=look, items=drawn.items)
+
+    return to_the_stop(study, len(drawn.stable), judged_at)
 
 
 def simulate(
@@ -116,12 +157,12 @@ def simulate(
     names, looks = list(study.hypotheses), looks_of(study)
     stops: tuple[Chance, ...] = ()
     mean_seeds = None
-    codes, ruled, stopped = judge_drawn(study, drawn)
-    if stopped is not None:
-        counts = {look.words: int((stopped == look.number).sum()) for look in looks}
+    ended = judge_drawn(study, drawn)
+    if looks:
+        counts = {look.words: int((ended.look == look.number).sum()) for look in looks}
         stops = _chances(counts, tuple(counts), n_sims)
         mean_seeds = sum(counts[look.words] * look.n_seeds for look in looks) / n_sims
-    codes, stable_arms = codes[ruled], drawn.stable[ruled]
+    ruled, codes = ended.ruled, ended.codes[ended.ruled]
     effects, adopting = truth.effects, adopting_verdicts(study)
     false = {
         key: [one for one in names if not is_true(study, one, effects[one], key)] for key in ("supported", "refuted")
@@ -130,29 +171,30 @@ def simulate(
     settled = dict.fromkeys(study.arms, True)
     verdicts: Counter[str] = Counter()
     adopted = wrongly = 0
-    for case, stable, times in _cases(codes, stable_arms):
-        outcomes = {name: OUTCOME[code] for name, code in zip(names, case, strict=True)}
-        verdict = study.rule.decide(outcomes, dict(zip(study.arms, stable, strict=True))).verdict
+    cases, place = distinct(np.concatenate([codes, drawn.stable[ruled]], axis=1))
+    for row, times in zip(cases.tolist(), np.bincount(place).tolist(), strict=True):
+        outcomes, stable = case_of(study, row)
+        verdict = study.rule.decide(outcomes, stable).verdict
         verdicts[verdict] += times
         if verdict in adopting:
             adopted += times
-            without: Outcomes = {
+            without: dict[str, Outcome] = {
                 name: "inconclusive" if name in false.get(outcome, ()) else outcome
                 for name, outcome in outcomes.items()
             }
             wrongly += times * (verdict in harmed or study.rule.decide(without, settled).verdict != verdict)
 
     def counted(key: Outcome) -> tuple[Chance, ...]:
-        found = (codes == OUTCOME.index(key)).sum(axis=0)
-        return _chances(dict(zip(names, map(int, found), strict=True)), tuple(names), n_sims)
+        counts = (codes == OUTCOME.index(key)).sum(axis=0)
+        return _chances(dict(zip(names, map(int, counts), strict=True)), tuple(names), n_sims)
 
     def wrong(key: Outcome, together: Mapping[str, tuple[str, ...]]) -> tuple[Chance, ...]:
         hits = codes == OUTCOME.index(key)
-        found: dict[str, int] = {
+        counts: dict[str, int] = {
             role: int(hits[:, [names.index(one) for one in family if one in false[key]]].any(axis=1).sum())
             for role, family in together.items()
         }
-        return _chances(found, tuple(found), n_sims)
+        return _chances(counts, tuple(counts), n_sims)
 
     return Scenario(
         name=truth.name,
@@ -172,21 +214,6 @@ def simulate(
         inadmissible=None if ruled.all() else _chance("inadmissible", int((~ruled).sum()), n_sims),
         mean_seeds=mean_seeds,
     )
-
-
-def _cases(codes: Codes, stable: Kept) -> Iterator[tuple[list[int], list[bool], int]]:
-    """Distinct combinations of outcomes and stability, and how many studies ended so: few, however many studies."""
-    table = np.concatenate([codes, stable.astype(np.int8)], axis=1)
-    # One 64-bit number a row is unique much faster than rows are; 3^39 is the most that fits.
-    if table.shape[1] <= 39:
-        key = table.astype(np.int64) @ (3 ** np.arange(table.shape[1], dtype=np.int64))
-        _, first, times = np.unique(key, return_index=True, return_counts=True)
-        distinct = table[first]
-    else:
-        distinct, times = np.unique(table, axis=0, return_counts=True)
-    split = codes.shape[1]
-    for row, number in zip(distinct, times, strict=True):
-        yield [int(code) for code in row[:split]], [bool(value) for value in row[split:]], int(number)
 
 
 def is_true(study: Study, name: str, effect: float, outcome: str) -> bool:
@@ -237,25 +264,15 @@ def _chances(counts: Mapping[str, int], names: tuple[str, ...], n: int) -> tuple
 
 _MOST_DRAWN = 2_000_000
 """Differences that the studies of one scenario have together, of one metric: 16 MB."""
+_AT_LOOKS = 4_000
+"""Studies that a scenario takes which are judged at several looks."""
 _FEWEST = 250
 """Studies that a scenario takes however many seeds they have."""
 
 
 def affordable(study: Study, n: int | None = None) -> int:
     """How many studies a scenario takes by default: by test and number of seeds alone, so that a design repeats."""
-    if n is None:
-        n = study.n_seeds
-        # Of many seeds fewer studies are drawn: time and memory are those of all their differences.
-        return min(affordable(study, n), max(_FEWEST, _MOST_DRAWN // n))
-    if study.stopping != "fixed":
-        return 4_000
-    return kinds.affordable(study.analysis.test, n)
-
-
-_MOST_HYPOTHESES = 9
-"""3^9 combinations of outcomes are tabulated; of a study with more, cases are judged one by one."""
-
-
-def searchable(study: Study) -> bool:
-    """Whether p values of all cases can be tabulated: fixed seeds, few hypotheses."""
-    return study.stopping == "fixed" and len(study.hypotheses) <= _MOST_HYPOTHESES
+    seeds = study.n_seeds if n is None else n
+    most = kinds.affordable(study.analysis.test, seeds) if study.stopping == "fixed" else _AT_LOOKS
+    # Of many registered seeds fewer studies are drawn: time and memory are those of all their differences.
+    return most if n is not None else min(most, max(_FEWEST, _MOST_DRAWN // seeds))

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from ablate.judge.design.effects import FEWEST_FOR_CORRELATION, contrast_sd, distance, effect_when_true
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
+from prereg.rule.condition import Outcome
 from prereg.study.analysis import EProcess
 from prereg.study.measure import PACKS
 from prereg.study.spec import Study
@@ -108,13 +109,13 @@ def _roles_apart(study: Study) -> Iterator[DesignWarning]:
         if len(labels) > 1:
             k, alpha = len(labels), study.analysis.alpha
             rest = ["the rest of the role" if label == apart else label for label in labels]
-            found = (
+            text = (
                 f"the {apart} role is {k} families, {listed(rest)}, corrected apart: each has any false 'supported' in "
                 f"at most alpha, {compact(alpha)}, and all together in at most {k} alpha, {compact(k * alpha)}; "
                 "likewise any false 'refuted'"
             )
             fix = "analysis: {gate: ...}, which holds one alpha over the support of all; or other roles, said so"
-            yield DesignWarning("families", labels[0], found, fix)
+            yield DesignWarning("families", labels[0], text, fix)
 
 
 def _schedules(study: Study) -> Iterator[DesignWarning]:
@@ -130,29 +131,29 @@ def _schedules(study: Study) -> Iterator[DesignWarning]:
 def _powers(study: Study, design: Design | None) -> Iterator[DesignWarning]:
     for names in _families(study).values():
         found = [(_exact_power(study, one) if design is None else _simulated_power(design, one), one) for one in names]
-        known = [(power, name) for power, name in found if power is not None]
-        if not known or min(known)[0][0] >= LOW_POWER:
+        powers = [(power, name) for power, name in found if power is not None]
+        if not powers or min(powers)[0][0] >= LOW_POWER:
             continue
-        (power, how, seeds), name = min(known)
+        (power, how, seeds), name = min(powers)
         effect = effect_when_true(study, name)
         where = f"if there is no difference (margin {compact(study.hypotheses[name].smallest)})"
         if effect:
             where = f"at a true effect of {compact(effect)}"
-        said = f"{name} would be supported with a chance of {100 * power:.2g}% {where}"
+        text = f"{name} would be supported with a chance of {100 * power:.2g}% {where}"
         fix = "a less noisy metric, or a larger smallest difference"
         if name in study.assume.effects:
             fix = "a smallest difference below that effect" if _short(study, name) else "a less noisy metric"
         if seeds:
             fix = f"{seeds} seeds, for power 80%; {fix}"
-        yield DesignWarning("power", name, f"{said}, n = {study.n_seeds} seeds, {how}", fix)
+        yield DesignWarning("power", name, f"{text}, n = {study.n_seeds} seeds, {how}", fix)
 
 
 def _families(study: Study) -> dict[str, list[str]]:
     """Hypothesis, or line `per: task` -> the hypotheses that it is: one warning serves them all."""
-    found: dict[str, list[str]] = {}
+    families: dict[str, list[str]] = {}
     for name, one in study.hypotheses.items():
-        found.setdefault(one.family or name, []).append(name)
-    return found
+        families.setdefault(one.family or name, []).append(name)
+    return families
 
 
 def _short(study: Study, name: str) -> bool:
@@ -202,11 +203,11 @@ def _refused(design: Design) -> tuple[str, ...]:
     """Hypotheses for which registration is refused, which says so itself."""
     from ablate.judge.design.refusal import obstacle
 
-    found = obstacle(design)
-    if found is None:
+    refusal = obstacle(design)
+    if refusal is None:
         return ()
-    if found.where.field[:1] == ("hypotheses",):
-        return (str(found.where.field[1]),)
+    if refusal.where.field[:1] == ("hypotheses",):
+        return (str(refusal.where.field[1]),)
     return tuple(one.hypothesis for one in design.hypotheses if not (one.can_be_supported and one.can_be_refuted))
 
 
@@ -219,27 +220,27 @@ def _seeds(study: Study, design: Design | None) -> Iterator[DesignWarning]:
     test, n = study.analysis.test, study.n_seeds
     if test in SKEWED and n < FEW_SEEDS and study.stopping == "fixed":
         measured, share, error = SKEWED[test]
-        found = (
+        text = (
             f"{counted(n, 'seed')} cannot show whether differences are skewed: where they are exponential, {test} "
             f"calls a false claim supported in {100 * share:.1f} ± {100 * error:.1f}% instead of 5%, measured with "
             f"{measured} seeds (reports/bench/error-rates.md)"
         )
-        yield DesignWarning("seeds", "", found, f"{FEW_SEEDS} seeds or more, so that an outlier shows")
+        yield DesignWarning("seeds", "", text, f"{FEW_SEEDS} seeds or more, so that an outlier shows")
     sizes = {arm: len(study.seeds_of(arm)) for arm in study.arms}
     if not study.paired and min(sizes.values()) < FEW_SEEDS:
         few = listed(f"{arm} has {counted(n, 'run')}" for arm, n in sizes.items() if n < FEW_SEEDS)
-        found = (
+        text = (
             f"{few}: with 8 and 3 runs, the three of four times the variance, {test} calls 7.1% of true nulls "
             "different instead of 5% (docs/designs.md)"
         )
-        yield DesignWarning("seeds", "", found, f"{FEW_SEEDS} runs or more of each arm, about equally many")
+        yield DesignWarning("seeds", "", text, f"{FEW_SEEDS} runs or more of each arm, about equally many")
     constants = [name for name, claim in study.claims.items() if claim.constant is not None]
     if constants and test == "paired_t" and n <= FEW_AGAINST_CONSTANT:
-        found = (
+        text = (
             f"{listed(constants)}: skewness does not cancel against a constant, and n = {n} seeds; with 6 seeds and "
             "lognormal values the t test errs in 23% instead of 5% (docs/designs.md)"
         )
-        yield DesignWarning("seeds", constants[0], found, "more seeds, or scale: log where values are ratios")
+        yield DesignWarning("seeds", constants[0], text, "more seeds, or scale: log where values are ratios")
 
 
 def _reached(study: Study, design: Design | None) -> tuple[HypothesisDesign, ...]:
@@ -254,38 +255,34 @@ def _reached(study: Study, design: Design | None) -> tuple[HypothesisDesign, ...
     return tuple(hypothesis_design(study, name, Beliefs()) for name in study.hypotheses)
 
 
-def _never(study: Study, one: HypothesisDesign) -> Iterator[DesignWarning]:
-    floors = (one.attainable_support, one.can_be_supported), (one.attainable_refute, one.can_be_refuted)
-    for state, (floor, possible) in zip(("supported", "refuted"), floors, strict=True):
+def _never(study: Study, planned: HypothesisDesign) -> Iterator[DesignWarning]:
+    from ablate.judge.design.reach import way_out
+
+    ends: list[tuple[Outcome, float | None, bool]] = [
+        ("supported", planned.attainable_support, planned.can_be_supported),
+        ("refuted", planned.attainable_refute, planned.can_be_refuted),
+    ]
+    for state, floor, possible in ends:
         if possible or floor is None:
             continue
         test = "the e-process" if isinstance(study.stopping, EProcess) else study.analysis.test
-        found = (
-            f"{one.hypothesis} can never be {state}: the smallest p of {test} with {counted(one.n, 'seed')} is "
+        text = (
+            f"{planned.hypothesis} can never be {state}: the smallest p of {test} with {counted(planned.n, 'seed')} is "
             f"{floor:.3g}, and alpha is {compact(study.analysis.alpha)}"
         )
-        yield DesignWarning("seeds", one.hypothesis, found, _seeds_that_do(study, one.hypothesis, state))
-
-
-def _seeds_that_do(study: Study, name: str, state: str) -> str:
-    from ablate.judge.design.reach import floors_at
-
-    instead = "test: paired_t" if study.paired else "test: welch"
-    for n in range(study.n_seeds + 1, 31):
-        floor = floors_at(study, name, n)[state == "refuted"]
-        if floor is not None and floor <= study.analysis.alpha:
-            return f"{n} seeds, or {instead}"
-    return instead
+        n, instead = way_out(study, [(planned.hypothesis, state)])
+        fix = instead if n is None else f"{n} seeds, or {instead}"
+        yield DesignWarning("seeds", planned.hypothesis, text, fix)
 
 
 def _resolutions(study: Study, validation_tokens: int | None) -> Iterator[DesignWarning]:
     for name in (names[0] for names in _families(study).values()):
         claim = study.claims[name]
         margin, scale = study.hypotheses[name].smallest, study.hypotheses[name].scale
-        known = _step(study, claim.metric, validation_tokens)
-        if margin <= 0.0 or known is None or any(abs(weight) != 1.0 for weight in claim.weights.values()):
+        resolution = _step(study, claim.metric, validation_tokens)
+        if margin <= 0.0 or resolution is None or any(abs(weight) != 1.0 for weight in claim.weights.values()):
             continue
-        step, why = known
+        step, why = resolution
         if scale != "raw":
             # A share is at most 1, so that its logarithm moves by at least as much; a loss may be larger.
             if why == _ROUNDED:
@@ -321,12 +318,12 @@ def _correlations(study: Study, path: str, design: Design | None) -> Iterator[De
     pilot = f"ablate try {path} --seeds {FEWEST_FOR_CORRELATION}   (a pilot proposes it)"
     silent = [metric for metric, one in used.items() if one is not None and "correlation" not in one.model_fields_set]
     if silent and not piloted and study.paired and study.compares_sides:
-        found = f"correlation 0 of two arms over shared seeds is assumed for {listed(silent)}: the study gives none"
-        yield DesignWarning("correlation", silent[0], found, pilot)
+        text = f"correlation 0 of two arms over shared seeds is assumed for {listed(silent)}: the study gives none"
+        yield DesignWarning("correlation", silent[0], text, pilot)
     # No pilot of `ablate design` measures this one.
     if len(used) > 1 and (piloted or all(used.values())) and study.assume.metric_correlation is None:
-        found = (
+        text = (
             f"correlation 0 of the noise of {listed(used)} in one run is assumed for power, and the worst from 0 to 1 "
             "for error rates: the study gives none"
         )
-        yield DesignWarning("correlation", "", found, pilot)
+        yield DesignWarning("correlation", "", text, pilot)

@@ -40,20 +40,20 @@ def effect_sizes(left: Floats, right: Floats, *, alpha: float, paired: bool = Tr
         left, right = left * 2.0**-50, right * 2.0**-50
     differences = _unit(left - right)
     n = left.size
-    found: list[EffectSize] = []
+    effects: list[EffectSize] = []
     if n >= 2 and np.ptp(differences) > EQUAL * np.abs(differences).max():
         d_z = float(differences.mean() / differences.std(ddof=1))
         interval = _effect_interval(d_z, n, alpha)
-        found.append(EffectSize(name="d_z", value=d_z, interval=interval, df=float(n - 1)))
+        effects.append(EffectSize(name="d_z", value=d_z, interval=interval, df=float(n - 1)))
         if n >= 3:  # J(1) is 0: with two pairs g_z would be 0 whatever the data
-            found.append(EffectSize(name="g_z", value=hedges_j(n - 1) * d_z, interval=interval, df=float(n - 1)))
+            effects.append(EffectSize(name="g_z", value=hedges_j(n - 1) * d_z, interval=interval, df=float(n - 1)))
     if not paired:
-        return tuple(found)
+        return tuple(effects)
     average = _g_av(left, right)
     if average is not None:
-        found.append(average)
-    found.append(EffectSize(name="cliff_delta", value=cliff_delta(left, right)))
-    return tuple(found)
+        effects.append(average)
+    effects.append(EffectSize(name="cliff_delta", value=cliff_delta(left, right)))
+    return tuple(effects)
 
 
 def independent_effects(samples: Sequence[Sample]) -> tuple[EffectSize, ...]:
@@ -63,14 +63,14 @@ def independent_effects(samples: Sequence[Sample]) -> tuple[EffectSize, ...]:
     first, second = sorted(samples, key=lambda one: -one.weight)
     both = _unit(np.concatenate([first.values, second.values]))
     left, right = both[: first.values.size], both[first.values.size :]
-    found = []
+    effects = []
     df = both.size - 2
     pooled = sqrt((float(((left - left.mean()) ** 2).sum()) + float(((right - right.mean()) ** 2).sum())) / df)
     if df > 1 and max(np.ptp(left), np.ptp(right)) > EQUAL * np.abs(both).max():
         d = float(left.mean() - right.mean()) / pooled
-        found.append(EffectSize(name="hedges_g", value=hedges_j(df) * d, df=float(df)))
-    found.append(EffectSize(name="cliff_delta", value=cliff_delta(first.values, second.values)))
-    return tuple(found)
+        effects.append(EffectSize(name="hedges_g", value=hedges_j(df) * d, df=float(df)))
+    effects.append(EffectSize(name="cliff_delta", value=cliff_delta(first.values, second.values)))
+    return tuple(effects)
 
 
 def hedges_j(df: float) -> float:

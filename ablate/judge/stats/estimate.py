@@ -25,20 +25,27 @@ def shown_difference(test: SignificanceTest) -> float | None:
     return None if np.isnan(shown) else shown
 
 
-def interval_of(test: SignificanceTest, alpha: float, *, suffix: str = "") -> Interval | None:
-    """The two-sided interval at 1 - alpha, by inverting the test; none where that is the whole line."""
+def interval_of(
+    test: SignificanceTest, alpha: float, *, over: int = 1, one_sided: bool = False, at: str = ""
+) -> Interval | None:
+    """The two-sided interval at 1 - alpha, by inverting the test; none where that is the whole line.
+
+    `over`, `one_sided` and `at` say what it is for: over how many claims it is corrected, whether its ends are bounds
+    and at which level of a correction.
+    """
     if test.refusal():
         return None
     low, high = (float(end[0]) for end in test.bounds(alpha))
     if np.isnan(low):
         return None
+    method = test.words + (f", Bonferroni over {over}" if over > 1 else "") + at
     ends = (end if np.isfinite(end) else None for end in (low, high))
-    return Interval(low=next(ends), high=next(ends), level=1.0 - alpha, method=test.words + suffix)
+    return Interval(low=next(ends), high=next(ends), level=1.0 - alpha, over=over, one_sided=one_sided, method=method)
 
 
-def summarise(test: SignificanceTest, alpha: float) -> Estimate:
+def summarise(test: SignificanceTest, alpha: float, *, one_sided: bool = False) -> Estimate:
     """What a prepared test says."""
-    interval = interval_of(test, alpha)
+    interval = interval_of(test, alpha, one_sided=one_sided)
     notes = test.notes if interval is not None else (*test.notes, test.without_interval(alpha))
     se, df = (None if one is None or np.isnan(one[0]) else float(one[0]) for one in (test.standard_error, test.df))
     return Estimate(

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from ablate.judge.stats.tests import Floats
 
@@ -54,19 +53,13 @@ def adjusted(steps: Sequence[Step], p: Sequence[float]) -> tuple[float, ...]:
     return tuple(adjusted_rows(steps, np.array([p]))[0].tolist())
 
 
-def rejected_rows(steps: Sequence[Step], p: Floats, alpha: float) -> npt.NDArray[np.bool_]:
-    """Whether each adjusted p is at most alpha."""
-    rejected: npt.NDArray[np.bool_] = adjusted_rows(steps, p) <= alpha
-    return rejected
-
-
 def levels_tested(steps: Sequence[Step], rejected: Sequence[bool], alpha: float) -> tuple[float, ...]:
     """The level at which each hypothesis was tested in the end, with all others of its step that were rejected gone; 0
     behind a step that did not pass. It is rejected exactly where its p is at most this."""
-    found: list[float] = []
+    levels: list[float] = []
     is_open = True
     for step in steps:
-        mine = rejected[len(found) : len(found) + len(step)]
-        found += [alpha / (len(step) - sum(mine) + one) if is_open else 0.0 for one in mine]
+        mine = rejected[len(levels) : len(levels) + len(step)]
+        levels += [alpha / (len(step) - sum(mine) + one) if is_open else 0.0 for one in mine]
         is_open &= all(mine)
-    return tuple(found)
+    return tuple(levels)

@@ -47,6 +47,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -99,8 +100,6 @@ class Nulls:
 
     support: float
     refute: float | None
-    test: SignificanceTest | None = None
-    """The test they come from."""
 
 
 def levels_of(study: Study, name: str) -> tuple[float, ...]:
@@ -127,6 +126,7 @@ def interval_level(study: Study, name: str) -> float:
     return study.analysis.alpha / len(first) if name in first else 0.0
 
 
+@lru_cache(maxsize=1024)
 def nulls_of(verb: Verb, better: Better, smallest: float) -> tuple[Null, Null | None]:
     """What a claim must reject to be supported, and to be refuted; none when no data could refute it."""
     kind = KINDS[verb]

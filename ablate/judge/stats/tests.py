@@ -240,7 +240,8 @@ class Studentized(SignificanceTest):
     def __init__(self, x: Floats) -> None:
         super().__init__(x)
         self.usable = self.span > EQUAL * self.size
-        self.se: Floats = self.x.std(axis=1, ddof=1) / np.sqrt(self.n)
+        spread: Floats = self.x.std(axis=1, ddof=1, mean=self.mean[:, None])
+        self.se: Floats = spread / np.sqrt(self.n)
         self.standard_error = self.from_unit(self.se)
 
     def statistic(self, null: float) -> Floats:
@@ -382,14 +383,14 @@ class BootstrapT(Studentized):
         least = np.abs(t) - slack if side == "two" else t - slack if side == "greater" else -t - slack
         square = least * np.abs(least)
         limit = (square / (self.n - 1 + np.abs(square)))[:, None]
-        found = self._reaching(slice(None), limit, side)
+        reaching = self._reaching(slice(None), limit, side)
         total = float(self.signed.shape[1]) if self.weights is None else self.weights.sum()
         unsure = self.close | np.isnan(limit[:, 0])
         steep = np.flatnonzero(np.abs(t) > _STEEP)
         # A t so large meets no resample near it but by rounding; where one is near, its t* are computed.
         low, high = (self._reaching(steep, limit[steep] + by, side) for by in (-_NEAR, _NEAR))
         unsure[steep] |= low != high
-        p: Floats = (1.0 + np.minimum(found, total)) / (1.0 + total)
+        p: Floats = (1.0 + np.minimum(reaching, total)) / (1.0 + total)
         for row in np.flatnonzero(self.usable & unsure):
             t_star, weights = self.draws(int(row))
             if side == "two":
@@ -402,12 +403,12 @@ class BootstrapT(Studentized):
     def _reaching(self, rows: slice | npt.NDArray[np.intp], limit: Floats, side: Side) -> Floats:
         """How many resamples reach a limit on r, row by row."""
         signed = self.signed[rows]
-        found = np.zeros(len(signed))
+        counts = np.zeros(len(signed))
         if side != "less":
-            found += self._counted(signed >= limit)
+            counts += self._counted(signed >= limit)
         if side != "greater":
-            found += self._counted(signed <= -limit)
-        return found
+            counts += self._counted(signed <= -limit)
+        return counts
 
     def _counted(self, reached: Kept) -> Floats:
         return row_counts(reached).astype(np.float64) if self.weights is None else reached @ self.weights
@@ -418,10 +419,10 @@ class BootstrapT(Studentized):
             return self._draws
         t_star, weights = studentized_draws(self.x[row], self.rng_seed, simulated=self.simulated)
         kept = ~np.isnan(t_star)
-        found = t_star[kept], weights[kept]
+        t_and_weights = t_star[kept], weights[kept]
         if len(self.x) == 1:
-            self._draws = found
-        return found
+            self._draws = t_and_weights
+        return t_and_weights
 
     def bounds(self, alpha: float) -> tuple[Floats, Floats]:
         halves = np.full(len(self.x), np.nan)
@@ -504,7 +505,7 @@ def studentized_draws(differences: Floats, rng_seed: int, *, simulated: bool = F
     n = differences.size
     centred = differences - differences.mean()
     least = EQUAL * np.abs(differences).max()
-    found = []
+    blocks = []
     if n <= _enumerated(simulated):
         every, weights = multisets(n)
         step = max(1, _DRAWN_AT_A_TIME // n)
@@ -514,12 +515,12 @@ def studentized_draws(differences: Floats, rng_seed: int, *, simulated: bool = F
             spread = np.sqrt((counts * (centred[None, :] - shift[:, None]) ** 2).sum(axis=1) / (n - 1))
             chosen = counts > 0
             width = np.where(chosen, centred, -np.inf).max(axis=1) - np.where(chosen, centred, np.inf).min(axis=1)
-            found.append(_t_of(shift, spread, width > least, n))
-        return np.concatenate(found), weights
+            blocks.append(_t_of(shift, spread, width > least, n))
+        return np.concatenate(blocks), weights
     for indices in _index_vectors(n, rng_seed, simulated):
         drawn = centred[indices]
-        found.append(_t_of(drawn.mean(axis=1), drawn.std(axis=1, ddof=1), np.ptp(drawn, axis=1) > least, n))
-    return np.concatenate(found), np.ones(_drawn(simulated))
+        blocks.append(_t_of(drawn.mean(axis=1), drawn.std(axis=1, ddof=1), np.ptp(drawn, axis=1) > least, n))
+    return np.concatenate(blocks), np.ones(_drawn(simulated))
 
 
 def _t_of(shift: Floats, spread: Floats, has_spread: Kept, n: int) -> Floats:

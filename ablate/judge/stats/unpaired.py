@@ -26,10 +26,10 @@ class Sample:
 
 def welch(samples: Sequence[Sample]) -> Welch:
     """Welch's t of the runs of every arm. Raises `NoTestError` where an arm has too few."""
-    short = [f"{one.arm} has {one.values.size}" for one in samples if one.values.size < LEAST_RUNS]
+    short = [f"{sample.arm} has {sample.values.size}" for sample in samples if sample.values.size < LEAST_RUNS]
     if short:
         raise NoTestError(f"{', '.join(short)} run(s); a test without pairs needs at least {LEAST_RUNS} of every arm")
-    return Welch([one.weight * np.asarray(one.values, dtype=np.float64)[None, :] for one in samples])
+    return Welch([sample.weight * np.asarray(sample.values, dtype=np.float64)[None, :] for sample in samples])
 
 
 def welch_df(weights: Mapping[str, float], sizes: Mapping[str, int]) -> tuple[float, float]:

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 from ablate.reporting import estimates, tables
-from ablate.reporting.blocks import Block, Paragraph, Table, columns
+from ablate.reporting.blocks import Block, Paragraph, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import Document, banner_of
 from ablate.reporting.exports import figures
@@ -127,7 +127,7 @@ def paper_tables(context: ReportContext) -> dict[str, Table]:
     views = [] if context.withheld else views_of(context.decision.findings, context.study)
     if views:
         made |= {"findings": tables.PAPER.of(views, all=Shared(views)), "values": values_table(context.study, views)}
-        made |= {"seeds": seeds} if (seeds := tables.seeds_table(views)).rows else {}
+        made |= {"seeds": seeds} if (seeds := tables.SEEDS.of(tables.seed_rows(views))).rows else {}
     components = components_section(context)
     parts = [one for one in components.blocks if isinstance(one, Table)] if components is not None else []
     return made | {f"parts-{at}": table for at, table in enumerate(parts, start=1)}
@@ -135,21 +135,14 @@ def paper_tables(context: ReportContext) -> dict[str, Table]:
 
 def values_table(study: Study, views: Sequence[FindingView]) -> Table:
     """Mean, standard deviation and n of what the claims read, for each arm that a claim names."""
-    rows: dict[tuple[str, str], tuple[str, ...]] = {}
+    rows: dict[tuple[str, str], tables.ValueRow] = {}
     for finding in (view.finding for view in views):
         decimals = estimates.decimals_of((arm.sd for arm in finding.arms), [arm.mean for arm in finding.arms])
         name, metric = finding.hypothesis, finding.metric_shown
         read = metric if study.hypotheses[name].read == "final" else value_read(study, name)
         for arm in finding.arms:
-            sd = estimates.NONE if arm.sd is None else words.number(arm.sd, decimals)
-            shown = (words.number(arm.mean, decimals), sd, str(arm.n))
-            rows.setdefault((read, arm.arm), (read, study.labels.arm(arm.arm), *shown))
-    return Table(
-        "What the claims read, by arm: mean and standard deviation over seeds, each arm by itself.",
-        columns("Metric", "Arm", "Mean:", "SD:", "n:"),
-        tuple(rows.values()),
-        grouped=True,
-    )
+            rows.setdefault((read, arm.arm), tables.ValueRow(read, study.labels.arm(arm.arm), arm, decimals))
+    return tables.CLAIMED_VALUES.of(rows.values())
 
 
 def appendix(context: ReportContext) -> Iterator[Block]:

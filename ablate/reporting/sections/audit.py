@@ -7,19 +7,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ablate.judge.audit.audit import MEANS, why
-from ablate.judge.verdict import Check, Stability
+from ablate.judge.verdict import Check
 from ablate.judge.wording import share_of_bound
 from ablate.records.run_record import RunRecord
 from ablate.reporting import estimates, tables
-from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section, Table, columns, table_of
+from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section, Table
 from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
 from ablate.reporting.description import seconds_by_suite
 from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.findings import runs_as_pairs
 from ablate.reporting.summaries.proof import describe_decision
+from ablate.reporting.tables import AmendedField, ArmRow, FailedCheck
 from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.documents.sentences import say
@@ -64,38 +64,18 @@ def parameters_of(context: ReportContext) -> dict[str, int]:
     return {arm: counts[arm].pop() for arm in context.study.arms if len(counts.get(arm, set())) == 1}
 
 
-_MATCHED = (
-    "Initial tensors equal:",
-    "Batches equal:",
-    "Dropout keys equal:",
-    "Tokens equal:",
-    "In one arm only",
-)
-
-
 def _arms(context: ReportContext) -> Table | None:
     """Parameters of each arm, and how its runs agree with the baseline's of the same seed; none before runs."""
     counts, baseline = parameters_of(context), context.study.baseline
     if not counts:
         return None
     matched = {arm: row for arm in counts if (row := _matched(context, arm))} if context.study.paired else {}
+    of_baseline = counts.get(baseline, 0)
     rows = []
     for arm, count in counts.items():
-        against = NONE
-        if arm != baseline and baseline in counts:
-            gap = count - counts[baseline]
-            share = 100 * abs(gap) / counts[baseline] if counts[baseline] else 0.0
-            percent = f" ({words.number(share, estimates.decimals_for(share))}%)" if share else ""
-            sign = "+" if gap > 0 else words.MINUS if gap < 0 else ""
-            against = f"{sign}{abs(gap):,}{percent}"
-        name = f"{context.arm(arm)} (baseline)" if arm == baseline else context.arm(arm)
-        rows.append((name, f"{count:,}", against, *(matched.get(arm, (NONE,) * 5) if matched else ())))
-    return Table(
-        phrase("audit.arms_caption", bool(matched)),
-        columns("Arm", "Parameters:", "Against the baseline:", *(_MATCHED if matched else ())),
-        tuple(rows),
-        phrase("audit.arms_note", bool(matched)),
-    )
+        gap = count - of_baseline if arm != baseline and baseline in counts else None
+        rows.append(ArmRow(context.arm(arm), arm == baseline, count, gap, of_baseline, matched.get(arm, ())))
+    return tables.ARMS.of(rows, matched=bool(matched))
 
 
 def _matched(context: ReportContext, arm: str) -> tuple[str, ...]:
@@ -133,8 +113,6 @@ def checks_section(context: ReportContext) -> Section:
     checks = in_order(context.decision.checks)
     failed = [check for check in checks if not check.passed]
     blocks: list[Block] = [_failed(failed, len(checks))] if failed else []
-    if not failed and checks:
-        blocks.append(Paragraph(phrase("audit.all_held")))
     earlier = decisions_before(context.evidence.ledger, context.registration.lineage, context.ledger_head)
     if earlier:
         blocks.append(Paragraph(phrase("audit.earlier", decisions_in_words(earlier))))
@@ -160,39 +138,7 @@ def _stability(context: ReportContext) -> Table | Paragraph:
     if stability and all(arm.stable for arm in stability) and len({arm.runs for arm in stability}) == 1:
         arms = words.listed(context.arm(arm.variant) for arm in stability)
         return Paragraph(phrase("audit.all_stable", arms, stability[0].runs, share_of_bound(stability[0])))
-    short, spiky, ended = (
-        any(getattr(arm, name) for arm in stability) for name in ("not_reached", "spikes", "diverged")
-    )
-    return table_of(
-        stability,
-        phrase("audit.stability"),
-        {
-            "Arm": lambda arm: context.arm(arm.variant),
-            "Stability": lambda arm: "stable" if arm.stable else "unstable",
-            "Runs:": lambda arm: str(arm.runs),
-            **(
-                {"Diverged": lambda arm: words.listed(f"seed {seed}" for seed in arm.diverged) or NONE} if ended else {}
-            ),
-            **({"Loss spikes": lambda arm: "; ".join(_spikes(arm)) or NONE} if spiky else {}),
-            **({"Level not reached": lambda arm: "; ".join(_not_reached(arm)) or NONE} if short else {}),
-            "Rate, up to:": share_of_bound,
-        },
-        note=phrase("audit.stability_note"),
-        marked=frozenset(at for at, arm in enumerate(stability) if not arm.stable),
-    )
-
-
-def _spikes(arm: Stability) -> Iterator[str]:
-    for seed, steps in sorted(arm.spikes.items()):
-        if steps:
-            more = f" and {len(steps) - 6} more" if len(steps) > 6 else ""
-            yield f"seed {seed}: step {', '.join(map(str, steps[:6]))}{more}"
-
-
-def _not_reached(arm: Stability) -> Iterator[str]:
-    for seed, best in sorted(arm.not_reached.items()):
-        values = ("no value" if value is None else words.compact(float(f"{value:.5g}")) for value in best.values())
-        yield f"seed {seed}: " + ", ".join(f"{metric} {value}" for metric, value in zip(best, values, strict=True))
+    return tables.STABILITY.of((context.arm(arm.variant), arm) for arm in stability)
 
 
 def runs_section(context: ReportContext) -> Section:
@@ -233,38 +179,19 @@ def _attempts(context: ReportContext) -> list[Block]:
     summary = phrase("audit.runs", len(context.evidence.planned), counted, missing, bool(eventful))
     if not eventful:
         return [Paragraph(summary)]
-    attempts = table_of(
-        eventful,
-        phrase("audit.attempts"),
-        {
-            "Arm": lambda run: context.arm(run.variant),
-            "Seed:": lambda run: str(run.seed),
-            "Status": lambda run: run.status,
-            "Attempts:": lambda run: str(run.attempts),
-            "Resumed from step": lambda run: words.listed(map(str, run.resumed_from)) or NONE,
-            "Error": lambda run: run.error or NONE,
-        },
-    )
-    return [Paragraph(summary), attempts]
+    return [Paragraph(summary), tables.ATTEMPTS.of((context.arm(run.variant), run) for run in eventful)]
 
 
-def _versions(run: RunRecord) -> str:
+def _machine(run: RunRecord) -> str:
     made = run.provenance
-    return ", ".join(dict.fromkeys((made.python, made.torch, made.numpy)))
+    return phrase("audit.machine", [made.platform, made.processor, made.device, made.compiler], made.threads)
 
 
 PROVENANCE: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
     ("Code sha256", lambda run: run.provenance.code),
-    (
-        "Commit",
-        lambda run: (run.provenance.commit or "none") + (", with uncommitted changes" if run.provenance.dirty else ""),
-    ),
-    ("Python, torch, numpy", _versions),
-    ("Platform", lambda run: run.provenance.platform),
-    ("Processor", lambda run: run.provenance.processor),
-    ("Device", lambda run: run.provenance.device),
-    ("Compiled by", lambda run: run.provenance.compiler),
-    ("Threads of a run", lambda run: str(run.provenance.threads or "not stated")),
+    ("Commit", lambda run: phrase("audit.commit", run.provenance.commit, run.provenance.dirty)),
+    ("Software", lambda run: phrase("audit.software", run.provenance)),
+    ("Machine", _machine),
 )
 
 
@@ -272,90 +199,64 @@ def _provenance(context: ReportContext) -> Facts:
     items = []
     for name, read in PROVENANCE:
         seen = Counter(read(run) for run in context.evidence.runs)
-        text = (
-            next(iter(seen))
-            if len(seen) == 1
-            else "; ".join(
-                f"{value or 'nothing stated'} ({words.counted(count, 'run')})" for value, count in seen.most_common()
-            )
-        )
-        if text:
+        if text := phrase("audit.over_runs", seen.most_common()):
             items.append((name, text))
-    tools = f"ablate {context.registration.tool.get('ablate', 'of an unknown version')}"
-    return Facts((*items, ("Registered with", tools), ("Time", _time(context))))
+    tool = context.registration.tool.get("ablate", "")
+    return Facts((*items, ("Registered with", phrase("audit.registered_with", tool)), ("Time", _time(context))))
 
 
 def _time(context: ReportContext) -> str:
     """All time of the runs, and what it was spent on where they say it."""
     runs = context.evidence.runs
     training, evaluation, wall = (sum(getattr(run, name) for run in runs) for name in ("train_s", "eval_s", "wall_s"))
-    whole = f"{words.duration(wall)} over {words.counted(len(runs), 'run')} and all attempts"
-    if context.study.trainer == "command" or not wall:  # it does not say what it spent its time on
-        return whole
-    suites = [f"{suite} {words.duration(seconds)}" for suite, seconds in seconds_by_suite(context.evidence).items()]
-    of_it = f", of it by suite: {'; '.join(suites)}" if suites else ""
-    return f"{whole}: training {training / wall:.0%}, evaluation {evaluation / wall:.0%}{of_it}"
+    parts: tuple[str, ...] = ()
+    suites: list[str] = []
+    if context.study.trainer != "command" and wall:  # a command does not say what it spent its time on
+        parts = (f"{training / wall:.0%}", f"{evaluation / wall:.0%}")
+        suites = [f"{suite} {words.duration(seconds)}" for suite, seconds in seconds_by_suite(context.evidence).items()]
+    return phrase("audit.time", words.duration(wall), len(runs), parts, suites)
 
 
 def decisions_in_words(entries: Sequence[Entry]) -> str:
     """`entry 18 (2026-11-20 23:38 UTC, keep none)`, of each decision."""
-    return words.listed(f"entry {one.index} ({words.moment(one.at)}, {describe_decision(one.body)})" for one in entries)
-
-
-@dataclass(frozen=True)
-class FailedCheck:
-    """A check that did not hold, and what that means."""
-
-    check: Check
-    consequence: str
-    why: str
+    return words.listed(
+        phrase("audit.decision", one.index, words.moment(one.at), describe_decision(one.body)) for one in entries
+    )
 
 
 def _failed(failed: list[Check], total: int) -> Table:
     rows = [FailedCheck(check, MEANS[check.severity], why(check)) for check in failed]
-    return tables.CHECKS_FAILED.of(
-        rows,
-        marked=lambda row: row.check.severity != "note",
-        failed=len(failed),
-        total=total,
-        consequences=words.listed(MEANS.values(), last="or"),
-    )
+    consequences = words.listed(MEANS.values(), last="or")
+    return tables.CHECKS_FAILED.of(rows, failed=len(failed), total=total, consequences=consequences)
 
 
 def _amendments(context: ReportContext, amendments: tuple[Amendment, ...]) -> Table:
-    rows: list[tuple[str, ...]] = []
-    marked: set[int] = set()
-    for amendment in amendments:
-        for field, (hypotheses, arms, rule) in reached(context.study, amendment.differences).items():
-            late = amendment.after_evidence and bool(hypotheses or arms or rule)
-            difference = next((one for one in amendment.differences if one.field == field), None)
-            if late:
-                marked.add(len(rows))
-            rows.append(
-                (
-                    f"{words.moment(amendment.at)}, entry {amendment.index}",
-                    amendment.evidence,
-                    field,
-                    NONE if difference is None else estimates.value(difference.registered),
-                    NONE if difference is None else estimates.value(difference.now),
-                    _touches(hypotheses, arms, context, rule=rule) if late else "nothing",
-                )
-            )
     chain = [amendments[0].previous, *(one.registration for one in amendments)]
     marked_findings = {finding.hypothesis for finding in context.decision.findings if finding.amended}
     exploratory = {*affected(context.study, amendments).hypotheses, *marked_findings}
-    kept = [name for name in context.study.hypotheses if name not in exploratory]
-    reasons = " ".join(f"Reason given, entry {one.index}: {one.reason.rstrip('.')}." for one in amendments)
-    return Table(
-        phrase("audit.amendments", len(amendments), " → ".join(words.short(one) for one in chain)),
-        columns("When", "Evidence by then", "Field", "Registered", "Now", "Makes exploratory"),
-        tuple(rows),
-        phrase("audit.amendments_note", words.listed(kept), reasons),
-        marked=frozenset(marked),
+    return tables.AMENDMENTS.of(
+        _amended_fields(context, amendments),
+        n=len(amendments),
+        chain=" → ".join(words.short(one) for one in chain),
+        untouched=words.listed(name for name in context.study.hypotheses if name not in exploratory),
+        reasons=[(one.index, one.reason.rstrip(".")) for one in amendments],
     )
+
+
+def _amended_fields(context: ReportContext, amendments: tuple[Amendment, ...]) -> Iterator[AmendedField]:
+    for amendment in amendments:
+        when = f"{words.moment(amendment.at)}, entry {amendment.index}"
+        for field, (hypotheses, arms, rule) in reached(context.study, amendment.differences).items():
+            difference = next((one for one in amendment.differences if one.field == field), None)
+            values = (NONE, NONE)
+            if difference is not None:
+                values = (estimates.value(difference.registered), estimates.value(difference.now))
+            late = amendment.after_evidence and bool(hypotheses or arms or rule)
+            touches = _touches(hypotheses, arms, context, rule=rule) if late else ""
+            yield AmendedField(when, amendment.evidence, field, *values, touches)
 
 
 def _touches(hypotheses: set[str], arms: set[str], context: ReportContext, *, rule: bool) -> str:
     named = [name for name in context.study.hypotheses if name in hypotheses]
     named += [f"stable({arm})" for arm in context.study.arms if arm in arms]
-    return words.listed([*named, *(["the verdict: there is none"] if rule else [])])
+    return words.listed([*named, *([phrase("audit.no_verdict_left")] if rule else [])])

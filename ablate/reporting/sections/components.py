@@ -10,11 +10,12 @@ from itertools import product
 from statistics import fmean
 
 from ablate.judge.readings import read_values
-from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Paragraph, Section, Table, columns
+from ablate.reporting import estimates, tables
+from ablate.reporting.blocks import Block, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.estimates import NONE
-from ablate.reporting.view import FindingView, is_corrected, views_of
+from ablate.reporting.tables import Cost, PartRow
+from ablate.reporting.view import FindingView, Shared, views_of
 from prereg import text as words
 from prereg.documents.sentences import say
 from prereg.study.designs.components import Components
@@ -30,167 +31,101 @@ def components_section(context: ReportContext) -> Section | None:
 
 def _blocks(context: ReportContext, components: Components) -> Iterator[Block]:
     yield Paragraph(say("design", context.study))
+    views = {view.name: view for view in views_of(context.decision.findings, context.study)}
     if components.design != "factorial":
-        yield _one_at_a_time(context, components)
+        yield _one_at_a_time(context, components, views)
     else:
-        yield _main_effects(context, components)
+        yield _main_effects(context, components, views)
         pairs = [name for name, effect in components.effects().items() if len(effect) == 2]
         if pairs:
-            yield _interactions(context, components, pairs)
-        yield _arms(context, components)
+            yield _interactions(context, components, views, pairs)
+        yield _arms(context, components, views)
 
 
-def _one_at_a_time(context: ReportContext, components: Components) -> Table:
+def _one_at_a_time(context: ReportContext, components: Components, views: dict[str, FindingView]) -> Table:
     """A row for the arm that all others are compared with, then one for each part."""
-    left_out = components.design == "leave_one_out"
-    arms, reasons, found = components.arms(), components.reasons(), _findings(context)
+    arms, reasons = components.arms(), components.reasons()
     other, *single = arms
-    against = next((mean for one in found.values() for mean in one.sides[1:]), NONE)
-    rows = [(NONE, other, reasons[other], *_n(context, [other]), against, NONE, NONE, NONE, *_cost(context, [other]))]
+    against = next((mean for view in views.values() for mean in view.sides[1:]), NONE)
+    rows = [PartRow(NONE, other, reasons[other], _n(context, other), None, (against,), *_costs(context, [other]))]
     for part, arm in zip(components.parts, single, strict=True):
-        finding = found[part]
-        rows.append(
-            (
-                part,
-                arm,
-                reasons[arm],
-                str(finding.finding.n),
-                finding.sides[0],
-                finding.amount,
-                finding.interval,
-                finding.outcome,
-                *_cost(context, [arm], [other]),
-            )
-        )
-    return Table(
-        f"{_metric(found)} by part: what {'is lost without it' if left_out else 'it brings'}.",
-        columns("Part", "Arm", "Reason", "n:", "Mean:", "Difference:", "Interval:", "Outcome", *_COSTS),
-        tuple(rows),
-        note=f"Difference: the arm minus {other}. {_noted(found.values())} {_SAID_COST} In brackets: minus {other}.",
-    )
+        view = views[part]
+        costs = _costs(context, [arm], [other])
+        rows.append(PartRow(part, arm, reasons[arm], view.finding.n, view, view.sides, *costs))
+    left_out = components.design == "leave_one_out"
+    return tables.PARTS.of(rows, metric=_metric(views), left_out=left_out, other=other, all=Shared([*views.values()]))
 
 
-def _main_effects(context: ReportContext, components: Components) -> Table:
-    groups, found, rows = components.groups(), _findings(context), []
+def _main_effects(context: ReportContext, components: Components, views: dict[str, FindingView]) -> Table:
+    groups, rows = components.groups(), []
     for part, one in components.parts.items():
-        finding, there, absent = found[part], groups[f"with:{part}"], groups[f"without:{part}"]
-        rows.append(
-            (
-                part,
-                one.why.strip() or NONE,
-                str(finding.finding.n),
-                *finding.sides,
-                finding.amount,
-                finding.interval,
-                finding.outcome,
-                *_cost(context, there, absent, whole=False),
-            )
-        )
+        view, there, absent = views[part], groups[f"with:{part}"], groups[f"without:{part}"]
+        costs = _costs(context, there, absent, alone=True)
+        rows.append(PartRow(part, "", one.why.strip(), view.finding.n, view, view.sides, *costs))
     half = len(components.arms()) // 2
-    heads = ("Part", "Reason", "n:", "With it:", "Without it:", "Difference:", "Interval:", "Outcome", *_COSTS)
-    return Table(
-        f"{_metric(found)} by part: the mean of the {half} arms with it and of the {half} without it.",
-        columns(*heads),
-        tuple(rows),
-        note=f"Difference: with it minus without it. {_noted(found.values())} {_SAID_COST} Of a part: the mean of the "
-        "arms with it minus that of the arms without it.",
-    )
+    return tables.MAIN_EFFECTS.of(rows, metric=_metric(views), half=half, all=Shared([*views.values()]))
 
 
-def _interactions(context: ReportContext, components: Components, names: Iterable[str]) -> Table:
-    found, arms, rows = _findings(context), components.arms(), []
+def _interactions(
+    context: ReportContext, components: Components, views: dict[str, FindingView], names: Iterable[str]
+) -> Table:
+    arms, rows = components.arms(), []
     for name in names:
         one, other = components.effects()[name]
-        finding, cells = found[name], []
+        view, means = views[name], []
         for has_other, has_one in product((False, True), repeat=2):
             inside = [arm for arm, parts in arms.items() if (one in parts, other in parts) == (has_one, has_other)]
-            cells.append(_mean_of(context, finding, inside))
-        shown = finding.amount, finding.interval, finding.outcome
-        rows.append((f"{one}*{other}", *cells, str(finding.finding.n), *shown))
-    heads = (
-        "Parts",
-        "Neither:",
-        "First alone:",
-        "Second alone:",
-        "Both:",
-        "n:",
-        "Interaction:",
-        "Interval:",
-        "Outcome",
-    )
-    return Table(
-        "Interactions: means of the arms with neither, one and both of two parts.",
-        columns(*heads),
-        tuple(rows),
-        note="Interaction: half the difference between the effect of one part with the other and without it. Means are "
-        "of the metric itself, over the seeds of the finding.",
-    )
+            means.append(_mean_of(context, view, inside))
+        rows.append(PartRow(f"{one}*{other}", "", "", view.finding.n, view, tuple(means)))
+    return tables.INTERACTIONS.of(rows)
 
 
-def _arms(context: ReportContext, components: Components) -> Table:
-    found = _findings(context)
-    finding = found[next(iter(components.parts))]
-    rows = tuple(
-        (context.arm(arm), reason, *_n(context, [arm]), _mean_of(context, finding, [arm]), *_cost(context, [arm]))
+def _arms(context: ReportContext, components: Components, views: dict[str, FindingView]) -> Table:
+    view = views[next(iter(components.parts))]
+    rows = [
+        PartRow(
+            "",
+            context.arm(arm),
+            reason,
+            _n(context, arm),
+            None,
+            (_mean_of(context, view, [arm]),),
+            *_costs(context, [arm]),
+        )
         for arm, reason in components.reasons().items()
-    )
-    return Table(
-        f"Arms, with the mean of {finding.metric}.",
-        columns("Arm", "Reason", "n:", "Mean:", *_COSTS),
-        rows,
-        note=_SAID_COST,
-        folded=True,
-    )
+    ]
+    return tables.PART_ARMS.of(rows, metric=view.metric)
 
 
-_COSTS = ("Parameters:", "Seconds per run:")
-_SAID_COST = "Parameters and mean seconds per run are those of the records, as description; a dash: not known."
+def _metric(views: dict[str, FindingView]) -> str:
+    view = next(iter(views.values()))
+    return estimates.with_unit(view.metric, view.unit)
 
 
-def _noted(findings: Iterable[FindingView]) -> str:
-    corrected = "over all claims of the role" if is_corrected(findings) else "of each claim alone"
-    return f"n: pairs of seeds. Intervals are those of the findings, {corrected}."
-
-
-def _metric(found: dict[str, FindingView]) -> str:
-    one = next(iter(found.values()))
-    return estimates.with_unit(one.metric, one.unit)
-
-
-def _findings(context: ReportContext) -> dict[str, FindingView]:
-    return {view.name: view for view in views_of(context.decision.findings, context.study)}
-
-
-def _mean_of(context: ReportContext, finding: FindingView, arms: Iterable[str]) -> str:
+def _mean_of(context: ReportContext, view: FindingView, arms: Iterable[str]) -> str:
     """Mean of what the finding reads, of some arms over its seeds."""
-    final = read_values(context.study, finding.name, context.evidence)
-    seeds = [pair.seed for pair in finding.finding.pairs]
+    final = read_values(context.study, view.name, context.evidence)
+    seeds = [pair.seed for pair in view.finding.pairs]
     values = [final[arm, seed] for arm in arms for seed in seeds if (arm, seed) in final]
-    return words.number(fmean(values), finding.decimals) if values else NONE
+    return words.number(fmean(values), view.decimals) if values else NONE
 
 
-def _n(context: ReportContext, arms: Iterable[str]) -> tuple[str]:
-    names = set(arms)
-    return (str(sum(run.status == "done" and run.variant in names for run in context.evidence.runs)),)
+def _n(context: ReportContext, arm: str) -> int:
+    return sum(run.status == "done" and run.variant == arm for run in context.evidence.runs)
 
 
-def _cost(
-    context: ReportContext, arms: Iterable[str], against: Iterable[str] = (), *, whole: bool = True
-) -> tuple[str, str]:
-    """Parameters and seconds per run: of the arms, and in brackets minus those of others; or the difference alone."""
-    cells = []
-    for kind, least in (("parameters", 0), ("wall_s", 1)):
-        here, there = (_mean_cost(context, names, kind) for names in (arms, against))
-        decimals = least if here is None or here < 100 else 0
-        text = NONE if here is None else words.number(here, decimals)
-        if here is not None and there is not None:
-            difference = estimates.signed(here - there, decimals)
-            text = f"{text} ({difference})" if whole else difference
-        cells.append(text)
-    return cells[0], cells[1]
+def _costs(
+    context: ReportContext, arms: Iterable[str], against: Iterable[str] = (), *, alone: bool = False
+) -> tuple[Cost, Cost]:
+    """Parameters and seconds of a run, of some arms and of those that they are compared with."""
+    here, there = [*arms], [*against]
+    parameters, seconds = (
+        Cost(_mean_cost(context, here, kind), _mean_cost(context, there, kind), alone)
+        for kind in ("parameters", "wall_s")
+    )
+    return parameters, seconds
 
 
-def _mean_cost(context: ReportContext, arms: Iterable[str], kind: str) -> float | None:
-    names = set(arms)
-    found = [getattr(run, kind) for run in context.evidence.runs if run.status == "done" and run.variant in names]
+def _mean_cost(context: ReportContext, arms: list[str], kind: str) -> float | None:
+    found = [getattr(run, kind) for run in context.evidence.runs if run.status == "done" and run.variant in arms]
     return fmean(found) if found and min(found) > 0 else None

@@ -15,13 +15,14 @@ from typing import Any
 import pandas as pd
 
 from ablate.judge.design.retrospective import frozen_design
-from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section, Table, columns
+from ablate.reporting import estimates, tables
+from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section
 from ablate.reporting.charts import Extent, extent, lines, shared
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import LINES, at_end, by_bin, by_block, by_step, differences_by_step, summarise
-from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.design import power_figure
+from ablate.reporting.tables import ValueRow
+from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.metrics.catalogue import METRICS, TOKEN_CLASSES
 from prereg.study.report import DIAGNOSTICS
@@ -33,7 +34,6 @@ POSITIONS = {
 }
 """Metric -> the positions of the window whose mean loss it is, in order."""
 CONFIDENCE, ACCURACY = "calibration/bin_confidence", "calibration/bin_accuracy"
-RANGE = "from the lowest to the highest run, which is no interval"
 
 
 def curves_section(context: ReportContext) -> Section | None:
@@ -56,7 +56,7 @@ def _claimed(context: ReportContext) -> Iterator[Figure]:
     figures = [figure for metric in claimed_metrics(context) for figure in _by_step(context, metric)]
     if figures:
         panels = tuple(panel for figure in figures for panel in figure.panels)
-        yield figures[0] if len(figures) == 1 else replace(figures[0], name="Claimed metrics", panels=panels)
+        yield figures[0] if len(figures) == 1 else replace(figures[0], name=phrase("curves.claimed"), panels=panels)
 
 
 def _diagnostics(context: ReportContext) -> Iterator[Block]:
@@ -71,34 +71,19 @@ def _diagnostics(context: ReportContext) -> Iterator[Block]:
             figures = [*_by_step(context, name)]
         yield from figures
         if not figures and not summarise(context.evidence, name, list(context.study.arms)):
-            yield Paragraph(f"'{name}' is asked for and was not recorded.", "warning")
-    rows = final_rows(context, recorded)
-    if rows:
-        yield values_table(context, recorded)
+            yield Paragraph(phrase("curves.not_recorded", name), "warning")
+    if recorded and (rows := [*_final(context, recorded)]):
+        yield tables.VALUES.of(rows, step=context.study.step_name)
 
 
-def values_table(context: ReportContext, metrics: Sequence[str]) -> Table:
-    """Mean, SD and n of the final values of some metrics by arm."""
-    return Table(
-        f"Values at the last {context.study.step_name}: mean and standard deviation over seeds, each arm by itself.",
-        columns("Metric", "Arm", "Mean:", "SD:", "n:", "Unit"),
-        final_rows(context, metrics),
-        grouped=True,
-    )
-
-
-def final_rows(context: ReportContext, metrics: Sequence[str]) -> tuple[tuple[str, ...], ...]:
+def _final(context: ReportContext, metrics: Sequence[str]) -> Iterator[ValueRow]:
     """A row for each metric and arm that recorded it."""
-    rows = []
     for metric in metrics:
         summaries = summarise(context.evidence, metric, list(context.study.arms))
         decimals = estimates.decimals_of((one.sd for one in summaries), [one.mean for one in summaries])
-        unit = words.unit_of(metric, own=context.study.own_units) or NONE
+        unit = words.unit_of(metric, own=context.study.own_units)
         for one in summaries:
-            spread = NONE if one.sd is None else words.number(one.sd, decimals)
-            mean = words.number(one.mean, decimals)
-            rows.append((context.metric(metric), context.arm(one.arm), mean, spread, str(one.n), unit))
-    return tuple(rows)
+            yield ValueRow(context.metric(metric), context.arm(one.arm), one, decimals, unit)
 
 
 def _by_step(context: ReportContext, metric: str) -> Iterator[Figure]:
@@ -113,17 +98,15 @@ def _by_step(context: ReportContext, metric: str) -> Iterator[Figure]:
         arm: [(float(at[-1]), float(values[-1]), "× diverged") for run, (at, values) in stopped if run.variant == arm]
         for arm in study.arms
     }
-    caption = f"By {study.step_axis}. Lines: means over seeds, at the steps that every run reached; band: {RANGE}."
-    if context.floors:
-        caption += " Dotted: a floor that no model can pass."
+    caption = phrase("curves.by_step", study.step_axis, bool(context.floors))
     yield _figure(
         context,
         frame,
-        name=f"{name} by {study.step_name}",
+        name=phrase("curves.by_step_name", name, study.step_name),
         caption=caption,
         titles=(study.step_axis, estimates.with_unit(name, words.unit_of(metric, own=study.own_units))),
         marks=marks,
-        level=None if floor is None else (floor, f"floor {words.compact(round(floor, 4))}"),
+        level=None if floor is None else (floor, phrase("curves.floor", words.compact(round(floor, 4)))),
     )
 
 
@@ -135,20 +118,21 @@ def _differences(context: ReportContext) -> Iterator[Figure]:
         if frame.empty:
             continue
         name = context.metric(metric)
-        everywhere = all(hypothesis.read == "final" for hypothesis in study.hypotheses.values())
-        tested = f"the last {study.step_name}" if everywhere else "what the claims read"
-        caption = (
-            f"{name} minus {baseline} of the same seed, by {study.step_axis}. Lines: means over pairs; band: from the "
-            "lowest to the highest pair, which is no interval; grey, where a claim declares one: differences too small "
-            f"to matter. Only {tested} was tested."
-        )
+        read_last = all(hypothesis.read == "final" for hypothesis in study.hypotheses.values())
+        caption = phrase("curves.differences", name, baseline, study.step_axis, study.step_name, read_last)
         titles = (
             study.step_axis,
-            estimates.with_unit(f"difference in {name}", words.unit_of(metric, own=study.own_units)),
+            estimates.with_unit(phrase("curves.difference_in", name), words.unit_of(metric, own=study.own_units)),
         )
         zone = max((_margin(context, arm, metric) for arm in study.arms), default=0.0)
         yield _figure(
-            context, frame, name=f"{name} minus {baseline}", caption=caption, titles=titles, signed=True, zone=zone
+            context,
+            frame,
+            name=phrase("curves.minus", name, baseline),
+            caption=caption,
+            titles=titles,
+            signed=True,
+            zone=zone,
         )
 
 
@@ -167,16 +151,13 @@ def _by_block(context: ReportContext, stem: str, members: Mapping[str, float]) -
     if frame.empty:
         return
     definition = METRICS[f"{stem}_0"].definition.replace("block 0 (from 0)", "a block")
-    caption = (
-        f"{stem} by block, from the input (0) to the output, at the last {context.study.step_name}. Marks: means over "
-        f"seeds; bars: {RANGE}. {definition[0].upper()}{definition[1:]}."
-    )
+    caption = phrase("curves.by_block", stem, context.study.step_name, definition)
     yield _figure(
         context,
         frame,
-        name=f"{stem} by block",
+        name=phrase("curves.by_block_name", stem),
         caption=caption,
-        titles=("block, from the input", estimates.with_unit(stem, words.unit_of(f"{stem}_0"))),
+        titles=(phrase("curves.block"), estimates.with_unit(stem, words.unit_of(f"{stem}_0"))),
         band=False,
     )
 
@@ -191,20 +172,19 @@ def _at_places(
         return
     frame = at_end(context.evidence, {metric: float(at) for at, metric in enumerate(recorded)}, arms)
     ticks = {float(at): place for at, place in enumerate(recorded.values())}
-    said = f"{caption}, at the last {context.study.step_name}. Marks: means over seeds; bars: {RANGE}."
+    said = phrase("curves.at_places", caption, context.study.step_name)
     yield _figure(context, frame, name=name, caption=said, titles=titles, ticks=ticks, band=False)
 
 
 def _positions(context: ReportContext) -> Iterator[Figure]:
-    caption, titles = "Loss by position in the window", ("positions of the window", "loss (nats/token)")
-    yield from _at_places(context, POSITIONS, name="Loss by position", caption=caption, titles=titles)
+    caption, titles = phrase("curves.positions"), (phrase("curves.position"), phrase("curves.loss"))
+    yield from _at_places(context, POSITIONS, name=phrase("curves.positions_name"), caption=caption, titles=titles)
 
 
 def _token_classes(context: ReportContext) -> Iterator[Figure]:
     places = {f"embedding/norm_{name}": name.replace("_", " ") for name in TOKEN_CLASSES}
-    caption = "Mean L2 norm of the first block's input, by the class of the token at the position"
-    titles = ("class of the token", "embedding/norm")
-    yield from _at_places(context, places, name="Embedding norm by class of token", caption=caption, titles=titles)
+    caption, titles = phrase("curves.token_classes"), (phrase("curves.token_class"), "embedding/norm")
+    yield from _at_places(context, places, name=phrase("curves.token_classes_name"), caption=caption, titles=titles)
 
 
 def _reliability(context: ReportContext) -> Iterator[Figure]:
@@ -224,17 +204,13 @@ def _reliability(context: ReportContext) -> Iterator[Figure]:
         return
     order = {arm: at for at, arm in enumerate(context.study.arms)}
     frame = pd.DataFrame(sorted(rows, key=lambda row: (order[str(row[0])], row[1])), columns=list(LINES))
-    caption = (
-        "Accuracy over mean confidence in bins of equal width of the largest probability, at the last "
-        f"{context.study.step_name}. Marks: means over the runs in which the bin holds tokens; bars: {RANGE}. On the "
-        "dashed diagonal probabilities mean what they say; below it the model claims too much."
-    )
+    caption = phrase("curves.reliability", context.study.step_name)
     yield _figure(
         context,
         frame,
-        name="Accuracy over confidence",
+        name=phrase("curves.reliability_name"),
         caption=caption,
-        titles=("confidence", "accuracy"),
+        titles=(phrase("curves.confidence"), phrase("curves.accuracy")),
         band=False,
         diagonal=True,
     )
@@ -250,13 +226,10 @@ def _cost(context: ReportContext) -> Iterator[Figure]:
         return
     frame = frame.assign(x=frame["arm"].map(seconds.groupby("arm")["x"].mean()))
     name = context.metric(metric)
-    caption = (
-        f"{name} at the last {context.study.step_name} over the mean seconds of training of a run. Marks: means over "
-        f"seeds; bars: {RANGE}. What else the machine did at the time moves an arm sideways."
-    )
+    caption = phrase("curves.cost", name, context.study.step_name)
     unit = words.unit_of(metric, own=context.study.own_units)
-    titles = ("seconds of training of a run", estimates.with_unit(name, unit))
-    yield _figure(context, frame, name=f"Cost and {name}", caption=caption, titles=titles, band=False)
+    titles = (phrase("curves.seconds"), estimates.with_unit(name, unit))
+    yield _figure(context, frame, name=phrase("curves.cost_name", name), caption=caption, titles=titles, band=False)
 
 
 def _power(context: ReportContext) -> Iterator[Figure]:
@@ -292,9 +265,6 @@ def _figure(
     **how: Any,
 ) -> Figure:
     """A figure of a frame of lines: one panel, or several where arms are many, all on the same scales."""
-    thinned = int(frame.attrs.get("thinned", 1))
-    if thinned > 1:
-        caption += f" Of every {thinned} evaluations one is drawn; the band keeps their lowest and highest."
     ends = [*frame["low"], *frame["high"]] + ([] if level is None else [level[0]]) + [0.0] * signed
     if how.get("diagonal"):
         x, y = Extent(titles[0], (0.0, 1.0)), Extent(titles[1], (0.0, 1.0))
@@ -302,16 +272,17 @@ def _figure(
         x = Extent(titles[0], (float(frame["x"].min()), float(frame["x"].max())), ticks or {})
         x = x if x.domain[0] < x.domain[1] else extent(titles[0], [*frame["x"]])
         y = extent(titles[1], ends, signed=signed)
-    if y.logarithmic:
-        caption += " The scale is logarithmic."
     sizes = frame.groupby("arm", sort=False)["n"].max()
-    n = words.listed(f"{context.arm(str(arm))} {size}" for arm, size in sizes.items())
+    n = [f"{context.arm(str(arm))} {size}" for arm, size in sizes.items()]
+    thinned = int(frame.attrs.get("thinned", 1))
+    caption = phrase("curves.caption", caption, thinned, y.logarithmic, n)
     panels = []
     for arms in shared([str(arm) for arm in sizes.index], context.study.baseline):
         part = frame[frame["arm"].isin(arms)]
         last = part.groupby("arm", sort=False).last()
-        said = "; ".join(f"{context.arm(arm)} {estimates.significant(float(last['mean'][arm]), 4)}" for arm in arms)
-        at = f"at {titles[0]} {estimates.significant(float(part['x'].max()), 4)}" if not ticks else "at the last place"
+        ends_of_lines = [(context.arm(arm), estimates.significant(float(last["mean"][arm]), 4)) for arm in arms]
+        place = "" if ticks else estimates.significant(float(part["x"].max()), 4)
+        title, shown = (phrase(f"curves.{kind}", name, ends_of_lines, titles[0], place) for kind in ("panel", "shown"))
         drawing = partial(
             lines,
             part.assign(arm=part["arm"].map(context.arm)),
@@ -322,5 +293,5 @@ def _figure(
             level=level,
             **how,
         )
-        panels.append(Panel(f"{name}: {said}", drawing, f"{name}; means {at}: {said}."))
-    return Figure(name, f"{caption} n: {n}.", tuple(panels))
+        panels.append(Panel(title, drawing, shown))
+    return Figure(name, caption, tuple(panels))

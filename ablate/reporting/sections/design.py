@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from math import ceil, floor, log10
 from typing import Final
 
 from ablate.judge.design.characteristics import Design
 from ablate.judge.design.simulate import Chance, Scenario
+from ablate.reporting import estimates
 from ablate.reporting.blocks import Figure, Panel
 from ablate.reporting.charts import power as power_chart
 from ablate.reporting.context import ReportContext
@@ -65,21 +65,9 @@ def plans_of(design: Design) -> Iterator[tuple[str, str]]:
 def said_chance(chance: Chance) -> str:
     """A simulated chance with its error; of what no simulated study showed, an upper bound in place of a zero."""
     if chance.at_most is not None:
-        return f"{said_bound(chance.at_most)} (never met; 95% bound)"
+        return phrase("design.never_met", estimates.upper_bound(chance.at_most))
     places = 2 if chance.share < 0.001 else 1
     return f"{words.number(100 * chance.share, places)}% ±{words.number(100 * chance.error, places)}%"
-
-
-def said_bound(at_most: float) -> str:
-    """An upper bound in a sentence or a cell: `at most 0.075%`."""
-    return f"at most {bound_of(at_most)}"
-
-
-def bound_of(at_most: float) -> str:
-    """An upper bound in percent, rounded up to two digits."""
-    percent = 100.0 * at_most
-    unit = 10.0 ** (floor(log10(percent)) - 1)
-    return f"{words.compact(float(f'{ceil(percent / unit) * unit:.6g}'))}%"
 
 
 def _worst_of(design: Design, *laws: str) -> Scenario | None:
@@ -108,7 +96,7 @@ def power_figure(design: Design) -> Figure | None:
     power, adopting = least_power(design), adopting_by_seeds(design)
     if not power and not adopting:
         return None
-    said = "; ".join(f"{n} seeds: {words.share(share)}" for n, share in power or adopting)
+    said = "; ".join(f"{words.counted(n, 'seed')}: {words.share(share)}" for n, share in power or adopting)
     chart = partial(power_chart, power, adopting, registered=design.n_seeds)
     here = dict(power or adopting).get(design.n_seeds)
     name = phrase("design.power", bool(power), None if here is None else words.share(here), design.n_seeds)
@@ -148,24 +136,20 @@ def text_chart(design: Design) -> list[str]:
 
 LOOKS: Final = ("peeked", "looked", "decided")
 """Entries that somebody who wrote them had seen outcomes for."""
-BEYOND: Final = "whether anybody read the records of a run by hand, no ledger can show"
 
 
 def looks_shown(context: ReportContext) -> str:
     """What the ledger shows of looks before the last planned run was sealed; of a sequential study, of all looks."""
     evidence = context.evidence
     if evidence.ledger_faults:
-        return f"the ledger is damaged, and cannot show whether outcomes were looked at; {BEYOND}"
+        return phrase("promised_parts.looks_unknown", True)
     before = _before_the_decision(context)
     mine = [entry for entry in before if entry.registration in context.registration.lineage]
     if not any(entry.event in SEALS for entry in mine):
-        return f"the ledger has sealed no planned run, and cannot show whether outcomes were looked at before; {BEYOND}"
+        return phrase("promised_parts.looks_unknown", False)
     shown = _before_the_last(context, before) if context.study.stopping == "fixed" else _of_a_sequence(context, before)
     elsewhere = sum(entry.event == "imported" for entry in mine)
-    if elsewhere:
-        runs = words.counted(elsewhere, "run")
-        shown += f"; {runs} came from elsewhere, and of looks there this ledger shows nothing"
-    return f"{shown}; {BEYOND}"
+    return phrase("promised_parts.looks_elsewhere", shown, elsewhere) if elsewhere else shown
 
 
 def _before_the_decision(context: ReportContext) -> list[Entry]:
@@ -196,16 +180,9 @@ def _before_the_last(context: ReportContext, before: Sequence[Entry]) -> str:
             found.append(entry)
     assert last is not None
     found += [entry for entry in recorded_afterwards(context.evidence.ledger) if entry not in found]
-    n_planned = len(context.evidence.planned)
-    until = (
-        f"before the seal of the last planned run (entry {last.index}, {words.moment(last.at)})"
-        if not waiting
-        else f"so far, with {n_planned - len(waiting)} of {n_planned} planned runs sealed"
-    )
-    if not found:
-        return f"the ledger has no entry of a look at outcomes ({words.listed(LOOKS, last='or')}) {until}"
-    entries = words.counted(len(found), "entry", "entries")
-    return f"the ledger has {entries} of a look at outcomes {until}: {_named(context, found)}"
+    planned = len(context.evidence.planned)
+    end = "" if waiting else f"entry {last.index}, {words.moment(last.at)}"
+    return phrase("promised_parts.looks", _named(context, found), planned, planned - len(waiting), end)
 
 
 def _of_a_sequence(context: ReportContext, before: Sequence[Entry]) -> str:
@@ -214,22 +191,16 @@ def _of_a_sequence(context: ReportContext, before: Sequence[Entry]) -> str:
     ]
     peeked = [entry for entry in before if entry.event == "peeked"]
     peeked += [entry for entry in recorded_afterwards(context.evidence.ledger) if entry not in peeked]
-    planned = f": {_named(context, looked)}" if looked else ""
-    others = f"{words.counted(len(peeked), 'other')}: {_named(context, peeked)}" if peeked else "no other"
-    looks = words.counted(len(looked), "planned look")
-    return f"before the look that decided, the ledger has {looks}{planned}; and {others}"
+    return phrase("promised_parts.looks_of_a_sequence", _named(context, looked), _named(context, peeked))
 
 
-def _named(context: ReportContext, found: Sequence[Entry]) -> str:
-    return words.listed(
-        f"entry {entry.index} ({entry.event} {_when(entry)}"
-        + ("" if entry.registration == context.registration.sha256 else ", under an earlier registration")
-        + ")"
-        for entry in found
-    )
+def _named(context: ReportContext, found: Sequence[Entry]) -> list[str]:
+    own = context.registration.sha256
+    return [phrase("promised_parts.look", entry, _when(entry), entry.registration != own) for entry in found]
 
 
 def _when(entry: Entry) -> str:
+    at = words.moment(entry.at)
     if TOOK_PLACE not in entry.body:
-        return words.moment(entry.at)
-    return f"{words.moment(str(entry.body[TOOK_PLACE]))}, recorded afterwards, {words.moment(entry.at)}"
+        return at
+    return phrase("promised_parts.look_recorded_afterwards", words.moment(str(entry.body[TOOK_PLACE])), at)

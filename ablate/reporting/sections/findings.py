@@ -11,17 +11,18 @@ from functools import partial
 
 from ablate.judge.design.retrospective import LOW_POWER, Retrospective, look_back
 from ablate.reporting import charts, tables
-from ablate.reporting.blocks import Block, Figure, Panel, Section, Table, columns
+from ablate.reporting.blocks import Block, Figure, Panel, Section, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.description import better_in
 from ablate.reporting.forest import forest_figure
+from ablate.reporting.headline import headline_of
 from ablate.reporting.sections.tasks import summary_of_family, task_tables
 from ablate.reporting.view import FindingView, Shared, views_of
 from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
 from prereg.documents.procedures import after_correction, at_level
 from prereg.documents.sentences import counted_as
-from prereg.study.designs.gate import in_words
+from prereg.study.analysis import in_words
 from prereg.study.designs.per_task import said_once
 
 MOST_PAIRS = 4
@@ -69,13 +70,14 @@ def _notes(also: Sequence[tuple[FindingView, object]]) -> str:
 
 def _said(context: ReportContext, by_name: dict[str, FindingView]) -> Iterator[tuple[str, str]]:
     """A sentence for each hypothesis, and one for each family per task."""
+    above = () if context.unusable else headline_of(context.decision, context.registration).clauses
     for label, name in said_once(context.study).items():
         names = context.study.task_families.get(label)
         if names is not None:
             yield phrase("findings_parts.family", label), summary_of_family([by_name[one].finding for one in names])
         else:
             view = by_name[name]
-            yield phrase("findings_parts.term", view), phrase("findings_parts.sentence", view)
+            yield phrase("findings_parts.term", view), phrase("findings_parts.sentence", view, above)
 
 
 def _hindsight(context: ReportContext, by_name: dict[str, FindingView]) -> Iterator[dict[str, str]]:
@@ -104,14 +106,14 @@ def stated_at(view: FindingView, one: Retrospective) -> str:
 
 def _tie_breakers(context: ReportContext) -> Table:
     """Means of tie-breaking metrics by arm."""
-    rows: list[tuple[str, ...]] = []
+    rows = []
     for metric, value in context.decision.tie_breakers.items():
-        for arm, mean in (value if isinstance(value, dict) else {"": value}).items():
-            shown = words.compact(float(mean)) if isinstance(mean, int | float) else str(mean)
-            unit = words.unit_of(metric, own=context.study.own_units)
-            rows.append((context.metric(metric), context.arm(arm), shown, unit))
-    caption = phrase("findings_parts.tie_breakers")
-    return Table(caption, columns("Metric", "Arm", "Mean:", "Unit"), tuple(rows))
+        unit = words.unit_of(metric, own=context.study.own_units)
+        means = value if isinstance(value, dict) else {"": value}
+        rows += [
+            tables.TieBreakerRow(context.metric(metric), context.arm(arm), mean, unit) for arm, mean in means.items()
+        ]
+    return tables.TIE_BREAKERS.of(rows)
 
 
 def pairs_figure(context: ReportContext) -> Figure | None:

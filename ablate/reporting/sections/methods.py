@@ -8,12 +8,12 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.sections.registration import units_of
 from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
+from prereg.documents.claims import estimates_means
 from prereg.documents.facts import Facts
 from prereg.documents.procedures import SPENDING
 from prereg.documents.sentences import counted_as, macro, say
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.designs.per_task import tasks_are_strata
-from prereg.study.spec import Study
 from prereg.study.tests import TESTS
 
 MATCHING = (
@@ -34,6 +34,7 @@ def methods_section(context: ReportContext) -> Section:
     controlled."""
     study, look, checks = context.study, context.decision.look, context.decision.checks
     alpha, recomputed = words.compact(study.analysis.alpha), ""
+    percents = [name for name, one in study.hypotheses.items() if one.percent is not None]
     if context.decision.findings:
         recomputed = recompute(study, context.decision.findings, look).summary
     made = blocks(
@@ -41,20 +42,29 @@ def methods_section(context: ReportContext) -> Section:
         study=study,
         training=f"{macro('training', Facts(study, context.registration))} {_made(context)}".strip(),
         measured=say("measured", study),
-        stopping=" ".join(filter(None, [say(one, study) for one in ("tuning", "starting", "stopping")])),
         pairs=_pairs(context),
+        starting=" ".join(filter(None, [say(one, study) for one in ("tuning", "starting")])),
         test=say("about_test", study),
         constants=any(claim.constant is not None for claim in study.claims.values()),
         items=study.analysis.estimand if study.analysis.test == "items" else "",
         units=units_of(study),
         strata=study.analysis.test == "items" and tasks_are_strata(study),
-        percent=any(one.percent is not None for one in study.hypotheses.values()),
+        directions=any(claim.kind.supported == "zero" for claim in study.claims.values()),
+        margins=any(claim.kind.has_bounds for claim in study.claims.values())
+        or any(hypothesis.smallest > 0.0 for hypothesis in study.hypotheses.values()),
+        equivalences=any(claim.kind.supported == "margins" for claim in study.claims.values()),
+        percent=bool(percents),
+        percent_of_means=any(estimates_means(study, name) for name in percents),
+        percent_of_medians=study.analysis.test == "wilcoxon",
+        percent_of_ratios=study.analysis.test != "wilcoxon"
+        and not all(estimates_means(study, name) for name in percents),
         also=words.listed(TESTS[test].name for test in study.analysis.also),
         alpha=alpha,
         twice=words.compact(2 * study.analysis.alpha),
         correct=study.analysis.correct,
         correction=say("corrected", study, study.analysis.correct),
         gate=say("gatekeeping", study),
+        roles=words.listed(study.families),
         families=words.listed(
             f"{role} ({words.counted(len(names), 'hypothesis', 'hypotheses')})"
             for role, names in study.families.items()
@@ -87,9 +97,9 @@ def _made(context: ReportContext) -> str:
 def _pairs(context: ReportContext) -> str:
     study, look = context.study, context.decision.look
     if not study.paired:
-        return f"{say('sample', study)} {say('pairing', study)} Values are read {_read_at(study)}."
+        return f"{say('sample', study)} {say('pairing', study)}"
     early = look.n_seeds if look is not None and not look.last else None
-    said = phrase("methods_parts.pairs", len(study.arms), len(study.seeds), early, _read_at(study))
+    said = phrase("methods_parts.pairs", len(study.arms), len(study.seeds), early)
     return f"{counted_as(study, said)} {_shared(context)}"
 
 
@@ -109,11 +119,3 @@ def _shared(context: ReportContext) -> str:
         unchecked=len(context.study.arms) > 1 and not (held or failed),
         imported=imported is not None and not imported.passed,
     )
-
-
-def _read_at(study: Study) -> str:
-    """Where the claims read their metrics."""
-    elsewhere = [name for name, hypothesis in study.hypotheses.items() if hypothesis.read != "final"]
-    if not elsewhere:
-        return f"at the last {study.step_name}"
-    return f"at the last {study.step_name} unless its sentence says otherwise (so {words.listed(elsewhere)})"

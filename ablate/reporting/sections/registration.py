@@ -8,27 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ablate.judge.design.reach import HypothesisDesign
 from ablate.judge.design.retrospective import frozen_design
 from ablate.records.run_record import Repetition
-from ablate.reporting import estimates
-from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns, table_of
+from ablate.reporting import tables
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table
 from ablate.reporting.context import ReportContext
-from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.design import facts_of, looks_shown
 from ablate.reporting.summaries.study import hypotheses_table
+from ablate.reporting.tables import HypothesisPlan
 from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
 from prereg.documents.procedures import lost_starts, not_reached
 from prereg.documents.sentences import say
 from prereg.documents.training import extent
 from prereg.registry.registration import CorpusPin, Rewording, TaskPin
-from prereg.study.claim import parse_claim
 from prereg.study.command import ScriptPin, command_line
 from prereg.study.designs.per_task import tasks_are_strata
 from prereg.study.spec import Study
-
-_NOT_RECORDED = "; how much of it repeats itself was not recorded"
 
 
 def counts_of(context: ReportContext, name: str) -> str:
@@ -41,21 +37,19 @@ def counts_of(context: ReportContext, name: str) -> str:
 def _repetition(context: ReportContext, name: str) -> str:
     found = [run.repetition[name] for run in context.evidence.runs if run.repetition and name in run.repetition]
     if not found:
-        return _NOT_RECORDED
+        return phrase("promised_parts.not_repeated", "")
     if reason := next((one.not_measured for one in found if one.not_measured is not None), None):
-        return f"; how much of it repeats itself: {reason}"
+        return phrase("promised_parts.not_repeated", reason)
     about = "about " if any(one.one_in > 1 for one in found) else ""
     # Arms may hold out different shares of one text.
-    return (
-        f"; {about}{_of(found, 'lines')} of its lines and {_of(found, 'paragraphs')} of its paragraphs occur earlier "
-        f"in it, exactly alike; {about}{_of(found, 'held_out_lines')} of its held-out lines occur in the rest"
-    )
+    shares = (_of(found, part) for part in ("lines", "paragraphs", "held_out_lines"))
+    return phrase("promised_parts.repetition", about, *shares)
 
 
 def _of(found: Iterable[Repetition], part: str) -> str:
     counted = [getattr(one, part) for one in found]
     shares = [one.share for one in counted if one.units]
-    return _ranged(shares) if shares else "none (there are none)"
+    return _ranged(shares) if shares else phrase("promised_parts.none_of_them")
 
 
 def _drawn(context: ReportContext, name: str) -> str:
@@ -64,7 +58,7 @@ def _drawn(context: ReportContext, name: str) -> str:
     if not mixtures:
         return ""
     shares = [drawn[name] / sum(drawn.values()) for drawn in mixtures if sum(drawn.values())]
-    return "" if not shares else f"; {_ranged(shares)} of the windows that a run was trained on came from it"
+    return phrase("promised_parts.drawn", _ranged(shares)) if shares else ""
 
 
 def baselines_of(context: ReportContext) -> str:
@@ -73,14 +67,13 @@ def baselines_of(context: ReportContext) -> str:
     if not found:
         return ""
     if len(found) > 1:
-        return "they differ between arms, which read other data or tokenizers"
+        return phrase("promised_parts.baselines_differ")
     [one] = found
     if one.not_computed is not None:
         return one.not_computed
     losses = {"guessing evenly": one.uniform, "token frequencies": one.unigram, "the token before": one.bigram}
-    text = ", ".join(f"{name} {value:.3f}" for name, value in losses.items() if value is not None)
-    floor = f"; the source's own entropy is {one.floor:.3f}" if one.floor is not None else ""
-    return f"{text} nats/token, counted in the training part and measured on {one.tokens:,} validation tokens{floor}"
+    shown = [f"{name} {value:.3f}" for name, value in losses.items() if value is not None]
+    return phrase("promised_parts.baselines", shown, one.tokens, "" if one.floor is None else f"{one.floor:.3f}")
 
 
 def _ranged(shares: Iterable[float]) -> str:
@@ -92,7 +85,7 @@ def _ranged(shares: Iterable[float]) -> str:
 
 def _percent(share: float) -> str:
     """A share that is not 0 is not shown as 0."""
-    return "less than 0.01%" if 0.0 < share < 0.00005 else f"{100 * share:.2f}%"
+    return phrase("promised_parts.little") if 0.0 < share < 0.00005 else f"{100 * share:.2f}%"
 
 
 def registration_section(context: ReportContext) -> Section:
@@ -102,7 +95,7 @@ def registration_section(context: ReportContext) -> Section:
         "promised",
         question=registration.worded.question.strip(),
         amends=words.short(registration.previous) if registration.previous else "",
-        reason=registration.reason or "no reason recorded",
+        reason=registration.reason or phrase("promised_parts.no_reason"),
         rewordings=[_reworded(context, one) for one in registration.rewordings],
         title=study.title,
         facts=dict(_facts(context)),
@@ -125,7 +118,6 @@ def _facts(context: ReportContext) -> Iterator[tuple[str, object]]:
     yield "registered", words.moment(registration.registered_at)
     yield "command", command_line(study.command) if own else ""
     yield "code", _files(registration.scripts or ())
-    yield "own", own
     yield "data", _files(registration.data_files) if own else ""
     yield "corpora", [_corpus(context, corpus) for corpus in registration.pinned]
     yield "tasks", "" if registration.tasks is None else _tasks(study, registration.tasks)
@@ -166,10 +158,9 @@ def _runs_of_others(context: ReportContext) -> str:
     for study, other in others.items() if isinstance(others, dict) else ():
         shared = other if isinstance(other, dict) else {}
         seeds, arms = ([*found] if isinstance(found := shared.get(key), list) else [] for key in ("seeds", "arms"))
-        which = (
-            f"{words.listed(map(str, arms))}, seeds {words.ranged([seed for seed in seeds if isinstance(seed, int)])}"
-        )
-        said += f"; the same seeds as {study} ({which}), which was {shared.get('known')} by then"
+        known = [seed for seed in seeds if isinstance(seed, int)]
+        named = [*map(str, arms)]
+        said += phrase("promised_parts.same_seeds", study, named, words.ranged(known), shared.get("known"))
     return said
 
 
@@ -185,25 +176,13 @@ def _corpus(context: ReportContext, corpus: CorpusPin) -> str:
 def _tasks(study: Study, pin: TaskPin) -> str:
     harness = study.measure.harness
     assert harness is not None, study.study
-    left = f" ({words.counted(pin.n_unencodable, 'item')} left out: the tokenizer cannot write them)" * bool(
-        pin.n_unencodable
-    )
-    prompts = f"; under the prompts {words.listed(pin.prompts)}" if len(pin.prompts) > 1 else ""
-    return (
-        f"{pin.name}: {words.counted(pin.n_tasks, 'task')}, {words.counted(pin.n_items, 'item')}{left}, with "
-        f"{words.listed(str(n) for n in harness.shots)} examples{prompts}; evaluated with lm-evaluation-harness; "
-        f"sha256 {pin.sha256}"
-    )
+    return phrase("promised_parts.tasks", pin, [*map(str, harness.shots)], pin.prompts)
 
 
 def _estimand(study: Study) -> str:
-    if study.analysis.test != "items":
-        return "new seeds on these validation data"
-    units = units_of(study)
-    if study.analysis.estimand == "new_seeds":
-        return f"new seeds on these {units}"
-    together = " (the items of a task belong together)" if units == "tasks" else ""
-    return f"new seeds and new {units}{together}" + " of these tasks" * tasks_are_strata(study)
+    units, new = units_of(study), study.analysis.estimand != "new_seeds"
+    of_items, strata = study.analysis.test == "items", tasks_are_strata(study)
+    return phrase("promised_parts.estimand", units, of_items, new, together=units == "tasks", strata=strata)
 
 
 def units_of(study: Study) -> str:
@@ -219,45 +198,14 @@ def _frozen_design(context: ReportContext) -> list[Block]:
     design = frozen_design(context.registration)
     if design is None:  # of another version
         return [Paragraph(phrase("promised_parts.unreadable"), "warning")]
-    power = table_of(
-        design.hypotheses,
-        phrase("promised_parts.design"),
-        {
-            "Hypothesis": lambda one: context.study.labels.claim(one.hypothesis),
-            "Detectable:": detectable_of,
-            "Power:": lambda one: estimates.power_at(one.power, one.effect),
-            "Seeds for power 80%:": lambda one: NONE if one.seeds_80 is None else str(one.seeds_80),
-            "n:": lambda one: str(one.n),
-        },
-        note=TERMS,
-    )
     facts = tuple(facts_of(design))
+    power = tables.DESIGN.of(
+        [HypothesisPlan(one, context.study.labels.claim(one.hypothesis)) for one in design.hypotheses]
+    )
     return [Facts(facts), power] if facts else [power]
-
-
-TERMS = phrase("promised_parts.design_note")
-
-
-def detectable_of(one: HypothesisDesign) -> str:
-    """The difference found with power 80% after correction, on the claim's scale where that is known."""
-    if one.detectable is not None:
-        return estimates.significant(one.detectable)
-    # Nothing is known of the spread: a claim by at least D needs that many SDs beyond D.
-    by = parse_claim(one.claim, baseline="").by
-    beyond = "" if by is None else f"{words.compact(by)} + "
-    return f"{beyond}{words.number(one.detectable_sd_corrected, 2)} SD of differences"
 
 
 def _decision_list(context: ReportContext) -> Table:
     held = context.decision.line
-    rows = tuple(
-        (str(at), line.when or "in every other case", line.verdict, "this line held" if at == held else "")
-        for at, line in enumerate(context.study.decision, start=1)
-    )
-    return Table(
-        phrase("promised_parts.decision"),
-        columns("Line", "When", "Verdict", "Held"),
-        rows,
-        "" if held else phrase("promised_parts.no_line"),
-        marked=frozenset({held - 1}) if held else frozenset(),
-    )
+    lines = [(at, line, at == held) for at, line in enumerate(context.study.decision, start=1)]
+    return tables.DECISION.of(lines, held=held)

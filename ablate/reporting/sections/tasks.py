@@ -8,7 +8,7 @@ sealed items.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pandas as pd
 
@@ -17,15 +17,15 @@ from ablate.judge.stats.estimate import interval_of
 from ablate.judge.stats.tests import NoTestError
 from ablate.judge.verdict import Finding, Interval
 from ablate.reporting import estimates
-from ablate.reporting.blocks import Table, columns
+from ablate.reporting.blocks import Table
 from ablate.reporting.context import ReportContext
-from ablate.reporting.estimates import NONE
-from ablate.reporting.view import FindingView
+from ablate.reporting.tables import TASKS, TaskRow
+from ablate.reporting.view import FindingView, views_of
+from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.metrics.catalogue import ITEM_METRICS, task_of
 
 _LIKELIHOOD = "harness/loglikelihood/"
-HEADS = ("Task", "Left side:", "Right side:", "Chance:", "Difference:", "Interval:", "Outcome", "n:", "Items:")
 
 
 def task_tables(context: ReportContext) -> list[Table]:
@@ -37,7 +37,7 @@ def task_tables(context: ReportContext) -> list[Table]:
     by_name = {finding.hypothesis: finding for finding in context.decision.findings}
     wholes = [one for one in by_name.values() if one.metric in ITEM_METRICS and task_of(one.metric) is None]
     chances = _chances(items)
-    tables, placed = [], set()
+    made, placed = [], set()
     for family, names in study.task_families.items():
         members = [by_name[name] for name in names]
         mine = [one for one in wholes if _alike(context, one, members[0])]
@@ -45,28 +45,25 @@ def task_tables(context: ReportContext) -> list[Table]:
         rows = [_row(FindingView(one, study), study.tasks_claimed[one.hypothesis], items, chances) for one in members]
         shown = (FindingView(one, study).bounds for one in members)
         methods = words.listed(dict.fromkeys(bounds.method for bounds in shown if bounds is not None))
-        said = f"of the tasks {methods or 'none'}, at the level shown"
-        tables.append(_table(f"{family}, by task.", [*rows, *_wholes(mine, items, chances)], said, mine))
+        intervals = phrase("tables.intervals_of_family", methods or "none")
+        whole_views = views_of(mine, None)
+        rows += _wholes(whole_views, items, chances)
+        made.append(TASKS.of(rows, label=family, intervals=intervals, wholes=whole_views))
     for one in wholes:
         if one.hypothesis not in placed and one.pairs:
-            rows = _described(context, one, items, chances)
-            said = (
-                f"{words.level(1 - one.alpha)}, each task by itself, of the tasks: description, which decides nothing"
-            )
-            title = f"{one.label}, by task."
-            tables.append(_table(title, [*rows, *_wholes([one], items, chances)], said, [one]))
-    return tables
+            intervals = phrase("tables.intervals_of_tasks", words.level(1 - one.alpha))
+            described, whole_views = _described(context, one, items, chances), views_of([one], None)
+            rows = [*described, *_wholes(whole_views, items, chances)]
+            made.append(TASKS.of(rows, label=one.label, intervals=intervals, wholes=whole_views))
+    return made
 
 
 def summary_of_family(findings: Sequence[Finding]) -> str:
     """How the claims of a family ended, by outcome, with the tasks of those that are refuted."""
     counts = Counter(finding.outcome for finding in findings)
     refuted = [str(task_of(finding.metric)) for finding in findings if finding.outcome == "refuted"]
-    said = words.listed(f"{counts[outcome]} {outcome}" for outcome in ("supported", "refuted", "inconclusive"))
-    harm = f" Refuted: {words.listed(refuted)}." if refuted else ""
     n = sorted({finding.n for finding in findings})
-    pairs = words.listed(map(str, n), last="or")
-    return f"Of {words.counted(len(findings), 'task')} {said}, corrected over the tasks (n = {pairs}).{harm}"
+    return phrase("findings_parts.family_summary", len(findings), counts, refuted, n)
 
 
 def _alike(context: ReportContext, whole: Finding, member: Finding) -> bool:
@@ -77,65 +74,36 @@ def _alike(context: ReportContext, whole: Finding, member: Finding) -> bool:
     return same and whole.scale == member.scale and (ours.left, ours.right) == (theirs.left, theirs.right)
 
 
-def _table(title: str, rows: list[tuple[str, ...]], said: str, wholes: Sequence[Finding]) -> Table:
-    note = f"Chance: mean over the items of one over the number of choices. n: pairs of seeds. Intervals: {said}"
-    for one in wholes:
-        bounds = FindingView(one, None).bounds
-        if bounds is not None:
-            note += f"; of {one.label} {bounds.method.removesuffix(', Bonferroni over 1')}"
-    return Table(title, columns(*HEADS), tuple(rows), note=f"{note}.")
-
-
-def _row(view: FindingView, task: str, items: pd.DataFrame, chances: Mapping[str, float]) -> tuple[str, ...]:
+def _row(view: FindingView, task: str, items: pd.DataFrame, chances: Mapping[str, float]) -> TaskRow:
     scored = items[(items["task"] == task) & (items["metric"] == ITEM_METRICS[view.finding.metric].scores)]
-    return (
-        task,
-        *view.sides,
-        words.number(chances[task], 2) if task in chances else NONE,
-        view.difference,
-        view.interval,
-        view.outcome,
-        str(view.finding.n),
-        f"{scored['item'].nunique():,}",
-    )
+    n_items = int(scored["item"].nunique())
+    found = (view.difference, view.interval, view.outcome, view.finding.n)
+    return TaskRow(task, view.sides, chances.get(task), *found, n_items)
 
 
-def _wholes(findings: Sequence[Finding], items: pd.DataFrame, chances: Mapping[str, float]) -> list[tuple[str, ...]]:
+def _wholes(views: Sequence[FindingView], items: pd.DataFrame, chances: Mapping[str, float]) -> Iterator[TaskRow]:
     """The line of each mean over the tasks."""
-    rows: list[tuple[str, ...]] = []
-    for one in findings:
-        view = FindingView(one, None)
-        declared = ITEM_METRICS[one.metric]
+    for view in views:
+        declared = ITEM_METRICS[view.finding.metric]
         sizes = items[items["metric"] == declared.scores].groupby("task")["item"].nunique()
         weights = sizes * 0.0 + 1.0 if declared.counts_alike == "tasks" else sizes
-        known = all(task in chances for task in sizes.index)
-        chance = sum(chances[str(task)] * float(w) for task, w in weights.items()) if known else 0.0
-        rows.append(
-            (
-                f"{one.label}: {one.metric_shown}, all {len(sizes)} tasks",
-                *view.sides,
-                words.number(chance / float(weights.sum()), 2) if known else NONE,
-                view.difference,
-                view.interval,
-                one.outcome,
-                str(one.n),
-                f"{int(sizes.sum()):,}",
-            )
-        )
-    return rows
+        chance = None
+        if all(task in chances for task in sizes.index):
+            chance = sum(chances[str(task)] * float(w) for task, w in weights.items()) / float(weights.sum())
+        found = (view.difference, view.interval, view.outcome, view.finding.n)
+        yield TaskRow(phrase("tables.whole", view, len(sizes)), view.sides, chance, *found, int(sizes.sum()))
 
 
 def _described(
     context: ReportContext, finding: Finding, items: pd.DataFrame, chances: Mapping[str, float]
-) -> list[tuple[str, ...]]:
+) -> Iterator[TaskRow]:
     """The tasks of a mean without a family: each with the interval of its own test."""
     claim, scores = context.study.claims[finding.hypothesis], ITEM_METRICS[finding.metric].scores
-    seeds, rows = [pair.seed for pair in finding.pairs], []
+    seeds = [pair.seed for pair in finding.pairs]
     for task, mine in items[items["metric"] == scores].groupby("task", sort=True):
         means = mine.groupby(["variant", "seed"])["value"].mean()
-        sides = [_side(means, weights, seeds) for weights in (claim.left, claim.right)]
+        left, right = (_side(means, weights, seeds) for weights in (claim.left, claim.right))
         bounds: Interval | None = None
-        difference = sides[0] - sides[1]
         try:
             crossed = cross(items, f"{scores}/{task}", claim.left, claim.right, seeds)
             bounds = interval_of(over_items(crossed, estimand=context.study.analysis.estimand), finding.alpha)
@@ -143,19 +111,16 @@ def _described(
             pass
         width = 0.0 if bounds is None or bounds.low is None or bounds.high is None else (bounds.high - bounds.low) / 2.0
         decimals = estimates.apart(estimates.decimals_for(width), [bounds])
-        rows.append(
-            (
-                str(task),
-                *(words.number(side, decimals) for side in sides),
-                words.number(chances[str(task)], 2) if task in chances else NONE,
-                estimates.signed(difference, decimals),
-                estimates.interval(bounds, decimals),
-                "not claimed",
-                str(finding.n),
-                f"{mine['item'].nunique():,}",
-            )
+        yield TaskRow(
+            str(task),
+            (words.number(left, decimals), words.number(right, decimals)),
+            chances.get(str(task)),
+            estimates.signed(left - right, decimals),
+            estimates.interval(bounds, decimals),
+            phrase("tables.not_claimed"),
+            finding.n,
+            int(mine["item"].nunique()),
         )
-    return rows
 
 
 def _side(means: pd.Series, weights: Mapping[str, float], seeds: Sequence[int]) -> float:

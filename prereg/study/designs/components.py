@@ -18,12 +18,12 @@ from pydantic import Field, JsonValue, SerializerFunctionWrapHandler, model_seri
 
 from prereg.errors import ClaimError, FieldPath, SpecError, field_error, nearest
 from prereg.frozen import FrozenModel, branch, chosen_by
-from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
+from prereg.metrics.catalogue import Better
 from prereg.study.analysis import Hypothesis, Read, Role, Scale
 from prereg.study.claim import margin_of, parse_claim
 from prereg.study.faults import read_model
 from prereg.study.macros import Document, Written
-from prereg.study.measure import Name, own_better
+from prereg.study.measure import Name, improves, own_better
 from prereg.study.verbs import VERBS
 from prereg.text import counted, listed
 
@@ -215,8 +215,7 @@ class Components(FrozenModel):
             required = "VERB METRIC [by at least D]: the arms follow from the parts"
             raise field_error(place, f"claim '{self.claim}'", required, "claim: worsens val/loss by at least 0.02")
         if verb in ("worsens", "improves"):
-            known = METRICS.get(metric) or TASK_METRICS.get(metric)
-            better = self.better or own.get(metric) or (known.better if known is not None else "neither")
+            better = self.better or improves(metric, own)
             if better == "neither":
                 found, required = f"nothing says which way {metric} improves", "better: lower, or better: higher"
                 raise field_error(("components", "better"), found, required, "better: lower")

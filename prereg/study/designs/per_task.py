@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, get_args
 from prereg.errors import FieldPath, field_error
 from prereg.metrics.catalogue import ITEM_METRICS, OF_TASKS, task_of
 from prereg.registry.paths import Root
+from prereg.study import corpora
 from prereg.study.analysis import Hypothesis, Role
 from prereg.study.macros import Document, Written, expand
 from prereg.study.measure import OWN_TASKS, is_folder
@@ -40,10 +41,9 @@ _ROLES: tuple[Role, ...] = get_args(Role)
 
 
 def search_path(root: Root, environment: Mapping[str, str] = os.environ) -> list[Path]:
-    """Folders that packs are looked for in, in order."""
-    listed = [Path(one) for one in environment.get("ABLATE_CORPORA", "").split(os.pathsep) if one]
-    cached = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ablate" / "corpora"
-    return [*listed, root.corpora, root.path / "data", cached]
+    """Folders that packs are looked for in, in order: those of corpora, and data/ before the user's cache."""
+    *nearer, cached = corpora.search_path(root.corpora, environment)
+    return [*nearer, root.path / "data", cached]
 
 
 def task_folder(tasks: str, root: Root, environment: Mapping[str, str] = os.environ) -> Path | None:
@@ -135,26 +135,33 @@ def check_per_task(study: Study) -> None:
     for name, one in study.hypotheses.items():
         if one.family is not None:
             families.setdefault(one.family, []).append(name)
-    claimed, listed_tasks = study.tasks_claimed, _tasks_listed(study)
     for family, names in families.items():
-        place: FieldPath = ("hypotheses", names[0], "family")
-        if family in ("", *study.hypotheses, *_ROLES):
-            required = "a name that no hypothesis and no role has"
-            raise field_error(place, f"the family is named '{family}'", required, "leave `family` out")
-        required, fix = "what a line `per: task` writes", f"{family}: {{..., per: task}}, or leave `family` out"
-        shared = {_without_task(name, study) for name in names}
-        if len(shared) > 1 or any(name not in claimed or name != f"{family}.{claimed[name]}" for name in names):
-            raise field_error(place, f"the family '{family}' holds other claims than one for each task", required, fix)
-        tasks = {claimed[name] for name in names}
-        lacking = sorted({*claimed.values(), *listed_tasks} - tasks)
-        if lacking:
-            raise field_error(place, f"the family '{family}' has no claim about the task '{lacking[0]}'", required, fix)
-        unlisted = sorted(tasks - listed_tasks) if listed_tasks else []
-        if unlisted:
-            found = (
-                f"the family '{family}' has a claim about the task '{unlisted[0]}', which measure.harness does not list"
-            )
-            raise field_error(place, found, required, fix)
+        _check_family(study, family, names)
+
+
+def _check_family(study: Study, family: str, names: list[str]) -> None:
+    place: FieldPath = ("hypotheses", names[0], "family")
+    if family in ("", *study.hypotheses, *_ROLES):
+        required = "a name that no hypothesis and no role has"
+        raise field_error(place, f"the family is named '{family}'", required, "leave `family` out")
+    if fault := _fault_of_family(study, family, names):
+        fix = f"{family}: {{..., per: task}}, or leave `family` out"
+        raise field_error(place, f"the family '{family}' {fault}", "what a line `per: task` writes", fix)
+
+
+def _fault_of_family(study: Study, family: str, names: list[str]) -> str:
+    """In what a family differs from what one line writes; nothing where it does not."""
+    claimed, listed_tasks = study.tasks_claimed, _tasks_listed(study)
+    same_but_for_the_task = len({_without_task(name, study) for name in names}) == 1
+    named_by_task = all(name in claimed and name == f"{family}.{claimed[name]}" for name in names)
+    if not same_but_for_the_task or not named_by_task:
+        return "holds other claims than one for each task"
+    tasks = {claimed[name] for name in names}
+    if lacking := sorted({*claimed.values(), *listed_tasks} - tasks):
+        return f"has no claim about the task '{lacking[0]}'"
+    if listed_tasks and (unlisted := sorted(tasks - listed_tasks)):
+        return f"has a claim about the task '{unlisted[0]}', which measure.harness does not list"
+    return ""
 
 
 def said_once(study: Study) -> dict[str, str]:

@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, JsonValue, PrivateAttr, model_validator
 
-from prereg.errors import FieldPath, field_error, nearest
+from prereg.errors import FieldPath, field_error, not_one_of
 from prereg.frozen import FrozenModel, once
 from prereg.metrics.catalogue import TASK_METRICS, Better
 from prereg.study.arms import Arm, apply_overrides
-from prereg.study.measure import Name, Seed
-from prereg.study.validate_measures import check_known
+from prereg.study.measure import Name, Seed, check_known
 
 if TYPE_CHECKING:
     from prereg.study.spec import Study
@@ -41,9 +40,9 @@ _FIXED = ("data", "budget")
 class Tune(FrozenModel):
     """How the settings of arms are chosen before the runs that are judged."""
 
-    grid: dict[str, Annotated[tuple[JsonValue, ...], Field(min_length=1)]] = {}
+    grid: dict[str, Annotated[tuple[JsonValue, ...], Field(min_length=1), once("value")]] = {}
     """Dotted field -> values to try; every tuned arm is run at all combinations."""
-    settings: dict[Name, Annotated[tuple[Setting, ...], Field(min_length=2)]] = {}
+    settings: dict[Name, Annotated[tuple[Setting, ...], Field(min_length=2), once("setting")]] = {}
     """In place of a grid: ARM -> list of overrides to try, equally many for each arm."""
     arms: tuple[Name, ...] = ()
     """The arms that are tuned under a grid; by default all. The others keep their configuration."""
@@ -154,8 +153,7 @@ def _check_tuned_arms(study: Study, tune: Tune) -> None:
     for place, names in ((("tune", "arms"), tune.arms), (("tune", "settings"), tuple(tune.settings))):
         for arm in names:
             if arm not in study.arms:
-                required = "one of " + ", ".join(study.arms)
-                raise field_error(place, f"'{arm}' is not a variant", required, nearest(arm, study.arms))
+                raise not_one_of(place, f"'{arm}' is not a variant", arm, study.arms)
 
 
 def _check_pilot_seeds(study: Study, tune: Tune) -> None:
@@ -208,8 +206,6 @@ def _check_settings(study: Study, tune: Tune) -> None:
                         f"'{field}' is tuned",
                         "fields of model, optim or numerics: data and budget are the same for all settings",
                     )
-            if any(setting == other for other in listed[:at]):
-                raise field_error(_place(tune, arm, at), f"a setting of '{arm}' is given twice", "each setting once")
     _ = study.pilots
 
 
