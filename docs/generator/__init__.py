@@ -26,6 +26,7 @@ def _page(template: str, parts_of_page: Callable[[], parts.Parts]) -> str:
 PAGES: dict[str, Callable[[], str]] = {
     "checks.md": partial(_page, "checks", parts.checks),
     "conflicts.md": partial(_page, "conflicts", parts.conflicts),
+    "modules.md": partial(_page, "modules", parts.modules),
     "metrics.md": partial(_page, "metrics", parts.metrics),
     "reference/study-file.md": partial(_page, "study-file", parts.study_file),
     "reference/rule.md": partial(_page, "rule", parts.rule),

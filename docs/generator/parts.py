@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import io
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -38,6 +40,7 @@ from prereg.study.spec import Study
 from prereg.study.verbs import MEANS_OF_VERBS
 
 Parts = Mapping[str, object]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def checks() -> Parts:
@@ -184,3 +187,22 @@ def commands(group: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[s
             yield from commands(command, (*words, name))
         else:
             yield " ".join((*words, name)), command
+
+
+def modules() -> Parts:
+    """Every module of the product by folder, with the first sentence of its docstring."""
+    rows_by_folder: dict[str, list[tuple[str, str]]] = {}
+    for path in sorted(path for folder in ("prereg", "ablate") for path in (ROOT / folder).rglob("*.py")):
+        about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        if path.name == "__init__.py" and not about:
+            continue
+        folder = path.parent.relative_to(ROOT).as_posix()
+        rows_by_folder.setdefault(folder, []).append((code(path.name), first_sentence(about)))
+    sections = [f"## {folder}\n\n{table(('module', 'about'), rows)}" for folder, rows in rows_by_folder.items()]
+    return {"folders": "\n".join(sections)}
+
+
+def first_sentence(text: str) -> str:
+    """Up to the first full stop or blank line, on one line."""
+    paragraph = " ".join(text.split("\n\n", maxsplit=1)[0].split())
+    return re.split(r"(?<=\.)\s", paragraph, maxsplit=1)[0].rstrip(":.") + "."
