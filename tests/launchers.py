@@ -150,6 +150,9 @@ class Launcher:
     at_once: int = 1
     """Runs at a time."""
 
+    patience_s: float = 120
+    """Within which all that was started must have ended."""
+
     process: subprocess.Popen[str] | None = None
 
     def launch(self) -> None:
@@ -180,7 +183,7 @@ class Launcher:
     def wait(self) -> tuple[int, str]:
         """Until nothing is at work; exit status and output of what was started here."""
         assert self.process is not None
-        return end(self.process, 120)
+        return end(self.process, self.patience_s)
 
     def finish(self) -> None:
         """Start again what is left, as a user would, until the ledger has every run."""
@@ -211,7 +214,7 @@ class SlurmLauncher(Launcher):
 
     def wait(self) -> tuple[int, str]:
         status, printed = super().wait()
-        wait_for(lambda: not self.cluster.say("squeue", "--noheader").strip(), 120)
+        wait_for(lambda: not self.cluster.say("squeue", "--noheader").strip(), self.patience_s)
         return status, printed
 
 
@@ -270,7 +273,7 @@ class CommandsLauncher(Launcher):
 
     def wait(self) -> tuple[int, str]:
         for loop in self.loops:
-            loop.join(120)
+            loop.join(self.patience_s)
         return end(command("run", str(self.path), "--jobs", "0"), 60)
 
     def close(self) -> None:

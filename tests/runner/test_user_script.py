@@ -79,11 +79,11 @@ ELSEWHERE = [pytest.param(name, marks=pytest.mark.long) for name in ("slurm", "r
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("launcher", ["local", *ELSEWHERE], indirect=True)
 def test_under_torchrun_two_processes_train_each_run(launcher: Launcher, tmp_path: Path) -> None:
     launcher.path = register(launcher.house, "dropout_ddp", "train_ddp.py", [1, 2])
-    launcher.at_once = 2
+    launcher.at_once, launcher.patience_s = 2, 900
     launcher.launch()
     launcher.wait()
     if isinstance(launcher, SlurmLauncher):
