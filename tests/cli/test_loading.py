@@ -60,21 +60,3 @@ def test_importing_the_package_or_the_command_line_loads_nothing_heavy() -> None
     code = "import sys, ablate, ablate.cli; print(*sorted({name.split('.')[0] for name in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not set(done.stdout.split()) & {*EVERYTHING, "pydantic"}
-
-
-@pytest.mark.slow
-def test_imports_of_a_command_are_quicker_and_change_no_number_and_no_text_of_scipy() -> None:
-    code = (
-        "import sys\nif {quick}:\n    from ablate.cli.startup import quicken_imports\n    quicken_imports()\n"
-        "from ablate.judge.recompute import pingouin_without_plots\nfrom scipy import special, stats\n"
-        "print(pingouin_without_plots().ttest([0.1, 0.3, 0.2], 0.0)['p_val'].iloc[0], special.stdtr(3, 1.5))\n"
-        "print(len(stats.ttest_1samp.__doc__) > 500, 'xarray' in sys.modules)"
-    )
-    quick, usual = (
-        subprocess.run(
-            [sys.executable, "-c", code.format(quick=quick)], capture_output=True, text=True, check=True
-        ).stdout.splitlines()
-        for quick in (True, False)
-    )
-    assert quick[0] == usual[0]
-    assert (quick[1], usual[1]) == ("True False", "True True")
