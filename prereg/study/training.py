@@ -13,6 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.study.command import is_inside
+from prereg.text import compact
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -241,6 +242,49 @@ class Budget(FrozenModel):
             found = f"micro_batch ({self.micro_batch}) does not divide batch ({self.batch})"
             raise ValueError(found, "micro-batches of equal size", f"micro_batch: {gcd(self.micro_batch, self.batch)}")
         return self
+
+
+GIB = 2**30
+
+
+class Breach(FrozenModel):
+    """One limit that one run did not keep to."""
+
+    limit: str
+    """The field of the budget."""
+    promised: float
+    """Its value, in the field's own unit."""
+    measured: float
+    """What the run took, in the same unit."""
+
+    @property
+    def words(self) -> str:
+        """What was promised and what came."""
+        what, unit = ("memory", "GiB") if self.limit == "max_memory_gib" else ("time", "s")
+        return f"{compact(round(self.measured, 3))} {unit} of {what}, promised at most {compact(self.promised)} {unit}"
+
+
+def breaches(budget: Budget, *, wall_s: float, peak_memory_bytes: int | None) -> tuple[Breach, ...]:
+    """The limits of a budget that a run broke. Memory that nobody measured breaks nothing here; see `unmeasured`."""
+    memory = None if peak_memory_bytes is None else peak_memory_bytes / GIB
+    broken = []
+    for limit, promised, measured in (
+        ("max_memory_gib", budget.max_memory_gib, memory),
+        ("max_wall_s", budget.max_wall_s, wall_s),
+    ):
+        if promised is not None and measured is not None and measured > promised:
+            broken.append(Breach(limit=limit, promised=promised, measured=measured))
+    return tuple(broken)
+
+
+def unmeasured(budget: Budget, *, peak_memory_bytes: int | None) -> bool:
+    """Whether a promise about memory was made that nothing can be said about."""
+    return budget.max_memory_gib is not None and peak_memory_bytes is None
+
+
+def promises_any(budget: Budget) -> bool:
+    """Whether a budget holds any limit."""
+    return budget.max_memory_gib is not None or budget.max_wall_s is not None
 
 
 class Numerics(FrozenModel):
