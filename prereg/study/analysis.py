@@ -1,4 +1,7 @@
-"""How evidence is judged, and when its seeds are enough."""
+"""How evidence is judged, and when its seeds are enough: tests and their levels, gates, looks, hypotheses, stability.
+
+Models alone, each with what holds within it; what holds between them is in `prereg.study.conflicts` and `validate`.
+"""
 
 from __future__ import annotations
 
@@ -108,11 +111,11 @@ def in_words(study: Study) -> str:
 
 def members(study: Study, step: str | tuple[str, ...]) -> Iterator[str]:
     """The hypotheses of one step as the gate writes it, by their names or by their role."""
-    for one in (step,) if isinstance(step, str) else step:
-        if one in study.hypotheses:
-            yield one
+    for entry in (step,) if isinstance(step, str) else step:
+        if entry in study.hypotheses:
+            yield entry
         else:
-            yield from study.families.get(one, ())
+            yield from study.families.get(entry, ())
 
 
 class Looks(FrozenModel):
@@ -212,6 +215,7 @@ class Hypothesis(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _smallest_of_the_claim(cls, data: Any) -> Any:
+        # A claim `by at least D` says it already. In percent it is on another scale, and `prereg.study.macros` sets it.
         if isinstance(data, dict) and "smallest" not in data and isinstance(data.get("claim"), str):
             least = margin_of(data["claim"])
             return data if least is None else data | {"smallest": least}
@@ -242,6 +246,7 @@ class LossSpike(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _some_limit(cls, data: Any) -> Any:
+        # Here and not as a default: a study that names a limit of its own must not get a rate next to it.
         neither = isinstance(data, dict) and data.get("above") is None and data.get("false_alarms") is None
         return data | {"false_alarms": FALSE_ALARMS} if neither else data
 
@@ -259,6 +264,7 @@ class LossSpike(FrozenModel):
     @model_serializer(mode="wrap")
     def _only_what_decides(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         written: dict[str, JsonValue] = handler(self)
+        # One of the two is none; written as null it would read as a limit that somebody left out on purpose.
         written.pop("false_alarms" if self.false_alarms is None else "above", None)
         return written
 
@@ -302,6 +308,7 @@ class Stable(FrozenModel):
 
     @model_validator(mode="after")
     def _levels_and_a_step(self) -> Self:
+        # The step lies among the levels, where a user writes it, so its type is that of a level.
         step = self.reached.get(BY, 0.0)
         if self.reached and not (self.levels and step >= 1 and step == int(step)):
             raise field_error(

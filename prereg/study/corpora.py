@@ -126,7 +126,7 @@ def of_two(name: str, files: tuple[TextFile, TextFile], licence: str) -> Manifes
 
 
 def pair_sha256(hashes: Sequence[str]) -> str:
-    """The one hash of a training text and a validation text."""
+    """The one hash of a training text and a validation text; swapped, they are another corpus."""
     train, validation = hashes
     return sha256_of({"train": train, "validation": validation})
 
@@ -139,6 +139,8 @@ _WIKITEXT_VALID = TextFile(
     address=f"{_WIKITEXT}/valid.txt",
 )
 
+# To add a corpus: a row of `KNOWN` with a public address, the sha256 and size of each file as you hashed them after
+# downloading, and its licence; `tests/data/test_corpus.py` reads the table.
 TOY_SHA256 = "f4e715faed464e2185f20529572cb520c7db4b64d0ea7ff0e0fa974a1be30f35"
 """Of the text that `toy` generates; `ablate.data.toy` makes it."""
 KNOWN: Mapping[str, Manifest] = {
@@ -183,7 +185,8 @@ KNOWN: Mapping[str, Manifest] = {
 
 
 def search_path(own: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Where corpora are looked for, in order: `ABLATE_CORPORA`, the repository's own folder, the user's cache."""
+    """Where corpora are looked for, in order: `ABLATE_CORPORA`, the repository's own folder, the user's cache. What is
+    found is checked by its hash, so the first of them decides nothing but speed."""
     listed = [Path(folder) for folder in environment.get("ABLATE_CORPORA", "").split(os.pathsep) if folder]
     return (*listed, own, cache_folder(environment) / "corpora")
 
