@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.notebook.results import Results
 from ablate.records.rows import TableLayout
-from ablate.records.tables import LONG, complete, read_frame, require_complete
+from ablate.records.tables import LONG, guess_columns, read_frame, require_complete
 from prereg.errors import EvidenceError, SpecError, nearest
 from prereg.study.claim import parse_claim
 
@@ -148,7 +148,7 @@ def judge_frame(
     if isinstance(table, (str, Path)):
         table, layout = read_frame(Path(table), metrics, layout), LONG
     columns = [str(column) for column in table.columns]
-    layout = complete(columns, layout.model_copy(update={"metrics": metrics}))
+    layout = guess_columns(columns, layout.model_copy(update={"metrics": metrics}))
     require_complete(columns, layout)
     frame = table.rename(columns={label: metric for metric, label in layout.metrics.items()}).reset_index(drop=True)
     rows = _last_rows(frame, str(layout.arm), str(layout.seed), layout.step, metrics)

@@ -286,7 +286,7 @@ def import_runs(
     names of its runs, and of those of a panel that W&B exported. Raises `StudyError` for the first thing that is wrong,
     before anything is written.
     """
-    from ablate.records.imports import Terms, already_placed, is_replayed, put, read_source
+    from ablate.records.imports import Terms, already_placed, is_replayed, put, read_runs
     from ablate.records.store import RunFolder
     from ablate.records.tables import LONG
     from ablate.records.tracked import is_tracked, read_tracked
@@ -323,7 +323,7 @@ def import_runs(
         return RunFolder(context.root.run(name, registration.runs_sha256, arm, seed))
 
     with study_lock(context.root, name):
-        pieces = read_source(Path(source), terms, left_out)
+        pieces = read_runs(Path(source), terms, left_out)
         early = [piece.variant for piece in pieces if piece.variant in registration.study.arms]
         if early and not registration.study.settings_known:
             raise EvidenceError(
@@ -372,7 +372,7 @@ def write_manifest(
 
     Returns where. Raises `EvidenceError` where the rows are not of planned runs, or a manifest is there.
     """
-    from ablate.records.imports import Made, Manifest, Terms, planned_rows
+    from ablate.records.imports import ImportManifest, Made, Terms, planned_rows
     from ablate.records.tables import LONG
     from prereg.registry.disk import create_whole
 
@@ -381,7 +381,7 @@ def write_manifest(
     place = source.parent / "manifest.json"
     rows = planned_rows(source, Terms(registration, "", context.now(), False, (), layout or LONG))
     made = tuple(Made(variant=arm, seed=seed, started_at="", ended_at="") for arm, seed in rows)
-    manifest = Manifest(registration=registration.sha256, runs=made).model_dump_json(indent=2)
+    manifest = ImportManifest(registration=registration.sha256, runs=made).model_dump_json(indent=2)
     if not create_whole(place, manifest.encode() + b"\n"):
         raise EvidenceError(f"{place} is there already", required="a folder without one", fix=f"rm {place}")
     return place

@@ -65,7 +65,7 @@ def train(
     from ablate.runner.control import Signals
     from ablate.runner.machine import choose_machine, records_of
     from ablate.runner.options import RunOptions
-    from ablate.runner.process import Place, held, make_run, sign
+    from ablate.runner.process import Place, held, make_run, name_holder
     from prereg.registry.registration import folder_of_study
 
     context = check(study, workspace)
@@ -77,7 +77,7 @@ def train(
     folder = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
     if (sealed := _made_before(run, folder)) is not None:
         return sealed
-    with held(folder) as lock, sign(lock):
+    with held(folder) as lock, name_holder(lock):
         if (sealed := _made_before(run, folder)) is not None:
             return sealed  # by a process that held it a moment ago
         study_folder = folder_of_study(context.root, spec.study)

@@ -12,7 +12,7 @@ from ablate.workspace import HERE, StudyContext, StudySource, Workspace
 
 if TYPE_CHECKING:
     from ablate.judge.stats.tests import Floats
-    from ablate.runner.trial import Spread, Trial, Values
+    from ablate.runner.trial import Trial, TrialSpread, Values
     from prereg.registry.registration import Pins, Registration
     from prereg.study.spec import Study
 
@@ -67,7 +67,7 @@ def try_out(
     return trial.model_copy(update={"assume": assume, "metric_correlation": correlation})
 
 
-def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict[str, Spread], float | None]:
+def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict[str, TrialSpread], float | None]:
     """The spread of every metric that is claimed on its own scale, where there are seeds enough to say; and the mean
     correlation of two of them within a run, each turned so that up is better, from 0 to 1."""
     import numpy as np
@@ -76,7 +76,7 @@ def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict
 
     arms = list(study.arms)
     seeds = sorted({seed for _, seed in rows if all((arm, seed) in rows for arm in arms)})
-    spreads: dict[str, Spread] = {}
+    spreads: dict[str, TrialSpread] = {}
     if len(seeds) < FEWEST_SEEDS_FOR_SD or len(arms) < 2:
         return spreads, None
     better = {claim.metric: -1.0 if claim.better == "lower" else 1.0 for claim in study.claims.values()}
@@ -93,10 +93,10 @@ def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict
     return spreads, float(np.clip(pairs.mean(), 0.0, 1.0))
 
 
-def spread_of(table: Floats, *, paired: bool) -> Spread | None:
+def spread_of(table: Floats, *, paired: bool) -> TrialSpread | None:
     """From values, a row a seed and a column an arm; none where they do not vary."""
     from ablate.judge.design.assumptions import cautious, sd_range, variances
-    from ablate.runner.trial import Spread
+    from ablate.runner.trial import TrialSpread
 
     n_seeds, n_arms = table.shape
     rest, total = variances(table)
@@ -104,7 +104,7 @@ def spread_of(table: Floats, *, paired: bool) -> Spread | None:
         return None
     sd, correlation = cautious(rest, total, n_seeds, n_arms, paired=paired)
     low, _ = sd_range(total, n_seeds - 1 if paired else (n_seeds - 1) * n_arms)
-    return Spread(sd=sd, estimate=total**0.5, low=low, correlation=correlation)
+    return TrialSpread(sd=sd, estimate=total**0.5, low=low, correlation=correlation)
 
 
 def _final(rows: Iterable[tuple[int, str, float]], metric: str) -> float:

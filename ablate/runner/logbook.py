@@ -2,6 +2,9 @@
 
 A start is entered before its run begins; a run that was made by another process, or whose end a crash kept out of the
 ledger, is found in its folder and entered then (`collect`).
+
+The order of a run's life: `log_start` (entry "started") before a process exists, `seal` ("sealed") or `fail` ("failed")
+after it has ended. A crash between two steps loses the later entry, and never leaves a run that has no start.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from ablate.records.provenance import made_with
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.failures import left_values
-from ablate.runner.process import Begun, BusyError, Place, Spec, held, prepare
+from ablate.runner.process import Begun, BusyError, Place, Spec, held, queue_attempt
 from ablate.runner.progress import Tally, Watcher
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_file
@@ -34,7 +37,10 @@ from prereg.text import counted
 
 @dataclass(kw_only=True)
 class Logbook:
-    """The ledger of one study, and what this call has counted of it. The caller holds the study's lock."""
+    """The ledger of one study, and what this call has counted of it. The caller holds the study's lock.
+
+    One process writes the ledger at a time, so what it has read once (`starts`, `logged_breaches`) stays true.
+    """
 
     root: Root
     registration: Registration
@@ -58,9 +64,9 @@ class Logbook:
         return [entry.stated for entry in self.ledger.entries() if entry.event == "breached"]
 
     @cached_property
-    def starts(self) -> dict[Cell, Starts]:
+    def starts(self) -> dict[Cell, AttemptStarts]:
         """What the ledger says of the attempts at each run, kept up with what is entered here."""
-        starts: dict[Cell, Starts] = defaultdict(Starts)
+        starts: dict[Cell, AttemptStarts] = defaultdict(AttemptStarts)
         for entry in self.ledger.entries():
             if entry.registration in self.registration.lineage and "variant" in entry.body:
                 starts[cell_of(entry)].take_in(entry)
@@ -95,7 +101,7 @@ class Logbook:
             folder = self.folder(spec)
             try:
                 with held(folder):
-                    self.log_start(spec, prepare(spec, folder, self.place(device)), launcher=launcher)
+                    self.log_start(spec, queue_attempt(spec, folder, self.place(device)), launcher=launcher)
             except BusyError:
                 if name_busy:
                     self.watcher.note(f"{spec.run_id}: at work in another process")
@@ -129,6 +135,7 @@ class Logbook:
         record = folder.read_record()
         assert record is not None and record.metrics_sha256 is not None, spec.run_id
         self.log_breaches(spec, record)
+        # The seal of the ledger names run.json by its hash, and run.json the tables: one entry binds all of them.
         body = record.seal(sha256_file(folder.record_path)) | {"recipe_sha256": recipe_sha256(spec)}
         without_start = self.starts[spec.cell].unexplained(record.attempts)
         body |= {"recovered": True} if recovered and not without_start else {}
@@ -163,6 +170,7 @@ class Logbook:
 
         Raises `EvidenceError` for a seal that does not hold, and for a record of another run; nothing is entered then.
         """
+        # All records are checked before the first entry: a fault in the last one must leave the ledger as it is.
         bound = sealed_in_ledger(self.ledger, self.registration.runs_sha256)
         record_by_cell: dict[Cell, RunRecord] = {}
         for spec in specs:
@@ -173,6 +181,7 @@ class Logbook:
             record_by_cell[spec.cell] = record
             if is_sealed(folder, record) and (*spec.cell, record.metrics_sha256) not in bound:
                 _require_own(spec, folder, record)
+        # Then what the ledger lacks: failures of other processes, seals whose entry a crash kept out.
         waiting: list[Spec] = []
         unexplained_runs: list[Spec] = []
         for spec in specs:
@@ -204,7 +213,7 @@ class Logbook:
 
 
 @dataclass
-class Starts:
+class AttemptStarts:
     """What the ledger says of the attempts at one run, since its last seal."""
 
     attempts: set[int] = field(default_factory=set)
@@ -218,6 +227,7 @@ class Starts:
         if entry.event == "started":
             number = entry.body.get("attempt")
             attempt = number if isinstance(number, int) else 0
+            # An attempt with a lower number than one before: the record was removed, and attempts count anew.
             self.attempts = {earlier for earlier in self.attempts if earlier < attempt} | {attempt}
         elif entry.event in SEALS:
             self.attempts = set()
@@ -247,16 +257,19 @@ ENDED = ("done", "diverged")
 
 def _require_own(spec: Spec, folder: RunFolder, record: RunRecord) -> None:
     """A record that no entry knows is sealed only where it is of the run whose folder it lies in."""
-    if other := unlike(record, spec):
+    if difference := unlike(record, spec):
         raise EvidenceError(
-            f"{folder.path} holds a sealed record of another run: {other}",
+            f"{folder.path} holds a sealed record of another run: {difference}",
             required=f"a record of {spec.variant} seed {spec.seed}",
             fix=f"move it elsewhere, then: ablate run {spec.study}",
         )
 
 
 def is_sealed(folder: RunFolder, record: RunRecord) -> bool:
-    """Whether a run is sealed; a seal that does not hold is never trained over in silence."""
+    """Whether a run is sealed; a seal that does not hold is never trained over in silence.
+
+    Raises `EvidenceError` for such a seal.
+    """
     if record.status not in ENDED:
         return False
     faults = folder.faults(record)

@@ -165,7 +165,7 @@ def is_this(maker: Tool | None) -> bool:
     return (maker.version, maker.code, maker.libraries) == (here.version, here.code, here.libraries)
 
 
-def tool_versions(maker: Tool | None) -> str:
+def version_note(maker: Tool | None) -> str:
     """Which version made a bundle, and which is here."""
     here = this_tool()
     if maker is None:

@@ -17,7 +17,7 @@ from ablate.judge.verdict import OWN, Check, Decision, verdict_bytes, with_devia
 from ablate.records.evidence import Evidence
 from ablate.records.gather import gather
 from ablate.verification.comparison import Comparison, compare_pages, compare_verdicts
-from ablate.verification.manifest import Tool, is_this, this_tool, tool_versions
+from ablate.verification.manifest import Tool, is_this, this_tool, version_note
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger_entry import Entry
@@ -216,7 +216,7 @@ def _report_items(folder: Path, study: str, pages: Mapping[str, bytes], maker: T
     elif same:
         yield item(study, WRITTEN, note="; ".join(same))
     if other and not faults:
-        yield not_checked(study, f"{WRITTEN}, by another version", "; ".join([*other, tool_versions(maker)]))
+        yield not_checked(study, f"{WRITTEN}, by another version", "; ".join([*other, version_note(maker)]))
 
 
 def _said(decision: Decision) -> str:

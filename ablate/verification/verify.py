@@ -24,7 +24,7 @@ from ablate.records.store import RunFolder
 from ablate.verification.archive import Unpacked, is_bundle, is_safe, unpacked
 from ablate.verification.evidence import CommittedEvidence, committed_evidence, oversized
 from ablate.verification.guide import README, guide_differs
-from ablate.verification.manifest import UnsoundError, is_this, this_tool, tool_versions
+from ablate.verification.manifest import UnsoundError, is_this, this_tool, version_note
 from ablate.verification.pins import check_pins
 from ablate.verification.result import BundleFacts, StudySummary, Verification
 from prereg.errors import StudyError
@@ -232,7 +232,7 @@ class _StudyCheck:
         if self.sound:
             items += self._committed()
             items += check_records(root, name, self.entries)
-            items += check_verdict(root, name, self.entries)
+            items += check_verdict_file(root, name, self.entries)
             # The verdict rests on the runs that are read, and not on evidence that is only out of date.
             changed = any(fault != self.evidence.stale for one in items for fault in one.faults)
             items += self._guide() if not changed else []
@@ -261,7 +261,7 @@ class _StudyCheck:
             return
         other = guide_differs(bundle.folder, bundle.manifest, self.registration)
         if other and not is_this(bundle.manifest.made_with):
-            why = f"{other} as another version writes it; {tool_versions(bundle.manifest.made_with)}"
+            why = f"{other} as another version writes it; {version_note(bundle.manifest.made_with)}"
             yield not_checked("bundle", GUIDE, why, "check it with that version")
         else:
             fault = (f"{other}: not what the other files say, and the same version wrote them",) if other else ()
@@ -376,7 +376,7 @@ def _check_run(root: Root, folder: RunFolder, entry: Entry) -> tuple[list[str], 
     return faults, ""
 
 
-def check_verdict(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]:
+def check_verdict_file(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]:
     """verdict.json against the ledger's hash of it, and against what the entry says."""
     decided = [entry for entry in entries if entry.event == "decided"]
     path = root.report(name) / "verdict.json"

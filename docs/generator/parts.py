@@ -146,7 +146,7 @@ def files() -> Parts:
         "manifest": _fields(Manifest, "MANIFEST.json"),
         "published": Fields(published_schema(), prefix="published: ").page(),
         "sources": indented_block(imports.__doc__),
-        "made": _fields(imports.Manifest, "import manifest"),
+        "made": _fields(imports.ImportManifest, "import manifest"),
         "mapping": _fields(TableLayout, "mapping"),
         "cluster": _fields(SlurmSettings, "cluster.yaml"),
     }

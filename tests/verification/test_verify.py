@@ -23,7 +23,7 @@ from ablate.verification.verify import (
     check_records,
     check_registration,
     check_reports,
-    check_verdict,
+    check_verdict_file,
     verify,
 )
 from prereg.errors import EvidenceError
@@ -132,7 +132,7 @@ def test_ten_thousand_flips_of_a_byte_are_all_found(copy: Path) -> None:
         "run.json": lambda: check_records(root, "tiny", entries),
         "weights": lambda: check_records(root, "tiny", entries),
         "corpus": lambda: check_pins(root, registration),
-        "verdict": lambda: check_verdict(root, "tiny", entries),
+        "verdict": lambda: check_verdict_file(root, "tiny", entries),
         "report.md": lambda: check_reports(root, "tiny", entries),
         "report.html": lambda: check_reports(root, "tiny", entries),
     }
