@@ -3,6 +3,9 @@
 Only what was decided is judged: an unfinished study, or one that nobody has decided, shows no contrast here either.
 A number that differs has three answers: the evidence has changed, this version judges it differently (where the ledger
 says that other code decided), or, by the same code, the file is not what was decided.
+
+    records + ledger up to the decision ─▶ the judge here (`then`) ─▶ compared with the entry and with verdict.json
+    records + the whole ledger ─▶ the judge here (`decision`) ─▶ what later entries have made of it (`_overruled`)
 """
 
 from __future__ import annotations
@@ -38,6 +41,7 @@ def require_same_decision(root: Root, entry: Entry, now: Decision) -> None:
     facts: tuple[str, ...] = ("verdict.json is not the file of the decision in the ledger",)
     here = "the evidence on disk does not give the decision in the ledger"
     if sha256_bytes(data) == entry.body["verdict_sha256"]:
+        # What an own check found is taken from the decision just judged: its code need not run twice.
         own = tuple(check for check in now.checks if check.name.startswith(OWN))
         then = _as_of(registration, gather(root, registration), entry, own or None)
         facts = compare_verdicts(data, verdict_bytes(then)).facts or _overruled(then, now)
@@ -64,7 +68,7 @@ _AFTERWARDS = ("decided", "reported", "attested", "reworded")
 
 def _as_of(registration: Registration, evidence: Evidence, entry: Entry, own: tuple[Check, ...] | None) -> Decision:
     """What the judge here gives with the ledger as it was before a decision."""
-    before = tuple(one for one in evidence.ledger if one.index < entry.index)
+    before = tuple(logged for logged in evidence.ledger if logged.index < entry.index)
     return _decide_with(registration, replace(evidence, ledger=before), own)
 
 
@@ -117,9 +121,9 @@ def _judged_again(
     evidence = gather(root, registration)
     if evidence.ledger_faults:
         return [item(study, JUDGED, "the ledger is damaged, and nothing is judged")], None
-    seen = view(registration, evidence).evidence
-    if seen.missing:
-        lacking, total = len(seen.missing), len(seen.planned)
+    evidence_read = view(registration, evidence).evidence
+    if evidence_read.missing:
+        lacking, total = len(evidence_read.missing), len(evidence_read.planned)
         return [item(study, JUDGED, f"{lacking} of the {total} runs it rests on are not here as sealed")], None
     path = root.report(study) / "verdict.json"
     own = _as_recorded(registration, path)
@@ -127,7 +131,8 @@ def _judged_again(
         why = "what the study's own checks found is in verdict.json, which is not here"
         return [not_checked(study, JUDGED, why, decide)], None
     then = _as_of(registration, evidence, entry, own)
-    afterwards = all(one.index < entry.index or one.event in _AFTERWARDS for one in evidence.ledger)
+    # Most often nothing has happened since, and the judge, which takes seconds, is asked once.
+    afterwards = all(logged.index < entry.index or logged.event in _AFTERWARDS for logged in evidence.ledger)
     decision = then if afterwards else _decide_with(registration, evidence, own)
     judged = _verdict_item(study, then, path.read_bytes() if path.is_file() else None, entry, decision)
     items = [judged.model_copy(update={"inadmissible": decision.status == "inadmissible"})]
@@ -138,7 +143,8 @@ def _judged_again(
     if judged.faults:
         return items, None
     if reports_of is not None and not judged.judged_differently:
-        items += _report_items(root.report(study), study, reports_of(root, registration, entry, decision, seen), maker)
+        pages = reports_of(root, registration, entry, decision, evidence_read)
+        items += _report_items(root.report(study), study, pages, maker)
     return items, decision
 
 
@@ -159,20 +165,21 @@ def _decide_with(registration: Registration, evidence: Evidence, own: tuple[Chec
 
 def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | None:
     """What the study's own checks said when it was decided; none where not all are recorded."""
-    wanted = [f"{OWN}{check.name}" for check in registration.study.checks]
-    if not wanted or not path.is_file():
+    own_names = [f"{OWN}{check.name}" for check in registration.study.checks]
+    if not own_names or not path.is_file():
         return None
-    text = {check.name: check for check in Decision.model_validate_json(path.read_bytes()).checks}
-    return tuple(text[name] for name in wanted) if set(wanted) <= set(text) else None
+    check_by_name = {check.name: check for check in Decision.model_validate_json(path.read_bytes()).checks}
+    return tuple(check_by_name[name] for name in own_names) if set(own_names) <= set(check_by_name) else None
 
 
 def _verdict_item(study: str, then: Decision, written: bytes | None, entry: Entry, now: Decision) -> Item:
     """Evidence that changed, a verdict that this version judges differently, or the same."""
-    said, body = _said(now), entry.body
+    verdict, body = _said(now), entry.body
     if overruled := _overruled(then, now):
         return item(study, JUDGED, *overruled)
     if then.evidence != body.get("evidence"):
         return item(study, JUDGED, "the evidence has changed: its sha256 is not that of the decision in the ledger")
+    # The ledger has the status, the verdict and a hash; only verdict.json has the numbers.
     if written is None:
         facts = tuple(
             f"{name} is {body.get(name)}, and {value} when judged here"
@@ -194,29 +201,29 @@ def _verdict_item(study: str, then: Decision, written: bytes | None, entry: Entr
     if compared.facts:
         return item(study, JUDGED, *(f"verdict.json: {what}" for what in compared.facts[:8]))
     since = "" if then.status == now.status else "; deviations came about afterwards"
-    return item(study, JUDGED, note=f"{said}; {how}{since}")
+    return item(study, JUDGED, note=f"{verdict}; {how}{since}")
 
 
 def _report_items(folder: Path, study: str, pages: Mapping[str, bytes], maker: Tool | None) -> Iterator[Item]:
     """The pages of a bundle against those that are written here. Another version may write them otherwise."""
-    faults, same, other = [], [], []
+    faults, same, elsewhere = [], [], []
     for name, data in pages.items():
         if not (folder / name).is_file():
             continue
-        found = compare_pages(name, (folder / name).read_bytes(), data)
-        text = f"{name} is not what the decision gives here: {'; '.join(found.parts)}"
-        if not found.parts:
-            same.append(f"{name} the same" + (" but for last digits" if found.digits else " bytes"))
-        elif is_this(maker) and any("text" in part for part in found.parts):
+        comparison = compare_pages(name, (folder / name).read_bytes(), data)
+        text = f"{name} is not what the decision gives here: {'; '.join(comparison.parts)}"
+        if not comparison.parts:
+            same.append(f"{name} the same" + (" but for last digits" if comparison.digits else " bytes"))
+        elif is_this(maker) and any("text" in part for part in comparison.parts):
             faults.append(text)
         else:
-            other.append(text)
+            elsewhere.append(text)  # other libraries draw otherwise; another version writes other sentences
     if faults:
         yield item(study, WRITTEN, *faults, "the same version wrote it, so somebody changed it afterwards")
     elif same:
         yield item(study, WRITTEN, note="; ".join(same))
-    if other and not faults:
-        yield not_checked(study, f"{WRITTEN}, by another version", "; ".join([*other, version_note(maker)]))
+    if elsewhere and not faults:
+        yield not_checked(study, f"{WRITTEN}, by another version", "; ".join([*elsewhere, version_note(maker)]))
 
 
 def _said(decision: Decision) -> str:

@@ -1,6 +1,9 @@
 """Sealing a registration for others: signature, timestamp and commit, next to the lock and in the ledger.
 
 What cannot be had is refused before anything is written, and no seal is ever overwritten.
+
+To add a kind of seal: its mechanism in `prereg.seals`, its entry in `KINDS` of `prereg.seals.state`, a branch in
+`attest` here and in `prereg.seals.examine`, and tests/prereg/test_attest.py.
 """
 
 from __future__ import annotations
@@ -47,7 +50,14 @@ def seal(
     sign: Path | None = None,
     timestamp: Path | None = None,
 ) -> Sealing:
-    """Seal the registration in force; with nothing requested, by its git commit alone."""
+    """Seal the registration in force; with nothing requested, by its git commit alone.
+
+    `sign` is an SSH key, `timestamp` the reply of a time-stamping authority. Returns the seals that the ledger took
+    now, and notes on those that were there already. Raises `SealError` where one cannot be had, `RegistrationError`
+    where the lock is not the one that was registered; nothing is written then.
+
+        seal(Path("studies/width.yaml"), sign=Path("~/.ssh/id_ed25519").expanduser())
+    """
     context = workspace.open(path)
     return attest(context, require_registered(context), sign=sign, timestamp=timestamp)
 
@@ -65,31 +75,34 @@ def attest(
     """
     name, ledger = context.study.study, context.ledger
     promise.complete(context.root, name)
-    known = _Known(context, ledger.entries(), registration.lock_sha256)
+    earlier_seals = _Known(context, ledger.entries(), registration.lock_sha256)
     lock = _lock_bytes(context, registration)
+    # Everything that can fail comes first, and is only then written. Bytes are those of a file; an anchor has none.
     seals: list[tuple[Attestation, bytes | None]] = []
     notes: list[str] = []
     if sign is not None:
         signature = ssh.sign(lock, sign)
-        if known.newest("ssh", by=signature.fingerprint) is None:
-            seals.append((known.attestation("ssh", signature.fingerprint), signature.data))
+        if earlier_seals.newest("ssh", by=signature.fingerprint) is None:
+            seals.append((earlier_seals.attestation("ssh", signature.fingerprint), signature.data))
         else:
             notes.append(f"signed by key {signature.fingerprint} already")
     if timestamp is not None:
         data, time = _stamped(context, registration, timestamp)
-        if known.newest("rfc3161", sha256=sha256_bytes(data)) is None:
-            seals.append((known.attestation("rfc3161", "openssl ts", time=time), data))
+        if earlier_seals.newest("rfc3161", sha256=sha256_bytes(data)) is None:
+            seals.append((earlier_seals.attestation("rfc3161", "openssl ts", time=time), data))
         else:
             notes.append(f"timestamped by this file already, at {time}")
-    found = git.anchor(context.root, name, registration.lock_sha256)
-    if isinstance(found, str):
-        notes.append(f"no git anchor: {found}")
+    # A commit that holds the lock is a seal that others have a copy of; without one there is a reason to tell.
+    anchor = git.anchor(context.root, name, registration.lock_sha256)
+    if isinstance(anchor, str):
+        notes.append(f"no git anchor: {anchor}")
     else:
-        anchored = known.attestation("git", found.commit, git=found.state)
-        if known.newest("git", by=found.commit) == anchored:
-            notes.append(f"anchored at commit {found.commit[:10]} already")
+        anchored = earlier_seals.attestation("git", anchor.commit, git=anchor.state)
+        if earlier_seals.newest("git", by=anchor.commit) == anchored:
+            notes.append(f"anchored at commit {anchor.commit[:10]} already")
         else:
             seals.append((anchored, None))
+    # Signing may have asked for a passphrase, and that takes time: the registration must still be the one in force.
     with ledger.hold():
         current = context.load_registration()
         if current is None or current.lock_sha256 != registration.lock_sha256:
@@ -99,11 +112,13 @@ def attest(
                 fix=f"ablate seal {context.path}",
             )
         made = []
-        for text, attested in seals:
-            whole = text if attested is None else text.model_copy(update=_written(context, text, attested))
-            body = whole.model_dump(mode="json", exclude_none=True)
+        for unwritten, content in seals:
+            attestation = (
+                unwritten if content is None else unwritten.model_copy(update=_written(context, unwritten, content))
+            )
+            body = attestation.model_dump(mode="json", exclude_none=True)
             ledger.append("attested", study=name, registration=registration.sha256, body=body, at=context.now())
-            made.append(whole)
+            made.append(attestation)
         return Sealing(made=tuple(made), notes=tuple(notes), head=ledger.head())
 
 
@@ -113,23 +128,26 @@ class _Known:
     def __init__(self, context: StudyContext, entries: tuple[Entry, ...], lock_sha256: str) -> None:
         self._context, self._lock_sha256 = context, lock_sha256
         self._recorded = [
-            found.attestation
-            for found in newest_attestations(entries, context.study.study)
-            if found.attestation is not None and found.attestation.lock_sha256 == lock_sha256
+            seal.attestation
+            for seal in newest_attestations(entries, context.study.study)
+            if seal.attestation is not None and seal.attestation.lock_sha256 == lock_sha256
         ]
 
     def newest(self, kind: Kind, *, by: str | None = None, sha256: str | None = None) -> Attestation | None:
         """The newest seal of a mechanism, by a maker or of a file, whose file is still what it was."""
-        found = [
-            text
-            for text in self._recorded
-            if text.kind == kind and by in (None, text.by) and sha256 in (None, text.sha256) and self._unchanged(text)
+        matching = [
+            attestation
+            for attestation in self._recorded
+            if attestation.kind == kind
+            and by in (None, attestation.by)
+            and sha256 in (None, attestation.sha256)
+            and self._unchanged(attestation)
         ]
-        return found[-1] if found else None
+        return matching[-1] if matching else None
 
-    def attestation(self, kind: Kind, by: str, **found: Any) -> Attestation:
+    def attestation(self, kind: Kind, by: str, **fields: Any) -> Attestation:
         """What the ledger is to say of a seal of this lock."""
-        return Attestation(kind=kind, lock_sha256=self._lock_sha256, by=by, **found)
+        return Attestation(kind=kind, lock_sha256=self._lock_sha256, by=by, **fields)
 
     def _unchanged(self, seal: Attestation) -> bool:
         if seal.file is None:
@@ -153,6 +171,7 @@ def _stamped(context: StudyContext, registration: Registration, file: Path) -> t
             required=f"a file of at most {timestamps.LARGEST_BYTES:,} bytes",
             where=where,
         ) from None
+    # Whose bytes it is of can be read without any certificate; whether it is signed needs `openssl`.
     stamp = timestamps.read(data)
     if stamp.sha256 != registration.lock_sha256:
         raise SealError(

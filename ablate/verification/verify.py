@@ -7,6 +7,10 @@ once it has been found harmless.
 Hashes show that a file is what the ledger says it was; the chain shows that no entry was edited. Neither shows that not
 the whole was made up: somebody who rewrites every part, the ledger included, passes. Against that stand only things
 that somebody else holds: the head of the ledger, the contents sha256 of a bundle, a seal of the lock.
+
+To add a check: a function here that yields `Item`s (`item`, or `not_checked` with the reason and the way to check it),
+a call in `_StudyCheck.items` after those that it rests on, and a forgery that it finds in
+tests/verification/test_forgeries.py. A check of the registration alone belongs to `prereg.verification`.
 """
 
 from __future__ import annotations
@@ -81,14 +85,17 @@ def verify(
     `given` is the folder that holds `studies/`. `signers` and `roots` say whom the reader believes, in place of the
     files that the repository brings; a bundle brings none. `reports_of` writes the reports of a bundle again.
     Raises `StudyFileError` where there is nothing of that name, and returns what is wrong otherwise.
+
+        verification = verify(Path("width.ablate.zip"))
+        verification.intact, verification.head, verification.bundle.contents_sha256
     """
-    named = "" if target is None else str(target)
+    target_name = "" if target is None else str(target)
     try:
         with opened(target, given) as source:
             trust = Trust.of(source.root, signers=signers, roots=roots)
-            return _verified(source, trust, reports_of).model_copy(update={"target": named})
+            return _verified(source, trust, reports_of).model_copy(update={"target": target_name})
     except UnsoundError as error:
-        return Verification(items=(item("bundle", PACKING, str(error)),), head="", target=named)
+        return Verification(items=(item("bundle", PACKING, str(error)),), head="", target=target_name)
 
 
 @contextmanager
@@ -128,8 +135,8 @@ def _verified(source: Source, trust: Trust, reports_of: ReportsOf | None) -> Ver
             if bundle is None:
                 raise
             # Well-formed, and yet not what any version writes: a stranger's ledger may say anything.
-            found = error.found if isinstance(error, StudyError) else str(error)
-            items.append(item(name, "contents", f"cannot be read: {found}"))
+            fault = error.found if isinstance(error, StudyError) else str(error)
+            items.append(item(name, "contents", f"cannot be read: {fault}"))
             continue
         items += seal_items(root, name, checks, unnamed_seals(root, name, entries) if sound else ())
         seals += checks
@@ -161,11 +168,12 @@ def check_ledger(source: Source) -> Iterator[Item]:
     if source.bundle is None:
         yield from check_chain(root)
         return
+    # Of a bundle as far as it can be read: a file that was changed is reported, not raised.
     entries = ledger.readable()
     faults = ledger.faults() or _outside(entries)
-    other = [] if faults else _other_manifest(source.bundle, ledger)
+    differences = [] if faults else _other_manifest(source.bundle, ledger)
     files = counted(len(source.bundle.manifest.members) + 1, "file")
-    yield item("bundle", PACKING, *other, note=f"{files}, all as listed")
+    yield item("bundle", PACKING, *differences, note=f"{files}, all as listed")
     yield item("ledger", "chain", *faults, note=extent_of(entries))
     if n_withheld := 0 if faults else len(ledger.withheld()):
         why = f"{counted(n_withheld, 'entry', 'entries')} withheld but for links; that these are of others is not shown"
@@ -189,9 +197,9 @@ def _outside(entries: tuple[Entry, ...]) -> list[str]:
 def _other_manifest(bundle: Unpacked, ledger: Ledger) -> list[str]:
     """What the manifest says of the ledger and the ledger does not."""
     manifest, entries, n_withheld = bundle.manifest, ledger.entries(), len(ledger.withheld())
-    said = (manifest.ledger.head, manifest.ledger.n_entries, manifest.ledger.n_withheld)
+    stated = (manifest.ledger.head, manifest.ledger.n_entries, manifest.ledger.n_withheld)
     faults = []
-    if (ledger.head(), len(entries) + n_withheld, n_withheld) != said:
+    if (ledger.head(), len(entries) + n_withheld, n_withheld) != stated:
         faults.append("head or number of entries are not those of the manifest")
     promised = [entry for entry in entries if entry.study == manifest.study and entry.event in PROMISES]
     if not promised or promised[-1].registration != manifest.registration:
@@ -234,7 +242,7 @@ class _StudyCheck:
             items += check_records(root, name, self.entries)
             items += check_verdict_file(root, name, self.entries)
             # The verdict rests on the runs that are read, and not on evidence that is only out of date.
-            changed = any(fault != self.evidence.stale for one in items for fault in one.faults)
+            changed = any(fault != self.evidence.stale for checked in items for fault in checked.faults)
             items += self._guide() if not changed else []
             items += self._judged_again(reports_of, changed=changed)
             items += check_reports(root, name, self.entries)
@@ -250,7 +258,7 @@ class _StudyCheck:
         faults = evidence.item.faults
         if evidence.bundled is not None and not evidence.in_use:
             of_records = check_records(evidence.bundled, self.name, self.entries)
-            faults = tuple(f"{place}: {fault}" for one in of_records for fault in one.faults)
+            faults = tuple(f"{place}: {fault}" for checked in of_records for fault in checked.faults)
         faults += (evidence.stale,) if evidence.stale else ()
         return [evidence.item.model_copy(update={"faults": faults})]
 
@@ -259,12 +267,12 @@ class _StudyCheck:
         bundle = self.source.bundle
         if bundle is None or self.registration is None or README not in bundle.manifest.members:
             return
-        other = guide_differs(bundle.folder, bundle.manifest, self.registration)
-        if other and not is_this(bundle.manifest.made_with):
-            why = f"{other} as another version writes it; {version_note(bundle.manifest.made_with)}"
+        changed = guide_differs(bundle.folder, bundle.manifest, self.registration)
+        if changed and not is_this(bundle.manifest.made_with):
+            why = f"{changed} as another version writes it; {version_note(bundle.manifest.made_with)}"
             yield not_checked("bundle", GUIDE, why, "check it with that version")
         else:
-            fault = (f"{other}: not what the other files say, and the same version wrote them",) if other else ()
+            fault = (f"{changed}: not what the other files say, and the same version wrote them",) if changed else ()
             yield item("bundle", GUIDE, *fault, note="as the other files say")
 
     def _judged_again(self, reports_of: ReportsOf | None, *, changed: bool) -> list[Item]:
@@ -310,6 +318,7 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
 
     Of a registration all runs may be gone from this disk. Some of them may not: those that are left may be the chosen.
     """
+    # By the ledger and not by the folders: a run that was removed leaves no folder to be found.
     sealed = sealed_places(root, entries)
     newest = {path: entry for runs in sealed.values() for path, entry in runs.items()}
     faults = [
