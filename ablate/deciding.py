@@ -44,7 +44,8 @@ def decide(
     `announce` gets the decision once it is in the ledger and before any report is drawn, so that a report that cannot
     be drawn takes no decision with it; it gets what is not logged (unfinished, a look that settled nothing) too.
 
-    Raises `StudyError` where the study is not registered, or is no longer what was registered.
+    Returns the decision with its findings; `status` is unfinished where planned runs are missing, and nothing is logged
+    then. Raises `StudyError` where the study is not registered, or is no longer what was registered.
 
     >>> ablate.decide("studies/own.yaml").verdict
     'take fast'
@@ -52,6 +53,7 @@ def decide(
     with with_evidence(workspace.open(study)) as context:
         registration = require_registered(context)
         published = published_beside(context)  # a mistake in it is found before anything is logged
+        # Judged in memory; what follows decides what of it goes on record, in the order look, decision, reports.
         decision, evidence = _judge(context, registration)
         decided = Decided(decision, registration, evidence.ledger_head, evidence_path=context.evidence_path)
         look = decision.look
@@ -155,6 +157,7 @@ def report(study: StudySource, *, workspace: Workspace = HERE, forms: Sequence[s
         registration = require_registered(context)
         published = published_beside(context)
         entry = _last_decision(context, registration)
+        # Judged again, and not read from verdict.json: what a report shows is what the records give.
         decision, evidence = _judge(context, registration)
         if sha256_bytes(verdict_bytes(decision)) != entry.body["verdict_sha256"]:
             require_same_decision(context.root, entry, decision)
@@ -216,6 +219,7 @@ def _last_decision(context: StudyContext, registration: Registration) -> Entry:
     """The last decision of a registration, whose sealed runs are here. Raises `EvidenceError` for each that is not."""
     from prereg.registry.plan import places_of
 
+    # Records first: of a study that was decided and lost its runs, "not decided" would be the wrong advice.
     decisions = [entry for entry in context.entries if entry.event == "decided"]
     if decisions:
         present = [path.exists() for path in places_of(context.root, context.entries, decisions[-1].registration)]

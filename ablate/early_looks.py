@@ -28,7 +28,14 @@ class EarlyResults:
 
 
 def early_results(study: StudySource, *, reason: str, workspace: Workspace = HERE) -> EarlyResults:
-    """Log a look at the runs that have ended, then describe them. Refused where a registered way to look is open."""
+    """Log a look at the runs that have ended, then describe them. Refused where a registered way to look is open.
+
+    `reason` goes into the ledger; a study that was looked at before its last run ended gives no verdict. Returns what
+    was seen, claim by claim and without a test, and the ledger's entry. Raises `EvidenceError` where every planned run
+    has ended, none has, or records are not what was sealed.
+
+        ablate.early_results("studies/own.yaml", reason="the loss curve looked flat").early_look
+    """
     from ablate.judge.interim import early_look, view
     from ablate.records.gather import gather, open_tables
 
@@ -94,6 +101,7 @@ def record_look(study: StudySource, *, reason: str, took_place: str, workspace: 
     finals = [datetime.fromisoformat(entry.at) for entry in entries if entry.event == "decided"]
     # With a fixed number of seeds nothing is early once all have ended; in a sequence every look but the planned ones.
     ends = [max(seals.values())] if context.study.stopping == "fixed" and len(seals) == len(planned) else finals[:1]
+    # Too early, in the future, or after the end: whatever the ledger can contradict is not taken down.
     wrong = ""
     if not begun or when < min(begun):
         wrong = f"the first run was started at {min(begun).isoformat()}" if begun else "no run has been started"

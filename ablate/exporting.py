@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 PAGES = {"html": "report.html", "markdown": "report.md"}
 """Forms of a report that the ledger binds to the decision, and their files."""
 FALSE_DISCOVERY_RATE = 0.05
+"""Level of the index over all studies (Benjamini and Hochberg 1995)."""
 ABANDONED_AFTER_DAYS = 90
+"""Days without an entry after which the index calls an undecided study abandoned."""
 
 
 def export_model(study: StudySource, run: str, folder: Path, *, workspace: Workspace = HERE) -> tuple[Path, ...]:
@@ -33,6 +35,8 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
 
     Returns the files. Raises `RunError` for a user's own trainer and for a folder that exists, `EvidenceError` before
     the decision, for weights that are not the sealed ones, and for a model that `transformers` has no architecture for.
+
+        ablate.export_model("studies/norm.yaml", "rmsnorm/1", Path("models/rmsnorm"))
     """
     from safetensors.torch import load, save_file
 
@@ -68,6 +72,7 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
             required="the record of a run, byte for byte",
             fix=f"ablate verify {context.path}",
         )
+    # The ledger vouches for run.json, and that for the weights; read once, so that what is hashed is what is exported.
     place = sealed.weights_path
     data = place.read_bytes() if place.is_file() else b""
     if sha256_bytes(data) != record.weights_sha256:
@@ -96,6 +101,7 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
             "clean_up_tokenization_spaces": False,
             "model_max_length": spec.config.model.context,
         }
+    # Filled next to its place and then renamed: nobody loads half a model.
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as made_in:
         complete = Path(made_in) / folder.name
@@ -148,6 +154,7 @@ def report_index(*, workspace: Workspace = HERE) -> tuple[Path, ...]:
     programme = count_programme(
         project, level=FALSE_DISCOVERY_RATE, now=workspace.clock(), abandoned_after_days=ABANDONED_AFTER_DAYS
     )
+    # Four files of one document: text and table cannot tell different things.
     document = index_document(studies, programme)
     texts = {"index.md": markdown.page(document), "index.html": html.page(document)}
     texts |= latex_index(document, studies)

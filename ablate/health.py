@@ -107,6 +107,7 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
         return StudyHealth(study=current.study, title=current.title, runs=waiting)
     registered = registration.study
     folder = context.root.runs(registered.study, registration.runs_sha256)
+    # A run that has no folder has not begun: of a thousand planned runs only those with one are opened.
     begun = _begun_runs(folder, registered.trained)
     runs = [
         _health(folder, spec) if (spec.variant, str(spec.seed)) in begun else _waiting(*spec.cell, spec.steps)
@@ -131,7 +132,7 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
         queued=queue(job),
         decided=None if decision is None else str(decision.body["verdict"] or decision.body["status"]),
         with_deviations=decision is not None and decision.body["status"] == "decided_with_deviations",
-        overruled=decision is not None and any(seen.index > decision.index for seen in recorded_afterwards(entries)),
+        overruled=decision is not None and any(look.index > decision.index for look in recorded_afterwards(entries)),
         runs=tuple(runs),
         next_look=None if look is None else look.words,
         peeked=sum(entry.event == "peeked" for entry in entries),
@@ -190,6 +191,7 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
         slots=slots,
         seconds_per_run=each,
         timed=timed,
+        # Rounds of `slots` runs, the last one perhaps not full.
         seconds=None if each is None else each * -(-len(left) // slots),
         bytes_per_run=sum(sizes) // len(sizes) if sizes else None,
         free_bytes=shutil.disk_usage(context.root.path).free,
@@ -234,6 +236,7 @@ def _health(runs: Path, spec: RunSpec | CommandSpec) -> RunHealth:
         "error": record.error,
         "breaches": _breaches(record, spec),
     }
+    # "running" is what the run last wrote; the kernel knows whether its process still holds the lock.
     if record.status == "running":
         from ablate.runner.glance import Glance
 

@@ -55,9 +55,9 @@ def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
 
     if pilot is None:
         return simulate(context.study)
-    other = replace(context.workspace, root=context.root.path).open(Path(pilot))
-    earlier = require_registered(other)
-    evidence = gather(other.root, earlier)
+    pilot_context = replace(context.workspace, root=context.root.path).open(Path(pilot))
+    earlier = require_registered(pilot_context)
+    evidence = gather(pilot_context.root, earlier)
     return placed(context, lambda: simulate(context.study, beliefs=learned(context.study, earlier, evidence)))
 
 
@@ -164,7 +164,13 @@ def amend(
     accept_underpowered: str | None = None,
     pilot: str | None = None,
 ) -> tuple[Registration, Entry]:
-    """Register a changed study in place of its earlier registration, with a reason; or put other words on record."""
+    """Register a changed study in place of its earlier registration, with a reason; or put other words on record.
+
+    Returns the registration in force and its entry. A change of text alone keeps the promise, and needs no design.
+    Raises `RegistrationError` where nothing differs or there is nothing to amend, `StudyError` as `register` does.
+
+        registration, entry = ablate.amend("studies/own.yaml", reason="the second corpus is no longer distributed")
+    """
     from prereg.registry import register as promise
 
     context = check(study, workspace)

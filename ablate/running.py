@@ -39,7 +39,9 @@ def run(
 ) -> Ran:
     """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
 
-    Returns how far the plan is. Raises `StudyError` where the study or the options cannot be carried out.
+    `options` say how many runs side by side, where, and which; `accept_underpowered` is the reason to register a design
+    that cannot decide, `pilot` an earlier study whose noise the design assumes. Returns how far the plan is: failed
+    runs and an interruption are in it, not raised. Raises `StudyError` where study or options cannot be carried out.
 
     >>> ablate.run("studies/own.yaml", ablate.RunOptions(slots=2))
     Ran(study='own', sealed=6, planned=6, failed=0)
@@ -49,6 +51,7 @@ def run(
     from prereg.documents.facts import unknown_power
     from prereg.registry.history import repeated, require_unchanged
 
+    # Everything that can be refused comes before the lock and the first entry.
     context = check(study, workspace)
     name = context.study.study
     registered = context.load_registration()
@@ -70,8 +73,8 @@ def run(
         if entry is not None:
             watcher.note(f"registered {name} before any run; registration {registration.sha256}")
             watcher.note(f"ledger head {entry.sha256}")
-            for other in repeated(context.root, registration.study):
-                watcher.note(other.words)
+            for repetition in repeated(context.root, registration.study):
+                watcher.note(repetition.words)
         if unknown := unknown_power(registration):
             watcher.note(unknown)
         look = look_to_run_up_to(context, registration)
@@ -112,14 +115,14 @@ def _require_options(context: StudyContext, options: RunOptions, planned: Study)
 
 def _require_launcher(context: StudyContext, options: RunOptions) -> None:
     """Refuse options of a launcher that is another one, or is not here."""
-    given: dict[str, tuple[object, tuple[str, ...]]] = {
+    launchers_by_flag: dict[str, tuple[object, tuple[str, ...]]] = {
         "--slurm": (options.slurm, ("slurm",)),
         "--tasks": (options.tasks, ("slurm", "ray")),
         "--address": (options.address, ("ray",)),
     }
     wrong = [
         f"{flag} without --on {launchers[0]}"
-        for flag, (value, launchers) in given.items()
+        for flag, (value, launchers) in launchers_by_flag.items()
         if value and options.on not in launchers
     ]
     if options.on not in ("local", "slurm", "ray"):
@@ -167,6 +170,7 @@ def freeze_choice(context: StudyContext, registration: Registration, note: Calla
             required="a setting of each tuned arm none of whose pilot runs diverges",
             fix=f"smaller values in tune.grid, then: ablate amend {context.path} --reason TEXT",
         )
+    # The entry is the choice: reading the registration again must give the settings that were just logged.
     chosen = {choice.arm: choice.setting for choice in choices}
     body: dict[str, JsonValue] = {
         "chosen": {**chosen},
@@ -221,7 +225,8 @@ def runs_left(
 
     look, records = look_to_run_up_to(context, registration), records_of(context.root, registration)
     seeds = {seed for _, seed in registration.study.cells} if look is None else registration.study.seeds[: look.n_seeds]
-    sealed = {f"{arm}/{seed}": one for (arm, seed), one in records.items() if one.status in ("done", "diverged")}
+    ended = ("done", "diverged")
+    sealed = {f"{arm}/{seed}": record for (arm, seed), record in records.items() if record.status in ended}
     return tuple(name for name in names if name not in sealed and int(name.rpartition("/")[2]) in seeds), sealed
 
 
@@ -283,8 +288,12 @@ def import_runs(
     """Import runs of a source; bound to the registration, or exploratory. `layout` is that of a wide table.
 
     A tracker is a source too, `mlflow:URI#EXPERIMENT` or `tensorboard:DIR`; `run_pattern` finds arm and seed in the
-    names of its runs, and of those of a panel that W&B exported. Raises `StudyError` for the first thing that is wrong,
+    names of its runs, and of those of a panel that W&B exported. `note` says where the runs come from and goes into the
+    report; `only` names some of the source's runs, ARM/SEED. Raises `StudyError` for the first thing that is wrong,
     before anything is written.
+
+        done = ablate.import_runs("studies/own.yaml", "results.csv", note="the cluster of 2025", exploratory=True)
+        done.imported, done.missing
     """
     from ablate.records.imports import Terms, already_placed, is_replayed, put, read_runs
     from ablate.records.store import RunFolder
@@ -341,6 +350,7 @@ def import_runs(
         already_here: list[str] = []
         for piece, folder, (in_ledger, in_folder) in zip(pieces, folders, states, strict=True):
             (already_here if in_ledger and in_folder else imported).append(f"{piece.variant}/{piece.seed}")
+            # The entry first: a crash in between leaves an entry without its run, which a second import completes.
             if not in_ledger:
                 body = {
                     **piece.body,

@@ -72,6 +72,7 @@ def train(
     registration = require_registered(context)
     spec = _planned(context, registration, run)
     require_pinned(context, registration)
+    # The device of the runs that are sealed: pairs across two kinds are not admissible.
     records = records_of(context.root, registration)
     machine = choose_machine(context.study, records.values(), RunOptions(device=device))
     folder = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))

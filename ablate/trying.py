@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 STEPS = 20
 """Steps of a trial run of the built-in trainer, which give its speed."""
 LIMIT_S = 60.0
+"""Seconds after which a trial run is stopped."""
 FEWEST_SEEDS_FOR_SD = 3
 
 
@@ -35,6 +36,10 @@ def try_out(
 
     With seeds enough for a spread the built-in trainer makes whole runs, because a spread of short ones plans nothing.
     `replaced` holds PATH=VALUE for the trial alone, to shorten a run; `on_run` hears the name of each run that begins.
+    Returns problems, notes and costs, and no value of a metric; nothing goes on record.
+
+        trial = ablate.try_out("studies/own.yaml", limit_s=20.0)
+        trial.problems, trial.seconds_in_all
     """
     from ablate.runner.trial import TrialMaker
 
@@ -53,6 +58,7 @@ def try_out(
         replaced=tuple(replaced),
         on_run=on_run,
     )
+    # Seeds after every planned one: a trial shows nothing of a run that will count.
     first = max(seed for _, seed in context.study.cells) + 1
     for seed in range(first, first + seeds):
         for arm in context.study.arms:
@@ -80,6 +86,7 @@ def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict
     if len(seeds) < FEWEST_SEEDS_FOR_SD or len(arms) < 2:
         return spreads, None
     better = {claim.metric: -1.0 if claim.better == "lower" else 1.0 for claim in study.claims.values()}
+    # Seeds in rows, arms in columns; each metric's deviations from its arm's mean, turned so that up is better.
     noise = []
     raw = (claim.metric for name, claim in study.claims.items() if study.hypotheses[name].scale == "raw")
     for metric in dict.fromkeys(raw):

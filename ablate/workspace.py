@@ -182,10 +182,10 @@ def _file_of(study: Study, root: str | Path | None) -> Path:
     return path
 
 
-def _refuse_other(given: Study, context: StudyContext) -> None:
+def _refuse_other(in_memory: Study, context: StudyContext) -> None:
     from prereg.registry.history import differing_fields
 
-    fields = listed([difference.field for difference in differing_fields(context.study, given)][:5])
+    fields = listed([difference.field for difference in differing_fields(context.study, in_memory)][:5])
     raise StudyFileError(
         f"this study is not the one in memory, which differs in {fields}",
         required="the same study in the file, which is what is registered",

@@ -44,6 +44,7 @@ def check(
     paths = list(dict.fromkeys(_study_of(path) for path in studies))
     if len(paths) == 1:
         return _check_one(paths[0], workspace)
+    # All of them, whatever the first one says: a run in CI shows every mistake at once.
     checked: list[tuple[Path, _Checked]] = []
     mistakes: list[StudyError] = []
     for path in paths:
@@ -53,12 +54,12 @@ def check(
             mistakes.append(error)
 
     def text() -> Iterator[Shown]:
-        for path, one in checked:
-            yield from (f"ok  {path}", *(f"    {note}" for note in one.notes), *warned(one.warnings))
+        for path, valid in checked:
+            yield from (f"ok  {path}", *(f"    {note}" for note in valid.notes), *warned(valid.warnings))
         if mistakes:
             yield f"{len(mistakes)} of {len(paths)} studies have mistakes"
 
-    return Result([one.facts for _, one in checked], text, mistakes=mistakes)
+    return Result([valid.facts for _, valid in checked], text, mistakes=mistakes)
 
 
 def _schema(schema: str | None, studies: Sequence[Path]) -> Result:

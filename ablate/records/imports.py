@@ -429,7 +429,6 @@ def already_placed(piece: Piece, folder: RunFolder, entries: Iterable[Entry]) ->
             required="cells that have no run yet: no run is ever replaced",
             fix="--only ARM/SEED takes some runs of a source",
         )
-    # A folder in its place that is not in the ledger is what a crash between `put` and the entry leaves.
     is_occupied = folder.path.is_dir() and any(folder.path.iterdir())
     if is_occupied and not (folder.record_path.is_file() and sha256_file(folder.record_path) == run_sha256):
         raise EvidenceError(

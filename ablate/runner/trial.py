@@ -358,7 +358,7 @@ class TrialMaker:
         plain = isinstance(spec, CommandSpec)
         tree = json.loads(json.dumps(spec.config)) if plain else spec.config.model_dump(mode="json", exclude_unset=True)  # type: ignore[union-attr]
         for path, value in map(_assignment, self.replaced):
-            _put(tree, path, value, known=plain)
+            _put(tree, path, value, must_exist=plain)
         if plain:
             return spec.model_copy(update={"config": tree, "needed": dict.fromkeys(spec.needed, ())})
         tree["budget"].pop("tokens", None)  # tokens and steps are two ways to say the same; --set has said steps

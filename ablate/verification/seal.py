@@ -113,9 +113,9 @@ def attest(
             )
         made = []
         for unwritten, content in seals:
-            attestation = (
-                unwritten if content is None else unwritten.model_copy(update=_written(context, unwritten, content))
-            )
+            # The file before its entry: a crash leaves a file that nobody names, and never an entry without its file.
+            file = {} if content is None else _written(context, unwritten, content)
+            attestation = unwritten.model_copy(update=file)
             body = attestation.model_dump(mode="json", exclude_none=True)
             ledger.append("attested", study=name, registration=registration.sha256, body=body, at=context.now())
             made.append(attestation)
