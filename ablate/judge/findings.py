@@ -139,7 +139,7 @@ def judge_study(
     judged = judgement.single({name: name in tests for name in study.hypotheses})
     for name, reason in (withheld or {}).items():
         judged[name] = replace(judged[name], outcome="inconclusive", note=reason)
-    against = {name: one for name, one in zones(study, tests, judged).items() if name not in (withheld or {})}
+    against = {name: margin for name, margin in zones(study, tests, judged).items() if name not in (withheld or {})}
     findings = []
     for at, name in enumerate(study.hypotheses):
         p = None

@@ -83,7 +83,7 @@ def _result(faults: list[str]) -> Result:
 @check("every look was taken in its turn", applies=_at_a_look)
 def _in_turn(context: AuditContext) -> Found:
     assert context.look is not None
-    numbers = [one.number for one in _taken(context)]
+    numbers = [look.number for look in _taken(context)]
     faults = [f"look {number} was left out" for number in range(1, context.look.number) if number not in numbers]
     faults += [f"look {b} was taken after look {a}" for a, b in pairwise(numbers) if b < a]
     faults += [f"look {number} is not registered" for number in numbers if not 1 <= number <= context.look.of]
@@ -199,8 +199,8 @@ def _so_far(study: Study, name: str, values: Values) -> ClaimSoFar:
     differences = pairs.differences[pairs.sized]
     n, difference = int(differences.size), float(differences.mean()) if differences.size else None
     if pairs.samples:
-        n = sum(one.values.size for one in pairs.samples)
-        difference = float(sum(one.weight * one.values.mean() for one in pairs.samples))
+        n = sum(sample.values.size for sample in pairs.samples)
+        difference = float(sum(sample.weight * sample.values.mean() for sample in pairs.samples))
     return ClaimSoFar(
         hypothesis=name,
         claim=study.hypotheses[name].claim,

@@ -325,7 +325,9 @@ def step_level(judged: Judgement, name: str, gate: GateLevel | None) -> float | 
         return None
     p = (judged.support if supported else judged.refute)[0]
     together = study.corrected_with(name) if supported else study.family_of(name)
-    return study.analysis.alpha / (len(together) - sum(bool(p[judged.names.index(one)] < p[at]) for one in together))
+    return study.analysis.alpha / (
+        len(together) - sum(bool(p[judged.names.index(member)] < p[at]) for member in together)
+    )
 
 
 @dataclass(frozen=True)

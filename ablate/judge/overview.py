@@ -58,8 +58,8 @@ class StudyOverview:
     @property
     def state_in_words(self) -> str:
         """`decided with 2 deviations`; where verdict.json is not here, how many is not known."""
-        if self.decision is not None and self.gives_verdict and (said := with_deviations(self.decision)):
-            return f"{self.state.partition('_')[0]} {said}"
+        if self.decision is not None and self.gives_verdict and (text := with_deviations(self.decision)):
+            return f"{self.state.partition('_')[0]} {text}"
         return self.state.replace("_", " ")
 
 

@@ -137,10 +137,10 @@ def samples_of(
         if refused is None and len(ended_seeds) < least:
             refused = f"{len(ended_seeds)} of {len(planned)} runs of {arm}, and at least {least} must be there"
         if refused is None:
-            samples.append(Sample(arm, weight, ended_seeds, np.array([scaled(one, scale) for one in used.values()])))
+            samples.append(Sample(arm, weight, ended_seeds, np.array([scaled(raw, scale) for raw in used.values()])))
     if refused is None:
         with np.errstate(over="ignore"):
-            if not isfinite(sum(abs(one.weight) * float(np.abs(one.values).max(initial=0.0)) for one in samples)):
+            if not isfinite(sum(abs(raw.weight) * float(np.abs(raw.values).max(initial=0.0)) for raw in samples)):
                 refused = f"{reading} differs by more than the largest number there is"
     return (tuple(samples) if refused is None else ()), tuple(notes), refused
 
@@ -150,11 +150,11 @@ def notes_on_seeds(samples: Sequence[Sample]) -> tuple[str, ...]:
     shared = _shared(samples)
     notes = [] if shared else ["the arms share no seed: their runs could not be paired"]
     notes += [
-        f"all {one.values.size} runs of {one.arm} give the same value: the seed seems to do nothing there"
-        for one in samples
-        if one.values.size > 1 and np.ptp(one.values) <= EQUAL * np.abs(one.values).max()
+        f"all {sample.values.size} runs of {sample.arm} give the same value: the seed seems to do nothing there"
+        for sample in samples
+        if sample.values.size > 1 and np.ptp(sample.values) <= EQUAL * np.abs(sample.values).max()
     ]
-    notes += [said for said in [uneven_spread(samples)] if said]
+    notes += [text for text in [uneven_spread(samples)] if text]
     return tuple(notes)
 
 
@@ -164,7 +164,7 @@ SPREAD_APART = 4.0
 
 def uneven_spread(samples: Sequence[Sample]) -> str:
     """What a reader must know where the runs of one arm vary many times as much as those of another."""
-    sds = {one.arm: one.values for one in samples if one.values.size > 1}
+    sds = {sample.arm: sample.values for sample in samples if sample.values.size > 1}
     power = max((exponent_of(values) for values in sds.values()), default=0)
     spread = {arm: float(np.ldexp(values, -power).std(ddof=1)) for arm, values in sds.items()}
     if len(spread) < 2:
@@ -184,8 +184,8 @@ def shared_seeds(samples: Sequence[Sample]) -> SharedSeeds | None:
     shared = _shared(samples)
     if len(shared) < 2:
         return None
-    columns = np.array([[one.values[one.seeds.index(seed)] for seed in shared] for one in samples])
-    weights = np.array([one.weight for one in samples])
+    columns = np.array([[sample.values[sample.seeds.index(seed)] for seed in shared] for sample in samples])
+    weights = np.array([sample.weight for sample in samples])
     power = exponent_of(columns)
     parts = weights[:, None] * np.ldexp(columns, -power)
     n = len(shared)
@@ -205,14 +205,14 @@ def shared_seeds(samples: Sequence[Sample]) -> SharedSeeds | None:
 def stated(samples: Sequence[Sample]) -> tuple[ArmSample, ...]:
     """The runs as a finding lists them."""
     return tuple(
-        ArmSample(arm=one.arm, weight=one.weight, seeds=one.seeds, values=tuple(map(float, one.values)))
-        for one in samples
+        ArmSample(arm=sample.arm, weight=sample.weight, seeds=sample.seeds, values=tuple(map(float, sample.values)))
+        for sample in samples
     )
 
 
 def _shared(samples: Sequence[Sample]) -> tuple[int, ...]:
     first, *others = samples
-    return tuple(seed for seed in first.seeds if all(seed in one.seeds for one in others))
+    return tuple(seed for seed in first.seeds if all(seed in sample.seeds for sample in others))
 
 
 def unusable(metric: str, scale: Scale, used: Mapping[Cell, float]) -> str | None:
@@ -232,7 +232,7 @@ def scaled(value: float, scale: Scale) -> float:
     return log(value) if scale == "log" else log10(value)
 
 
-def slope(claim: Claim, seed: int, found: Mapping[Cell, float], scale: Scale) -> float:
+def slope(claim: Claim, seed: int, value_by_run: Mapping[Cell, float], scale: Scale) -> float:
     """A seed's slope, of values less the first arm's: arms that are all equal then have one of exactly 0."""
-    first = scaled(found[claim.named[0], seed], scale)
-    return sum(weight * (scaled(found[arm, seed], scale) - first) for arm, weight in claim.left.items())
+    first = scaled(value_by_run[claim.named[0], seed], scale)
+    return sum(weight * (scaled(value_by_run[arm, seed], scale) - first) for arm, weight in claim.left.items())

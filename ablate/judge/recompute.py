@@ -69,7 +69,7 @@ class Recomputed:
         """One sentence: how many numbers, by what, how far apart."""
         if not self.numbers:
             return "No deciding number was recomputed: no library computes this test on these pairs."
-        apart = max(abs(one.ours - one.theirs) / (abs(one.theirs) or 1.0) for one in self.numbers)
+        apart = max(abs(number.ours - number.theirs) / (abs(number.theirs) or 1.0) for number in self.numbers)
         left_out = f" Not covered: {', '.join(self.not_covered)}." if self.not_covered else ""
         close = f"largest relative difference {apart:.0e}" if apart else "no difference"
         return f"{len(self.numbers)} numbers were recomputed by {self.libraries}: {close}.{left_out}"
@@ -78,9 +78,9 @@ class Recomputed:
 @check("independent computations of the deciding numbers agree")
 def check_numbers(recomputed: Recomputed) -> Found:
     return [
-        f"{one.hypothesis} {one.name} {one.ours!r}, recomputed {one.theirs!r}"
-        for one in recomputed.numbers
-        if not one.equal
+        f"{number.hypothesis} {number.name} {number.ours!r}, recomputed {number.theirs!r}"
+        for number in recomputed.numbers
+        if not number.equal
     ]
 
 
@@ -164,8 +164,8 @@ def _p_values(study: Study, finding: Finding, p: PValue, statistic: Floats) -> I
         # A claimed direction that the statistic lacks gives 1; two points count by the larger.
         away = null.towards and np.sign(statistic.sum()) != null.towards
         theirs = [p(point, side) for point, side in null.points]
-        known = [value for value in theirs if value is not None]
-        yield from _number(finding, name, ours, 1.0 if away else max(known) if len(known) == len(theirs) else None)
+        defined = [value for value in theirs if value is not None]
+        yield from _number(finding, name, ours, 1.0 if away else max(defined) if len(defined) == len(theirs) else None)
 
 
 def _difference(finding: Finding, theirs: float, size: float) -> Iterator[Number]:
@@ -319,12 +319,12 @@ def _holm(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
     for names in study.families.values():
         family = [finding for finding in findings if finding.hypothesis in names]
         for which in ("p_refute",) if is_gated(study, names) else ("p_support", "p_refute"):
-            p = [1.0 if (value := getattr(one, which)) is None else value for one in family]
+            p = [1.0 if (value := getattr(finding_of_family, which)) is None else value for finding_of_family in family]
             adjusted = multicomp(p, method="holm")[1] if len(p) > 1 else p
-            for one, theirs in zip(family, adjusted, strict=True):
-                ours = getattr(one, f"{which}_adjusted")
+            for finding_of_family, theirs in zip(family, adjusted, strict=True):
+                ours = getattr(finding_of_family, f"{which}_adjusted")
                 if ours is not None:
-                    yield Number(one.hypothesis, f"{which}, adjusted", ours, float(theirs))
+                    yield Number(finding_of_family.hypothesis, f"{which}, adjusted", ours, float(theirs))
 
 
 def _gate(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
@@ -334,7 +334,7 @@ def _gate(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
     before = 0.0
     for step in study.gate_steps:
         p = [1.0 if (value := by_name[name].p_support) is None else value for name in step]
-        adjusted = [max(before, float(one)) for one in (multicomp(p, method="holm")[1] if len(p) > 1 else p)]
+        adjusted = [max(before, float(p_value)) for p_value in (multicomp(p, method="holm")[1] if len(p) > 1 else p)]
         for name, theirs in zip(step, adjusted, strict=True):
             ours = by_name[name].p_support_adjusted
             if ours is not None:
@@ -365,5 +365,5 @@ def _with_plots(name: str) -> Any:
     """A name that pingouin lacks, once its plots are loaded. Raises `AttributeError` where there is none even then."""
     package, plots = sys.modules["pingouin"], import_module(_PLOTS)
     vars(package).pop("__getattr__", None)
-    vars(package).update({one: getattr(plots, one) for one in plots.__all__})
+    vars(package).update({plot: getattr(plots, plot) for plot in plots.__all__})
     return getattr(package, name)

@@ -26,13 +26,13 @@ def same_in_every_pair(left: npt.ArrayLike, right: npt.ArrayLike, *, paired: boo
     """
     sides = [np.asarray(side_, dtype=np.float64) for side_ in (left, right)]
     differences = sides[0] - sides[1]
-    size = max(float(np.abs(one).max(initial=0.0)) for one in sides)
+    size = max(float(np.abs(side).max(initial=0.0)) for side in sides)
     if differences.size < 2 or not np.isfinite(size) or np.ptp(differences) > EQUAL * size:
         return ""
     n = differences.size
     if not paired:
         return f"all {n} seeds give the same value: the seed seems to do nothing to it"
-    if all(np.ptp(one) <= EQUAL * size for one in sides):
+    if all(np.ptp(side) <= EQUAL * size for side in sides):
         return (
             f"all {n} seeds give the same values: the seed seems to do nothing, or the metric does not depend on it, "
             f"and {n} pairs are then no more evidence than one"

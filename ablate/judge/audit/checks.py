@@ -131,8 +131,8 @@ class Declared(FrozenModel):
 def _read() -> dict[str, Declared]:
     rows = tomllib.loads(Path(__file__).with_name("checks.toml").read_text(encoding="utf-8"))["check"]
     declared = [Declared.model_validate(row | {"consequence": tuple(row["consequence"])}) for row in rows]
-    assert len({one.name for one in declared}) == len(declared), "a name stands twice in checks.toml"
-    return {one.name: one for one in declared}
+    assert len({declaration.name for declaration in declared}) == len(declared), "a name stands twice in checks.toml"
+    return {declaration.name: declaration for declaration in declared}
 
 
 DECLARED = _read()

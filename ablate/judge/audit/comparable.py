@@ -49,9 +49,9 @@ def _same_steps(context: AuditContext) -> Found:
                 in_pairs = study.paired and len(claim.named) > 1
                 groups[cell[1] if in_pairs else -1][steps].append(cell)
         faults += [
-            f"{name} ({reading_of(study, name)}), {_against(found, at_end=at_end, with_seeds=group < 0)}"
-            for group, found in sorted(groups.items())
-            if len(found) > 1
+            f"{name} ({reading_of(study, name)}), {_against(cells_by_steps, at_end=at_end, with_seeds=group < 0)}"
+            for group, cells_by_steps in sorted(groups.items())
+            if len(cells_by_steps) > 1
         ]
     if faults and study.measure.uneven_steps is not None:
         return Result(faults, severity="note", after=f". Declared when registered: {study.measure.uneven_steps}")

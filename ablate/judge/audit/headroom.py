@@ -31,7 +31,7 @@ def no_room(metric: str, values: Floats) -> tuple[str, str] | None:
     unit = declared.unit if declared is not None else ("share" if metric.endswith("accuracy") else "")
     power = exponent_of(values)  # in a unit of their own, in which no square over- or underflows
     in_unit = np.ldexp(values, -power)
-    spread, middle = (float(np.ldexp(one, power)) for one in (in_unit.std(axis=0, ddof=1).mean(), in_unit.mean()))
+    spread, middle = (float(np.ldexp(value, power)) for value in (in_unit.std(axis=0, ddof=1).mean(), in_unit.mean()))
     for bound, word in zip(BOUNDS.get(unit, ()), ("floor", "ceiling"), strict=False):
         if abs(middle - bound) < ROOM_SD * spread:
             numbers = f"mean {middle:.4g}, SD {spread:.2g}, n = {values.size} runs, bound {bound:g}"

@@ -78,8 +78,8 @@ def _design(context: AuditContext) -> Found:
     override = context.registration.override
     if override is None:
         return None
-    found = f"underpowered, and accepted before any run: {override.obstacle}. Reason given: {override.reason}"
-    return Result(passed=False, found=found)
+    text = f"underpowered, and accepted before any run: {override.obstacle}. Reason given: {override.reason}"
+    return Result(passed=False, found=text)
 
 
 @check("no look before the last run ended")
@@ -111,8 +111,8 @@ def _sealed_after_decision(context: AuditContext) -> Found:
         if index > decided.index and (cell, outcome) not in before
     ]
     verdict = decided.body.get("verdict") or decided.body.get("status")
-    found = f"decided as entry {decided.index} ({verdict}, {decided.at}); sealed afterwards {len(late)}"
-    return Result(late, found)
+    text = f"decided as entry {decided.index} ({verdict}, {decided.at}); sealed afterwards {len(late)}"
+    return Result(late, text)
 
 
 def _outcome(entry: Entry) -> str:
@@ -174,7 +174,7 @@ def _begun_before(context: AuditContext) -> Found:
     for run in (run for run in context.runs if run.cell not in imported):
         times = {"started": run.started_at, "ended": run.ended_at}
         early = [f"{what} at {moment}" for what, moment in times.items() if moment and _before(moment, promised)]
-        faults += [f"{named_run(run)} {found}, registered at {promised}" for found in early[:1]]
+        faults += [f"{named_run(run)} {times_of_run}, registered at {promised}" for times_of_run in early[:1]]
     return faults
 
 

@@ -57,8 +57,8 @@ def _whole_curve(context: AuditContext) -> Found:
     for run in context.done:
         steps = lines.get(run.cell, nothing)[0]
         steps = steps[steps != 0]
-        whole = np.arange(1, run.steps + 1)
-        if not np.array_equal(steps, whole) and not np.array_equal(np.unique(steps), whole):
+        every_step = np.arange(1, run.steps + 1)
+        if not np.array_equal(steps, every_step) and not np.array_equal(np.unique(steps), every_step):
             holed.append(named_run(run))
     return holed
 
@@ -89,13 +89,13 @@ def _harness(context: AuditContext) -> Found:
     runs = [run for run in context.done if run.harness is not None]
     ways = Counter(_requests(run) for run in runs)
     usual = ways.most_common(1)[0][0] if ways else ()
-    other = []
+    asked_otherwise = []
     for run in (run for run in runs if _requests(run) != usual):
         rows = zip(_REQUESTS.values(), _requests(run), usual, strict=True)
-        words = (f"{word} {str(one)[:12]}, not {str(most)[:12]}" for word, one, most in rows if one != most)
-        other.append(f"{named_run(run)}: {', '.join(words)}")
+        words = (f"{word} {str(value)[:12]}, not {str(most)[:12]}" for word, value, most in rows if value != most)
+        asked_otherwise.append(f"{named_run(run)}: {', '.join(words)}")
     count = "one way" if len(ways) == 1 else f"{len(ways)} ways of asking"
-    return Result(other, f"{count} over {len(runs)} runs")
+    return Result(asked_otherwise, f"{count} over {len(runs)} runs")
 
 
 @check("every run answered the registered tasks")
@@ -146,12 +146,12 @@ def _same_items(context: AuditContext) -> Found:
     done = [run.cell for run in context.done]
     # The items of most runs are taken for the right ones: which run is named changes with that, not whether one is.
     usual = Counter(met[cell] for cell in done if cell in met).most_common(1)
-    other = [
+    on_other_items = [
         f"{named(cell)}: {'other items' if cell in met else 'no items'}"
         for cell in done
         if usual and met.get(cell) != usual[0][0]
     ]
-    return _by_items(context, [*twice, *other])
+    return _by_items(context, [*twice, *on_other_items])
 
 
 @check("every item is sealed with its run")

@@ -154,11 +154,11 @@ _declare_equal(
 def _matched(context: AuditContext) -> Found:
     first: dict[tuple[int, str], tuple[str, str]] = {}
     compared, wrong = 0, []
-    for run in sorted(_ended(context), key=lambda one: one.cell):
+    for run in sorted(_ended(context), key=lambda run_of_seed: run_of_seed.cell):
         for name, sha256 in sorted((run.must_match or {}).items()):
             compared += (run.seed, name) in first
-            variant, other = first.setdefault((run.seed, name), (run.variant, sha256))
-            if sha256 != other:
+            variant, first_sha256 = first.setdefault((run.seed, name), (run.variant, sha256))
+            if sha256 != first_sha256:
                 wrong.append(f"{name} of {run.variant} and {variant}, seed {run.seed}")
     return Result(wrong, f"{compared} hashes compared, {len(wrong)} differ") if first else None
 
@@ -195,19 +195,19 @@ def _values(study: Study, arm: str, fields: Iterable[str]) -> list[JsonValue]:
 
 @_check("every run read the registered corpus")
 def _corpus(context: AuditContext) -> Found:
-    runs, registered, wanted = _paired(context), context.registration, {}
+    runs, registered, registered_sha256 = _paired(context), context.registration, {}
     for arm in context.study.trained:
         pins = registered.corpora_of(arm)
-        wanted[arm] = reading_sha256((name, pin.sha256) for name, pin in pins.items()) if pins else None
-    wrong = [named_run(run) for run, stated in runs if stated["corpus"] != wanted[run.variant]]
+        registered_sha256[arm] = reading_sha256((name, pin.sha256) for name, pin in pins.items()) if pins else None
+    wrong = [named_run(run) for run, stated in runs if stated["corpus"] != registered_sha256[run.variant]]
     pinned = registered.corpus
     if registered.data is not None and len(registered.data.corpora) > 1:
         every = ", ".join(f"'{name}'" for name in registered.data.corpora)
         name = f"what was registered for their arm, of {every}"
     else:
         name = "no corpus" if pinned is None else f"'{pinned.name}', sha256 {pinned.sha256[:12]}"
-    found = f"{len(runs) - len(wrong)} of {len(runs)} runs read {name}"
-    return Result(wrong, found, required=f"{name}, as registered")
+    text = f"{len(runs) - len(wrong)} of {len(runs)} runs read {name}"
+    return Result(wrong, text, required=f"{name}, as registered")
 
 
 @_check("every run used the registered tokenizer")

@@ -94,14 +94,14 @@ def _made_here(context: AuditContext) -> Found:
 
 @check("every configuration is the registered one")
 def _configuration(context: AuditContext) -> Found:
-    wanted = {}
+    registered_sha256 = {}
     for arm, variant in context.study.trained.items():
         config = variant.config
-        wanted[arm] = sha256_of(config.model_dump(mode="json") if isinstance(config, Training) else config)
+        registered_sha256[arm] = sha256_of(config.model_dump(mode="json") if isinstance(config, Training) else config)
     return [
         named_run(run)
         for run in context.runs
-        if run.variant in wanted and _config_sha256(context.study, run) != wanted[run.variant]
+        if run.variant in registered_sha256 and _config_sha256(context.study, run) != registered_sha256[run.variant]
     ]
 
 
@@ -128,8 +128,8 @@ def _tokens(context: AuditContext) -> Found:
 
 @check("every run kept to its promised limits", applies=built_in)
 def _limits(context: AuditContext) -> Found:
-    known = [run for run in context.ended if run.variant in context.study.trained]
-    held = [(run, context.study.training(run.variant).budget) for run in known]
+    planned_runs = [run for run in context.ended if run.variant in context.study.trained]
+    held = [(run, context.study.training(run.variant).budget) for run in planned_runs]
     held = [(run, budget) for run, budget in held if promises_any(budget)]
     if not held:
         return None
@@ -153,16 +153,16 @@ def _own_trainer(context: AuditContext) -> bool:
 def _code_registered(context: AuditContext) -> Found:
     scripts = context.registration.scripts or ()
     if not scripts:
-        found = "no word of the command names a file under the root, and there is no code:"
-        return Result(passed=False, found=found)
+        text = "no word of the command names a file under the root, and there is no code:"
+        return Result(passed=False, found=text)
     return Result([f"{pin.path} ({pin.sha256[:12]})" for pin in scripts], f"{len(scripts)} files", passed=True)
 
 
 @check("every run used the registered code", applies=_own_trainer)
 def _code(context: AuditContext) -> Found:
-    wanted = code_sha256(context.registration.files)
-    other = [named_run(run) for run in context.ended if run.provenance.code != wanted]
-    return Result(other, required=f"the registered files, together {wanted[:12]}")
+    registered_sha256 = code_sha256(context.registration.files)
+    with_other_code = [named_run(run) for run in context.ended if run.provenance.code != registered_sha256]
+    return Result(with_other_code, required=f"the registered files, together {registered_sha256[:12]}")
 
 
 _PROMISE = "that one seed fixes the same randomness for every variant is the trainer's promise"
@@ -185,5 +185,5 @@ def _pairs_promised(context: AuditContext) -> Found:
 
 @check("device and library versions are known", applies=_own_trainer)
 def _device_promised(_: AuditContext) -> Found:
-    found = "a user's own trainer does not state them; what its files import is pinned only if code: names it"
-    return Result(passed=False, found=found)
+    text = "a user's own trainer does not state them; what its files import is pinned only if code: names it"
+    return Result(passed=False, found=text)

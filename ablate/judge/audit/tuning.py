@@ -35,7 +35,7 @@ def _chosen(context: AuditContext) -> Found:
     if context.evidence.withheld:
         return Result(passed=True, found="not derived while planned runs are missing")
     derived = {choice.arm: choice.setting for choice in choices_of(context)}
-    wrong = [f"the ledger has {one}, the pilot's values give {derived}" for one in logged if one != derived]
+    wrong = [f"the ledger has {frozen}, the pilot's values give {derived}" for frozen in logged if frozen != derived]
     return Result(wrong, f"{len(derived)} arms tuned by {len(context.study.pilots)} pilot arms")
 
 

@@ -211,9 +211,9 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
 
 def _seeds_for_all(hypotheses: tuple[HypothesisDesign, ...], target: int) -> int | None:
     """The most seeds that any needed hypothesis needs; none when one of them is unknown or beyond reach."""
-    wanted = [one.seeds_80 if target == 80 else one.seeds_90 for one in hypotheses if one.needed]
-    known = [n for n in wanted if n is not None]
-    return max(known) if known and len(known) == len(wanted) else None
+    seeds_each = [claim.seeds_80 if target == 80 else claim.seeds_90 for claim in hypotheses if claim.needed]
+    reached = [n for n in seeds_each if n is not None]
+    return max(reached) if reached and len(reached) == len(seeds_each) else None
 
 
 def _cost(study: Study, each: float | None, n: int | None) -> float | None:
@@ -239,8 +239,8 @@ def _unknown_items(study: Study, beliefs: Beliefs) -> str:
         belief = beliefs.of(metric, scale)
         if belief is not None and belief.n_items is not None:
             continue
-        known = study.assume.of(metric)
-        spread = None if known is None else known.over_items
+        assumption = study.assume.of(metric)
+        spread = None if assumption is None else assumption.over_items
         counted = study.measure.harness is None or units_of(metric, study.measure.harness) is None
         lacking |= {"the SD of a run's mean over its items"} if belief is None else set()
         lacking |= {"the spread of items"} if spread is None else set()
@@ -283,7 +283,7 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
             f"counts all of them up to {COUNTED_PAIRS} seeds"
         )
     notes += [
-        *(counted_as(study, said) for said in said_losses(study)),
+        *(counted_as(study, sentence) for sentence in said_losses(study)),
         *filter(None, [false_alarm_text(study), _said_assumed(study, beliefs)]),
     ]
     notes += [_said_belief(belief) for belief in beliefs.metrics]
@@ -304,7 +304,7 @@ def _said_correlation(study: Study) -> str:
         return ""
     if study.assume.metric_correlation is not None:
         return f"; the noise of two metrics of one run has the assumed correlation {study.assume.metric_correlation:g}"
-    looked = ", ".join(f"{one:g}" for one in correlations(study))
+    looked = ", ".join(f"{correlation:g}" for correlation in correlations(study))
     return (
         f"; the noise of two metrics of one run is uncorrelated in the scenarios, and correlated by {looked} where the "
         "worst case is looked for (assume: metric_correlation fixes it)"
@@ -327,7 +327,9 @@ def _said_stops(scenario: Scenario) -> str:
     """Where a sequential study would end; only under the laws that its levels are worked out for."""
     if not scenario.stops or scenario.law != "normal" or scenario.divergence:
         return ""
-    chances = ", ".join(f"{100 * one.share:.3g}% {one.of.split(', ')[1]}" for one in scenario.stops if one.share > 0)
+    chances = ", ".join(
+        f"{100 * chance.share:.3g}% {chance.of.split(', ')[1]}" for chance in scenario.stops if chance.share > 0
+    )
     return (
         f"'{scenario.name}': the study ends {chances}; {scenario.mean_seeds:.3g} seeds on average, in "
         f"{scenario.n_sims:,} simulated studies"
@@ -336,15 +338,15 @@ def _said_stops(scenario: Scenario) -> str:
 
 def _said_belief(belief: Belief) -> str:
     scale = "" if belief.scale == "raw" else f" ({belief.scale} scale)"
-    said = f"{belief.metric}{scale}: SD {belief.sd:.4g}, correlation {belief.correlation:.2f} ({belief.source})"
+    sentence = f"{belief.metric}{scale}: SD {belief.sd:.4g}, correlation {belief.correlation:.2f} ({belief.source})"
     if belief.n_items is not None:
-        said += (
+        sentence += (
             f"; of the difference of two variants over {belief.n_items:,} units (items, or tasks), SD "
             f"{belief.sd_items:.4g} between them and {belief.sd_residual:.4g} under one seed beyond that (assumed)"
         )
     if belief.sd_difference_low is None or belief.sd_difference_high is None:
-        return said
+        return sentence
     return (
-        f"{said}; SD of a difference of two arms {sqrt(2.0) * belief.sd_of_rest:.4g}, 95% interval "
+        f"{sentence}; SD of a difference of two arms {sqrt(2.0) * belief.sd_of_rest:.4g}, 95% interval "
         f"{belief.sd_difference_low:.4g} to {belief.sd_difference_high:.4g}: power and seeds are as uncertain as that"
     )

@@ -69,8 +69,8 @@ def correlations(study: Study) -> tuple[float, ...]:
     """The correlations of metrics to look at: the assumed one, or all; one metric has none."""
     if len(groups_of(study)) < 2:
         return (0.0,)
-    known = study.assume.metric_correlation
-    return CORRELATIONS if known is None else (known,)
+    assumed = study.assume.metric_correlation
+    return CORRELATIONS if assumed is None else (assumed,)
 
 
 def worst_case(
@@ -186,8 +186,8 @@ class _Search:
                 without[(cases == code) & ~is_right] = OUTCOME.index("inconclusive")
             false = [
                 (verdict := self._verdict(row, at)) in self.adopting
-                and (verdict in harmful or self._verdict(other, 0) != verdict)
-                for row, other in zip(cases.tolist(), without.tolist(), strict=True)
+                and (verdict in harmful or self._verdict(row_without, 0) != verdict)
+                for row, row_without in zip(cases.tolist(), without.tolist(), strict=True)
             ]
             total += chance * float(np.array(false)[place].mean())
         return total
@@ -218,17 +218,17 @@ class _Search:
         if (case, look) not in self._codes:
             names = [name for name, _ in case]
             p = [self._weighed(name, effect, look) for name, effect in case]
-            support, refute = (np.stack([one[which] for one in p], axis=1) for which in (0, 1))
+            support, refute = (np.stack([both[which] for both in p], axis=1) for which in (0, 1))
             self._codes[case, look] = judge_p(self.study, names, support, refute).codes
         return self._codes[case, look]
 
     def _weighed(self, name: str, effect: float, look: Look | None) -> tuple[Floats, Floats]:
         if (name, effect, look) not in self._p:
-            wanted = {effect, *self.states.get(name, ())}
-            seen = self.differences[name] if look is None else self.differences[name][:, : look.n_seeds]
-            tests = tests_of(self.study, name, seen, look=look, items=self.items)
-            both = weigh(self.study, name, tests, self.n_sims, [Shifted(one) for one in wanted])
-            self._p |= {(name, one, look): p for one, p in zip(wanted, both, strict=True)}
+            effects = {effect, *self.states.get(name, ())}
+            differences = self.differences[name] if look is None else self.differences[name][:, : look.n_seeds]
+            tests = tests_of(self.study, name, differences, look=look, items=self.items)
+            both = weigh(self.study, name, tests, self.n_sims, [Shifted(shift) for shift in effects])
+            self._p |= {(name, shift, look): p for shift, p in zip(effects, both, strict=True)}
         return self._p[name, effect, look]
 
     def _completed(self, free: dict[str, float]) -> Case:
@@ -353,16 +353,16 @@ def _noise(rng: np.random.Generator, shape: tuple[int, int, int], correlation: f
     """Standard normal noise of runs, correlated between the runs of one seed."""
     shared = rng.standard_normal((shape[0], 1, shape[2]))
     own = rng.standard_normal(shape)
-    found: Floats = sqrt(max(correlation, 0.0)) * shared + sqrt(1.0 - max(correlation, 0.0)) * own
-    return found
+    noise: Floats = sqrt(max(correlation, 0.0)) * shared + sqrt(1.0 - max(correlation, 0.0)) * own
+    return noise
 
 
-def _by_family(study: Study, said: dict[str, str]) -> Iterator[str]:
+def _by_family(study: Study, state_by_name: dict[str, str]) -> Iterator[str]:
     """What is said of each hypothesis; of a family per task what most have in common once, after those that differ."""
     for label, first in said_once(study).items():
         names = study.task_families.get(label, (first,))
-        common = Counter(said[name] for name in names).most_common(1)[0][0]
-        apart = [name for name in names if said[name] != common]
-        yield from (f"{name} {said[name]}" for name in apart)
+        common = Counter(state_by_name[name] for name in names).most_common(1)[0][0]
+        apart = [name for name in names if state_by_name[name] != common]
+        yield from (f"{name} {state_by_name[name]}" for name in apart)
         which = "" if len(names) == 1 else f" of every {'other ' * bool(apart)}task"
         yield f"{label}{which} {common}" if len(names) > 1 else f"{first} {common}"

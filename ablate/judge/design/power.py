@@ -99,9 +99,9 @@ class Planning:
         if arm_means(self.study, effects) is None:
             if name is None:
                 return None
-            found = _together(self.study, _possible_with(self.study, name))
-            assert found is not None, name
-            effects = found
+            compatible = _together(self.study, _possible_with(self.study, name))
+            assert compatible is not None, name
+            effects = compatible
         return TrueEffects(truth.name, effects, correlation=self.correlation, alarms=truth.alarms)
 
     def seeds_for(self, name: str, target: float) -> int | None:
@@ -172,9 +172,9 @@ class Planning:
         return _crossing(powers, smallest if kind.has_margin else 0.0, guess, target)
 
 
-def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
+def planned(hypothesis: HypothesisDesign, planning: Planning) -> HypothesisDesign:
     """A hypothesis' design with its power, detectable difference and seeds."""
-    study, name = planning.study, one.hypothesis
+    study, name = planning.study, hypothesis.hypothesis
     effect = effect_when_true(study, name)
     planned_at = planning.at(study.n_seeds)
     update: dict[str, float | int | None] = {"effect": effect, "detectable": planning.detectable(name)}
@@ -186,7 +186,7 @@ def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
             "seeds_80": planning.seeds_for(name, 0.8),
             "seeds_90": planning.seeds_for(name, 0.9),
         }
-    return one.model_copy(update=update)
+    return hypothesis.model_copy(update=update)
 
 
 def _possible_with(study: Study, name: str) -> list[str]:
@@ -194,9 +194,9 @@ def _possible_with(study: Study, name: str) -> list[str]:
     it, in its order, because a gate that never opens would tell nothing of what is behind it."""
     chosen = [name]
     for step in study.gate_steps:
-        for one in step:
-            if one != name and _together(study, [*chosen, one]) is not None:
-                chosen.append(one)
+        for candidate in step:
+            if candidate != name and _together(study, [*chosen, candidate]) is not None:
+                chosen.append(candidate)
     return chosen
 
 
@@ -205,19 +205,21 @@ def _together(study: Study, chosen: list[str]) -> dict[str, float] | None:
     each other."""
     effects = dict.fromkeys(study.hypotheses, 0.0)
     for names in groups_of(study).values():
-        mine = [names.index(one) for one in names if one in chosen]
+        mine = [names.index(name) for name in names if name in chosen]
         weights, constants = weights_of(study, names), constants_of(study, names)
         # From means at which no claim has an effect, or as few as can be: those of contrasts alone are all 0. Of claims
         # that compare one arm with two constants one has an effect whatever is chosen elsewhere.
         means = np.linalg.lstsq(weights, constants, rcond=None)[0]
         if mine:
-            wanted = np.array([effect_when_true(study, names[at]) for at in mine]) + constants[mine]
-            means = means + np.linalg.lstsq(weights[mine], wanted - weights[mine] @ means, rcond=None)[0]
-            if not np.allclose(weights[mine] @ means, wanted, rtol=EDGE, atol=EDGE * max(np.abs(wanted).max(), 1e-300)):
+            targets = np.array([effect_when_true(study, names[at]) for at in mine]) + constants[mine]
+            means = means + np.linalg.lstsq(weights[mine], targets - weights[mine] @ means, rcond=None)[0]
+            if not np.allclose(
+                weights[mine] @ means, targets, rtol=EDGE, atol=EDGE * max(np.abs(targets).max(), 1e-300)
+            ):
                 return None
         elif np.allclose(weights @ means, constants, rtol=EDGE, atol=0.0):
             continue
-        effects |= {one: float(effect) for one, effect in zip(names, weights @ means - constants, strict=True)}
+        effects |= {name: float(effect) for name, effect in zip(names, weights @ means - constants, strict=True)}
     return effects
 
 
@@ -235,7 +237,7 @@ def _crossing(powers: Callable[[Floats], Floats], low: float, guess: float, targ
     if at == 0:
         return float(grid[0])
     grid = np.linspace(grid[at - 1], grid[at], 6)
-    found = powers(grid)
-    at = max(1, int(np.flatnonzero(found >= target)[0]))
-    share = (target - found[at - 1]) / (found[at] - found[at - 1])
+    reached_power = powers(grid)
+    at = max(1, int(np.flatnonzero(reached_power >= target)[0]))
+    share = (target - reached_power[at - 1]) / (reached_power[at] - reached_power[at - 1])
     return float(grid[at - 1] + share * (grid[at] - grid[at - 1]))

@@ -131,10 +131,10 @@ def support_floor(study: Study, name: str, n: int) -> float:
     """Smallest p for support that any n pairs can give, at the first step of the correction; under a gate with every p
     before it at its own smallest."""
     together = study.corrected_with(name)
-    sides = {one: _side(nulls_in(study, one)[0]) for one in together}
+    sides = {hypothesis: _side(nulls_in(study, hypothesis)[0]) for hypothesis in together}
     if not is_gated(study, together):
         return floor_of(study, len(together), n, sides[name])
-    floors = [kind_of(study.analysis.test).floor(n, sides[one]) for one in together]
+    floors = [kind_of(study.analysis.test).floor(n, sides[hypothesis]) for hypothesis in together]
     return adjusted(study.gate_steps, floors)[together.index(name)]
 
 
@@ -189,10 +189,10 @@ def verdicts_of(study: Study) -> tuple[str, ...]:
 def unreachable_verdicts(study: Study, hypotheses: tuple[HypothesisDesign, ...]) -> tuple[str, ...]:
     """Verdicts that remain out of reach when impossible outcomes are left out: exact, by the rule's diagram."""
     possible: dict[str, list[Outcome]] = {}
-    for one in hypotheses:
-        possible[one.hypothesis] = ["inconclusive"]
-        possible[one.hypothesis] += ["supported"] if one.can_be_supported else []
-        possible[one.hypothesis] += ["refuted"] if one.can_be_refuted else []
+    for hypothesis in hypotheses:
+        possible[hypothesis.hypothesis] = ["inconclusive"]
+        possible[hypothesis.hypothesis] += ["supported"] if hypothesis.can_be_supported else []
+        possible[hypothesis.hypothesis] += ["refuted"] if hypothesis.can_be_refuted else []
     reached = {study.decision[line - 1].verdict for line in study.rule.reached(possible)}
     return tuple(verdict for verdict in verdicts_of(study) if verdict not in reached)
 

@@ -86,9 +86,9 @@ class Retrospective(FrozenModel):
 def look_back(registration: Registration, findings: tuple[Finding, ...]) -> tuple[Retrospective, ...]:
     """Every hypothesis with a spread to look back at, in the order of the study."""
     planned = frozen_design(registration)
-    by_name = {} if planned is None else {one.hypothesis: one for one in planned.hypotheses}
-    found = [_one(registration.study, finding, planned, by_name.get(finding.hypothesis)) for finding in findings]
-    return tuple(one for one in found if one is not None)
+    by_name = {} if planned is None else {row.hypothesis: row for row in planned.hypotheses}
+    looked_back = [_one(registration.study, finding, planned, by_name.get(finding.hypothesis)) for finding in findings]
+    return tuple(review for review in looked_back if review is not None)
 
 
 def frozen_design(registration: Registration) -> Design | None:

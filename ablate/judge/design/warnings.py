@@ -76,7 +76,7 @@ def design_warnings(
 
 def as_json(warnings: Sequence[DesignWarning]) -> list[dict[str, str]]:
     """Plain data for `--json`."""
-    return [{("try" if key == "fix" else key): value for key, value in asdict(one).items()} for one in warnings]
+    return [{("try" if key == "fix" else key): value for key, value in asdict(warning).items()} for warning in warnings]
 
 
 def _directions(study: Study) -> Iterator[DesignWarning]:
@@ -92,8 +92,8 @@ def _directions(study: Study) -> Iterator[DesignWarning]:
             if better == worse.get(study.claims[name].plain_verb):
                 claim = study.hypotheses[name].claim
                 fix = " ".join(turned.get(word, word) for word in claim.split())
-                found = f"'{verdict}' needs {name}: {claim}, and {better} is better"
-                yield DesignWarning("direction", name, found, f"claim: {fix}, unless the worse value is meant")
+                text = f"'{verdict}' needs {name}: {claim}, and {better} is better"
+                yield DesignWarning("direction", name, text, f"claim: {fix}, unless the worse value is meant")
 
 
 def _roles_apart(study: Study) -> Iterator[DesignWarning]:
@@ -123,15 +123,18 @@ def _schedules(study: Study) -> Iterator[DesignWarning]:
     for arm in study.arms if study.trainer == "gpt" else ():
         config = study.training(arm)
         if config.optim.warmup >= config.budget.steps:
-            found = f"the learning rate of '{arm}' never reaches its peak: warmup {config.optim.warmup:,} of"
+            text = f"the learning rate of '{arm}' never reaches its peak: warmup {config.optim.warmup:,} of"
             fix = f"optim.warmup: {config.budget.steps // 10}, or more steps"
-            yield DesignWarning("schedule", "", f"{found} {counted(config.budget.steps, 'step')}", fix)
+            yield DesignWarning("schedule", "", f"{text} {counted(config.budget.steps, 'step')}", fix)
 
 
 def _powers(study: Study, design: Design | None) -> Iterator[DesignWarning]:
     for names in _families(study).values():
-        found = [(_exact_power(study, one) if design is None else _simulated_power(design, one), one) for one in names]
-        powers = [(power, name) for power, name in found if power is not None]
+        with_power = [
+            (_exact_power(study, claim) if design is None else _simulated_power(design, claim), claim)
+            for claim in names
+        ]
+        powers = [(power, name) for power, name in with_power if power is not None]
         if not powers or min(powers)[0][0] >= LOW_POWER:
             continue
         (power, how, seeds), name = min(powers)
@@ -151,8 +154,8 @@ def _powers(study: Study, design: Design | None) -> Iterator[DesignWarning]:
 def _families(study: Study) -> dict[str, list[str]]:
     """Hypothesis, or line `per: task` -> the hypotheses that it is: one warning serves them all."""
     families: dict[str, list[str]] = {}
-    for name, one in study.hypotheses.items():
-        families.setdefault(one.family or name, []).append(name)
+    for name, hypothesis in study.hypotheses.items():
+        families.setdefault(hypothesis.family or name, []).append(name)
     return families
 
 
@@ -187,16 +190,16 @@ def _exact_power(study: Study, name: str) -> Power | None:
         return power, "by the noncentral t", seeds
     correction = "the gate" if study.gate_steps else f"{analysis.correct} over {together}"
     # A level alone does not say how many seeds open a gate, nor how many refute an effect short of the margin.
-    known = not study.gate_steps and not _short(study, name)
-    return power, f"by the noncentral t before {correction}, which lowers it", seeds if known else 0
+    seeds_known = not study.gate_steps and not _short(study, name)
+    return power, f"by the noncentral t before {correction}, which lowers it", seeds if seeds_known else 0
 
 
 def _simulated_power(design: Design, name: str) -> Power | None:
-    [one] = [one for one in design.hypotheses if one.hypothesis == name]
-    if one.power is None or name in _refused(design):
+    [planned] = [planned for planned in design.hypotheses if planned.hypothesis == name]
+    if planned.power is None or name in _refused(design):
         return None
-    error = "" if one.power_error is None else f" (± {100 * one.power_error:.1g})"
-    return one.power, f"by simulation{error}", one.seeds_80 or 0
+    error = "" if planned.power_error is None else f" (± {100 * planned.power_error:.1g})"
+    return planned.power, f"by simulation{error}", planned.seeds_80 or 0
 
 
 def _refused(design: Design) -> tuple[str, ...]:
@@ -208,15 +211,15 @@ def _refused(design: Design) -> tuple[str, ...]:
         return ()
     if refusal.where.field[:1] == ("hypotheses",):
         return (str(refusal.where.field[1]),)
-    return tuple(one.hypothesis for one in design.hypotheses if not (one.can_be_supported and one.can_be_refuted))
+    return tuple(row.hypothesis for row in design.hypotheses if not (row.can_be_supported and row.can_be_refuted))
 
 
 def _seeds(study: Study, design: Design | None) -> Iterator[DesignWarning]:
     refused = () if design is None else _refused(design)
     firsts = [names[0] for names in _families(study).values()]
-    for one in _reached(study, design):
-        if one.hypothesis in firsts and one.hypothesis not in refused:
-            yield from _never(study, one)
+    for planned in _reached(study, design):
+        if planned.hypothesis in firsts and planned.hypothesis not in refused:
+            yield from _never(study, planned)
     test, n = study.analysis.test, study.n_seeds
     if test in SKEWED and n < FEW_SEEDS and study.stopping == "fixed":
         measured, share, error = SKEWED[test]
@@ -289,9 +292,9 @@ def _resolutions(study: Study, validation_tokens: int | None) -> Iterator[Design
                 continue
             step /= log(10.0) if scale == "log10" else 1.0
         if margin < step:
-            found = f"the margin {compact(margin)} of {name} is below the resolution of {claim.metric}: {why}"
+            text = f"the margin {compact(margin)} of {name} is below the resolution of {claim.metric}: {why}"
             least = f"{step:.2g}"
-            yield DesignWarning("resolution", name, found.format(step=least), f"a margin of {least} or more")
+            yield DesignWarning("resolution", name, text.format(step=least), f"a margin of {least} or more")
 
 
 _ROUNDED: Final = "losses of tokens are float32, in steps of {step}"
@@ -314,9 +317,11 @@ def _step(study: Study, metric: str, validation_tokens: int | None) -> tuple[flo
 
 def _correlations(study: Study, path: str, design: Design | None) -> Iterator[DesignWarning]:
     used = {claim.metric: study.assume.of(claim.metric) for claim in study.claims.values()}
-    piloted = design is not None and any(one.source != "assumed" for one in design.beliefs)
+    piloted = design is not None and any(prior.source != "assumed" for prior in design.beliefs)
     pilot = f"ablate try {path} --seeds {FEWEST_FOR_CORRELATION}   (a pilot proposes it)"
-    silent = [metric for metric, one in used.items() if one is not None and "correlation" not in one.model_fields_set]
+    silent = [
+        metric for metric, prior in used.items() if prior is not None and "correlation" not in prior.model_fields_set
+    ]
     if silent and not piloted and study.paired and study.compares_sides:
         text = f"correlation 0 of two arms over shared seeds is assumed for {listed(silent)}: the study gives none"
         yield DesignWarning("correlation", silent[0], text, pilot)

@@ -80,11 +80,11 @@ def spent(alpha: Floats | float, time: float, spending: Spending, *, two_sided: 
     [0.031, 0.05]
     """
     assert 0.0 < time <= 1.0, time
-    given, sides = np.asarray(alpha, dtype=np.float64), 2.0 if two_sided else 1.0
+    alpha_array, sides = np.asarray(alpha, dtype=np.float64), 2.0 if two_sided else 1.0
     if spending == "obrien_fleming":
-        found: Floats = sides * 2.0 * special.ndtr(special.ndtri(given / sides / 2.0) / sqrt(time))
-        return found
-    return given * log(1.0 + (e - 1.0) * time)
+        spent_alpha: Floats = sides * 2.0 * special.ndtr(special.ndtri(alpha_array / sides / 2.0) / sqrt(time))
+        return spent_alpha
+    return alpha_array * log(1.0 + (e - 1.0) * time)
 
 
 @dataclass(frozen=True)
@@ -146,15 +146,15 @@ def nominal_levels(
     uncrossed: _Uncrossed | None = None
     for look, n in enumerate(looks):
         total = spent(alphas, n / looks[-1], spending, two_sided=two_sided)
-        wanted = np.maximum((total - before) / sides, TINY)
+        chance = np.maximum((total - before) / sides, TINY)
         before = total
         if look == 0:
-            p = wanted
+            p = chance
         else:
             last = looks[look - 1]
             step = _Step(last, n, bound, two_sided, _grid(last, two_sided, finer))
-            uncrossed = _after(step, uncrossed, _highest(step, wanted))
-            p = np.where(wanted < _LEAST, wanted, _tail_of(uncrossed, np.maximum(wanted, _LEAST), n, step.grid.tail))
+            uncrossed = _after(step, uncrossed, _highest(step, chance))
+            p = np.where(chance < _LEAST, chance, _tail_of(uncrossed, np.maximum(chance, _LEAST), n, step.grid.tail))
         levels[look] = np.maximum(sides * p, TINY)
         bound = _from_p(np.maximum(p, _LEAST), n)
     return levels
@@ -162,8 +162,8 @@ def nominal_levels(
 
 def _from_p(p: Floats, n: int) -> Floats:
     """T of n seeds beyond which Student's law has p."""
-    found: Floats = -special.stdtrit(n - 1.0, p) / sqrt(n - 1.0)
-    return found
+    cotangent: Floats = -special.stdtrit(n - 1.0, p) / sqrt(n - 1.0)
+    return cotangent
 
 
 @dataclass(frozen=True)
@@ -184,11 +184,11 @@ class _Uncrossed:
         if self.even:
             x = 2.0 * x * x - 1.0
         double = 2.0 * x
-        one, two = np.zeros_like(x), np.zeros_like(x)
+        b1, b2 = np.zeros_like(x), np.zeros_like(x)
         for term in range(self.series.shape[1] - 1, 0, -1):  # Clenshaw (1955)
-            one, two = double * one - two + self.series[:, term].reshape(shape), one
-        found: Floats = np.clip(x * one - two + self.series[:, 0].reshape(shape), 0.0, 1.0)
-        return found
+            b1, b2 = double * b1 - b2 + self.series[:, term].reshape(shape), b1
+        clipped: Floats = np.clip(x * b1 - b2 + self.series[:, 0].reshape(shape), 0.0, 1.0)
+        return clipped
 
 
 @dataclass(frozen=True)
@@ -212,11 +212,11 @@ class _Step:
         return sqrt((self.n - self.last) / self.n)
 
 
-def _highest(step: _Step, wanted: Floats) -> Floats:
+def _highest(step: _Step, chance: Floats) -> Floats:
     """y beyond which nothing matters: no crossing before is impossible there, or the tail is nothing to `wanted`."""
     edge = np.arcsinh(np.hypot(step.new, step.bound) / step.old)
-    found: Floats = np.minimum(edge, np.arcsinh(_from_p(1e-9 * np.maximum(wanted, _LEAST), step.n)))
-    return found
+    highest: Floats = np.minimum(edge, np.arcsinh(_from_p(1e-9 * np.maximum(chance, _LEAST), step.n)))
+    return highest
 
 
 def _after(step: _Step, uncrossed: _Uncrossed | None, highest: Floats) -> _Uncrossed:
@@ -241,7 +241,7 @@ def _mean(step: _Step, uncrossed: _Uncrossed | None, value: Floats) -> Floats:
     node, weight = _legendre(grid.angles)
     furthest = float(np.arctan(_from_p(np.array(_CUT), n - 1)))
     log_scale = -special.betaln(0.5, (n - 2) / 2.0)
-    found = np.zeros_like(value)
+    mean = np.zeros_like(value)
     some = max(1, _HELD // (value.shape[1] * grid.angles * (grid.shares if n - step.last > 1 else 1)))
     for start in range(0, len(value), some):
         rows = slice(start, start + some)
@@ -262,8 +262,8 @@ def _mean(step: _Step, uncrossed: _Uncrossed | None, value: Floats) -> Floats:
             earlier = (shifted[..., None] + new * np.sin(w)) / (np.maximum(cosine, TINY) * np.cos(share)[..., None])
             part = _Uncrossed(uncrossed.series[rows], uncrossed.low[rows], uncrossed.high[rows], uncrossed.even)
             density = density * part(np.abs(earlier) if two_sided else earlier)
-        found[rows] = (density.sum(axis=-1) * half * share_weight).sum(axis=-1)
-    return found
+        mean[rows] = (density.sum(axis=-1) * half * share_weight).sum(axis=-1)
+    return mean
 
 
 def _shares(step: _Step, shifted: Floats, limit: Floats) -> tuple[Floats, Floats]:
@@ -285,7 +285,7 @@ def _shares(step: _Step, shifted: Floats, limit: Floats) -> tuple[Floats, Floats
     return h, density
 
 
-def _tail_of(uncrossed: _Uncrossed, wanted: Floats, n: int, nodes: int) -> Floats:
+def _tail_of(uncrossed: _Uncrossed, target: Floats, n: int, nodes: int) -> Floats:
     """The p of Student's law whose tail holds the wanted chance of a first crossing."""
     node, weight = _legendre(nodes)
     w, weight = (node + 1.0) / 2.0, weight / 2.0
@@ -293,25 +293,25 @@ def _tail_of(uncrossed: _Uncrossed, wanted: Floats, n: int, nodes: int) -> Float
 
     def inside(y: Floats) -> Floats:
         logs = -df * np.logaddexp(y, -y) + df * log(2.0) - special.betaln(0.5, df / 2.0)
-        found: Floats = np.exp(logs) * uncrossed(np.sinh(y))
-        return found
+        p: Floats = np.exp(logs) * uncrossed(np.sinh(y))
+        return p
 
-    low, high = np.zeros(wanted.size), uncrossed.high.copy()
-    at = np.minimum(np.arcsinh(_from_p(wanted, n)), high)
+    low, high = np.zeros(target.size), uncrossed.high.copy()
+    at = np.minimum(np.arcsinh(_from_p(target, n)), high)
     for _ in range(60):
         length = uncrossed.high - at
         chance = (inside(uncrossed.high[:, None] - length[:, None] * w**2) * (2.0 * w * weight)).sum(axis=1) * length
-        over = chance >= wanted
+        over = chance >= target
         low, high = np.where(over, at, low), np.where(over, high, at)
         with np.errstate(divide="ignore", invalid="ignore"):
-            newton = at + chance / inside(at[:, None])[:, 0] * np.log(chance / wanted)
+            newton = at + chance / inside(at[:, None])[:, 0] * np.log(chance / target)
         inner = (newton > low) & (newton < high)
         moved = np.where(inner, newton, (low + high) / 2.0)
         if float(np.abs(moved - at).max()) < 1e-13:
             break
         at = moved
-    found: Floats = special.stdtr(df, -np.sinh(at) * sqrt(df))
-    return found
+    p: Floats = special.stdtr(df, -np.sinh(at) * sqrt(df))
+    return p
 
 
 def _legendre(size: int) -> tuple[Floats, Floats]:

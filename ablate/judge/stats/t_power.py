@@ -116,8 +116,8 @@ def seeds_for(
     def enough(n: int) -> bool:
         return power(kind, size_sd, n, alpha, refuted_below=refuted_below) >= target
 
-    found = bisect_left(range(MOST_SEEDS + 1), True, 2, key=enough)
-    return found if found <= MOST_SEEDS else None
+    fewest = bisect_left(range(MOST_SEEDS + 1), True, 2, key=enough)
+    return fewest if fewest <= MOST_SEEDS else None
 
 
 @lru_cache(maxsize=4096)

@@ -296,7 +296,7 @@ class SignificanceTest(ABC):
 
     def by_row(self, bounds: Sequence[tuple[float, float] | None]) -> tuple[Floats, Floats]:
         """Intervals in the unit of every row as the reader's numbers."""
-        ends = np.array([(np.nan, np.nan) if one is None else one for one in bounds])
+        ends = np.array([(np.nan, np.nan) if pair is None else pair for pair in bounds])
         return self.from_unit(ends[:, 0]), self.from_unit(ends[:, 1])
 
 
@@ -551,8 +551,8 @@ class BootstrapT(Studentized):
         if self._draws is not None:
             return self._draws
         t_star, weights = studentized_draws(self.x[row], self.rng_seed, simulated=self.simulated)
-        kept = ~np.isnan(t_star)
-        t_and_weights = t_star[kept], weights[kept]
+        with_spread = ~np.isnan(t_star)
+        t_and_weights = t_star[with_spread], weights[with_spread]
         if len(self.x) == 1:
             self._draws = t_and_weights
         return t_and_weights
@@ -891,21 +891,21 @@ def subset_mean(values: Floats, rank: int) -> float:
     # The number of means up to a point is nearly normal in the point: a root on the normal scale is
     # found in few steps, each of which counts 2^n subsets.
     total, size = 2.0**values.size, float(np.abs(values).max())
-    wanted = float(special.ndtri(rank / total))  # reached with rank + 1 subsets, the empty one among them, less 1/2
+    target = float(special.ndtri(rank / total))  # reached with rank + 1 subsets, the empty one among them, less 1/2
 
     def above(point: float) -> float:
-        return float(special.ndtri((subsets_up_to(values - point) - 0.5) / total)) - wanted
+        return float(special.ndtri((subsets_up_to(values - point) - 0.5) / total)) - target
 
     low, high, tolerance = float(values.min()), float(values.max()), EQUAL * size
     if subsets_up_to(values - low) - 1 >= rank or high - low <= tolerance:
         return low
     # A narrow bracket about the normal guess, where it holds the root.
     spread = float(values.std()) / np.sqrt(values.size)
-    for end in (float(values.mean()) + (wanted - 0.3) * spread, float(values.mean()) + (wanted + 0.3) * spread):
+    for end in (float(values.mean()) + (target - 0.3) * spread, float(values.mean()) + (target + 0.3) * spread):
         if low < end < high:
             low, high = (low, end) if above(end) > 0 else (end, high)
-    found = root(above, low, high, xtol=tolerance)
-    return found if above(found) > 0 else found + tolerance
+    crossing = root(above, low, high, xtol=tolerance)
+    return crossing if above(crossing) > 0 else crossing + tolerance
 
 
 @registrable

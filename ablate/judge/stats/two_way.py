@@ -120,7 +120,7 @@ class Spread:
 
     def of(self, row: int) -> Spread:
         """Those of one study."""
-        return Spread(*(np.asarray(one).reshape(-1)[row] for one in (self.seeds, self.units, self.both)))
+        return Spread(*(np.asarray(term).reshape(-1)[row] for term in (self.seeds, self.units, self.both)))
 
     def half(self, seeds: float, units: float) -> Floats:
         """Half the width of the interval with these critical values of seeds and units; the SE where both are 1."""
