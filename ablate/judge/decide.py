@@ -77,6 +77,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     if early and not admissible(checks):
         checks = quiet(checks)
         return _decision(context, checks, _not_as_promised(checks))
+    # Findings: from here on only the study and numbers.
     values, items = final_values(study, evidence), evidence.items
     stability = judge_stability(study, evidence)
     diverged = [run.cell for run in context.ended if run.status == "diverged"]
@@ -95,6 +96,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     described = checks + check_headroom(context)
     if not admissible(checks):
         return _decision(context, described, _not_as_promised(checks), findings=findings, stability=stability)
+    # The rule, and whether its verdict stands whatever became of what is in doubt.
     ruling = study.rule.decide({finding.hypothesis: finding.outcome for finding in findings}, stable)
     retried = retried_runs(context)
     worst = worst_cases(study, values, retried, look=look, items=items) if retried else None
@@ -160,6 +162,7 @@ def _decision(
     unfinished: bool = False,
 ) -> Decision:
     study = context.study
+    # The rule's verdict keeps its words; what deviated is said by the status. "inconclusive" has no such second form.
     deviates = any(not check.passed and check.severity == "deviation" for check in checks)
     status: Status = "decided_with_deviations" if deviates else "decided"
     if ruling is None:

@@ -130,6 +130,7 @@ def judge_study(
     resampling tests is the same for every study: one that followed the registration could be chosen with it. Of a
     hypothesis in `withheld` nothing is concluded, for the reason that stands there; its numbers are given.
     """
+    # From values to tests, one row; then the same judge as for simulated studies.
     require_registered_look(study, look)
     seeds = study.seeds if look is None else study.seeds[: look.n_seeds]
     contrasts = {name: contrast(study, name, values, seeds) for name in study.hypotheses}
@@ -242,6 +243,7 @@ def _tested(
         return NoTestError(pairs.refused)
     analysis, claim = study.analysis, study.claims[name]
     try:
+        # Over items, over runs of each arm, or over pairs.
         test: SignificanceTest
         if analysis.test == TwoWay.name:
             test = _over_items(study, name, pairs, items, analysis.estimand)
@@ -253,6 +255,7 @@ def _tested(
         return error if claim.is_paired else NoTestError(one_sample(str(error)))
     if not claim.is_paired and not pairs.samples:
         speak_of_seeds(test)
+    # Both nulls of the claim must be testable: without a standard error the t is undefined against any margin.
     points = [point for null in nulls_in(study, name) if null is not None for point, _ in null.points]
     refused = next(filter(None, map(test.refusal, points)), "")
     return NoTestError(refused) if refused else test
@@ -293,6 +296,7 @@ def _finding(
     notes += notes_on_seeds(pairs.samples) if pairs.samples else []
     if shared is not None and shared.correlation is not None and shared.correlation < 0.0:
         notes.append("over shared seeds the arms vary against each other: where that is no chance, p is too small")
+    # The registered test: estimate, interval of its family, test against the margin, interval of its step.
     deciding: Estimate | None = None
     interval: Interval | None = None
     margin: MarginTest | None = None
@@ -312,6 +316,7 @@ def _finding(
             if interval is None:
                 why = test.without_interval(share) if share else "it is in no first step of the gate"
                 notes.append(f"no simultaneous interval: {why}")
+        # A reader who sees a difference of one sign and a p that rests on the other must be told.
         shown_effect, leaning = shown_difference(test), float(test.leaning_at(0.0)[0])
         if shown_effect is not None and leaning and leaning != np.sign(shown_effect):
             notes.append(test.against_mean)
@@ -324,6 +329,7 @@ def _finding(
         shown = deciding_interval(kind, outcome, deciding, simultaneous=interval, margin=margin)
         null = rejected_null(*kind, outcome) if shown is None and family > 1 else None
         step = _step(test, null, level_of_step, gated=judged.gate is not None)
+    # Description: effects, tests under `also`, pairs.
     all_sized = bool(pairs.sized.all())
     if not all_sized:
         notes.append("no standardised effect: a diverged run has no number")
@@ -407,6 +413,7 @@ def _description(
                 crossed = _over_items(study, name, pairs, items, "new_seeds_and_items")
                 estimates.append(summarise(crossed, study.analysis.alpha))
                 continue
+            # At every number of pairs that gives a test, also below `fewest`: it decides nothing.
             x = pairs.differences[None, :]
             test = over_seeds(method, x, rng_seed=rng_seed, zeros=study.analysis.zeros)
             if refused := test.refusal():

@@ -185,6 +185,7 @@ def weigh(
 def judge_p(study: Study, names: Sequence[str], support: Floats, refute: Floats) -> Judgement:
     """Outcomes from p values, studies x hypotheses, of whole roles (or the gate) at a time."""
     alpha, uncorrected = study.analysis.alpha, study.analysis.correct == "none"
+    # Support and refutation are corrected apart: each has its own alpha.
     support_adjusted, refute_adjusted = np.empty_like(support), np.empty_like(refute)
     for together in dict.fromkeys(study.corrected_with(name) for name in names):
         places = [names.index(name) for name in together]
@@ -196,6 +197,7 @@ def judge_p(study: Study, names: Sequence[str], support: Floats, refute: Floats)
     for family in dict.fromkeys(study.family_of(name) for name in names):
         places = [names.index(name) for name in family]
         refute_adjusted[:, places] = refute[:, places] if uncorrected else holm_rows(refute[:, places])
+    # Adjusted p values are compared with alpha itself, so that outcome and printed p cannot disagree.
     refuted = refute_adjusted <= alpha
     # Where both hold, the difference is real and smaller than what matters: it refutes a claim of a difference.
     yields = np.array([study.claims[name].kind.is_absence for name in names])
@@ -230,6 +232,7 @@ def possible_codes(
         support, refute = (judged.support, judged.refute) if worst is None else worst[end]
         moved = ends.get(end)
         if moved is not None:
+            # p at its best and at its worst: 0 and 1, as far as a p can be 0.
             at = (TINY, 1.0) if end == "supported" else (1.0, TINY)
             support = np.where(moved, at[0], support)
             refute = np.where(moved, np.where(can, at[1], 1.0), refute)
@@ -541,5 +544,6 @@ def judge_rows(
         )
         for name, values in differences.items()
     }
+    # The tests are made and used up block by block, hypothesis by hypothesis (`weigh`).
     n_studies = len(next(iter(differences.values())))
     return judge(study, tests, lost, all_stable(study, n_studies) if stable is None else stable)

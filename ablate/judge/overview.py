@@ -79,6 +79,7 @@ def _registered(root: Root, name: str, mine: Sequence[Entry]) -> StudyOverview:
         registration = load_registration(root, name)
     except StudyError as error:
         registration, notes = None, [f"its lock cannot be read: {error.found}"]
+    # What the ledger says, then what lies on this disk: the second may lack files, the first not.
     promised = [entry for entry in mine if entry.event in ("registered", "amended")]
     decided = [entry for entry in mine if entry.event == "decided"]
     current = decided[-1].registration if decided else promised[-1].registration

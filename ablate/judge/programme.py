@@ -228,6 +228,7 @@ def _registered(
 ) -> Registered:
     """A hypothesis and how it ended; `undecided` is how it did where there is no decision."""
     last = decisions[-1] if decisions else None
+    # Verdict files are read as data, not as models: those of any version count.
     finding: Mapping[str, Any] = {} if last is None else (last.findings or {}).get(name, {})
     ending: Ending = finding.get("outcome") or (undecided if last is None else last.without)
     return Registered(

@@ -52,6 +52,7 @@ def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell,
     """(arm, seed) -> the value that the claim reads, of every finished run that has it."""
     metric, read = study.claims[hypothesis].metric, study.hypotheses[hypothesis].read
     done = {run.cell: run.steps for run in evidence.runs if run.status == "done"}
+    # The pairs of a finding are those of its test, and a test over items has means of them.
     if study.analysis.test == "items" or task_of(metric) is not None:
         means = {} if evidence.items is None else item_means(evidence.items, metric)
         return {cell: value for cell, value in means.items() if cell in done}
@@ -59,6 +60,7 @@ def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell,
         return evidence.final(metric)
     value_by_run: dict[Cell, float] = {}
     for cell, (steps, values) in evidence.lines(metric).items():
+        # A curve that ends before the run's last step was cut off; the audit names such runs.
         if cell not in done or steps[-1] != done[cell]:
             continue
         if isinstance(read, AtStep):
@@ -126,6 +128,7 @@ def samples_of(
     notes: list[str] = []
     refused: str | None = None
     for arm, weight in claim.weights.items():
+        # Each arm by itself: a seed that it lacks is no loss to the others.
         planned = study.seeds_of(arm)
         ended_seeds = tuple(seed for seed in planned if (arm, seed) in values)
         notes += [f"{arm}, seed {seed}, is left out: no {reading}" for seed in planned if seed not in ended_seeds]

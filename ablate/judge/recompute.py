@@ -99,6 +99,7 @@ def recompute(study: Study, findings: Sequence[Finding], look: Look | None = Non
     not_covered: list[str] = []
     opinion = None if look is not None else OPINIONS[kind_of(study.analysis.test).second_opinion]
     with warnings.catch_warnings():
+        # Libraries warn of small samples and of division by zero; what counts is whether the numbers agree.
         warnings.simplefilter("ignore")
         for finding in findings:
             if finding.estimate is None:
@@ -217,6 +218,7 @@ def _by_ttest(study: Study, finding: Finding) -> Iterator[Number]:
     yield from _p_values(study, finding, p, differences)
     yield from _difference(finding, float(differences.mean()), size)
     assert finding.estimate is not None, finding.hypothesis
+    # One t of scipy's serves the intervals at every level.
     one_sample = stats.ttest_1samp(differences, 0.0)
     yield from _number(finding, "standard error", finding.estimate.se, stats.sem(differences), size)
     yield from _intervals(finding, one_sample.confidence_interval, size)

@@ -26,6 +26,7 @@ def same_in_every_pair(left: npt.ArrayLike, right: npt.ArrayLike, *, paired: boo
     """
     sides = [np.asarray(side_, dtype=np.float64) for side_ in (left, right)]
     differences = sides[0] - sides[1]
+    # Equal up to rounding, relative to the values and not to the differences: 0.1 + 0.2 - 0.3 is no difference.
     size = max(float(np.abs(side).max(initial=0.0)) for side in sides)
     if differences.size < 2 or not np.isfinite(size) or np.ptp(differences) > EQUAL * size:
         return ""

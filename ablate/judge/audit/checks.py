@@ -154,6 +154,7 @@ def check(
     def decorate(find: Callable[Arguments, Found]) -> Callable[Arguments, tuple[Check, ...]]:
         @wraps(find)
         def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> tuple[Check, ...]:
+            # A check that does not apply is in no verdict: it would look like one that held.
             if applies is not None and not applies(args[0]):  # type: ignore[arg-type]  # a context, by the declaration
                 return ()
             result = find(*args, **kwargs)
@@ -164,6 +165,7 @@ def check(
             passed = not result.faults if result.passed is None else result.passed
             if passed and declared.only_failed:
                 return ()
+            # A number of faults says more than the first few of them, which follow it.
             heading = result.found or (str(len(result.faults)) if result.faults else "none against it")
             return (
                 Check(

@@ -80,6 +80,7 @@ def _distinct(context: AuditContext) -> Found:
     lines = {name: evidence.lines(name) for name in names if is_repeatable(name)}
     arms = sorted({arm for claim in study.claims.values() for arm in claim.named})
     cells = [run.cell for run in context.ended]
+    # What must differ between seeds: claimed metrics, and whatever does differ somewhere.
     by_seed = [name for name in lines if _follows_seeds(lines[name], cells)]
     follow = {*claimed, *by_seed}
     outcomes = {run.cell: run.outcome_sha256 for run in context.ended}
@@ -94,6 +95,8 @@ def _distinct(context: AuditContext) -> Found:
                 of_claims[values].append(cell)
             if outcomes[cell] is not None:
                 of_all[str(outcomes[cell]).encode()].append(cell)
+        # Runs are the same by the values that the claims read, or by everything they sealed: the second sees a run
+        # that was copied under another seed although a claimed metric has few digits.
         for groups, judged in ((of_claims, claimed), (of_all, sorted(follow))):
             for same in (group for group in groups.values() if len(group) > 1):
                 if _no_chance([(lines[name].get(same[0]), name in follow) for name in judged if name in lines]):

@@ -181,6 +181,8 @@ def _lost(context: AuditContext) -> Found:
         cell: of_run.lost if most is not None else 0 if _same_bits(context.study, cell, of_run) else of_run.with_values
         for cell, of_run in starts.items()
     }
+    # Without a registered number only starts that may have shown a value count, and of these none that could only
+    # have given the same bits. With one, every lost start counts: that is what was promised.
     limit, n = MOST_LOST if most is None else most, sum(counting.values())
     retried = retried_runs(context)
     shown = {

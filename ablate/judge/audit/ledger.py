@@ -129,6 +129,8 @@ def _repeated_elsewhere(context: AuditContext) -> Found:
     promise = promise_in_force(context.evidence.ledger, context.registration.lineage)
     promised = -1 if promise is None else place(promise)
     faults = []
+    # Whether somebody saw those outcomes before this registration was made: what `registered first` alone would not
+    # show.
     for study, entries in seals.items():
         read = [
             entry
@@ -145,6 +147,8 @@ def _repeated_elsewhere(context: AuditContext) -> Found:
             f"({entries[0].at}), "
             + (f"{read[0].event} as entry {read[0].index} ({read[0].at})" if read else "no look before it on record")
         )
+    # Runs that were declared as reused made every claim exploratory already (`with_reuse`); undeclared ones forbid a
+    # verdict where they came first.
     undeclared = [entries for study, entries in seals.items() if study not in context.study.reuses]
     before = any(place(entries[0]) < promised for entries in undeclared)
     return Result(faults, severity="inadmissible" if before else "note")

@@ -103,6 +103,7 @@ def _tasks(context: AuditContext) -> Found:
     pin = context.registration.tasks
     if pin is None:
         return None
+    # An item that the tokenizer cannot write is left out of every run alike, and its number is registered.
     expected = (pin.n_items - pin.n_unencodable, pin.n_unencodable, pin.n_tasks)
     wrong, short = [], []
     for run in context.done:

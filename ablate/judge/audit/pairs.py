@@ -97,12 +97,15 @@ def _declare_equal(
         compared, wrong = 0, []
         runs, alike = paired(context), {arm: _values(context.study, arm, fields) for arm in context.study.trained}
         groups: dict[tuple[int, bytes], list[tuple[RunRecord, Hashes]]] = defaultdict(list)
+        # Runs whose arms agree in `fields` are compared among themselves: of one seed, or of all.
         for run, stated in sorted(runs, key=lambda one: one[0].cell):
             groups[0 if over_seeds else run.seed, canonical_bytes(alike[run.variant])].append((run, stated))
         for group in (groups[key] for key in sorted(groups)):
             first: dict[str, tuple[str, str]] = {}
             for run, stated in group:
                 for what, sha256 in sorted(hashes(stated).items()):
+                    # Each with the first of its group: equality is transitive, so that n - 1 comparisons do for n
+                    # runs.
                     compared += what in first
                     other, variant = first.setdefault(what, (sha256, run.variant))
                     if sha256 != other:

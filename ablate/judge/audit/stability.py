@@ -43,6 +43,7 @@ def judge_stability(study: Study, evidence: Evidence) -> tuple[Stability, ...]:
         diverged = tuple(run.seed for run in runs if run.status == "diverged")
         spikes: dict[int, tuple[int, ...]] = {}
         short: dict[int, dict[str, float | None]] = {}
+        # A run that diverged has not reached its level either, and is named once.
         for run in (run for run in runs if run.status == "done"):
             best = {metric: _best_by(study, metric, lines.get(run.cell)) for metric, (_, lines) in levels.items()}
             best = {metric: at for metric, at in best.items() if not _reaches(study, metric, at, levels[metric][0])}
@@ -51,6 +52,7 @@ def judge_stability(study: Study, evidence: Evidence) -> tuple[Stability, ...]:
         for run in (run for run in runs if run.cell in curves):
             steps, losses = curves[run.cell]
             places = spike_places(losses, above=above, window=spike.window)
+            # The window of the first steps lies after them; later steps have it before them.
             if spike.first_steps:
                 places = np.union1d(places, early_spike_places(losses, above=above, window=spike.window))
             risen = steps[places]
@@ -120,6 +122,7 @@ def false_alarm_text(study: Study) -> str:
     if not study.rule.arms_read:
         return ""
     rates = [rate for arm in study.arms if (rate := false_alarm_rate(study, arm)) is not None]
+    # A user's own trainer registers no number of steps, so that the limit is known only from its records.
     limit = "a limit that follows from the number of steps of the longest run"
     if spike.above is not None or study.trainer == "gpt":
         limit = compact(spike_limit(study))
@@ -128,6 +131,7 @@ def false_alarm_text(study: Study) -> str:
         return (
             text + "how often noise alone exceeds it is not known: a trainer of your own registers no number of steps"
         )
+    # Of any arm of the study: runs are independent, and 1 - prod (1 - rate)^n keeps its digits in logarithms.
     whole = 1.0 if max(rates) == 1.0 else -expm1(n * sum(log1p(-rate) for rate in rates))
     shares = [f"{100 * rate:.2g}%" for rate in (max(rates), any_of(max(rates), n), whole)]
     return (

@@ -57,6 +57,7 @@ def _frozen_before(context: AuditContext) -> Found:
         for cell, at in sealed.items()
         if cell[0] in study.pilots and at > made.get(study.pilots[cell[0]].of, at)
     ]
+    # Any judged run that began before the last choice could have moved it.
     last = max(made.values())
     early = {cell_of(entry) for entry in context.of("started", "sealed", "failed", "imported") if entry.index < last}
     return [*late, *(f"{named(cell)} was begun before it" for cell in sorted(early) if cell[0] in study.arms)]

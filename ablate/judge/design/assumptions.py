@@ -130,6 +130,8 @@ def _with_items(study: Study, belief: Belief) -> Belief:
     n_items = units_of(belief.metric, harness) if spread.items is None else spread.items
     if n_items is None:
         return belief
+    # The residual of items averages to an SD of sd_residual / sqrt(items) over seeds, which is part of the SD of a
+    # difference of two arms, sqrt(2) sd_of_rest: it cannot be more.
     where = Where(field=("assume", "metrics", belief.metric, "over_items", "sd_residual"))
     most = belief.sd_of_rest * sqrt(2.0 * n_items)
     if spread.sd_residual > most * (1.0 + 1e-9):
@@ -164,6 +166,7 @@ def learned(study: Study, pilot: Registration, evidence: Evidence) -> Beliefs:
         raise EvidenceError(f"the pilot '{name}' is damaged: {faults[0]}", required="records whose seals hold")
     done = [run for run in evidence.runs if run.status == "done"]
     diverged = sum(run.status == "diverged" for run in evidence.runs)
+    # Diverged runs end early: only whole ones tell how long a run takes.
     seconds = [run.wall_s for run in done if run.wall_s is not None]
     return Beliefs(
         metrics=tuple(_with_items(study, _learned(study, group, pilot, evidence)) for group in groups_of(study)),
@@ -271,6 +274,7 @@ def require_headroom(study: Study, metric: str, values: Floats, pilot: str) -> N
     if fault is None:
         return
     text, bound = fault
+    # A metric that never moves, or one at the end of its range.
     required, fix = "a metric that varies over seeds", "another metric"
     if bound:
         required = f"at least {ROOM_SD:g} SDs of room: at its {bound} a metric cannot show a difference, "

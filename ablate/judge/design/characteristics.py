@@ -241,6 +241,7 @@ def _unknown_items(study: Study, beliefs: Beliefs) -> str:
             continue
         assumption = study.assume.of(metric)
         spread = None if assumption is None else assumption.over_items
+        # The number of items follows from the registered tasks, where the pack says how many it has.
         counted = study.measure.harness is None or units_of(metric, study.measure.harness) is None
         lacking |= {"the SD of a run's mean over its items"} if belief is None else set()
         lacking |= {"the spread of items"} if spread is None else set()
@@ -265,6 +266,7 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
         f"power, detectable sizes and seeds are those of the registered rule ({study.analysis.test}), by simulation "
         "with every claim true at once",
     ]
+    # Standard error of a chance of one half, the largest that a chance can have.
     if affordable(study) < _FEW_SIMS:
         notes.append(
             f"{affordable(study):,} simulated studies a scenario, because {study.analysis.test} with "

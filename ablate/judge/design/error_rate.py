@@ -155,6 +155,8 @@ class _Search:
             for chosen in product(*states.values()):
                 yield self._completed(dict(zip(free, chosen, strict=True)))
             return
+        # Coordinate ascent, from no effect anywhere and from every claim true. It ends, since the share only rises and
+        # cases are finite; it may end below the largest, so that the rate is then a lower bound.
         for start in ("null", "true"):
             at = {name: 0.0 if start == "null" else effect_when_true(self.study, name) for name in free}
             best, improved = self.share(self._completed(at)), True
@@ -307,6 +309,8 @@ def notes_on_choice(study: Study, believed: Beliefs, *, n_sims: int, seed: int) 
     ]
     for name, claim in study.claims.items():
         belief = believed.of(claim.metric, study.hypotheses[name].scale)
+        # Only a claim about the metric that the pilot chose by, with a known SD, and of a fixed number of seeds:
+        # elsewhere how much a bad choice costs is not known.
         tuned = [arm for arm in claim.weights if arm in settings]
         if claim.metric != study.tune.choose_by or belief is None or not tuned or study.stopping != "fixed":
             continue

@@ -148,6 +148,7 @@ class Planning:
         def weighed(one: str, x: Floats, cases: Sequence[Shifted] = AS_IT_IS) -> list[tuple[Floats, Floats]]:
             return weigh(study, one, tests_of(study, one, x, items=drawn.items), n_sims, cases)
 
+        # One draw for every difference that is tried: an effect only shifts it, and a margin only moves the null.
         p = {one: weighed(one, drawn.differences[one])[0] for one in names}
         centred = (
             drawn.differences[name] - truth.effects[name]
@@ -168,6 +169,7 @@ class Planning:
             return np.array(shares)
 
         runs, df = (n, None) if study.paired else welch_df(study.claims[name].weights, planned_sizes(study, n))
+        # Where a paired t would find it, from SDs of a difference to the claim's unit: sqrt(n) standard errors.
         guess = t_power.detectable(kind.power, runs, level_of(study, name), target, df=df) * error * sqrt(runs)
         return _crossing(powers, smallest if kind.has_margin else 0.0, guess, target)
 

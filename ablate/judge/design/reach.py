@@ -92,6 +92,7 @@ def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDe
         can_be_supported=floors[0] <= analysis.alpha,
         can_be_refuted=floors[1] is not None and floors[1] <= analysis.alpha,
         needed=any((one.state, one.name) == ("supported", name) for one in study.rule.questions),
+        # Sizes in SDs of the differences, which need no belief; what needs one is filled in by `power.planned`.
         detectable_sd=t_power.detectable(kind, runs, analysis.alpha, df=df),
         detectable_sd_corrected=t_power.detectable(kind, runs, level, df=df),
         sd_difference=sd,

@@ -153,6 +153,7 @@ def simulate(
 ) -> Scenario:
     """What the registered rule makes of simulated studies under a truth, with another number of seeds if given."""
     n_seeds = study.n_seeds if n_seeds is None else n_seeds
+    # Draw, judge, and stop at looks.
     drawn = draw(study, truth, beliefs, n_sims=n_sims, n_seeds=n_seeds, rng=np.random.default_rng(seed))
     names, looks = list(study.hypotheses), looks_of(study)
     stops: tuple[Chance, ...] = ()
@@ -162,6 +163,7 @@ def simulate(
         counts = {look.words: int((ended.look == look.number).sum()) for look in looks}
         stops = _chances(counts, tuple(counts), n_sims)
         mean_seeds = sum(counts[look.words] * look.n_seeds for look in looks) / n_sims
+    # Studies that would have had no verdict, because of lost pairs, count among the inadmissible only.
     ruled, codes = ended.ruled, ended.codes[ended.ruled]
     effects, adopting = truth.effects, adopting_verdicts(study)
     false = {
@@ -171,6 +173,7 @@ def simulate(
     settled = dict.fromkeys(study.arms, True)
     verdicts: Counter[str] = Counter()
     adopted = wrongly = 0
+    # The rule sees each combination of outcomes and stable arms once: few, however many studies.
     cases, place = distinct(np.concatenate([codes, drawn.stable[ruled]], axis=1))
     for row, times in zip(cases.tolist(), np.bincount(place).tolist(), strict=True):
         outcomes, stable = case_of(study, row)
@@ -178,6 +181,7 @@ def simulate(
         verdicts[verdict] += times
         if verdict in adopting:
             adopted += times
+            # What the rule would have said without its errors: false findings inconclusive, every arm stable.
             without: dict[str, Outcome] = {
                 name: "inconclusive" if name in false.get(outcome, ()) else outcome
                 for name, outcome in outcomes.items()

@@ -105,6 +105,7 @@ def _roles_apart(study: Study) -> Iterator[DesignWarning]:
         role: str = study.hypotheses[names[0]].role
         if role != "exploratory":
             by_role.setdefault(role, []).append(label)
+    # Each family holds alpha by itself (Holm), and k of them k alpha together (Bonferroni's inequality).
     for apart, labels in by_role.items():
         if len(labels) > 1:
             k, alpha = len(labels), study.analysis.alpha
@@ -135,6 +136,7 @@ def _powers(study: Study, design: Design | None) -> Iterator[DesignWarning]:
             for claim in names
         ]
         powers = [(power, name) for power, name in with_power if power is not None]
+        # One warning for all claims written from one line: the weakest of them.
         if not powers or min(powers)[0][0] >= LOW_POWER:
             continue
         (power, how, seeds), name = min(powers)
@@ -221,6 +223,7 @@ def _seeds(study: Study, design: Design | None) -> Iterator[DesignWarning]:
         if planned.hypothesis in firsts and planned.hypothesis not in refused:
             yield from _never(study, planned)
     test, n = study.analysis.test, study.n_seeds
+    # With few seeds no plot shows skewness, and a t errs most where it is: measured rates, not a rule of thumb.
     if test in SKEWED and n < FEW_SEEDS and study.stopping == "fixed":
         measured, share, error = SKEWED[test]
         text = (
@@ -273,6 +276,7 @@ def _never(study: Study, planned: HypothesisDesign) -> Iterator[DesignWarning]:
             f"{planned.hypothesis} can never be {state}: the smallest p of {test} with {counted(planned.n, 'seed')} is "
             f"{floor:.3g}, and alpha is {compact(study.analysis.alpha)}"
         )
+        # More seeds lower the floor of p; a t has none.
         n, instead = way_out(study, [(planned.hypothesis, state)])
         fix = instead if n is None else f"{n} seeds, or {instead}"
         yield DesignWarning("seeds", planned.hypothesis, text, fix)

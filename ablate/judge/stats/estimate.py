@@ -76,6 +76,7 @@ def summarise(test: SignificanceTest, alpha: float, *, one_sided: bool = False) 
     >>> estimate.difference, estimate.n, round(estimate.p, 4)
     (2.0, 3, 0.0742)
     """
+    # Without an interval the estimate says why, next to what the test itself notes.
     interval = interval_of(test, alpha, one_sided=one_sided)
     notes = test.notes if interval is not None else (*test.notes, test.without_interval(alpha))
     se, df = (

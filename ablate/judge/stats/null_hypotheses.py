@@ -218,6 +218,7 @@ def deciding_interval(
     """
     if estimate is None:
         return None
+    # A claim with bounds is judged against its margin; any other against zero, in its family's interval.
     against_zero, against_margin = simultaneous or estimate.interval, None if margin is None else margin.interval
     first = against_margin if margin is not None and KINDS[claim[0]].has_bounds else against_zero
     null = rejected_null(*claim, outcome)

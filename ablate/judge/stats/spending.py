@@ -145,9 +145,11 @@ def nominal_levels(
     bound = np.zeros(alphas.size)
     uncrossed: _Uncrossed | None = None
     for look, n in enumerate(looks):
+        # What this look may spend is what the function gives up to here, less what was spent before.
         total = spent(alphas, n / looks[-1], spending, two_sided=two_sided)
         chance = np.maximum((total - before) / sides, TINY)
         before = total
+        # At the first look nothing was crossed before: the nominal level is what is spent.
         if look == 0:
             p = chance
         else:
@@ -238,14 +240,18 @@ def _after(step: _Step, uncrossed: _Uncrossed | None, highest: Floats) -> _Uncro
 def _mean(step: _Step, uncrossed: _Uncrossed | None, value: Floats) -> Floats:
     """The mean of q over the last look's T within its bound, given T = value at n seeds: alphas x values."""
     n, new, grid, two_sided = step.n, step.new, step.grid, step.two_sided
+    # The angle w between the last T and this one has density ~ cos^(n-3) w: beyond `furthest` it is nothing.
     node, weight = _legendre(grid.angles)
     furthest = float(np.arctan(_from_p(np.array(_CUT), n - 1)))
     log_scale = -special.betaln(0.5, (n - 2) / 2.0)
     mean = np.zeros_like(value)
+    # A few alphas at a time: alphas x values x shares x angles in one array.
     some = max(1, _HELD // (value.shape[1] * grid.angles * (grid.shares if n - step.last > 1 else 1)))
     for start in range(0, len(value), some):
         rows = slice(start, start + some)
         shifted, limit = step.old * value[rows, :, None], step.bound[rows, None, None]
+        # For every share h of the rest, the interval of w in which the last |T| is below its bound: sin and cos of w
+        # against the bound have a sum of one phase (tilt), so that its ends are in closed form.
         share, share_weight = _shares(step, shifted, limit)
         limit = limit * np.cos(share)
         reach = np.hypot(new, limit)
@@ -258,6 +264,7 @@ def _mean(step: _Step, uncrossed: _Uncrossed | None, value: Floats) -> Floats:
         w = ((right + left) / 2.0)[..., None] + half[..., None] * node
         cosine = np.cos(w)
         density = np.exp((n - 3) * np.log(np.maximum(cosine, TINY)) + log_scale) * weight
+        # Weighed by the chance that no earlier look was crossed, given the last T.
         if uncrossed is not None:
             earlier = (shifted[..., None] + new * np.sin(w)) / (np.maximum(cosine, TINY) * np.cos(share)[..., None])
             part = _Uncrossed(uncrossed.series[rows], uncrossed.low[rows], uncrossed.high[rows], uncrossed.even)
@@ -291,11 +298,13 @@ def _tail_of(uncrossed: _Uncrossed, target: Floats, n: int, nodes: int) -> Float
     w, weight = (node + 1.0) / 2.0, weight / 2.0
     df = n - 1.0
 
+    # Student's density in y = asinh T, times q: it is ~ cosh(y)^-df, which no power overflows in logarithms.
     def inside(y: Floats) -> Floats:
         logs = -df * np.logaddexp(y, -y) + df * log(2.0) - special.betaln(0.5, df / 2.0)
-        p: Floats = np.exp(logs) * uncrossed(np.sinh(y))
-        return p
+        density: Floats = np.exp(logs) * uncrossed(np.sinh(y))
+        return density
 
+    # q is at most 1, so that the tail beyond Student's own bound holds less than the target: the bound lies below.
     low, high = np.zeros(target.size), uncrossed.high.copy()
     at = np.minimum(np.arcsinh(_from_p(target, n)), high)
     for _ in range(60):
@@ -303,6 +312,7 @@ def _tail_of(uncrossed: _Uncrossed, target: Floats, n: int, nodes: int) -> Float
         chance = (inside(uncrossed.high[:, None] - length[:, None] * w**2) * (2.0 * w * weight)).sum(axis=1) * length
         over = chance >= target
         low, high = np.where(over, at, low), np.where(over, high, at)
+        # Newton's step on the logarithm of the chance, where it stays within the bracket; else bisection.
         with np.errstate(divide="ignore", invalid="ignore"):
             newton = at + chance / inside(at[:, None])[:, 0] * np.log(chance / target)
         inner = (newton > low) & (newton < high)

@@ -154,6 +154,7 @@ def spike_places(losses: Floats, *, above: float, window: int) -> np.ndarray:
     broken = np.flatnonzero(~np.isfinite(losses))
     if losses.size <= window:
         return broken
+    # Few steps can be spikes at all: the median and the MAD are computed for those.
     maybe = _maybe_risen(losses, above=above, window=window)
     before = np.lib.stride_tricks.sliding_window_view(losses, window)[maybe]
     whole = np.isfinite(before).all(axis=1) & np.isfinite(losses[window:][maybe])

@@ -478,6 +478,7 @@ class BootstrapT(Studentized):
     def __init__(self, x: Floats, *, rng_seed: int = 0, simulated: bool = False) -> None:
         super().__init__(x)
         self.rng_seed, self.simulated = rng_seed, simulated
+        # Counts of each pair in each resample, pairs x resamples, the same for all rows.
         counts, self.weights = _spread_resamples(self.n, rng_seed, simulated)
         # Two values that all but agree make resamples with next to no spread, where r is close to 1
         # and 1 - r has few digits left: their rows are counted by t* itself.
@@ -611,6 +612,7 @@ def _spread_resamples(n: int, rng_seed: int, simulated: bool) -> tuple[npt.NDArr
     """Resamples of two pairs or more as counts, pairs x resamples, and how often each occurs (none: once)."""
     weights: Floats | None = None
     if n <= _enumerated(simulated):
+        # A resample of one value only is the multiset that counts it n times.
         every, ways = multisets(n)
         spread = every.max(axis=1) < n
         counts, weights = every[spread].astype(np.uint16), ways[spread]
@@ -1034,6 +1036,7 @@ class SignedRank(SignificanceTest):
 
     @property
     def notes(self) -> tuple[str, ...]:
+        # Where runs diverged a mean has no value, and where all did on one side no estimate has.
         shown = float(self.difference[0])
         if self.ranked:
             return (
