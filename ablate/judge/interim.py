@@ -16,7 +16,7 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
+from ablate.judge.audit.checks import AuditContext, Found, check, named
 from ablate.judge.findings import Values, arm_summaries, contrast
 from ablate.judge.readings import final_values
 from ablate.judge.stats.tests import sd_of
@@ -75,11 +75,6 @@ def _taken(context: AuditContext) -> tuple[Taken, ...]:
     return taken_looks(context.entries, context.registration.lineage)
 
 
-def _result(faults: list[str]) -> Result:
-    more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
-    return Result(passed=False, found=f"{len(faults)}: {'; '.join(faults[:5])}{more}") if faults else Result()
-
-
 @check("every look was taken in its turn", applies=_at_a_look)
 def _in_turn(context: AuditContext) -> Found:
     assert context.look is not None
@@ -87,7 +82,7 @@ def _in_turn(context: AuditContext) -> Found:
     faults = [f"look {number} was left out" for number in range(1, context.look.number) if number not in numbers]
     faults += [f"look {b} was taken after look {a}" for a, b in pairwise(numbers) if b < a]
     faults += [f"look {number} is not registered" for number in numbers if not 1 <= number <= context.look.of]
-    return _result(faults)
+    return faults
 
 
 @check("no look was taken twice on different evidence", applies=_at_a_look)
@@ -97,13 +92,11 @@ def _unchanged(context: AuditContext) -> Found:
     for one in _taken(context):
         evidence_by_look[one.number].add(one.evidence)
     sizes = {look.number: look.n_seeds for look in looks_of(context.study)}
-    return _result(
-        [
-            f"look {number}"
-            for number, hashes in evidence_by_look.items()
-            if number in sizes and hashes != {restrict(context.whole, context.study.seeds[: sizes[number]]).sha256}
-        ]
-    )
+    return [
+        f"look {number}"
+        for number, hashes in evidence_by_look.items()
+        if number in sizes and hashes != {restrict(context.whole, context.study.seeds[: sizes[number]]).sha256}
+    ]
 
 
 @check("no seed was added after the verdict", applies=_at_a_look)
@@ -116,7 +109,7 @@ def _early(context: AuditContext) -> Found:
     return _trained_between(context, after_end=False)
 
 
-def _trained_between(context: AuditContext, *, after_end: bool) -> Result:
+def _trained_between(context: AuditContext, *, after_end: bool) -> list[str]:
     """Runs sealed out of their place: after the end, or before a look that should have come first."""
     looks = {look.number: look for look in looks_of(context.study)}
     place = {seed: at for at, seed in enumerate(context.study.seeds, start=1)}
@@ -129,7 +122,7 @@ def _trained_between(context: AuditContext, *, after_end: bool) -> Result:
             ahead = last_look + 1 in looks and place[seed] > looks[last_look + 1].n_seeds
             if (ended and place[seed] > looks[last_look].n_seeds) if after_end else (ahead and not ended):
                 faults.append(named(cell_of(entry)))
-    return _result(faults)
+    return faults
 
 
 class ClaimSoFar(FrozenModel):

@@ -260,7 +260,13 @@ def case_of(study: Study, row: Iterable[int]) -> tuple[dict[str, Outcome], dict[
 
 
 def outcomes_of_masks(names: Sequence[str], masks: Codes) -> dict[str, frozenset[Outcome]]:
-    """Hypothesis -> the outcomes of its mask, of one study."""
+    """Hypothesis -> the outcomes of its mask, of one study.
+
+    Examples
+    --------
+    >>> sorted(outcomes_of_masks(["gain"], np.array([0b101]))["gain"])
+    ['inconclusive', 'supported']
+    """
     return {
         name: frozenset(outcome for code, outcome in enumerate(OUTCOME) if int(mask) >> code & 1)
         for name, mask in zip(names, masks, strict=True)
@@ -287,7 +293,14 @@ def settles(study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, 
 
 
 def distinct(table: npt.NDArray[Any]) -> tuple[Codes, Rows]:
-    """The distinct rows of a table of small numbers, and which of them each row is: few, however many studies."""
+    """The distinct rows of a table of small numbers, and which of them each row is: few, however many studies.
+
+    Examples
+    --------
+    >>> rows, place = distinct(np.array([[0, 1], [2, 1], [0, 1]]))
+    >>> sorted(rows.tolist()), rows[place].tolist()
+    ([[0, 1], [2, 1]], [[0, 1], [2, 1], [0, 1]])
+    """
     base, width = int(table.max(initial=0)) + 1, table.shape[1]
     if base**width < 2**62:
         # One 64-bit number a row is unique many times faster than rows are.

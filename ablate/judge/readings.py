@@ -219,7 +219,13 @@ def _shared(samples: Sequence[Sample]) -> tuple[int, ...]:
 
 
 def unusable(metric: str, scale: Scale, used: Mapping[Cell, float]) -> str | None:
-    """Why these values cannot be put on the scale: dropping them in silence would choose the data."""
+    """Why these values cannot be put on the scale: dropping them in silence would choose the data.
+
+    Examples
+    --------
+    >>> unusable("val/loss", "log", {("rope", 3): 0.0})
+    'val/loss of rope, seed 3, is 0, which has no logarithm'
+    """
     for (arm, seed), value in used.items():
         if not isfinite(value):
             return f"{metric} of {arm}, seed {seed}, is not finite"
@@ -229,7 +235,13 @@ def unusable(metric: str, scale: Scale, used: Mapping[Cell, float]) -> str | Non
 
 
 def scaled(value: float, scale: Scale) -> float:
-    """A value of the metric on the claim's scale."""
+    """A value of the metric on the claim's scale; an infinite one, of a diverged run, stays so.
+
+    Examples
+    --------
+    >>> scaled(100.0, "log10"), scaled(-inf, "log")
+    (2.0, -inf)
+    """
     if scale == "raw" or isinf(value):
         return value
     return log(value) if scale == "log" else log10(value)

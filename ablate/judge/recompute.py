@@ -1,5 +1,7 @@
 """The deciding numbers once more, by other people's code: pingouin and scipy, from the pairs that a finding lists.
 
+To add a second opinion: what computes it in `OPINIONS`, under the name that a test gives in `second_opinion`.
+
 Nothing here shares code with the tests in `ablate.judge.stats` but the table of nulls (`nulls_of`).
 `decide` gives no verdict whose numbers differ, for then one of the two is wrong. What no library computes (bootstrap t,
 items, looks, e-process, ranked diverged runs, ties under a rank test) is counted as not covered.

@@ -4,6 +4,9 @@
     def _failed(context: AuditContext) -> Found:
         return [named_run(run) for run in context.runs if run.status == "failed"]
 
+To add a check: a row of checks.toml, and its body like the one above in a module of this folder; then `python -m
+docs.generator`. Where it may go, and what holds of every check, is tested by tests/judge/test_checks.py.
+
 A check returns its faults and passes without any; a `Result` where text, severity or requirement depend on what was
 found; None where it does not apply. checks.toml gives name, consequence, what it looks at, why and what is required;
 the order there is that of every verdict. Nothing else describes a check: docs/checks.md and the report read that file.
@@ -199,13 +202,25 @@ _MOST = 5
 
 
 def listed(faults: Sequence[str]) -> str:
-    """`: ` and the first few of a list, with how many more there are; empty for an empty list."""
+    """`: ` and the first few of a list, with how many more there are; empty for an empty list.
+
+    Examples
+    --------
+    >>> listed(["a", "b"]), listed(list("abcdefg"))
+    (': a; b', ': a; b; c; d; e and 2 more')
+    """
     more = f" and {len(faults) - _MOST} more" if len(faults) > _MOST else ""
     return f": {'; '.join(faults[:_MOST])}{more}" if faults else ""
 
 
 def named(cell: Cell) -> str:
-    """`rope seed 3`."""
+    """The run of an arm and a seed.
+
+    Examples
+    --------
+    >>> named(("rope", 3))
+    'rope seed 3'
+    """
     return f"{cell[0]} seed {cell[1]}"
 
 

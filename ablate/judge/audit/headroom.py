@@ -24,7 +24,15 @@ ROOM_SD: Final = 2.0
 
 def no_room(metric: str, values: Floats) -> tuple[str, str] | None:
     """Why values (seeds x arms) of a metric leave no room, and the word `floor` or `ceiling` (empty where they are the
-    same for every seed); None where there is room."""
+    same for every seed); None where there is room.
+
+    Examples
+    --------
+    >>> no_room("harness/accuracy", np.array([[0.98], [0.99], [1.0]]))[1]
+    'ceiling'
+    >>> no_room("harness/accuracy", np.array([[0.60], [0.61], [0.62]])) is None
+    True
+    """
     if np.ptp(values, axis=0).max() <= EQUAL * np.abs(values).max():
         return f"is the same for every seed ({values.flat[0]:.6g}, n = {values.size} runs)", ""
     declared = METRICS.get(metric) or TASK_METRICS.get(metric)

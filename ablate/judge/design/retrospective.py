@@ -127,6 +127,8 @@ def _one(
     # A claim by at least D is selected against D, which is not the test that `selection` describes.
     selected = finding.outcome == ("refuted" if claim.kind.is_absence else "supported")
     border = smallest if claim.by is not None else 0.0
+    # As the observed one is computed, so that the two differ by the SD alone.
+    sd_assumed = None if planned is None else planned.sd_difference
     luck = None
     if fixed and selected and beyond > 0 and claim.by is None and claim.constant is None:
         luck = selection(beyond / sd, n, level)
@@ -136,25 +138,20 @@ def _one(
         n=int(differences.size),
         planned=None if fixed else n,
         sd=sd,
-        sd_assumed=None if planned is None else planned.sd_difference,
+        sd_assumed=sd_assumed,
         correlation=finding.correlation,
         correlation_assumed=_assumed_correlation(study, finding, design),
         effect=abs(effect_when_true(study, finding.hypothesis)),
         detectable=border + t_power.detectable(kind, n, level) * sd,
-        detectable_assumed=_detectable_assumed(planned, border),
+        detectable_assumed=None
+        if sd_assumed is None or planned is None
+        else border + planned.detectable_sd_corrected * sd_assumed,
         power=reached,
         more_seeds=max(0, seeds - n) if undecided and seeds is not None else None,
         beyond_reach=undecided and seeds is None,
         exaggeration=None if luck is None else luck.exaggeration,
         wrong_sign=None if luck is None else luck.wrong_sign,
     )
-
-
-def _detectable_assumed(planned: HypothesisDesign | None, border: float) -> float | None:
-    """As the observed one is computed, so that the two differ by the SD alone; `border` is what must be exceeded."""
-    if planned is None or planned.sd_difference is None:
-        return None
-    return border + planned.detectable_sd_corrected * planned.sd_difference
 
 
 def _assumed_correlation(study: Study, finding: Finding, design: Design | None) -> float | None:
@@ -166,7 +163,21 @@ def _assumed_correlation(study: Study, finding: Finding, design: Design | None) 
 
 
 def selection(size_sd: float, n: int, alpha: float) -> Selection:
-    """Power, type M and type S of a two-sided paired t, for a true effect in SDs of the differences."""
+    """Power, type M and type S of a two-sided paired t, for a true effect in SDs of the differences.
+
+    References
+    ----------
+    Gelman and Carlin (2014), Beyond power calculations: assessing type S (sign) and type M (magnitude)
+    errors. Perspect. Psychol. Sci. 9, 641-651.
+
+    Examples
+    --------
+    With power near 1 significance selects nothing.
+
+    >>> luck = selection(2.0, 20, 0.05)
+    >>> round(luck.power, 3), round(luck.exaggeration, 3), luck.wrong_sign < 1e-9
+    (1.0, 1.0, True)
+    """
     assert size_sd > 0 and n >= 2, (size_sd, n)
     shift = size_sd * sqrt(n)  # in standard errors, as is everything below
     spread, weight = map(np.array, t_power.sample_sd(n - 1, largest_shift=shift))

@@ -1,5 +1,7 @@
 """What is legal in a study and likely a mistake: one list, which `check`, `register` and `design` print.
 
+To add a warning: a generator of `DesignWarning` in the list of `design_warnings`, worst first, and its kind.
+
 Nothing here refuses a study, and nothing of it enters a lock. Before a design is simulated (`check`), the power of a
 paired t is computed exactly, by the noncentral t: of a claim that is corrected with others as an upper bound, before
 that correction. With a design, simulated powers take its place, and what registration refuses is not said again.
