@@ -369,6 +369,7 @@ def test_an_amendment_that_changes_the_data_can_be_undone_to_the_earlier_promise
     assert [(one.sha256, one.proven) for one in made] == [(one.sha256, True) for one in (first, second, third)]
 
 
+@pytest.mark.slow
 def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -179,6 +179,7 @@ def counted(x: Floats, null: float, side: Side) -> float:
     return float((1.0 + weights[extreme].sum()) / (1.0 + weights.sum()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [5, 8, 9])
 def test_products_of_matrices_count_the_resamples_that_reach_t(n: int) -> None:
     rng = np.random.default_rng(n)

@@ -108,6 +108,7 @@ def test_wilcoxon_shows_the_hodges_lehmann_estimate_that_its_interval_is_about()
     assert any("has the other sign" in note for note in turned.notes)
 
 
+@pytest.mark.slow
 @given(
     st.integers(5, 9).flatmap(lambda n: st.lists(st.integers(-3, 4), min_size=n, max_size=n)),
     st.sampled_from([0.05, 0.1, 0.3]),
@@ -173,6 +174,7 @@ def test_counting_by_halves_is_the_enumeration(n: int) -> None:
             assert subset_mean(differences, rank) == pytest.approx(means[rank - 1], abs=2e-12)
 
 
+@pytest.mark.slow
 def test_thirty_pairs_are_flipped_exactly_without_random_numbers() -> None:
     # By 9,999 random sign vectors the p of these differences came out anywhere between .036 and .043.
     differences = rng(5).standard_normal(30) + 0.37
@@ -236,6 +238,7 @@ def test_the_bootstrap_is_paired_and_does_not_see_what_pairs_share() -> None:
     assert estimate(left - right, "bootstrap_t", alpha=0.05, rng_seed=1).p < 0.001
 
 
+@pytest.mark.slow
 def test_the_seed_is_honoured_and_another_seed_gives_other_numbers() -> None:
     # rliable's `arch` bootstrap ignored its seed because the library drew from numpy's global state.
     more = np.concatenate([SLEEP, SLEEP[:3] + 0.15])  # ten pairs are enumerated
@@ -264,6 +267,7 @@ def test_the_floor_of_the_bootstrap_is_reached() -> None:
         )
 
 
+@pytest.mark.slow
 def test_p_is_never_zero() -> None:
     far = np.array([1e6, 1e6 + 1.0, 1e6 + 2.0] * 40)
     for method in METHODS:

@@ -61,6 +61,7 @@ def at_worst(decision: Decision) -> list[tuple[bool, str]]:
 # The rule of embnorm
 
 
+@pytest.mark.slow
 def test_three_of_five_diverged_runs_and_tiny_noise_adopt_nothing_and_check_says_so_beforehand() -> None:
     study = small_study(decision=[line.model_dump() for line in load_study(EMBNORM).study.decision])
     gain = {"effects": {"val/loss": {"layernorm": -0.03}}, "sd": 1e-4}

@@ -64,6 +64,7 @@ def closed(steps: Sequence[Sequence[str]], p: Sequence[float]) -> list[float]:
 # Adjusted p values.
 
 
+@pytest.mark.slow
 def test_one_step_is_holm() -> None:
     # Every order and every tie, against statsmodels.
     step = ("a", "b", "c", "d")
@@ -257,6 +258,7 @@ def test_the_smallest_p_behind_a_gate_is_that_of_the_way_to_it() -> None:
 # What the search finds of a rule behind a gate.
 
 
+@pytest.mark.slow
 def test_a_rule_that_needs_support_errs_in_alpha_and_one_that_misses_a_harm_as_often_as_the_harm_is_missed() -> None:
     two = {
         "gain": {"claim": "layernorm lowers val/loss", "smallest": 0.02},

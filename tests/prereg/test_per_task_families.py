@@ -149,6 +149,7 @@ def test_one_of_a_lock_s_family_cannot_be_corrected_by_itself() -> None:
         study_from_document(plain)
 
 
+@pytest.mark.slow
 def test_a_role_of_several_families_is_said_to_hold_their_sum() -> None:
     """Two families of three tasks and a claim, one role, all nulls true: each is held and the role errs in about 3
     alpha (.143 of independent claims), as the warning says."""
