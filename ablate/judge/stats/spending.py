@@ -215,7 +215,9 @@ class _Step:
 
 
 def _highest(step: _Step, chance: Floats) -> Floats:
-    """y beyond which nothing matters: no crossing before is impossible there, or the tail is nothing to `wanted`."""
+    """y beyond which nothing matters: no crossing before is impossible there, or the tail is nothing to the chance
+    that is looked for."""
+    # The largest T at n seeds that can follow a T within the bound: sinh y = hypot(kappa, C) / rho.
     edge = np.arcsinh(np.hypot(step.new, step.bound) / step.old)
     highest: Floats = np.minimum(edge, np.arcsinh(_from_p(1e-9 * np.maximum(chance, _LEAST), step.n)))
     return highest
@@ -224,6 +226,8 @@ def _highest(step: _Step, chance: Floats) -> Floats:
 def _after(step: _Step, uncrossed: _Uncrossed | None, highest: Floats) -> _Uncrossed:
     """q at n seeds from q at `last` and the bound there."""
     size, two_sided = step.grid.series, step.two_sided
+    # Values at Chebyshev nodes in x, where y is the sine of pi x / 2: smooth where q vanishes like
+    # a root.
     terms = np.arange(size)
     angle = (terms + 0.5) * pi / size
     node = np.cos(angle)
@@ -231,6 +235,7 @@ def _after(step: _Step, uncrossed: _Uncrossed | None, highest: Floats) -> _Uncro
     x = np.sqrt((1.0 + node) / 2.0) if two_sided else node
     y = (highest + low)[:, None] / 2.0 + (highest - low)[:, None] / 2.0 * np.sin(pi / 2.0 * x)[None, :]
     values = _mean(step, uncrossed, np.sinh(y))
+    # Discrete cosine transform: from values at the nodes to coefficients.
     transform = np.cos(np.outer(angle, terms)) * (2.0 / size)
     transform[:, 0] /= 2.0
     series = np.einsum("ap,pt->at", values, transform)
@@ -279,11 +284,13 @@ def _shares(step: _Step, shifted: Floats, limit: Floats) -> tuple[Floats, Floats
     if added == 1:
         return np.zeros_like(shifted), np.ones_like(shifted)
     node, weight = _legendre(step.grid.shares)
+    # cos^2 h ~ Beta((n - 1) / 2, (r - 1) / 2), the share of the rest that lies among the old seeds.
     a, b = (last - 1) / 2.0, (added - 1) / 2.0
     least, most = (float(np.arccos(np.sqrt(special.betaincinv(a, b, q)))) for q in (1.0 - _CUT, _CUT))
     beyond = np.sqrt(np.maximum(shifted**2 - step.new**2, 0.0)) * (shifted > 0.0)
     end = np.minimum(most, np.arccos(np.minimum(1.0, beyond / limit)))
     length = np.maximum(end - least, 0.0)
+    # h runs as a sine, whose nodes crowd where the w interval closes like a root.
     turn = pi / 4.0 * (node + 1.0)
     h = np.minimum(least + length * np.sin(turn), pi / 2.0)
     with np.errstate(divide="ignore"):

@@ -98,6 +98,7 @@ def critical_values(n_seeds: int, tail: Tail, alpha: float) -> tuple[float, floa
     high = 2.0
     while tail(high) > alpha:
         high *= 2.0
+    # In logarithms a tail is nearly straight in its argument, down to any alpha in use.
     units = root(lambda at: log(tail(at) / alpha), 0.0, high, xtol=1e-13)
     return _critical(n_seeds - 1, alpha), units
 
@@ -151,6 +152,7 @@ def spread_of(table: Floats, weights: Floats) -> Spread:
     n_seeds = table.shape[-2]
     rows, columns = table @ weights, table.mean(axis=-2)
     mean = rows.mean(axis=-1)
+    # Interaction: what neither the seed nor the unit explains.
     rest = table - rows[..., :, None] - columns[..., None, :] + mean[..., None, None]
     counts = weights**2 / (1.0 - 2.0 * weights + (weights**2).sum())
     return Spread(
@@ -179,6 +181,7 @@ def spread_within(table: Floats, strata: npt.NDArray[np.int64]) -> tuple[Spread,
         raise NoTestError(f"{int((sizes < 2.0).sum())} task(s) have one item: the variance over items is unknown")
     by_task = np.stack([np.bincount(strata, weights=row) for row in table]) / sizes
     n_seeds, share = table.shape[0], 1.0 / (sizes.size**2 * sizes * (sizes - 1.0))
+    # Items about their own task's mean, and what is left of each seed there.
     apart = table.mean(axis=0) - by_task.mean(axis=0)[strata]
     rest = table - by_task[:, strata] - apart
     units = np.bincount(strata, weights=apart**2) * share
@@ -215,13 +218,16 @@ def tail_of(weights: Floats) -> Tail:
     counts = weights**2 / (1.0 - 2.0 * weights + (weights**2).sum())
     centred = np.eye(count) - weights[None, :]
     form = centred.T @ (counts[:, None] * centred)
+    # SDs of the units' means for each share of the items' own variance: smaller tasks vary more.
     shares = np.array(_SHARES)[:, None]
     deviations = np.sqrt(1.0 - shares + shares / (count * weights))
     values, vectors = np.linalg.eigh(form * deviations[:, :, None] * deviations[:, None, :])
     values = np.maximum(values, 0.0)
     values[:, 0] = 0.0  # a constant has no variance
+    # The mean's weights in the basis of the form's eigenvectors.
     squared = np.einsum("kij,ki->kj", vectors, deviations * weights) ** 2
     nodes, steps = np.polynomial.legendre.leggauss(64)
+    # Gauss-Legendre over the quarter turn of Craig's integral, sin^2 of the angle.
     turns = np.sin((nodes + 1.0) * pi / 4.0) ** 2
 
     def tail(critical: float) -> float:
@@ -310,10 +316,13 @@ class TwoWay(SignificanceTest):
         distance = self.mean - self.to_unit(null)
         if self.levels is not None:
             return self._at_levels(distance, side, self.levels)
+        # Solved row by row: one root each, which a simulation cannot afford (`levels`).
         both = np.array([self._two_sided(row, abs(float(one))) for row, one in enumerate(distance)])
         if side == "two":
             two_sided: Floats = np.maximum(both, TINY)
             return two_sided
+        # The statistic is symmetric: one-sided p values are halves of the two-sided one, or 1 less
+        # that.
         beyond = np.where((distance > 0.0) == (side == "greater"), both / 2.0, 1.0 - both / 2.0)
         one_sided: Floats = np.maximum(np.where(distance == 0.0, 0.5, beyond), TINY)
         return one_sided
@@ -322,6 +331,7 @@ class TwoWay(SignificanceTest):
         towards = np.abs(distance) if side == "two" else distance if side == "greater" else -distance
         p = np.ones(len(distance))
         for level in levels:  # descending
+            # A one-sided test at `level` is the two-sided one at twice that, in its direction.
             both = level if side == "two" else 2.0 * level
             if both >= 1.0:
                 rejected = towards > 0.0
@@ -348,6 +358,9 @@ class TwoWay(SignificanceTest):
             return 2.0 * float(special.stdtr(self.n - 1, -distance / sqrt(float(spread.seeds))))
 
         def beyond(units: float) -> float:
+            # For each critical value of the units, the alpha that it stands for, the seeds' value
+            # there, and whether the interval of both reaches the null. Capped, so that the root
+            # search stays finite.
             half = float(spread.half(_critical(self.n - 1, self.unit_tail(units)), units))
             return min(half / distance, 1e6) - 1.0
 
