@@ -209,6 +209,7 @@ def contrast(
             refused = f"{len(used_seeds)} {complete}, and at least {fewest or least} must be there"
     if refused is not None:
         return Contrast(reading, value_by_run, notes=tuple(notes), refused=refused)
+    # Weighted sums of the arms' values on the claim's scale, each side by seed.
     sides = [
         np.array(
             [
@@ -380,6 +381,7 @@ def _step(test: SignificanceTest, null: Null | None, level: float | None, *, gat
     without a null, where no step has a level, and where it does not show the rejection either."""
     if null is None or level is None:
         return None
+    # A one-sided test at `level` is the two-sided interval at 1 - 2 level.
     two_sided = any(side == "two" for _, side in null.points)
     share = level if two_sided else 2.0 * level
     by = "the gate" if gated else "the step of Holm's procedure"

@@ -119,6 +119,8 @@ def _trained_between(context: AuditContext, *, after_end: bool) -> list[str]:
             number = int(str(entry.body.get("look")))
             last_look, ended = max(last_look, number), ended or entry.body.get("final") is True
         elif entry.event in SEALS and (seed := cell_of(entry)[1]) in place:
+            # A seed of a later look than the next one: its runs were made before the looks that decide whether they
+            # are made.
             ahead = last_look + 1 in looks and place[seed] > looks[last_look + 1].n_seeds
             if (ended and place[seed] > looks[last_look].n_seeds) if after_end else (ahead and not ended):
                 faults.append(named(cell_of(entry)))

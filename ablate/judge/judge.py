@@ -142,6 +142,7 @@ def judge(study: Study, tests: Mapping[str, Tested], lost: Kept | None, stable: 
     `stable` are the stable arms, studies x arms; `lost` the arms that lost runs whose pairs are left out, likewise, and
     none where no pair is left out.
     """
+    # p values of all hypotheses, studies x hypotheses, then the correction over each role.
     weighed = [weigh(study, name, tests[name], len(stable))[0] for name in study.hypotheses]
     support, refute = (np.stack([p[which] for p in weighed], axis=1) for which in (0, 1))
     return replace(judge_p(study, tuple(study.hypotheses), support, refute), stable=stable, lost=lost)
@@ -189,11 +190,10 @@ def judge_p(study: Study, names: Sequence[str], support: Floats, refute: Floats)
     support_adjusted, refute_adjusted = np.empty_like(support), np.empty_like(refute)
     for together in dict.fromkeys(study.corrected_with(name) for name in names):
         places = [names.index(name) for name in together]
-        p = support[:, places]
-        if is_gated(study, together):
-            support_adjusted[:, places] = adjusted_rows(study.gate_steps, p)
-        else:
-            support_adjusted[:, places] = p if uncorrected else holm_rows(p)
+        gated, p = is_gated(study, together), support[:, places]
+        # A role is a gate of one step.
+        steps = study.gate_steps if gated else [together]
+        support_adjusted[:, places] = p if uncorrected and not gated else adjusted_rows(steps, p)
     for family in dict.fromkeys(study.family_of(name) for name in names):
         places = [names.index(name) for name in family]
         refute_adjusted[:, places] = refute[:, places] if uncorrected else holm_rows(refute[:, places])
@@ -479,6 +479,7 @@ def tests_of(
 def _blocks(differences: Floats, kept: Kept | None, least: int, numbers: int) -> Iterator[tuple[Rows, Floats]]:
     """Studies with equally many complete pairs and all or not all of them with a size, a block at a time."""
     for rows, values in _complete(differences, kept, least):
+        # Rows with a ranked run take the signed-rank test, whatever the registered one is.
         sized = np.isfinite(values).all(axis=1)
         for alike in (np.flatnonzero(sized), np.flatnonzero(~sized)):
             step = max(1, _CHUNK // numbers)
@@ -492,6 +493,7 @@ def _complete(differences: Floats, kept: Kept | None, least: int) -> Iterator[tu
     if kept is None:
         yield np.arange(len(differences)), differences
         return
+    # Studies with equally many pairs are one array: every test needs one n.
     counts = kept.sum(axis=1)
     for count in np.unique(counts):
         rows = np.flatnonzero(counts == count)
@@ -507,6 +509,7 @@ def _unpaired(study: Study, name: str, values: Floats, kept: Kept | None) -> Ite
     """
     weights = np.array(list(study.claims[name].weights.values()))
     parts = arms_of(study, name, values) * weights[None, :, None]
+    # A run is missing because it was never planned (NaN) or because it was lost (`kept`).
     there = ~np.isnan(parts)
     planned = there[:1].sum(axis=2)
     if kept is not None:

@@ -108,6 +108,7 @@ def item_means(items: pd.DataFrame, metric: str) -> dict[Cell, float]:
     means: dict[Cell, float] = {}
     # In the order of the items' names: a sum depends on its order in the last bit.
     for (arm, seed), run in rows.sort_values(["task", "item"], kind="stable").groupby(["variant", "seed"], sort=True):
+        # Mean of tasks' means where tasks count alike, else of items.
         values = run["value"].to_numpy(np.float64)
         if declared.counts_alike == "tasks":
             codes = pd.factorize(run["task"])[0]
@@ -192,6 +193,7 @@ def shared_seeds(samples: Sequence[Sample]) -> SharedSeeds | None:
     power = exponent_of(columns)
     parts = weights[:, None] * np.ldexp(columns, -power)
     n = len(shared)
+    # The two sides of the claim, each a weighted sum of arms; their correlation is what pairing would have bought.
     sides = [parts[weights > 0].sum(axis=0), -parts[weights < 0].sum(axis=0)]
     correlation = None
     # Two points always lie on a line.

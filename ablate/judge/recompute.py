@@ -111,8 +111,7 @@ def recompute(study: Study, findings: Sequence[Finding], look: Look | None = Non
             else:
                 not_covered.append(finding.hypothesis)
         if study.analysis.correct == "holm":
-            numbers += _holm(study, findings)
-            numbers += _gate(study, findings)
+            numbers += _corrected(study, findings)
     return Recomputed(tuple(numbers), tuple(not_covered))
 
 
@@ -243,6 +242,7 @@ def _by_wilcoxon(study: Study, finding: Finding) -> Iterator[Number]:
 
     ranks = np.argsort(np.argsort(np.abs(differences))) + 1.0
     yield from _p_values(study, finding, p, np.sign(differences) * ranks)
+    # By the definition, with no function of ours.
     walsh = [(a + b) / 2.0 for a, b in combinations_with_replacement(differences.tolist(), 2)]
     yield from _difference(finding, float(np.median(walsh)), float(np.abs(differences).max()))
 
@@ -252,6 +252,7 @@ def _by_permutation_test(study: Study, finding: Finding) -> Iterator[Number]:
     from scipy import stats
 
     differences = _differences(finding)
+    # All sign vectors, 2^n x n; the first is the observed one.
     signs = np.array(list(product((1.0, -1.0), repeat=len(differences))))
 
     def p(point: float, side: Side) -> float | None:
@@ -317,33 +318,26 @@ OPINIONS: dict[str, SecondOpinion | None] = {
 """By what a test declares (`SignificanceTest.second_opinion`)."""
 
 
-def _holm(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
-    """Adjusted p values by family, by Holm's procedure; a claim without a p keeps its place with 1."""
-    multicomp = pingouin_without_plots().multicomp
-    for names in study.families.values():
-        family = [finding for finding in findings if finding.hypothesis in names]
-        for which in ("p_refute",) if is_gated(study, names) else ("p_support", "p_refute"):
-            p = [1.0 if (value := getattr(finding_of_family, which)) is None else value for finding_of_family in family]
-            adjusted = multicomp(p, method="holm")[1] if len(p) > 1 else p
-            for finding_of_family, theirs in zip(family, adjusted, strict=True):
-                ours = getattr(finding_of_family, f"{which}_adjusted")
-                if ours is not None:
-                    yield Number(finding_of_family.hypothesis, f"{which}, adjusted", ours, float(theirs))
-
-
-def _gate(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
-    """Adjusted p values of support under a gate: of each step by Holm's procedure, and never below one before it."""
+def _corrected(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
+    """Adjusted p values by family and over the gate; a claim without a p keeps its place with 1."""
     multicomp = pingouin_without_plots().multicomp
     by_name = {finding.hypothesis: finding for finding in findings}
-    before = 0.0
-    for step in study.gate_steps:
-        p = [1.0 if (value := by_name[name].p_support) is None else value for name in step]
-        adjusted = [max(before, float(p_value)) for p_value in (multicomp(p, method="holm")[1] if len(p) > 1 else p)]
-        for name, theirs in zip(step, adjusted, strict=True):
-            ours = by_name[name].p_support_adjusted
-            if ours is not None:
-                yield Number(name, "p_support, adjusted", ours, theirs)
-        before = max(adjusted)
+    # A family is a gate of one step: within a step Holm's procedure, and never below the step before.
+    steps_of: list[tuple[str, Sequence[Sequence[str]]]] = [
+        (which, [names])
+        for names in study.families.values()
+        for which in (("p_refute",) if is_gated(study, names) else ("p_support", "p_refute"))
+    ]
+    for which, steps in [*steps_of, ("p_support", study.gate_steps)]:
+        before = 0.0
+        for step in steps:
+            p = [1.0 if (value := getattr(by_name[name], which)) is None else value for name in step]
+            adjusted = [max(before, float(value)) for value in (multicomp(p, method="holm")[1] if len(p) > 1 else p)]
+            for name, theirs in zip(step, adjusted, strict=True):
+                ours = getattr(by_name[name], f"{which}_adjusted")
+                if ours is not None:
+                    yield Number(name, f"{which}, adjusted", ours, theirs)
+            before = max(adjusted)
 
 
 _PLOTS = "pingouin.plotting"

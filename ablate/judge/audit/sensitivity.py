@@ -43,6 +43,8 @@ def spread(judgement: Judgement, affected: Affected) -> Affected:
     study = judgement.study
     if not affected.hypotheses or study.analysis.correct != "holm":
         return affected
+    # Every touched p at its best, then at its worst: an outcome that is the same at both hangs on none of them,
+    # because Holm's adjusted p values rise with each p.
     touched = np.array([[name in affected.hypotheses for name in judgement.names]])
     at_best, at_worst = (
         judgement.with_p(np.where(touched, p, judgement.support), np.where(touched, p, judgement.refute)).codes[0]

@@ -12,7 +12,8 @@ from math import sqrt
 
 from ablate.judge.audit.stability import false_alarm_text
 from ablate.judge.design.assumptions import Belief, Beliefs, assumed, groups_of, over_new_items
-from ablate.judge.design.error_rate import correlations, notes_on_choice, unsearched, worst_case
+from ablate.judge.design.choice import notes_on_choice
+from ablate.judge.design.error_rate import correlations, unsearched, worst_case
 from ablate.judge.design.power import Planning, PowerAt, planned
 from ablate.judge.design.reach import (
     HypothesisDesign,

@@ -121,12 +121,14 @@ class Planning:
         if over_new_items(self.study) or self.study.gate_steps:
             # Items keep their share of the error whatever the seeds, and a gate may stay closed: many seeds more than a
             # t needs, or none enough.
+            # Bisection from the guess: power is rising in the seeds here, up to simulation error.
             if not enough(most):
                 return None
             high = most
             while n < high:
                 middle = (n + high) // 2
                 n, high = (n, middle) if enough(middle) else (middle + 1, high)
+        # Else one seed at a time from the guess, which is mostly right or off by one.
         while n <= most and not enough(n):
             n += 1
         while n > 2 and enough(n - 1):
@@ -229,6 +231,7 @@ def _crossing(powers: Callable[[Floats], Floats], low: float, guess: float, targ
     """Where power first reaches the target beyond `low`: on a coarse grid about a guess, then on a fine one, then on a
     line between two of its points. None where it does not within eight times the guess."""
     for times in (1.0, 2.0, 4.0):
+        # Eight sizes on each grid: power is smooth, and each costs a judgement of all studies.
         grid = low + guess * times * np.linspace(0.25, 2.0, 8)
         reached = np.flatnonzero(powers(grid) >= target)
         if reached.size:

@@ -79,6 +79,7 @@ def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDe
     n = study.n_seeds
     level, kind = level_of(study, name), claim.kind.power
     floors = floors_at(study, name, n)
+    # Floors of p and textbook sizes: exact, whatever is believed.
     runs, df = (n, None) if study.paired else welch_df(claim.weights, planned_sizes(study, n))
     sd = sd_difference(study, name, beliefs)
     return HypothesisDesign(

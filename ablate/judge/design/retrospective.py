@@ -110,6 +110,7 @@ def _one(
     items = None if finding.estimate is None else finding.estimate.items
     if items is not None and items.estimand != "new_seeds":
         return None  # what new items add to the spread is not in these differences
+    # From here on the data give the SD alone: effects are those that the design stated.
     sd = sd_of(differences)
     if sd <= 0.0:
         return None

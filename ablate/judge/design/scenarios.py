@@ -189,6 +189,7 @@ def draw(
     means, arms = arm_means(study, truth.effects), list(study.arms)
     assert means is not None, truth
     shape = (n_sims, len(arms), n_seeds)
+    # One draw a run, whatever metrics it has: a diverged run is lost to all of them.
     lost = rng.random(shape) < truth.divergence if truth.divergence else None
     planned = _planned(study, n_seeds)
     if lost is not None and not study.paired:

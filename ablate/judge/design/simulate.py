@@ -257,6 +257,7 @@ def _of_arms(study: Study, name: str) -> tuple[str, ...]:
 
 
 def _chance(of: str, k: int, n: int) -> Chance:
+    # Agresti and Coull (1998): two successes and two failures more, so that a share of 0 has an error too.
     centre = (k + 2.0) / (n + 4.0)
     error = sqrt(centre * (1.0 - centre) / (n + 4.0))
     return Chance(of=of, share=k / n, error=error, at_most=None if k else 1.0 - 0.05 ** (1.0 / n))
