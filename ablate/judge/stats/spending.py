@@ -10,7 +10,7 @@ is spent as
 
 A one-sided claim has a = alpha. A two-sided test at alpha spends a = alpha/2 on each side, as the symmetric designs
 of gsDesign and ld98 do: four equal looks at .05 have bounds 4.333, 2.963, 2.359 and 2.014, which are those of one
-side at .025. (To put a two-sided alpha into f itself, as this tool once did, gives 3.920, 2.774, 2.299 and 2.043.)
+side at .025. (To put a two-sided alpha into f itself is a usual mistake: its first bound is 1.960 / sqrt(1/4) = 3.920.)
 The nominal level c_k of look k is the one at which the t statistics of n_1 < n_2 < .. seeds first cross at look k
 with chance f(t_k) - f(t_(k-1)), so that the chance of any rejection is alpha. Levels made for a Brownian motion and
 applied to p values of t tests, as is usual (Jennison and Turnbull 2000, chapter 11), err by a tenth for ten seeds.

@@ -6,7 +6,8 @@ content hash. What the verdict speaks of is declared (`estimand`):
     new_seeds             the items are the ones that matter: the paired t over the seeds' means, df = S - 1
     new_seeds_and_items   both are samples: the two-way standard error below
 
-A t over seeds alone ignores that all of them met the same items: at ten seeds its 95% interval covers about 71%.
+A t over seeds alone ignores that all of them met the same items: where items add as much variance to the mean as seeds
+do, its 95% interval at ten seeds covers .856, the chance that |t| of df 9 stays below 2.262 / sqrt 2.
 
 **Two-way standard error** (Cornfield and Tukey 1956). With mean squares of seeds, items and their interaction,
 
@@ -20,9 +21,10 @@ own critical value (Banerjee 1960), t_S of df S - 1 and t_I of df I - 1, both tw
 
 Without the subtraction the level is proven: P(|Z| > x) is convex in x^2, so a weighted mean of exact tests errs no more
 often than they do. With it the level is computed: over 2 to 20 seeds, 2 to 5,000 items, alpha from .2 to .0005 and
-components from none to dominant, no error exceeds alpha by more than the quadrature's own. Largest error over S = 2 to
-10, I = 2 to 500 and alpha = .05, .0125, .005, in multiples of alpha, and power at .05 without a seed component, with an
-item component half the interaction's (a z test with the SE known has .80):
+components from none to dominant, no error exceeds alpha by more than the quadrature's own (how, and what failed:
+reports/LOG.md, 2026-11-22). Largest error over S = 2 to 10, I = 2 to 500 and alpha = .05, .0125, .005, in multiples of
+alpha, and power at .05 without a seed component, with an item component half the interaction's (a z test with the SE
+known has .80):
 
     procedure                                                error     power at S, I = 3, 50    5, 500
     Satterthwaite df, components not positive taken as 0     18.4                    .667      .761
