@@ -57,7 +57,28 @@ OwnChecks = Callable[[Evidence], tuple[Check, ...]]
 
 
 def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None = None) -> Decision:
-    """The decision of a registered study on its evidence. Its own checks, if it has any, are run by `own`."""
+    """The decision of a registered study on its evidence.
+
+    Parameters
+    ----------
+    registration : Registration
+        What was promised. Nothing else says which test, level or rule holds.
+    evidence : Evidence
+        The runs, and the ledger that they are in (`ablate.records.gather`).
+    own : function of the evidence, optional
+        Runs the checks that the study brings. Without it they count as not run, and fail.
+
+    Returns
+    -------
+    Decision, with a verdict or with the reason why there is none: see the table above. The same evidence gives the
+    same bytes.
+
+    Raises
+    ------
+    UnsupportedError
+        Where the study asks what no judge here can do, before any number is made.
+    """
+    # Audit: what is due to be judged, and whether it is what was promised.
     study = registration.study
     require_known_methods(study)
     look_view = view(registration, evidence)

@@ -122,13 +122,24 @@ def judge_study(
     items: pd.DataFrame | None = None,
     withheld: Mapping[str, str] | None = None,
 ) -> JudgedStudy:
-    """Every hypothesis' finding, and the judgement of the study. `values` is metric -> {(arm, seed): final value}, by
-    the words of `reading_of` where a claim reads another value than the last. `items` is the table of `Evidence`;
-    `lost` and `stable` are those of `judge`, one row.
+    """Every hypothesis' finding, and the judgement of the study.
 
-    A sequential study is judged at a registered look, by its adjusted tests; any other without one. The seed of
-    resampling tests is the same for every study: one that followed the registration could be chosen with it. Of a
-    hypothesis in `withheld` nothing is concluded, for the reason that stands there; its numbers are given.
+    Parameters
+    ----------
+    values : mapping
+        metric -> {(arm, seed): final value}, by the words of `reading_of` where a claim reads another value than the
+        last.
+    lost, stable : array, 1 x arms
+        Those of `judge`.
+    rng_seed : int
+        Seed of resampling tests. It is the same for every study: one that followed the registration could be chosen
+        with it.
+    look : Look, optional
+        The registered look at which a sequential study is judged, by its adjusted tests; any other without one.
+    items : data frame, optional
+        The items of `Evidence`.
+    withheld : mapping of hypothesis to reason, optional
+        Of these nothing is concluded; their numbers are given.
     """
     # From values to tests, one row; then the same judge as for simulated studies.
     require_registered_look(study, look)

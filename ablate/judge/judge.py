@@ -139,8 +139,18 @@ class Judgement(Outcomes):
 def judge(study: Study, tests: Mapping[str, Tested], lost: Kept | None, stable: Kept) -> Judgement:
     """What becomes of studies of which each hypothesis has these tests.
 
-    `stable` are the stable arms, studies x arms; `lost` the arms that lost runs whose pairs are left out, likewise, and
-    none where no pair is left out.
+    Parameters
+    ----------
+    tests : mapping of hypothesis to tests
+        Each test with the rows, or studies, that it is of; a study in none of them cannot be tested.
+    lost : array, studies x arms, optional
+        Arms that lost runs whose pairs are left out; none where no pair is left out.
+    stable : array, studies x arms
+        Which arms are stable.
+
+    Returns
+    -------
+    Judgement: p values before and after correction, outcomes, and what the rule makes of them.
     """
     # p values of all hypotheses, studies x hypotheses, then the correction over each role.
     weighed = [weigh(study, name, tests[name], len(stable))[0] for name in study.hypotheses]
@@ -169,7 +179,17 @@ def weigh(
 ) -> list[tuple[Floats, Floats]]:
     """p of support and of refutation of one hypothesis, study by study, in each case; 1 where it has no p.
 
-    One preparation of the tests serves all cases, because every test moves with its differences.
+    Parameters
+    ----------
+    tests : tests of the hypothesis
+        Each with the rows that it is of. They are used up one at a time: their arrays may be large.
+    cases : sequence of Shifted
+        The same studies under other true effects and margins. One preparation of the tests serves all of them, because
+        every test moves with its differences.
+
+    Returns
+    -------
+    For each case both p values, one number a study.
     """
     claim = study.claims[name]
     p_by_case = [(np.ones(n_studies), np.ones(n_studies)) for _ in cases]
@@ -184,7 +204,16 @@ def weigh(
 
 
 def judge_p(study: Study, names: Sequence[str], support: Floats, refute: Floats) -> Judgement:
-    """Outcomes from p values, studies x hypotheses, of whole roles (or the gate) at a time."""
+    """Outcomes from p values, studies x hypotheses, of whole roles (or the gate) at a time: the only place that
+    corrects over hypotheses.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The hypotheses of the columns: all of a role, or of the gate, or none of them.
+    support, refute : array, studies x hypotheses
+        Uncorrected p values; 1 where there is none.
+    """
     alpha, uncorrected = study.analysis.alpha, study.analysis.correct == "none"
     # Support and refutation are corrected apart: each has its own alpha.
     support_adjusted, refute_adjusted = np.empty_like(support), np.empty_like(refute)

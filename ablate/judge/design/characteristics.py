@@ -128,8 +128,19 @@ class Design(FrozenModel):
 
 
 def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: Beliefs | None = None) -> Design:
-    """Plan a study with the functions that will judge it. Without beliefs, those of its `assume:` block hold.
+    """Plan a study with the functions that will judge it.
 
+    Parameters
+    ----------
+    n_sims : int, optional
+        Simulated studies a scenario, at most those that are affordable for its test.
+    seed : int
+        Of all draws: the same study, beliefs and seed give the same design.
+    beliefs : Beliefs, optional
+        Those of a pilot (`assumptions.learned`); else those of the study's `assume:` block.
+
+    Notes
+    -----
     Under `test: items` new seeds on these items are planned as what they are, a paired t over the seeds' means. Over
     new items nothing is simulated, and no power is given, unless `assume: over_items` says how items vary.
     """

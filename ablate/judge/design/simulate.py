@@ -151,7 +151,21 @@ def judge_drawn(study: Study, drawn: Drawn) -> Stopped:
 def simulate(
     study: Study, truth: TrueEffects, beliefs: Beliefs, *, n_sims: int, seed: list[int], n_seeds: int | None = None
 ) -> Scenario:
-    """What the registered rule makes of simulated studies under a truth, with another number of seeds if given."""
+    """What the registered rule makes of simulated studies under a truth.
+
+    Parameters
+    ----------
+    truth : TrueEffects
+        The state of the world. Whether a finding is false is known here.
+    beliefs : Beliefs
+        SDs and correlations of every claimed metric.
+    n_sims : int
+        Simulated studies: the standard error of a chance is at most .5 / sqrt(n_sims).
+    seed : list of int
+        Seeds the draws; the same gives the same scenario.
+    n_seeds : int, optional
+        Another number of seeds than the registered one.
+    """
     n_seeds = study.n_seeds if n_seeds is None else n_seeds
     # Draw, judge, and stop at looks.
     drawn = draw(study, truth, beliefs, n_sims=n_sims, n_seeds=n_seeds, rng=np.random.default_rng(seed))
