@@ -191,6 +191,7 @@ def contrast(
     if not study.paired:
         samples, said, because = samples_of(study, name, value_by_run, fewest=fewest)
         return Contrast(reading, value_by_run, samples=samples, notes=said, refused=because)
+    # Seeds that every arm of the claim has a value for; a pair with one side is no pair.
     used_seeds: list[int] = []
     notes: list[str] = []
     planned = seeds if seeds is not None else study.seeds
@@ -236,6 +237,7 @@ def contrast(
         sides[0] = np.array([slope(claim, seed, value_by_run, scale) for seed in used_seeds], dtype=np.float64)
     if claim.constant is not None:
         sides[1] = np.full(len(used_seeds), scaled(claim.constant, scale))
+    # Two finite values can lie further apart than the largest double.
     with np.errstate(over="ignore", invalid="ignore"):
         apart: npt.NDArray[np.bool_] = ~np.all(np.isfinite([*sides, sides[0] - sides[1]]), axis=0)
     too_far = [seed for seed, is_apart in zip(used_seeds, apart, strict=True) if is_apart]
@@ -304,6 +306,7 @@ def _finding(
     family = len(study.family_of(name))
     level = _level(study, claim)
     notes = [*pairs.notes, *([judged.note] if judged.note else [])]
+    # Without pairs: what pairing would have given over the seeds that the arms share.
     shared = shared_seeds(pairs.samples) if pairs.samples else None
     notes += notes_on_seeds(pairs.samples) if pairs.samples else []
     if shared is not None and shared.correlation is not None and shared.correlation < 0.0:

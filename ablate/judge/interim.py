@@ -53,6 +53,7 @@ def view(registration: Registration, evidence: Evidence) -> View:
 
 def restrict(evidence: Evidence, seeds: tuple[int, ...]) -> Evidence:
     """The evidence without the planned runs of other seeds. What no plan names stays, for the audit to find."""
+    # By seed: the looks of a sequential study are numbers of seeds, and all arms of a seed are seen together.
     hidden = {cell for cell in evidence.planned if cell[1] not in seeds}
     table, items = evidence.metrics, evidence.items
     elsewhere = {seed for _, seed in hidden}
@@ -111,6 +112,7 @@ def _early(context: AuditContext) -> Found:
 
 def _trained_between(context: AuditContext, *, after_end: bool) -> list[str]:
     """Runs sealed out of their place: after the end, or before a look that should have come first."""
+    # The ledger's order against that of the registered looks, seed by seed.
     looks = {look.number: look for look in looks_of(context.study)}
     place = {seed: at for at, seed in enumerate(context.study.seeds, start=1)}
     last_look, ended, faults = 0, False, []

@@ -108,6 +108,7 @@ class Judgement(Outcomes):
         possible = self.possible()
         cases, place = distinct(np.concatenate([self.codes, self.stable, possible], axis=1))
         width, arms = self.codes.shape[1], self.stable.shape[1]
+        # For each combination of outcomes, stable arms and what is possible once.
         answers = []
         for case in cases:
             outcomes, stable = case_of(self.study, case[: width + arms])
@@ -120,6 +121,7 @@ class Judgement(Outcomes):
     def single(self, tested: Mapping[str, bool]) -> dict[str, Judged]:
         """What became of every hypothesis of the first study, of which some may have had no test."""
         study, judged_by_name, gates = self.study, {}, {}
+        # The levels of the gate, from which supports were let through.
         for together in study.corrected_together.values():
             if is_gated(study, together):
                 places = [self.names.index(name) for name in together]
@@ -396,6 +398,8 @@ def zones(
     for name, test in tests.items():
         smallest, sign = study.hypotheses[name].smallest, study.claims[name].direction
         if smallest > 0.0:
+            # Evidence that the effect is short of the margin, and that it reaches it; of a claim without a direction
+            # on either side, by Bonferroni.
             short = (short_of(sign, smallest) if sign else within(smallest)).p(test)
             sides = [float(beyond(side, smallest).p(test)[0]) for side in ((sign,) if sign else (1, -1))]
             p_of[name] = (min(1.0, len(sides) * min(sides)), float(short[0]))
@@ -496,6 +500,8 @@ def tests_of(
     for rows, x in _blocks(differences, kept, least_pairs(study), numbers):
         if items is not None and estimand == "new_seeds_and_items":
             mine = items[name]
+            # MS_S / (S I): the variance of the seeds' means over S. The luck of items is the same for all seeds and
+            # leaves it alone.
             spread = Spread(x.var(axis=1, ddof=1) / x.shape[1], mine.units[rows], mine.both[rows])
             yield rows, TwoWay(x, spread, mine.tail, levels=levels_of(study, name))
             continue
@@ -544,6 +550,7 @@ def _unpaired(study: Study, name: str, values: Floats, kept: Kept | None) -> Ite
     if kept is not None:
         there &= kept.reshape(parts.shape)
     counts = there.sum(axis=2)
+    # An arm that lost runs needs as many as the study registered; one that lost none, as many as the test.
     least = np.array([[least_of(study, int(size)) for size in planned[0]]])
     enough = np.all((counts >= LEAST_RUNS) & ((counts == planned) | (counts >= least)), axis=1)
     for sizes in np.unique(counts[enough], axis=0):
@@ -559,6 +566,7 @@ def arms_of(study: Study, name: str, values: Floats) -> Floats:
 
 def moved_by(study: Study, name: str, values: Floats, by: float) -> Floats:
     """The same studies with an effect that is larger by this: the runs of the first arm are shifted."""
+    # Moving the first arm alone moves the weighted sum: no other arm's runs change.
     weight = next(iter(study.claims[name].weights.values()))
     arms = arms_of(study, name, values).copy()
     arms[:, 0] += by / weight

@@ -66,6 +66,7 @@ class StudyOverview:
 def studies_of(root: Root) -> tuple[StudyOverview, ...]:
     """Every study in the order of registration, then those with a file and no registration by name."""
     entries = Ledger(root.ledger).sound().entries
+    # A dict keeps the order of registration and each study once.
     registered = dict.fromkeys(entry.study for entry in entries if entry.event == "registered")
     files = (path.stem for path in sorted(root.studies.glob("*.yaml")) if not path.name.endswith(PUBLISHED_SUFFIX))
     found = [_registered(root, name, [one for one in entries if one.study == name]) for name in registered]
@@ -90,6 +91,7 @@ def _registered(root: Root, name: str, mine: Sequence[Entry]) -> StudyOverview:
         state, verdict = str(decided[-1].body.get("status")), decided[-1].body.get("verdict")
         decision = _decision(root, name, decided[-1])
         notes += [] if decision is not None else ["verdict.json is not here, or is not what the ledger holds"]
+        # By the registered rules there is no verdict then, whatever the file says.
         if any(look.index > decided[-1].index for look in recorded_afterwards(mine)):
             state, verdict = "inadmissible", None
             notes.append("an early look was recorded after the decision")

@@ -164,6 +164,7 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
     untold: list[Unreadable] = []
     stream: list[tuple[int, Entry, str, float | None]] = []
     made: list[tuple[PastRegistration, PastRegistration | None]] = []
+    # Every registration that ever was, each with the one that replaced it.
     for study in dict.fromkeys(entry.study for entry in entries if entry.event in ("registered", "amended")):
         history = _distinct(past_registrations(root, study, entries))
         made += zip(history, [*history[1:], None], strict=True)
@@ -258,9 +259,11 @@ def _decisions(
     """The decisions of a registration, one for each state of the evidence, in the ledger's order."""
     all_of_study = [entry for entry in entries if entry.study == promise.study and entry.event == "decided"]
     looks = recorded_afterwards(entry for entry in entries if entry.study == promise.study)
+    # The file on disk is that of the last decision; the ledger's hash says of which.
     written, digest = _verdict(root, promise.study)
     others = {entry.body.get("verdict_sha256") for entry in all_of_study}
     by_evidence: dict[str, _Decision] = {}
+    # A decision repeated on the same evidence keeps the place of the first: it is one step.
     for entry in (entry for entry in all_of_study if entry.registration == promise.sha256):
         evidence = str(entry.body.get("evidence"))
         place = by_evidence[evidence].place if evidence in by_evidence else order[entry.sha256]

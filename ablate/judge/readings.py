@@ -85,6 +85,7 @@ def final_values(study: Study, evidence: Evidence) -> dict[str, dict[Cell, float
     for reading, name in {reading_of(study, name): name for name in study.hypotheses}.items():
         value_by_run = read_values(study, name, evidence)
         if isinstance(study.on_divergence, Ceiling):
+            # A diverged run has a last value too, of no meaning: the registered one replaces it.
             value_by_run |= dict.fromkeys(diverged, study.on_divergence.ceiling)
         if study.on_divergence == "rank":
             # Claims about one metric agree on which end of the line is worse (`prereg.study.validate`).
@@ -170,6 +171,7 @@ def uneven_spread(samples: Sequence[Sample]) -> str:
     """What a reader must know where the runs of one arm vary many times as much as those of another."""
     sds = {sample.arm: sample.values for sample in samples if sample.values.size > 1}
     power = max((exponent_of(values) for values in sds.values()), default=0)
+    # One unit for all arms: their SDs are compared.
     spread = {arm: float(np.ldexp(values, -power).std(ddof=1)) for arm, values in sds.items()}
     if len(spread) < 2:
         return ""

@@ -32,6 +32,7 @@ def _same_steps(context: AuditContext) -> Found:
     faults = []
     for name, claim in study.claims.items():
         metric, read = claim.metric, study.hypotheses[name].read
+        # Values at the end depend on the last step alone; other readings on every step that was evaluated.
         at_end = read == "final" or study.analysis.test == "items" or task_of(metric) is not None
         if isinstance(read, AtStep) or (at_end and built_in(context)):
             continue  # one registered step; "every run consumed its tokens" compares the last
@@ -123,6 +124,7 @@ def _no_chance(lines: Iterable[tuple[Line | None, bool]]) -> bool:
     Each comes with whether it follows the seeds, as a claimed metric must. One that does not, such as a learning rate,
     shows nothing by one exact value; a curve of many values would change with the seed.
     """
+    # Each value counts by how unlikely it is to be equal by chance, up to a sum that no chance explains.
     weight = 0
     for line, follows in lines:
         values = [] if line is None else np.unique(line[1][np.isfinite(line[1])]).tolist()

@@ -26,6 +26,7 @@ def _registered_first(context: AuditContext) -> Found:
     ran = [entry.index for entry in context.of("started", "sealed", "failed", "finished", "imported")]
     if not promised:
         return Result(passed=False, found="the registration is not in the ledger")
+    # By place in the ledger, not by clocks: the chain of hashes fixes the order, and a clock can be set.
     first = f"first run as entry {min(ran)}" if ran else "no run yet"
     passed = not ran or min(promised) < min(ran)
     return Result(passed=passed, found=f"registered as entry {min(promised)}, {first}")
@@ -84,6 +85,7 @@ def _design(context: AuditContext) -> Found:
 
 @check("no look before the last run ended")
 def _early_looks(context: AuditContext) -> Found:
+    # Runs leave `waiting` as the ledger seals them: an entry is early where some are still in it.
     waiting, looks = set(context.evidence.planned), []
     # Recorded only where it was an early one, wherever its entry is.
     afterwards = {entry.index for entry in recorded_afterwards(context.evidence.ledger)}

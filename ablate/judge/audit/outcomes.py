@@ -56,6 +56,7 @@ def _whole_curve(context: AuditContext) -> Found:
     holed = []
     for run in context.done:
         steps = lines.get(run.cell, nothing)[0]
+        # Step 0 is before any training: a trainer may log it or not.
         steps = steps[steps != 0]
         every_step = np.arange(1, run.steps + 1)
         if not np.array_equal(steps, every_step) and not np.array_equal(np.unique(steps), every_step):
@@ -86,6 +87,7 @@ def _requests(run: RunRecord) -> tuple[object, ...]:
 def _harness(context: AuditContext) -> Found:
     if context.registration.tasks is None:
         return None
+    # What most runs were asked is taken for the usual way: which run is named changes with that, not whether one is.
     runs = [run for run in context.done if run.harness is not None]
     ways = Counter(_requests(run) for run in runs)
     usual = ways.most_common(1)[0][0] if ways else ()
@@ -121,6 +123,7 @@ def _tasks(context: AuditContext) -> Found:
 
 
 def _by_items(context: AuditContext, faults: list[str]) -> Result:
+    # A claim about items rests on their pairing; elsewhere faulty items change nothing that is judged.
     claimed = any(claim.metric in ITEM_METRICS for claim in context.study.claims.values())
     severity: Severity = "inadmissible" if claimed else "deviation"
     return Result(faults, severity=severity)

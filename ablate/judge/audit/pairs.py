@@ -96,6 +96,7 @@ def _declare_equal(
             return None
         compared, wrong = 0, []
         runs, alike = paired(context), {arm: _values(context.study, arm, fields) for arm in context.study.trained}
+        # Arms that agree in every field which moves the compared thing must have it in common; others need not.
         groups: dict[tuple[int, bytes], list[tuple[RunRecord, Hashes]]] = defaultdict(list)
         # Runs whose arms agree in `fields` are compared among themselves: of one seed, or of all.
         for run, stated in sorted(runs, key=lambda one: one[0].cell):
@@ -116,6 +117,7 @@ def _declare_equal(
     @declared(f"{name}, for all variants")
     def _apart(context: AuditContext) -> Found:
         arms = {run.variant for run, _ in paired(context)}
+        # Fields in which arms differ are named, so that a reader sees why nothing was compared.
         values = [[canonical_bytes(value) for value in _values(context.study, arm, fields)] for arm in arms]
         moved = [field for field, *of_arms in zip(fields, *values, strict=True) if len(set(of_arms)) > 1]
         found = f"variants differ in {', '.join(moved)}, so they are compared only among equals"
@@ -177,6 +179,7 @@ def _without_pairs(context: AuditContext) -> Result:
 
 @check("arms without pairs vary alike", applies=lambda context: not context.study.paired)
 def _spread_apart(context: AuditContext) -> Found:
+    # Without pairs unequal variances err, most where the arm that varies more has few runs (`tests.Welch`).
     apart = []
     for name in context.study.hypotheses:
         samples, _, _ = samples_of(context.study, name, read_values(context.study, name, context.evidence))
@@ -200,6 +203,7 @@ def _values(study: Study, arm: str, fields: Iterable[str]) -> list[JsonValue]:
 def _corpus(context: AuditContext) -> Found:
     runs, registered, registered_sha256 = _paired(context), context.registration, {}
     for arm in context.study.trained:
+        # An arm that reads several corpora has one hash over all of them.
         pins = registered.corpora_of(arm)
         registered_sha256[arm] = reading_sha256((name, pin.sha256) for name, pin in pins.items()) if pins else None
     wrong = [named_run(run) for run, stated in runs if stated["corpus"] != registered_sha256[run.variant]]
@@ -228,6 +232,7 @@ def _validated(context: AuditContext) -> Found:
     for name, claim in study.claims.items():
         if claim.metric.startswith("val/") and source_of(claim.metric) is None:
             arms = sorted(claim.named)
+            # Losses on two texts differ by the texts, whatever the arms do.
             if len({study.training(arm).data.sources for arm in arms}) > 1:
                 apart.append(f"{name} ({', '.join(arms)})")
     return Result(apart, "arms read other corpora, each validated on its own")

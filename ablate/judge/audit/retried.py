@@ -45,6 +45,7 @@ def worst_cases(
         if not mine:
             continue
         weighed = []
+        # The hypothesis alone is taken to its ends; what that does to its family is `Judgement.possible`'s.
         for swap in _swaps(study, name, values, mine, look):
             moved = judge_hypotheses(
                 study,

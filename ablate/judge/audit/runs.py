@@ -71,6 +71,7 @@ def _registration(context: AuditContext) -> Found:
     lineage, study = context.registration.lineage, context.study.study
     faults = [named_run(run) for run in context.runs if run.registration not in lineage or run.study != study]
     imported = _imports(context, bound=False)
+    # Two ways to lack the hash: a foreign run that never had one, and one of ours made before there was a promise.
     replayed = [named(cell) for cell, entry in imported.items() if entry.body.get("replayed") is True]
     unbound = [named(cell) for cell, entry in imported.items() if entry.body.get("replayed") is not True]
     for runs, how in ((unbound, "imported without a registration hash"), (replayed, "made before the registration")):
@@ -109,6 +110,7 @@ def _config_sha256(study: Study, run: RunRecord) -> str:
     """Of a run's configuration with every field that this version knows; an earlier one wrote fewer."""
     if study.trainer != "gpt":
         return sha256_of(run.config)
+    # A field that a later version added has its default in an earlier record, and the default is what was run.
     try:
         return sha256_of(Training.model_validate_json(json.dumps(run.config)).model_dump(mode="json"))
     except ValidationError:
@@ -121,6 +123,7 @@ def _tokens(context: AuditContext) -> Found:
     for run in (run for run in context.done if run.variant in context.study.trained):
         config = context.study.training(run.variant)
         tokens, steps = config.tokens, config.budget.steps
+        # Both: as many tokens in other steps are other updates.
         if (run.tokens, run.steps) != (tokens, steps):
             wrong.append(f"{named_run(run)}: {run.tokens} tokens in {run.steps} steps, planned {tokens} in {steps}")
     return wrong
@@ -137,6 +140,7 @@ def _limits(context: AuditContext) -> Found:
     for run, budget in held:
         peak = run.peak_memory_bytes
         for breach in breaches(budget, wall_s=run.wall_s, peak_memory_bytes=peak):
+            # A peak over the life of a process may be that of an earlier run in it.
             upper = breach.limit == "max_memory_gib" and run.memory_since == "process"
             bound = " (an upper bound: this system reports it for the whole process only)" if upper else ""
             wrong.append(f"{named_run(run)}: {breach.words}{bound}")
@@ -172,6 +176,8 @@ _PROMISE = "that one seed fixes the same randomness for every variant is the tra
 def _pairs_promised(context: AuditContext) -> Found:
     if len(context.study.arms) == 1:
         return None
+    # Where a trainer states hashes of its own, those are compared (`pairs match in what their trainer says they
+    # must`), and nothing is known of the rest.
     stated = sorted({name for run in context.ended for name in run.must_match or ()})
     if stated:
         names = f"{', '.join(stated[:5])}{', ...' * (len(stated) > 5)}"

@@ -50,6 +50,7 @@ def spread(judgement: Judgement, affected: Affected) -> Affected:
         judgement.with_p(np.where(touched, p, judgement.support), np.where(touched, p, judgement.refute)).codes[0]
         for p in (TINY, 1.0)
     )
+    # A neighbour is touched too where the outcome differs between the two ends.
     reached = dict(affected.hypotheses)
     for name, best, worst in zip(judgement.names, at_best, at_worst, strict=True):
         if name not in reached and best != worst:
@@ -93,6 +94,7 @@ def doubts(
     of hypotheses with the runs `retried` at their ends."""
     study = judgement.study
     outcomes, stable = case_of(study, [*judgement.codes[0], *judgement.stable[0]])
+    # Three doubts, asked one by one, because each has a check of its own.
     resting, lost = rests_on(study, outcomes, stable, affected), lost_pairs(study, diverged)
 
     def others_with(worst: Mapping[End, Mapping[str, Nulls]] | None) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ def _chosen(context: AuditContext) -> Found:
         return Result(found=_NOT_YET) if context.evidence.missing else ["no entry holds a choice"]
     if context.evidence.withheld:
         return Result(passed=True, found="not derived while planned runs are missing")
+    # From the sealed values, by the registered rule: the entry is a claim, and this is its proof.
     derived = {choice.arm: choice.setting for choice in choices_of(context)}
     wrong = [f"the ledger has {frozen}, the pilot's values give {derived}" for frozen in logged if frozen != derived]
     return Result(wrong, f"{len(derived)} arms tuned by {len(context.study.pilots)} pilot arms")

@@ -94,6 +94,7 @@ def _found(registration: Registration, own: OwnCheck, evidence: Evidence, folder
 def _call(own: OwnCheck, path: Path, source: bytes, records: Records) -> tuple[bool, str]:
     module, function = own.entry_point.split(":")
     try:
+        # stdout is what a command prints for a machine to read.
         with contextlib.redirect_stdout(sys.stderr), loading(module, path, source) as load:
             # To load it may take as long as to call it.
             answer = at_most(own.limit_s, lambda: getattr(load(), function)(records))

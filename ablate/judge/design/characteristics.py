@@ -147,6 +147,8 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
     require_known_methods(study)
     registered = study.analysis.test
     if registered == "items" and not over_new_items(study):
+        # Over these very items the judge runs a paired t over the seeds' means; so does the design, and needs no
+        # items.
         means = study.analysis.model_copy(update={"test": "paired_t", "also": ()})
         study = study.model_copy(update={"analysis": means})
     # What is believed; without all of it nothing is simulated.
@@ -239,6 +241,7 @@ def _curve(study: Study, planning: Planning) -> tuple[PowerAt, ...]:
     """Power by number of seeds; none for a sequential study, whose looks are those of its own number."""
     if study.stopping != "fixed":
         return ()
+    # A resampling test takes seconds at every point of the curve.
     quick = affordable(study, 30) >= _CURVE_SIMS
     seeds = sorted({*(_CURVE if quick else _SHORT_CURVE), study.n_seeds})
     return tuple(planning.at(n, n_sims=_CURVE_SIMS) for n in seeds)

@@ -207,6 +207,7 @@ def _possible_with(study: Study, name: str) -> list[str]:
 def _together(study: Study, chosen: list[str]) -> dict[str, float] | None:
     """The effects when these claims are true and their arms differ as little as that allows; none where they exclude
     each other."""
+    # Each metric by itself: arms have one mean for each, and claims about two metrics never exclude each other.
     effects = dict.fromkeys(study.hypotheses, 0.0)
     for names in groups_of(study).values():
         mine = [names.index(name) for name in names if name in chosen]

@@ -133,6 +133,7 @@ def support_floor(study: Study, name: str, n: int) -> float:
     """Smallest p for support that any n pairs can give, at the first step of the correction; under a gate with every p
     before it at its own smallest."""
     together = study.corrected_with(name)
+    # The smallest floors of the whole gate: a step opens at best where every p before it is at its own.
     sides = {hypothesis: _side(nulls_in(study, hypothesis)[0]) for hypothesis in together}
     if not is_gated(study, together):
         return floor_of(study, len(together), n, sides[name])
@@ -142,6 +143,7 @@ def support_floor(study: Study, name: str, n: int) -> float:
 
 def floor_of(study: Study, family: int, n: int, side: Side) -> float:
     """Smallest p at the first step of the correction; of an e-process, with the most seeds."""
+    # Holm's first step is Bonferroni's: the smallest p of m counts m times.
     steps = family if study.analysis.correct == "holm" else 1
     sequential = isinstance(study.stopping, EProcess)
     return min(1.0, steps * (EProcessT.floor(n) if sequential else kind_of(study.analysis.test).floor(n, side)))
@@ -202,6 +204,7 @@ def unreachable_verdicts(study: Study, hypotheses: tuple[HypothesisDesign, ...])
 def way_out(study: Study, stuck: Sequence[tuple[str, Outcome]]) -> tuple[int | None, str]:
     """The fewest seeds, up to 30, with which data can show all of these outcomes; and a test without a floor of p."""
     instead = "test: paired_t" if study.paired else "test: welch"
+    # 30 seeds of any test here have floors far below any alpha in use.
     for n in range(study.n_seeds + 1, 31):
         floors = [floors_at(study, name, n)[outcome == "refuted"] for name, outcome in stuck]
         if all(floor is not None and floor <= study.analysis.alpha for floor in floors):

@@ -124,6 +124,7 @@ def _one(
     below = smallest / sd if claim.by is None and not claim.kind.is_absence else None
     reached = min(1.0, t_power.power(kind, beyond / sd, n, level, refuted_below=below)) if beyond > 0 else None
     seeds = t_power.seeds_for(kind, beyond / sd, level, 0.8, refuted_below=below) if beyond > 0 else None
+    # More seeds would have helped only where a fixed number was inconclusive: looks stop in their own way.
     undecided = finding.outcome == "inconclusive" and beyond > 0 and fixed
     # A claim by at least D is selected against D, which is not the test that `selection` describes.
     selected = finding.outcome == ("refuted" if claim.kind.is_absence else "supported")

@@ -111,6 +111,7 @@ def to_the_stop(study: Study, n_studies: int, judged_at: Callable[[Look | None, 
 
     `judged_at` judges some of the studies at a look; without looks, all of them once.
     """
+    # Written again at every look until a study stops; at the last look all stop.
     codes = np.full((n_studies, len(study.hypotheses)), OUTCOME.index("inconclusive"), dtype=np.int8)
     stopped = np.zeros(n_studies, dtype=np.int64)
     ruled: Kept = np.ones(n_studies, dtype=bool)
@@ -244,6 +245,7 @@ def is_true(study: Study, name: str, effect: float, outcome: str) -> bool:
 def harmful_verdicts(study: Study, effects: Mapping[str, float]) -> frozenset[str]:
     """Adopting verdicts of which an adopted arm breaks, in truth, a claim that it does no harm. A verdict adopts the
     arms on the left of claims whose support its lines ask for, but for the baseline."""
+    # A claim that an arm does no harm, false in truth and not because the arm is better than its baseline.
     broken = {
         arm
         for name, hypothesis in study.hypotheses.items()

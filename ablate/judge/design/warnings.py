@@ -88,6 +88,7 @@ def _directions(study: Study) -> Iterator[DesignWarning]:
         return
     worse = {"raises": "lower", "lowers": "higher"}
     turned = {"raises": "lowers", "lowers": "raises", "above": "below", "below": "above"}
+    # A claim that the metric gets worse, and a verdict that somebody acts on because of it.
     for verdict, names in study.rule.needed_support.items():
         for name in sorted(names):
             better = study.claims[name].better
@@ -182,6 +183,7 @@ def _exact_power(study: Study, name: str) -> Power | None:
     from ablate.judge.stats import t_power
 
     sd = contrast_sd(claim, belief.sd * sqrt(1.0 - belief.correlation), belief.sd * sqrt(max(0.0, belief.correlation)))
+    # SDs of the differences are the unit of every textbook power.
     kind, size, together = claim.kind.power, distance(study, name) / sd, len(study.corrected_with(name))
     alone = together == 1 or (analysis.correct == "none" and not study.gate_steps)
     # A change that is shown to be too small to matter is refuted; that also depends on the correction.
@@ -313,6 +315,7 @@ def _step(study: Study, metric: str, validation_tokens: int | None) -> tuple[flo
         return FLOAT32_STEP, _ROUNDED
     if metric.startswith("val/accuracy") and "/" not in metric.removeprefix("val/") and validation_tokens:
         return 1.0 / validation_tokens, f"a share of {validation_tokens:,} tokens at most moves in steps of {{step}}"
+    # A mean over n items moves in steps of 1 / n.
     harness = study.measure.harness
     if harness is None or metric not in ITEM_METRICS:
         return None
