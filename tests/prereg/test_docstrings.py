@@ -17,6 +17,18 @@ MODULES = sorted(
     if ">>> " in path.read_text(encoding="utf-8")
 )
 
+FIRST_CALLS = (
+    "prereg.study.spec.Study",
+    "prereg.study.load.load_study",
+    "prereg.study.macros.expand",
+    "prereg.study.claim.parse_claim",
+    "prereg.yaml_model.YamlModel.to_yaml",
+    "prereg.rule.rule.Rule.parse",
+    "prereg.metrics.catalogue.Catalogue",
+    "prereg.metrics.catalogue.declaration_of",
+)
+"""What a stranger calls first."""
+
 
 @pytest.mark.parametrize("module", MODULES)
 def test_the_examples_of_a_module_give_what_they_say(
@@ -25,3 +37,9 @@ def test_the_examples_of_a_module_give_what_they_say(
     monkeypatch.chdir(tmp_path)
     result = doctest.testmod(import_module(module), optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     assert result.attempted and not result.failed, capsys.readouterr().out
+
+
+def test_what_a_stranger_calls_first_has_an_example() -> None:
+    finder = doctest.DocTestFinder()
+    shown = {each.name for module in MODULES for each in finder.find(import_module(module)) if each.examples}
+    assert {*FIRST_CALLS} <= shown
