@@ -15,8 +15,8 @@ from pydantic import JsonValue
 
 from prereg.documents.page import keep_page
 from prereg.errors import RegistrationError, Where
-from prereg.registry.history import EvidenceState, as_registered
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.history import as_registered
+from prereg.registry.ledger_entry import Entry, EvidenceState
 from prereg.registry.paths import Root
 from prereg.registry.register import amend as amend_registration
 from prereg.registry.register import register as register_loaded

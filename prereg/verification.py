@@ -21,7 +21,7 @@ from prereg.registry.amendments import chain_faults
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.history import as_registered, differing_fields
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import ContinuedEntry, Entry
 from prereg.registry.ledger_graph import is_merged
 from prereg.registry.paths import Root
 from prereg.registry.registration import (
@@ -171,7 +171,9 @@ def check_chain(root: Root) -> Iterator[Item]:
     """The chain of a repository's ledger, and git's history that stands behind it."""
     ledger = Ledger(root.ledger)
     faults, entries = ledger.faults(), ledger.readable()
-    faults += [fault for entry in entries if entry.event == "continued" for fault in _another_ledger(root, entry)]
+    faults += [
+        fault for entry in entries if isinstance(entry, ContinuedEntry) for fault in _another_ledger(root, entry)
+    ]
     yield item("ledger", "chain", *faults, note=extent_of(entries))
     if why := ledger_history(root).not_compared:
         fix = "git fetch --unshallow" if "shallow" in why else "git add studies && git commit"
@@ -186,10 +188,10 @@ def extent_of(entries: Sequence[Entry]) -> str:
     return note
 
 
-def _another_ledger(root: Root, entry: Entry) -> list[str]:
+def _another_ledger(root: Root, entry: ContinuedEntry) -> list[str]:
     """What is wrong with the file of the ledger that this one continues, where it lies here."""
-    path = root.path / str(entry.body.get("ledger"))
-    if not path.is_file() or sha256_file(path) == entry.body.get("ledger_sha256"):
+    path = root.path / entry.ledger
+    if not path.is_file() or sha256_file(path) == entry.ledger_sha256:
         return []
     return [f"{root.relative(path)} is not the ledger that entry {entry.index} continues"]
 
@@ -203,10 +205,10 @@ def verify_registration(root: Root, name: str) -> list[str]:
             return [*faults, f"{root.ledger.name}: no entry registers '{name}'"]
         elsewhere = f"its entries are on another branch, or were cut off ({lines_of_a_branch(root, name)})"
         return [*faults, f"{lock.name}: no entry of {root.ledger.name} names it: {elsewhere}"]
-    source = root.path / str(entry.body.get("file"))
+    source = root.path / entry.file
     if not source.is_file():
-        faults.append(f"{source.name}: missing; the registered file had sha256 {entry.body.get('source_sha256')}")
-    elif sha256_file(source) != entry.body.get("source_sha256") and not _is_reworded(root, name, source):
+        faults.append(f"{source.name}: missing; the registered file had sha256 {entry.source_sha256}")
+    elif sha256_file(source) != entry.source_sha256 and not _is_reworded(root, name, source):
         faults.append(f"{source.name}: its bytes differ from those registered on {entry.at}")
     if not lock.is_file():
         return [*faults, f"{lock.name}: missing; the ledger registered it on {entry.at}"]

@@ -216,7 +216,7 @@ def with_entry(
     registration: Registration, evidence: Evidence, event: Event, body: dict[str, Any], *, at: int | None = None
 ) -> Evidence:
     """The same evidence with one more ledger entry, at the end or at a place."""
-    events = [(entry.event, dict(entry.body)) for entry in evidence.ledger]
+    events = [(entry.event, entry.stated) for entry in evidence.ledger]
     events.insert(len(events) if at is None else at, (event, body))
     ledger = chain(registration, events)
     return replace(evidence, ledger=ledger, ledger_head=ledger[-1].sha256)
@@ -240,7 +240,7 @@ def with_amendments(
         body["differences"] = [{"field": field, "registered": old, "now": new} for field, old, new in changes]
         events.append(("amended", body))
     under = dict(enumerate(made))
-    events += [(entry.event, dict(entry.body)) for entry in evidence.ledger if entry.event != "registered"]
+    events += [(entry.event, entry.stated) for entry in evidence.ledger if entry.event != "registered"]
     ledger = chain(registration, events, under)
     changed = registration.model_copy(update={"previous": made[-2], "reason": "a better idea"})
     return changed, replace(evidence, ledger=ledger, ledger_head=ledger[-1].sha256)

@@ -317,8 +317,8 @@ class RunRecord(FrozenModel):
         """Its variant and seed."""
         return self.variant, self.seed
 
-    def seal(self, run_sha256: str) -> dict[str, JsonValue]:
-        """What the ledger says of the run where it seals it: its end, and its hashes with that of its run.json."""
+    def seal(self, run_sha256: str) -> dict[str, Any]:
+        """The fields of the ledger's entry that seals the run: its end, and its hashes with that of its run.json."""
         return {
             "variant": self.variant,
             "seed": self.seed,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from prereg.metrics.user_code import kind_of, own_code, read_source
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.disk import move
 from prereg.registry.ledger import SLICE_NAME, Ledger, sliced
-from prereg.registry.ledger_entry import PROMISES, Entry
+from prereg.registry.ledger_entry import Entry, PromiseEntry, ReportedEntry
 from prereg.registry.looks import is_unfinished
 from prereg.registry.paths import Root
 from prereg.registry.plan import sealed_places
@@ -73,8 +73,8 @@ def gathered(
     also = {entry.sha256 for entry in repeated_elsewhere(entries, registration)}
     ledger = _ledger(found, entries, study, also, whole=whole_ledger)
     mine = [entry for entry in entries if entry.study == study]
-    promised = [entry for entry in mine if entry.event in PROMISES]
-    for path in (root.path / str(promised[-1].body.get("file")), root.lock(study)):
+    promised = [entry for entry in mine if isinstance(entry, PromiseEntry)]
+    for path in (root.path / promised[-1].file, root.lock(study)):
         if not path.is_file():
             raise EvidenceError(
                 "missing",
@@ -83,8 +83,8 @@ def gathered(
                 where=Where(file=path),
             )
         found.take(path, path.read_bytes())
-    _next_to_lock(found, study, {str(entry.body.get("lock_sha256"))[:8] for entry in promised})
-    _code(found, registration, root.path / str(promised[-1].body.get("file")))
+    _next_to_lock(found, study, {entry.lock_sha256[:8] for entry in promised})
+    _code(found, registration, root.path / promised[-1].file)
     _runs(found, registration, mine, weights=weights)
     _published(found, study, mine)
     for name in (*REPORTS, *DOCUMENTS):
@@ -144,18 +144,18 @@ def _next_to_lock(found: Gathered, study: str, locks: set[str]) -> None:
 def _published(found: Gathered, study: str, mine: list[Entry]) -> None:
     """The published figures that the reports show: without them the reports could not be written again."""
     path = found.root.published(study)
-    reported = [entry for entry in mine if entry.event == "reported"]
-    text = bool(reported) and "published" in reported[-1].body
-    if text and not path.is_file():
+    reported = [entry for entry in mine if isinstance(entry, ReportedEntry)]
+    shown_sha256 = reported[-1].published if reported else None
+    if shown_sha256 is not None and not path.is_file():
         raise EvidenceError(
             "missing",
             required="the published figures that the reports show",
             fix="restore it from version control, or write the reports without it: ablate report " + study,
             where=Where(file=path),
         )
-    if text:
+    if shown_sha256 is not None:
         data = path.read_bytes()
-        if sha256_bytes(data) != reported[-1].body["published"]:
+        if sha256_bytes(data) != shown_sha256:
             raise EvidenceError(
                 "not the file that the reports show",
                 required="the published figures that the reports show",
@@ -208,7 +208,7 @@ def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, wei
         )
 
 
-def _explain(found: Gathered, registration: Registration, promised: list[Entry]) -> None:
+def _explain(found: Gathered, registration: Registration, promised: Sequence[Entry]) -> None:
     for corpus in registration.pinned:
         found.skip(
             f"the corpus '{corpus.name}'",

@@ -14,11 +14,11 @@ from prereg.frozen import FrozenModel
 from prereg.registry import register as promise
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.disk import read_regular, write_whole
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import AttestedEntry, Entry
 from prereg.registry.registration import Registration
 from prereg.seals import git, ssh
 from prereg.seals import timestamp as timestamps
-from prereg.seals.state import KINDS, Attestation, Kind, newest_attestations
+from prereg.seals.state import KINDS, Kind, newest_attestations
 
 _PROBE = b"ablate: can this key sign?"
 
@@ -26,7 +26,7 @@ _PROBE = b"ablate: can this key sign?"
 class Sealing(FrozenModel):
     """What came of asking for seals."""
 
-    made: tuple[Attestation, ...]
+    made: tuple[AttestedEntry, ...]
     """Seals and anchors that the ledger took now."""
     notes: tuple[str, ...]
     """What else there is to say: what was there already, why there is no anchor."""
@@ -65,9 +65,9 @@ def attest(
     """
     name, ledger = context.study.study, context.ledger
     promise.complete(context.root, name)
-    known = _Known(context, ledger.entries(), registration.lock_sha256)
+    known = _Known(context, ledger.entries(), registration)
     lock = _lock_bytes(context, registration)
-    seals: list[tuple[Attestation, bytes | None]] = []
+    seals: list[tuple[AttestedEntry, bytes | None]] = []
     notes: list[str] = []
     if sign is not None:
         signature = ssh.sign(lock, sign)
@@ -77,7 +77,7 @@ def attest(
             notes.append(f"signed by key {signature.fingerprint} already")
     if timestamp is not None:
         data, time = _stamped(context, registration, timestamp)
-        if known.newest("rfc3161", sha256=sha256_bytes(data)) is None:
+        if known.newest("rfc3161", file_sha256=sha256_bytes(data)) is None:
             seals.append((known.attestation("rfc3161", "openssl ts", time=time), data))
         else:
             notes.append(f"timestamped by this file already, at {time}")
@@ -86,7 +86,8 @@ def attest(
         notes.append(f"no git anchor: {found}")
     else:
         anchored = known.attestation("git", found.commit, git=found.state)
-        if known.newest("git", by=found.commit) == anchored:
+        earlier = known.newest("git", by=found.commit)
+        if earlier is not None and earlier.stated == anchored.stated:
             notes.append(f"anchored at commit {found.commit[:10]} already")
         else:
             seals.append((anchored, None))
@@ -99,43 +100,46 @@ def attest(
                 fix=f"ablate seal {context.path}",
             )
         made = []
-        for text, attested in seals:
-            whole = text if attested is None else text.model_copy(update=_written(context, text, attested))
-            body = whole.model_dump(mode="json", exclude_none=True)
-            ledger.append("attested", study=name, registration=registration.sha256, body=body, at=context.now())
-            made.append(whole)
+        for entry, file in seals:
+            # The file lies there before its entry: a crash in between leaves one that nobody names.
+            written = {"at": context.now(), **({} if file is None else _written(context, entry, file))}
+            made.append(ledger.append(entry.model_copy(update=written)))
         return Sealing(made=tuple(made), notes=tuple(notes), head=ledger.head())
 
 
 class _Known:
     """The seals of one lock that exist already."""
 
-    def __init__(self, context: StudyContext, entries: tuple[Entry, ...], lock_sha256: str) -> None:
-        self._context, self._lock_sha256 = context, lock_sha256
+    def __init__(self, context: StudyContext, entries: tuple[Entry, ...], registration: Registration) -> None:
+        self._context, self._registration = context, registration
         self._recorded = [
-            found.attestation
-            for found in newest_attestations(entries, context.study.study)
-            if found.attestation is not None and found.attestation.lock_sha256 == lock_sha256
+            entry
+            for entry in newest_attestations(entries, context.study.study)
+            if entry.lock_sha256 == registration.lock_sha256
         ]
 
-    def newest(self, kind: Kind, *, by: str | None = None, sha256: str | None = None) -> Attestation | None:
+    def newest(self, kind: Kind, *, by: str | None = None, file_sha256: str | None = None) -> AttestedEntry | None:
         """The newest seal of a mechanism, by a maker or of a file, whose file is still what it was."""
         found = [
-            text
-            for text in self._recorded
-            if text.kind == kind and by in (None, text.by) and sha256 in (None, text.sha256) and self._unchanged(text)
+            entry
+            for entry in self._recorded
+            if entry.kind == kind
+            and by in (None, entry.by)
+            and file_sha256 in (None, entry.file_sha256)
+            and self._unchanged(entry)
         ]
         return found[-1] if found else None
 
-    def attestation(self, kind: Kind, by: str, **found: Any) -> Attestation:
+    def attestation(self, kind: Kind, by: str, **found: Any) -> AttestedEntry:
         """What the ledger is to say of a seal of this lock."""
-        return Attestation(kind=kind, lock_sha256=self._lock_sha256, by=by, **found)
+        about = self._context.about(self._registration.sha256)
+        return AttestedEntry(**about, kind=kind, lock_sha256=self._registration.lock_sha256, by=by, **found)
 
-    def _unchanged(self, seal: Attestation) -> bool:
+    def _unchanged(self, seal: AttestedEntry) -> bool:
         if seal.file is None:
             return True
         path = self._context.root.studies / Path(seal.file).name
-        return path.is_file() and sha256_file(path) == seal.sha256
+        return path.is_file() and sha256_file(path) == seal.file_sha256
 
 
 def _stamped(context: StudyContext, registration: Registration, file: Path) -> tuple[bytes, str]:
@@ -167,10 +171,12 @@ def _stamped(context: StudyContext, registration: Registration, file: Path) -> t
     return data, stamp.time.isoformat()
 
 
-def _written(context: StudyContext, text: Attestation, data: bytes) -> dict[str, str]:
+def _written(context: StudyContext, entry: AttestedEntry, data: bytes) -> dict[str, str]:
     """Write a seal under a name that is free; the ledger takes it next: a crash leaves a file that nobody names."""
     number = 1
-    while (path := context.root.seal(context.study.study, text.lock_sha256, KINDS[text.kind].suffix, number)).exists():
+    while (
+        path := context.root.seal(context.study.study, entry.lock_sha256, KINDS[entry.kind].suffix, number)
+    ).exists():
         number += 1
     try:
         write_whole(path, data)
@@ -180,7 +186,7 @@ def _written(context: StudyContext, text: Attestation, data: bytes) -> dict[str,
             required=f"a folder with room that can be written to: {context.root.studies}",
             where=Where(file=path),
         ) from None
-    return {"file": path.relative_to(context.root.path).as_posix(), "sha256": sha256_bytes(data)}
+    return {"file": path.relative_to(context.root.path).as_posix(), "file_sha256": sha256_bytes(data)}
 
 
 def _lock_bytes(context: StudyContext, registration: Registration) -> bytes:

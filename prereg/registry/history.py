@@ -13,10 +13,10 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -26,7 +26,7 @@ from prereg.metrics.user_code import CheckPin, pin_checks
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import SEALS, Entry
+from prereg.registry.ledger_entry import AmendedEntry, Difference, Entry, PromiseEntry, SealEntry
 from prereg.registry.paths import Root
 from prereg.registry.registration import (
     LARGEST_LOCK,
@@ -43,22 +43,8 @@ from prereg.study.spec import Study
 from prereg.study.training import Training
 from prereg.text import counted, listed, moment, ranged
 
-EvidenceState = Literal["none", "runs started", "outcomes read"]
-"""What is known of a study's outcome, from nothing to most."""
-
 ABSENT = "(absent)"
 """What a difference says of a field that one side lacks."""
-
-
-class Difference(FrozenModel):
-    """One field that is not what was registered."""
-
-    field: str
-    """Its dotted path."""
-    registered: JsonValue
-    """The registered value; `(absent)` where there was none."""
-    now: JsonValue
-    """The value now."""
 
 
 def differing_fields(old: Study, new: Study) -> list[Difference]:
@@ -87,7 +73,7 @@ def words_in(registration: Registration, loaded: Loaded) -> dict[str, str]:
     """The words of a study's file."""
     sha256 = sha256_bytes(loaded.source_bytes)
     known = {one.source_sha256: one.words for one in registration.rewordings}
-    return known.get(sha256) or {field: getattr(loaded.study, field) for field in WORDS}
+    return {**known[sha256]} if sha256 in known else {field: getattr(loaded.study, field) for field in WORDS}
 
 
 def in_words_of(registered: Study, study: Study) -> Study:
@@ -181,49 +167,33 @@ _INDEX = re.compile(r"\[(\d+)\]\.?")
 class PastRegistration(FrozenModel):
     """One registration of a study, in force or not."""
 
-    study: str
-    """The study's id."""
-    sha256: str
-    """Hash of the promise."""
-    at: str
-    """When it was registered, by the ledger."""
-    index: int
-    """The index of the ledger's entry that registered it."""
-    entry: str
-    """sha256 of that entry."""
+    entry: PromiseEntry
+    """The ledger's entry that made it."""
     document: dict[str, JsonValue] | None
     """The study as plain data; none where it is unknown."""
-    proven: bool
-    """Whether the document has the promise's hash."""
     unknown: str = ""
-    """Why the document is unknown, or cannot be proven."""
+    """Why the document is unknown, or cannot be proven; empty where it has the promise's hash."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether the document has the promise's hash."""
+        return not self.unknown
 
 
 def past_registrations(root: Root, study: str, entries: Sequence[Entry]) -> tuple[PastRegistration, ...]:
     """Every promise of a study, oldest first. Nothing is raised for what is missing: `unknown` says it."""
-    made = promises_of(entries, study)
-    found: list[PastRegistration] = []
-    whole, unknown = _lock(root, study, made[-1]) if made else (None, "")
-    for entry in reversed(made):
-        proven = whole is not None and _hash(whole) == entry.registration
-        if whole is not None and not proven:
-            unknown = "rebuilt from the differences in the ledger, but not to the hash of the promise"
-        known: dict[str, Any] = {"document": whole and whole["study"], "unknown": "" if proven else unknown}
-        found.append(
-            PastRegistration(
-                study=study,
-                sha256=entry.registration,
-                at=entry.at,
-                index=entry.index,
-                entry=entry.sha256,
-                proven=proven,
-                **known,
-            )
-        )
-        if whole is not None and entry.event == "amended":
-            whole = _undone(whole, entry.body.get("differences"))
-            unknown = "" if whole else "the differences in the ledger do not fit the promise that followed"
-    return tuple(reversed(found))
+    promises = promises_of(entries, study)
+    past: list[PastRegistration] = []
+    promise, unknown = _lock(root, study, promises[-1]) if promises else (None, "")
+    for entry in reversed(promises):
+        if promise is not None:
+            proven = _hash(promise) == entry.registration
+            unknown = "" if proven else "rebuilt from the differences in the ledger, but not to the hash of the promise"
+        past.append(PastRegistration(entry=entry, document=promise and promise["study"], unknown=unknown))
+        if promise is not None and isinstance(entry, AmendedEntry):
+            promise = _undone(promise, entry.differences)
+            unknown = "" if promise else "the differences in the ledger do not fit the promise that followed"
+    return tuple(reversed(past))
 
 
 class Repeated(FrozenModel):
@@ -280,9 +250,7 @@ def repeated(root: Root, study: Study) -> tuple[Repeated, ...]:
         if arms:
             known = min(reversed(mine), key=lambda entry: _KNOWN.index(entry.event))
             theirs = {(arms[arm], seed) for arm in arms for seed in shared[arm]}
-            sealed = any(
-                entry.event in SEALS and (entry.body.get("variant"), entry.body.get("seed")) in theirs for entry in mine
-            )
+            sealed = any(isinstance(entry, SealEntry) and entry.cell in theirs for entry in mine)
             found.append(Repeated(study=name, arms=arms, seeds=seeds, known=known, sealed=sealed))
     return tuple(found)
 
@@ -299,14 +267,14 @@ def _made_of(arm: Arm) -> str:
     return sha256_of(arm.config.model_dump(mode="json") if isinstance(arm.config, Training) else arm.config)
 
 
-def _lock(root: Root, study: str, entry: Entry) -> tuple[dict[str, Any] | None, str]:
+def _lock(root: Root, study: str, entry: PromiseEntry) -> tuple[dict[str, Any] | None, str]:
     """Study, corpus and code of the lock in force, or why they are unknown."""
     path = root.lock(study)
     try:
         data = read_regular(path, LARGEST_LOCK)
     except OSError:
         return None, f"{path.name} is not here"
-    if sha256_bytes(data) != entry.body.get("lock_sha256"):
+    if sha256_bytes(data) != entry.lock_sha256:
         return None, f"{path.name} is not as it was registered"
     document = json.loads(data)
     whole = {name: document.get(name) for name in ("study", "corpus", "own_checks", "data", "tasks")}
@@ -328,15 +296,11 @@ def _hash(whole: dict[str, Any]) -> str | None:
         return None
 
 
-def _undone(whole: dict[str, Any], differences: JsonValue) -> dict[str, Any] | None:
+def _undone(promise: dict[str, Any], differences: Iterable[Difference]) -> dict[str, Any] | None:
     """Study and corpus as they were before the differences; none when one of them does not fit."""
-    before = copy.deepcopy(whole)
-    if not isinstance(differences, list):
-        return None
+    before = copy.deepcopy(promise)
     for difference in differences:
-        if not isinstance(difference, dict) or not {"field", "registered", "now"} <= difference.keys():
-            return None
-        field, old, new = str(difference["field"]), difference["registered"], difference["now"]
+        field, old, new = difference.field, difference.registered, difference.now
         if field == "factors" and isinstance(old, list) and isinstance(new, list):
             factors = before["study"]["factors"]
             if sorted(factors) != sorted(map(str, old)):

@@ -17,7 +17,7 @@ import errno
 import json
 import os
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -28,8 +28,9 @@ from pydantic import JsonValue
 from prereg.errors import LedgerError, Where
 from prereg.registry.canon import canonical_bytes, sha256_bytes
 from prereg.registry.disk import open_regular, write_from
-from prereg.registry.ledger_entry import FIRST, Entry, Event, Reading, Withheld, line_of, parsed, read_lines
+from prereg.registry.ledger_entry import FIRST, Entry
 from prereg.registry.ledger_graph import Descent, continued_twice, heads, is_merged, places
+from prereg.registry.ledger_lines import K, Reading, Withheld, line_of, parsed, read_lines
 from prereg.registry.ledger_lock import LedgerLock
 
 _LARGEST_BYTES = 2**30
@@ -145,23 +146,15 @@ class Ledger:
         assert last is not None, self.path  # a line that cannot be read is damage
         return "+".join((last, *(reading.joins if whole is None else ())))
 
-    def append(
-        self,
-        event: Event,
-        *,
-        study: str,
-        registration: str,
-        body: Mapping[str, JsonValue],
-        at: str,
-        durable: bool = True,
-    ) -> Entry:
-        """Add one entry. Other processes wait; a ledger whose end is damaged takes nothing more.
+    def append(self, entry: K, *, durable: bool = True) -> K:
+        """Add one entry, and return it as the ledger holds it, with its index and hash.
 
-        Without `durable` a loss of power may take it; no end of a process does. What a crash left behind is repaired
-        first, and the new entry's body says so: the torso of an entry is cut back (`cut_back`), a whole one that lacks
-        its end of line gets it (`ended_line`). Raises `LedgerError`.
+        Other processes wait; a ledger whose end is damaged takes nothing more. Without `durable` a loss of power may
+        take it; no end of a process does. What a crash left behind is repaired first, and the new entry says so: the
+        torso of an entry is cut back (`cut_back`), a whole one that lacks its end of line gets it (`ended_line`).
+        Raises `LedgerError`.
         """
-        assert datetime.fromisoformat(at).tzinfo is not None, at
+        assert datetime.fromisoformat(entry.at).tzinfo is not None, entry.at
         self._refuse_slice()
         with self.hold():
             self._lock.create()
@@ -175,23 +168,14 @@ class Ledger:
             elif reading.tail:
                 repaired = {"cut_back": {"bytes": len(reading.tail), "sha256": sha256_bytes(reading.tail)}}
             assert previous is not None, self.path  # a line that cannot be read is damage
-            entry, line = line_of(
-                next_index,
-                previous,
-                event,
-                joins=joins,
-                study=study,
-                registration=registration,
-                body={**body, **repaired},
-                at=at,
-            )
+            placed, line = line_of(entry, index=next_index, previous=previous, joins=joins, repaired=repaired)
             data = b"\n" * ("ended_line" in repaired) + line + b"\n"
             try:
                 write_from(self.path, position, data, durable=durable)
             except OSError as error:
                 found = f"the entry cannot be written: {error.strerror}"
                 raise self._error(found, "a disk with room", "free space, then repeat the command") from None
-            return entry
+            return placed
 
     def hold(self) -> AbstractContextManager[None]:
         """Keep every other process from appending for as long as the block lasts. May be nested."""

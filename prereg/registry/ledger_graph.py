@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from prereg.registry.ledger_entry import Entry, Event, Withheld
+from prereg.registry.ledger_entry import Entry, Event
+from prereg.registry.ledger_lines import Withheld
 
 _ON_ANY_BRANCH: set[Event] = {"reported", "attested"}
 """Events beside which another branch may have done anything with a study."""

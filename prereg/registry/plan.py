@@ -17,7 +17,7 @@ from prereg.errors import RunError, nearest
 from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin
 from prereg.registry.canon import sha256_of
-from prereg.registry.ledger_entry import SEALS, Entry
+from prereg.registry.ledger_entry import Entry, SealEntry
 from prereg.registry.paths import Root
 from prereg.registry.registration import (
     CorpusPin,
@@ -162,13 +162,13 @@ def recipes_of(registration: Registration) -> dict[Cell, str]:
     return {spec.cell: recipe_sha256(spec) for spec in plan(registration)}
 
 
-def sealed_elsewhere(entries: Iterable[Entry], registration: Registration) -> dict[str, list[tuple[Cell, Entry]]]:
+def sealed_elsewhere(entries: Iterable[Entry], registration: Registration) -> dict[str, list[tuple[Cell, SealEntry]]]:
     """Other study -> seals of runs that are made of the same as planned runs of this one, in the ledger's order."""
-    seals = [entry for entry in entries if entry.event in SEALS and entry.study != registration.study.study]
+    seals = [entry for entry in entries if isinstance(entry, SealEntry) and entry.study != registration.study.study]
     cells = {recipe: cell for cell, recipe in reversed(recipes_of(registration).items())} if seals else {}
-    found: dict[str, list[tuple[Cell, Entry]]] = {}
+    found: dict[str, list[tuple[Cell, SealEntry]]] = {}
     for entry in seals:
-        cell = cells.get(str(entry.body.get("recipe_sha256")))
+        cell = cells.get(entry.recipe_sha256 or "")
         if cell is not None:
             found.setdefault(entry.study, []).append((cell, entry))
     return found
@@ -234,36 +234,25 @@ def needed_metrics(study: Study) -> dict[str, tuple[int, ...]]:
     return {metric: tuple(sorted(steps)) for metric, steps in found.items()}
 
 
-def cell_of(entry: Entry) -> Cell:
-    """The run that an entry speaks of; the seed is -1 where it does not say, and then no run has it."""
-    variant, seed = entry.body.get("variant"), entry.body.get("seed")
-    return str(variant), seed if isinstance(variant, str) and isinstance(seed, int) else -1
+def newest_seals(entries: Iterable[Entry], registration: str) -> dict[Cell, SealEntry]:
+    """The newest seal of every run of a registration, by any machine, in the order of their first seals."""
+    return {
+        entry.cell: entry for entry in entries if isinstance(entry, SealEntry) and entry.registration == registration
+    }
 
 
-def newest_seals(entries: Iterable[Entry], registration: str) -> dict[Cell, Entry]:
-    """The newest seal of every run of a registration, by any machine, in the order of their first seals.
-
-    A seal may lack every hash. One that does not name its run has a cell with the seed -1.
-    """
-    return {cell_of(entry): entry for entry in entries if entry.event in SEALS and entry.registration == registration}
-
-
-def sealed_places(root: Root, entries: Sequence[Entry]) -> dict[str, dict[Path, Entry]]:
-    """Under each registration: the folder of every run that the ledger sealed, and its newest seal.
-
-    A registration without seals is absent, and so is a seal that does not name its run.
-    """
+def sealed_places(root: Root, entries: Sequence[Entry]) -> dict[str, dict[Path, SealEntry]]:
+    """Under each registration that has seals: the folder of every run that the ledger sealed, and its newest seal."""
     return {
         registration: {
             root.run(entry.study, registration, *cell): entry
             for cell, entry in newest_seals(entries, registration).items()
-            if cell[1] >= 0
         }
-        for registration in dict.fromkeys(entry.registration for entry in entries if entry.event in SEALS)
+        for registration in dict.fromkeys(entry.registration for entry in entries if isinstance(entry, SealEntry))
     }
 
 
-def places_of(root: Root, entries: Sequence[Entry], registration: str) -> dict[Path, Entry]:
+def places_of(root: Root, entries: Sequence[Entry], registration: str) -> dict[Path, SealEntry]:
     """The folder of every sealed run that counts for a registration, and its newest seal: those that it shares too."""
     mine = [entry for entry in entries if entry.registration == registration]
     of_study = [entry for entry in entries if mine and entry.study == mine[0].study]

@@ -17,10 +17,11 @@ from prereg.errors import SealError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import read_regular
 from prereg.registry.git_files import is_in_git
-from prereg.registry.ledger_entry import Entry, parsed
+from prereg.registry.ledger_entry import Entry, GitState
+from prereg.registry.ledger_lines import parsed
 from prereg.registry.paths import Root
 from prereg.seals.program import LARGEST_BYTES, Answer, Program, ask
-from prereg.seals.state import GitState, SealResult
+from prereg.seals.state import SealResult
 from prereg.text import moment
 
 TIMEOUT_S = 30

@@ -65,7 +65,7 @@ def test_runs_are_kept_unless_what_they_depend_on_is_changed(house: House) -> No
     assert api.run(path, workspace=api.Workspace(console=PlainWatcher(StringIO()))).summary.complete
     house.write(**small, title="The same study, said better", assume={"seconds_per_run": 1})
     registration, entry = api.amend(path, reason="a typo")
-    assert entry.body["evidence"] == "runs started"
+    assert entry.evidence == "runs started"
     assert not gather(Workspace().open(path).root, registration).missing
     decided = api.decide(path).decision
     assert decided.status in ("decided", "inconclusive") and decided.findings

@@ -251,7 +251,7 @@ def test_a_run_sealed_in_the_moment_of_a_crash_is_taken_into_the_ledger_later(co
     assert again.summary.complete
     last = Ledger(ledger).entries()[-2]
     assert last.event == "sealed"
-    assert last.body["recovered"] is True
+    assert last.recovered is True
     assert again.registration == registration
     checks = {check.name: check for check in api.decide(study).decision.checks}
     told = checks["every seal was reported by the run that made it"]

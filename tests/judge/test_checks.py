@@ -137,7 +137,7 @@ def story(attempts: int, *lines: Line, imported: bool = False) -> Break:
     def change(registration: Registration, evidence: Evidence) -> Evidence:
         events: list[Line] = []
         for one in evidence.ledger:
-            event, body = one.event, dict(one.body)
+            event, body = one.event, one.stated
             if event == "sealed" and (body["variant"], body["seed"]) == CELL:
                 events += lines
                 body["attempts"] = attempts
@@ -190,7 +190,7 @@ CHECKS: list[tuple[str, str | None, Break, str]] = [
     (LOGGED, "inadmissible", run(metrics_sha256="0" * 64), ""),
     (LOGGED, "inadmissible", run(outcome_sha256="0" * 64), ""),
     (LOGGED, "inadmissible",
-        lambda r, e: replace(e, ledger=tuple(one for one in e.ledger if one.body.get("seed") != 2)), ""),
+        lambda r, e: replace(e, ledger=tuple(one for one in e.ledger if one.seed != 2)), ""),
     ("no run outside the plan", "inadmissible", lambda r, e: replace(e, extra=("layernorm/99",)), "layernorm/99"),
     ("every run was made under this registration", "inadmissible", run(registration="f" * 64), ""),
     ("every configuration is the registered one", "inadmissible",
@@ -340,7 +340,7 @@ def test_entries_of_another_registration_bind_nothing_and_a_look_under_an_earlie
 ) -> None:
     registration, evidence = promised
     other = make_registration(small_study(title="Another"))
-    events = [(one.event, dict(one.body)) for one in evidence.ledger]
+    events = [(one.event, one.stated) for one in evidence.ledger]
     assert {FIRST, LOGGED} <= set(failed(registration, replace(evidence, ledger=chain(other, events))))
     looked = replace(evidence, ledger=(*chain(other, [("peeked", {})]), *evidence.ledger))
     assert LOOK in failed(registration, looked)

@@ -283,7 +283,7 @@ def test_an_override_stands_in_the_lock_and_in_the_ledger(house: House) -> None:
     registration, entry = api.register(path, workspace=api.Workspace(house.path), accept_underpowered=f" {REASON} ")
     assert entry is not None and registration.override is not None
     assert registration.override.reason == REASON and "0.0625" in registration.override.obstacle
-    assert entry.body["override"] == {"obstacle": registration.override.obstacle, "reason": REASON}
+    assert entry.override == {"obstacle": registration.override.obstacle, "reason": REASON}
     lock = json.loads((house.path / "studies" / "tiny.lock.json").read_text())
     assert lock["override"]["reason"] == REASON
     found = load_registration(Root.find(path, house.path), "tiny")
@@ -314,7 +314,7 @@ def test_an_amendment_can_be_accepted_too(house: House) -> None:
     _, entry = api.amend(
         hopeless(house), reason="an exact test", workspace=api.Workspace(house.path), accept_underpowered=REASON
     )
-    assert entry.body["override"]["reason"] == REASON  # type: ignore[index, call-overload]
+    assert entry.override["reason"] == REASON
 
 
 def test_the_report_says_it_in_its_first_lines() -> None:

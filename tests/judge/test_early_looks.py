@@ -50,7 +50,7 @@ def unfinished(trained: House, tmp_path: Path) -> Path:
     path = copy / "studies" / "ledger.jsonl"
     entries = Ledger(path).entries()
     ended = [one.index for one in entries if one.event == "sealed"]
-    seals = {(entries[at].body["variant"], entries[at].body["seed"]): at for at in ended}
+    seals = {(entries[at].variant, entries[at].seed): at for at in ended}
     mine = seals["layernorm", 3]
     for later in ended[ended.index(mine) + 1 :]:  # two runs end side by side, in either order
         body = entries[later].body
@@ -70,8 +70,8 @@ def test_a_look_is_logged_before_it_is_shown_and_spoils_the_verdict(ablate: Verb
     code, said, error = ablate("status", unfinished, "--results", "--reason", REASON)
     assert code == 0, error
     entry = ledger(unfinished).entries()[-1]
-    assert (entry.event, entry.index, entry.body["reason"]) == ("peeked", before, REASON)
-    assert (entry.body["ended"], entry.body["planned"]) == (5, 6)
+    assert (entry.event, entry.index, entry.reason) == ("peeked", before, REASON)
+    assert (entry.ended, entry.planned) == (5, 6)
     assert f"this look is entry {before} of the ledger" in said
     assert f"ledger head {entry.sha256}" in said
     assert "5 of 6 planned runs ended" in said and "Description only" in said
@@ -218,8 +218,8 @@ def test_a_look_recorded_afterwards_takes_the_verdict_away(ablate: Verb, trained
     code, said, error = ablate("status", study, "--reason", REASON, "--past", when)
     assert code == 0, error
     entry = ledger(study).entries()[-1]
-    assert (entry.event, entry.body["took_place"], entry.body["planned"]) == ("peeked", when, 6)
-    assert 1 <= int(str(entry.body["ended"])) <= 6 and f"this look is entry {entry.index}" in said
+    assert (entry.event, entry.took_place, entry.planned) == ("peeked", when, 6)
+    assert 1 <= int(str(entry.ended)) <= 6 and f"this look is entry {entry.index}" in said
     assert "by the registered rules there is no verdict" in " ".join(ablate("status", study)[1].split())
     assert "recorded afterwards" in " ".join(ablate("ledger", study)[1].split())
     programme = json.loads(ablate("ledger", "--hypotheses", "--json", "--root", str(study.parents[1]))[1])

@@ -113,7 +113,7 @@ def test_every_start_and_seal_says_what_the_run_is_made_of(history: History) -> 
     wanted = recipes_of(history.registration)
     for entry in history.ledger.entries():
         if entry.event in SEALS or (entry.event == "started" and "variant" in entry.body):
-            assert entry.body["recipe_sha256"] == wanted[str(entry.body["variant"]), int(str(entry.body["seed"]))]
+            assert entry.recipe_sha256 == wanted[str(entry.variant), int(str(entry.seed))]
     assert sealed_elsewhere(history.ledger.entries(), history.registration) == {}
 
 

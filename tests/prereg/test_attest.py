@@ -153,7 +153,7 @@ def test_a_sound_seal_of_another_lock_is_a_fault_even_if_the_ledger_names_it(
     assert theirs.sha256 != changed_to.sha256
     for entry in Ledger(case.root.ledger).entries():
         if entry.event == "attested":
-            file = str(entry.body["file"])
+            file = str(entry.file)
             (other.root.path / file).write_bytes((case.root.path / file).read_bytes())
             body = {**entry.body, "lock_sha256": changed_to.lock_sha256}
             Ledger(other.root.ledger).append(
@@ -269,7 +269,7 @@ def test_an_amendment_keeps_the_seals_of_what_it_replaces(authority: Authority, 
     second, entry = amend(
         case.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none"
     )
-    assert entry.body["evidence"] == "none"  # a seal is no evidence
+    assert entry.evidence == "none"  # a seal is no evidence
     case = StudyContext(HERE, loaded.path, case.root, loaded)
     sealed(case, second, sign=key)
     found = verified(case)

@@ -68,7 +68,7 @@ def test_every_entry_carries_the_hash_of_the_one_before(ledger: Ledger) -> None:
 def test_each_line_is_exactly_the_canonical_bytes(ledger: Ledger) -> None:
     written = append(ledger)
     assert ledger.path.read_bytes() == canonical_bytes(written.model_dump(mode="json")) + b"\n"
-    assert type(written.body["wall_s"]) is type(ledger.entries()[0].body["wall_s"])
+    assert type(written.wall_s) is type(ledger.entries()[0].wall_s)
 
 
 def test_the_clock_is_the_callers_and_carries_an_offset(ledger: Ledger) -> None:
@@ -188,7 +188,7 @@ def test_the_torso_of_an_entry_is_cut_back_and_the_next_entry_says_so(ledger: Le
         assert ledger.faults() == ["ledger.jsonl, line 2: not ended; an append was cut off (the next one repairs it)"]
         assert ledger.entries() == (first,)
         mended = append(ledger, 1)
-        assert mended.body["cut_back"] == {"bytes": length, "sha256": sha256_bytes(line[:length])}
+        assert mended.cut_back == {"bytes": length, "sha256": sha256_bytes(line[:length])}
         assert mended.previous == first.sha256
         assert ledger.faults() == []
     assert second.body == {"n": 1, "wall_s": 1}
@@ -322,7 +322,7 @@ def test_two_hundred_appends_of_eight_processes_make_one_chain_and_none_is_lost(
     entries = ledger.entries()
     assert len(entries) == 200
     for n in range(8):
-        assert [entry.body["n"] for entry in entries if entry.study == f"p{n}"] == list(range(25))
+        assert [entry.n for entry in entries if entry.study == f"p{n}"] == list(range(25))
     # Nobody waited for another to be done altogether: the entries of the eight lie mixed.
     assert sum(a.study != b.study for a, b in pairwise(entries)) > 8
 
@@ -383,7 +383,7 @@ def kill_while_appending(path: Path, times: int) -> list[str]:
                 acknowledged += 1
             after, torso = ledger.entries(), ledger.sound().torso_bytes
             assert before + acknowledged <= len(after) <= before + acknowledged + 1
-            assert [entry.body["n"] for entry in after[before:]] == list(range(len(after) - before))
+            assert [entry.n for entry in after[before:]] == list(range(len(after) - before))
             unacknowledged = len(after) > before + acknowledged
             left.append("a torso" if torso else "an entry nobody was told of" if unacknowledged else "what it was told")
             append(ledger, turn)

@@ -140,8 +140,8 @@ def test_every_breach_is_an_event_before_the_seal_and_stands_there_once(costly: 
     assert kinds.count("breached") == 8
     for place, entry in enumerate(entries):
         if entry.event == "sealed":
-            mine = (entry.body["variant"], entry.body["seed"])
-            assert [(e.event, e.body["variant"], e.body["seed"]) for e in entries[place - 2 : place]] == [
+            mine = (entry.variant, entry.seed)
+            assert [(e.event, e.variant, e.seed) for e in entries[place - 2 : place]] == [
                 ("breached", *mine)
             ] * 2
     body = breached(costly)[0].body

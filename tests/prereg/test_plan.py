@@ -79,7 +79,7 @@ def test_the_newest_seal_of_each_run_counts_and_one_that_names_no_run_has_no_fol
     for body in LACKING:
         evidence = with_entry(registration, evidence, "sealed", body)
     newest = newest_seals(evidence.ledger, registration.sha256)
-    assert newest[variant, seed].body["note"] == "again" and list(newest)[: len(cells)] == cells
+    assert newest[variant, seed].note == "again" and list(newest)[: len(cells)] == cells
     assert [cell[1] for cell in newest if cell not in cells] == [-1, -1]
     assert not newest_seals(evidence.ledger, "0" * 64)
     places = sealed_places(root, evidence.ledger)

@@ -235,10 +235,10 @@ def test_an_amendment_is_on_the_record(tmp_path: Path) -> None:
     assert (second.previous, second.reason, second.registered_at) == (first.sha256, "a slip of the pen", LATER)
     assert second == load_registration(root, "embnorm")
     assert entry.event == "amended"
-    assert entry.body["previous"] == first.sha256
-    assert entry.body["evidence"] == "none"
-    assert entry.body["reason"] == "a slip of the pen"
-    assert entry.body["differences"] == [{"field": "seeds", "registered": [1, 2, 3, 4, 5], "now": [1, 2, 3, 4, 5, 6]}]
+    assert entry.amends == first.sha256
+    assert entry.evidence == "none"
+    assert entry.reason == "a slip of the pen"
+    assert entry.differences == [{"field": "seeds", "registered": [1, 2, 3, 4, 5], "now": [1, 2, 3, 4, 5, 6]}]
     assert verify_registration(root, "embnorm") == []
     assert do(root, now) == (second, entry)
 
@@ -276,7 +276,7 @@ def test_an_amendment_never_claims_to_know_less_than_the_ledger_shows(
         ledger.append(event, study="embnorm", registration=registration.sha256, body={}, at=AT)
     ledger.append("peeked", study="another", registration="c" * 64, body={}, at=AT)
     _, entry = redo(root, load_text(root.studies, changed(EMBNORM, "4, 5]", "4, 5, 6]")), evidence=stated)
-    assert entry.body["evidence"] == recorded
+    assert entry.evidence == recorded
 
 
 def test_a_lock_that_the_ledger_does_not_name_is_no_registration(tmp_path: Path) -> None:
@@ -524,7 +524,7 @@ def test_a_study_registered_with_the_runs_of_another_says_so_in_ledger_and_repor
     entries = Ledger(Root(own_house.path).ledger).entries()
     (registered,) = [entry for entry in entries if entry.study == "follow" and entry.event == "registered"]
     # The newest of what is most: a sealed run tells more than that others were started.
-    assert registered.body["same_runs_as"] == {"own": {"arms": ["slow", "fast"], "seeds": [3], "known": "sealed"}}
+    assert registered.same_runs_as == {"own": {"arms": ["slow", "fast"], "seeds": [3], "known": "sealed"}}
     assert "same_runs_as" not in next(entry for entry in entries if entry.study == "own").body
     api.run(follow, RunOptions(), workspace=api.Workspace(console=QUIET))
     api.decide(follow)

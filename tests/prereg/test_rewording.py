@@ -49,7 +49,7 @@ def test_a_decided_study_keeps_runs_and_verdict_under_another_title(own_house: O
     said = CliRunner().invoke(app, ["amend", str(path), "--reason", "a typing error"])
     assert said.exit_code == 0, said.output
     entry = Ledger(own_house.path / "studies/ledger.jsonl").entries()[-1]
-    assert entry.event == "reworded" and entry.body["words"] == {"title": "A better title", "question": "Does it?"}
+    assert entry.event == "reworded" and entry.words == {"title": "A better title", "question": "Does it?"}
     assert (own_house.path / "studies/own.lock.json").read_bytes() == lock
     assert verified(path) == 0
     assert api.run(path, workspace=api.Workspace(console=QUIET)).summary.complete
@@ -83,7 +83,7 @@ def test_a_real_amendment_after_words_is_one_and_the_other_way_round(own_house: 
     rewrite(path, title="Third", hypotheses=hypotheses)
     second, entry = api.amend(path, reason="another margin")
     assert entry.event == "amended" and second.previous == first.sha256 and second.study.title == "Third"
-    assert entry.body["evidence"] == "outcomes read"
+    assert entry.evidence == "outcomes read"
     rewrite(path, title="Fourth", hypotheses=hypotheses)
     third, entry = api.amend(path, reason="words")
     assert entry.event == "reworded" and third.sha256 == second.sha256

@@ -148,7 +148,7 @@ def test_run_folders_of_the_same_lock_keep_their_seals_and_count(here: OwnHouse,
     assert (len(done.imported), done.already_here, done.bound, done.missing) == (6, (), True, 0)
     entries = Ledger(here.path / "studies" / "ledger.jsonl").entries()
     assert [entry.event for entry in entries] == ["registered", *["imported"] * 6]
-    assert entries[1].body["run_sha256"] == sha256_file(cluster / "slow" / "1" / "run.json")
+    assert entries[1].run_sha256 == sha256_file(cluster / "slow" / "1" / "run.json")
     decision = judged(here, promise(here))
     assert (decision.status, decision.verdict) == ("decided_with_deviations", "take fast")
     elsewhere = check_named(decision, "every run was made here")
@@ -601,7 +601,7 @@ def test_an_amendment_after_an_import_comes_after_outcomes_were_read(here: OwnHo
         reason="later",
         evidence="none",
     )
-    assert entry.body["evidence"] == "outcomes read"
+    assert entry.evidence == "outcomes read"
 
 
 @pytest.mark.slow

@@ -89,8 +89,8 @@ def test_items_go_from_the_runs_folder_into_the_verdict(sealed: tuple[Root, Regi
     assert (decision.status, decision.verdict) == ("decided", "yes"), decision.because
     assert decision.findings == decide(make_registration(registration.study), written).findings
     entry = next(e for e in Ledger(root.ledger).entries() if e.event == "sealed")
-    folder = folder_of(root, registration, str(entry.body["variant"]), int(str(entry.body["seed"])))
-    assert entry.body["items_sha256"] == sha256_bytes(folder.items_path.read_bytes())
+    folder = folder_of(root, registration, str(entry.variant), int(str(entry.seed)))
+    assert entry.items_sha256 == sha256_bytes(folder.items_path.read_bytes())
     assert verify(root.studies / "small.yaml", root.path).intact
 
 

@@ -72,7 +72,7 @@ class Forging:
 
     def entries(self, event: str) -> list[dict[str, object]]:
         ledger = Ledger(self.path / "studies" / "ledger.jsonl")
-        return [dict(entry.body) for entry in ledger.entries() if entry.event == event and "variant" in entry.body]
+        return [entry.stated for entry in ledger.entries() if entry.event == event and "variant" in entry.body]
 
     def failed(self) -> dict[str, Check]:
         return {check.name: check for check in verbs.decide(self.study).decision.checks if not check.passed}

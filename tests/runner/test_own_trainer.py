@@ -355,7 +355,7 @@ def test_code_that_changed_after_registration_is_not_run(own_house: OwnHouse, mo
     assert own_house.snapshot() == before
     monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=20))
     amended, entry = api.amend(study, reason="a comment")
-    assert entry.body["differences"][0]["field"] == "scripts.train.py"  # type: ignore[call-overload,index]
+    assert entry.differences[0]["field"] == "scripts.train.py"
     assert own_house.carry_out(amended, "slow", 1)[0].status == "done"
 
 

@@ -130,7 +130,7 @@ def redecide(house: Decided, data: bytes, **changes: Any) -> None:
     """Another decision, with the ledger's entries to match."""
     entry = next(e for e in reversed(Ledger(house.root.ledger).entries()) if e.event == "decided")
     (house.path / "reports" / "own" / "verdict.json").write_bytes(data)
-    house.log("decided", dict(entry.body) | {"verdict_sha256": sha256_bytes(data)} | changes)
+    house.log("decided", entry.stated | {"verdict_sha256": sha256_bytes(data)} | changes)
     house.log("reported", {"decision": Ledger(house.root.ledger).head()})
 
 

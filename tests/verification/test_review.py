@@ -77,7 +77,7 @@ def test_the_torso_of_an_entry_hinders_neither_decide_nor_run(copy: Path, monkey
     assert ablate(monkeypatch, "verify", study) == 4
     assert ablate(monkeypatch, "decide", study) in (0, 3)
     assert Ledger(ledger).faults() == []
-    assert Ledger(ledger).entries()[-2].body["cut_back"] == {"bytes": 11, "sha256": sha256_bytes(b'{"at":"2026')}
+    assert Ledger(ledger).entries()[-2].cut_back == {"bytes": 11, "sha256": sha256_bytes(b'{"at":"2026')}
     torso = {"cut_back": {"bytes": 11, "sha256": sha256_bytes(b'{"at":"2026')}}
     ended = {"ended_line": {"index": whole.count(b"\n") - 1}}
     for left, repair in ((whole + b'{"at":"2026', torso), (whole[:-1], ended)):

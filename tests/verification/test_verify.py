@@ -199,8 +199,8 @@ def test_pages_written_by_another_version_are_taken_into_the_ledger(
     told = api.report(copy / STUDY)
     (entry,) = ledger.entries()[len(before) :]
     assert (entry.event, told.head) == ("reported", entry.sha256)
-    assert entry.body["decision"] == before[-2].sha256
-    assert entry.body["report.md"] == sha256_file(frozen(copy)["report.md"])
+    assert entry.decision == before[-2].sha256
+    assert entry.report_md == sha256_file(frozen(copy)["report.md"])
     assert stands(copy)
 
 
