@@ -36,7 +36,7 @@ def entry(event: str, body: Mapping[str, Any], **header: Any) -> Entry:
     return entry_of(line(event, body, **header))
 
 
-def append(ledger: Ledger, event: str, body: Mapping[str, Any], **header: Any) -> Entry:
+def enter(ledger: Ledger, event: str, body: Mapping[str, Any], **header: Any) -> Entry:
     """Put an entry into a ledger; returns it as the ledger has it."""
     return ledger.append(entry(event, body, **header))
 

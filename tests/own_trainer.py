@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import yaml
+from ledger_samples import enter
 
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -137,9 +138,9 @@ class OwnHouse:
         ledger, name = Ledger(root.ledger), registration.study.study
 
         def log(event: Event, body: Mapping[str, Any]) -> None:
-            ledger.append(event, study=name, registration=registration.sha256, body=dict(body), at=at)
+            enter(ledger, event, dict(body), study=name, registration=registration.sha256, at=at)
 
-        log("started", {"runs": [run.run_id for run in runs]})
+        log("started", {"runs": len(runs), "of": len(runs)})
         for run in runs:
             record, _ = self.carry_out(registration, run.variant, run.seed)
             folder = RunFolder(root.run(name, registration.sha256, run.variant, run.seed))

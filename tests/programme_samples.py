@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from ledger_samples import enter
 from prereg_samples import EMBNORM, PIN, changed, load_text
 
 from prereg.registry.canon import sha256_bytes
@@ -55,7 +56,7 @@ def decides(
     ]
     verdict = json.dumps({"findings": findings, "on": on}).encode()
     body = {"status": status, "verdict": "v", "verdict_sha256": sha256_bytes(verdict), "evidence": evidence}
-    Ledger(root.ledger).append("decided", study=name, registration=registration.sha256, body=body, at=day(on))
+    enter(Ledger(root.ledger), "decided", body, study=name, registration=registration.sha256, at=day(on))
     folder = root.report(name)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "verdict.json").write_bytes(verdict)

@@ -232,7 +232,7 @@ class RewordedEntry(Entry):
     """Title or question were changed, and nothing else."""
 
     event: Literal["reworded"] = "reworded"
-    words: dict[str, str]
+    words: dict[Literal["title", "question"], str]
     """The new title or question."""
     reason: str
     """Why, in the user's words."""

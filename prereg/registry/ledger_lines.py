@@ -135,16 +135,22 @@ def parsed(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]:
         if line.startswith(_CONFLICT):
             return None, "is a mark that git leaves in a conflict: keep the lines of both sides, and delete the marks"
         return None, "is not JSON"
-    try:
-        if sliced and isinstance(content, dict) and content.keys() == Withheld.model_fields.keys():
+    if sliced and isinstance(content, dict) and content.keys() == Withheld.model_fields.keys():
+        try:
             return Withheld.model_validate(content), ""
-        entry = entry_of(content)
+        except ValidationError:
+            return None, "is not the link of an entry"
+    # The hash first: of a line that was edited, that is what is wrong with it, whatever it says now.
+    if isinstance(content, dict) and content.keys() == {*HEADER, "body"}:
+        sha256 = str(content["sha256"])
+        # The names of a canonical line are in order: the hash, then the study. Quotes within a text are escaped.
+        before, _, after = line.rpartition(b'"sha256":"%s","study":' % sha256.encode())
+        if sha256_bytes(before + b'"study":' + after) != sha256:
+            return None, "its content does not match its hash: it was edited"
+    try:
+        return entry_of(content), ""
     except ValueError as error:
         return None, f"is not an entry of a ledger: {_reason(error)}"
-    # The names of a canonical line are in order: the hash, then the study. Quotes within a text are escaped.
-    before, _, after = line.rpartition(b'"sha256":"%s","study":' % entry.sha256.encode())
-    sound = sha256_bytes(before + b'"study":' + after) == entry.sha256
-    return (entry, "") if sound else (None, "its content does not match its hash: it was edited")
 
 
 def _reason(error: ValueError) -> str:

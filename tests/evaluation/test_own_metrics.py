@@ -216,7 +216,7 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
     assert "the metric 'own/worst' is not the registered code" in verify_registration(root, "embnorm")[0]
     second, entry = amend(root, loaded, **told, reason="a comment", evidence="outcomes read")
     assert second.sha256 != first.sha256
-    fields = [difference["field"] for difference in entry.differences]
+    fields = [difference.field for difference in entry.differences]
     assert "own_checks.own/worst.sha256" in fields
     from prereg.registry.amendments import amendments_of
     from prereg.registry.ledger import Ledger

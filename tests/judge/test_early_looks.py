@@ -53,8 +53,8 @@ def unfinished(trained: House, tmp_path: Path) -> Path:
     seals = {(entries[at].variant, entries[at].seed): at for at in ended}
     mine = seals["layernorm", 3]
     for later in ended[ended.index(mine) + 1 :]:  # two runs end side by side, in either order
-        body = entries[later].body
-        shutil.rmtree(next(copy.glob(f"data/runs/tiny/*/{body['variant']}/{body['seed']}")))
+        arm, seed = entries[later].cell
+        shutil.rmtree(next(copy.glob(f"data/runs/tiny/*/{arm}/{seed}")))
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:mine]))
     return copy / "studies" / "tiny.yaml"
@@ -247,7 +247,7 @@ def test_only_an_early_look_can_be_recorded_afterwards(trained: House, tmp_path:
             api.record_look(
                 study, reason=REASON, took_place=when.isoformat(), workspace=api.Workspace(clock=now.isoformat)
             )
-    assert api.record_look(study, reason=REASON, took_place=ended.isoformat()).body["ended"] == 6
+    assert api.record_look(study, reason=REASON, took_place=ended.isoformat()).ended == 6
 
 
 def test_a_look_recorded_afterwards_needs_a_reason_a_time_with_its_offset_and_a_run(

@@ -244,7 +244,7 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
         evidence="runs started",
     )
     assert second.sha256 != first.sha256 and verify_registration(root, "embnorm") == []
-    fields = [one["field"] for one in entry.differences]
+    fields = [one.field for one in entry.differences]
     assert fields == ["own_checks.looked.sha256", "own_checks.looked.size_bytes"]
     from prereg.registry.amendments import amendments_of
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ablate.cli import app
 from prereg.errors import RegistrationError
-from prereg.registry.ledger_entry import SEALS
+from prereg.registry.ledger_entry import RunStartedEntry, SealEntry
 from prereg.registry.plan import recipes_of, sealed_elsewhere
 from prereg.registry.register import register
 from prereg.registry.registration import Pins
@@ -112,7 +112,7 @@ def test_runs_that_both_registered_before_either_sealed_are_a_remark(tmp_path: P
 def test_every_start_and_seal_says_what_the_run_is_made_of(history: History) -> None:
     wanted = recipes_of(history.registration)
     for entry in history.ledger.entries():
-        if entry.event in SEALS or (entry.event == "started" and "variant" in entry.body):
+        if isinstance(entry, SealEntry | RunStartedEntry):
             assert entry.recipe_sha256 == wanted[str(entry.variant), int(str(entry.seed))]
     assert sealed_elsewhere(history.ledger.entries(), history.registration) == {}
 

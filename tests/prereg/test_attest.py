@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import House
+from ledger_samples import enter
 from prereg_samples import AT, EMBNORM, PIN, changed, load_text
 from seal_samples import Authority, allow, git, registered, snapshot, ssh_key
 
@@ -155,10 +156,8 @@ def test_a_sound_seal_of_another_lock_is_a_fault_even_if_the_ledger_names_it(
         if entry.event == "attested":
             file = str(entry.file)
             (other.root.path / file).write_bytes((case.root.path / file).read_bytes())
-            body = {**entry.body, "lock_sha256": changed_to.lock_sha256}
-            Ledger(other.root.ledger).append(
-                "attested", study="embnorm", registration=changed_to.sha256, body=body, at=AT
-            )
+            body = {**entry.stated, "lock_sha256": changed_to.lock_sha256}
+            enter(Ledger(other.root.ledger), "attested", body, study="embnorm", registration=changed_to.sha256, at=AT)
     found = verified(StudyContext(HERE, loaded.path, other.root, loaded)).seals
     assert {check.kind: check.state for check in found} == {"ssh": "broken", "rfc3161": "broken"}
 
@@ -179,7 +178,7 @@ def test_an_entry_that_makes_no_sense_is_a_fault(nonsense: str, tmp_path: Path) 
     odd, says = NONSENSE[nonsense]
     body = {"kind": "ssh", "lock_sha256": registration.lock_sha256, "by": "me", **odd}
     sha256 = registration.sha256
-    Ledger(case.root.ledger).append("attested", study="embnorm", registration=sha256, body=dict(body), at=AT)
+    enter(Ledger(case.root.ledger), "attested", dict(body), study="embnorm", registration=sha256, at=AT)
     [found] = verified(case).seals
     assert found.state == "broken"
     assert says in found.says
@@ -213,7 +212,7 @@ def test_a_seal_made_after_runs_had_begun_says_so(tmp_path: Path) -> None:
     case, registration = registered(tmp_path)
     one, two = ssh_key(tmp_path / "keys", "one"), ssh_key(tmp_path / "keys", "two")
     sealed(case, registration, sign=one)
-    Ledger(case.root.ledger).append("started", study="embnorm", registration=registration.sha256, body={}, at=AT)
+    enter(Ledger(case.root.ledger), "started", {}, study="embnorm", registration=registration.sha256, at=AT)
     sealed(case, registration, sign=two)
     assert [check.after_runs for check in verified(case).seals] == [False, True]
 

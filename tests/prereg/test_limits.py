@@ -140,15 +140,11 @@ def test_every_breach_is_an_event_before_the_seal_and_stands_there_once(costly: 
     assert kinds.count("breached") == 8
     for place, entry in enumerate(entries):
         if entry.event == "sealed":
-            mine = (entry.variant, entry.seed)
-            assert [(e.event, e.variant, e.seed) for e in entries[place - 2 : place]] == [
-                ("breached", *mine)
-            ] * 2
-    body = breached(costly)[0].body
-    assert (body["limit"], body["promised"]) == ("max_memory_gib", 0.01)
-    assert isinstance(body["measured"], float)
-    assert body["measured"] > 0.01
-    assert "GiB of memory, promised at most 0.01 GiB" in describe(breached(costly)[0])
+            assert [(e.event, e.cell) for e in entries[place - 2 : place]] == [("breached", entry.cell)] * 2
+    first = breached(costly)[0]
+    assert (first.limit, first.promised) == ("max_memory_gib", 0.01)
+    assert isinstance(first.measured, float) and first.measured > 0.01
+    assert "GiB of memory, promised at most 0.01 GiB" in describe(first)
 
 
 def test_a_crash_between_breach_and_seal_repeats_no_breach(costly: House, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import ablate as api
 from ablate.notebook.results import Decided
 from ablate.records.gather import gather
 from ablate.verification.verify import verify
-from prereg.registry.ledger_entry import SEALS
+from prereg.registry.ledger_entry import SealEntry
 from prereg.registry.register import amend
 from prereg.registry.registration import Pins, Registration
 from prereg.study.command import pin_scripts
@@ -45,7 +45,7 @@ class Amended(History):
 
 
 def seals(history: History) -> int:
-    return sum(entry.event in SEALS for entry in history.ledger.entries())
+    return sum(isinstance(entry, SealEntry) for entry in history.ledger.entries())
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ledger_samples import enter
 from own_trainer import OwnHouse
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, changed, house_with, load_text
 from quiet import QUIET
@@ -25,7 +26,7 @@ from prereg.registry import register as registering
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.history import differing_fields, require_unchanged
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import Difference, Entry, RegisteredEntry, SameRuns
 from prereg.registry.paths import Root
 from prereg.registry.register import amend, register
 from prereg.registry.registration import Pins, Registration, load_registration, promise_sha256
@@ -73,7 +74,7 @@ def test_a_registration_freezes_the_resolved_study_and_the_ledger_names_its_byte
     assert registration.source_sha256 == sha256_file(loaded.path)
     assert registration.lock_sha256 == sha256_file(root.lock("embnorm"))
     assert (entry.event, entry.study, entry.registration) == ("registered", "embnorm", registration.sha256)
-    assert entry.body == {
+    assert entry.stated == {
         "lock_sha256": registration.lock_sha256,
         "source_sha256": registration.source_sha256,
         "file": "studies/embnorm.yaml",
@@ -238,7 +239,7 @@ def test_an_amendment_is_on_the_record(tmp_path: Path) -> None:
     assert entry.amends == first.sha256
     assert entry.evidence == "none"
     assert entry.reason == "a slip of the pen"
-    assert entry.differences == [{"field": "seeds", "registered": [1, 2, 3, 4, 5], "now": [1, 2, 3, 4, 5, 6]}]
+    assert entry.differences == (Difference(field="seeds", registered=[1, 2, 3, 4, 5], now=[1, 2, 3, 4, 5, 6]),)
     assert verify_registration(root, "embnorm") == []
     assert do(root, now) == (second, entry)
 
@@ -273,8 +274,9 @@ def test_an_amendment_never_claims_to_know_less_than_the_ledger_shows(
     registration, _ = do(root, loaded)
     ledger = Ledger(root.ledger)
     for event in events:
-        ledger.append(event, study="embnorm", registration=registration.sha256, body={}, at=AT)
-    ledger.append("peeked", study="another", registration="c" * 64, body={}, at=AT)
+        run = {"variant": "none", "seed": 1} if event in ("started", "sealed") else {}
+        enter(ledger, event, run, study="embnorm", registration=registration.sha256, at=AT)
+    enter(ledger, "peeked", {}, study="another", registration="c" * 64, at=AT)
     _, entry = redo(root, load_text(root.studies, changed(EMBNORM, "4, 5]", "4, 5, 6]")), evidence=stated)
     assert entry.evidence == recorded
 
@@ -380,7 +382,7 @@ def test_an_edited_lock_is_refused_and_named(tmp_path: Path) -> None:
 def test_verifying_tells_every_fault_and_its_file(tmp_path: Path) -> None:
     root, loaded = house_with(tmp_path)
     do(root, loaded)
-    Ledger(root.ledger).append("started", study="x", registration="0" * 64, body={}, at=AT)
+    enter(Ledger(root.ledger), "started", {}, study="x", registration="0" * 64, at=AT)
     loaded.path.write_bytes(b"# edited\n" + loaded.source_bytes)
     root.ledger.write_bytes(root.ledger.read_bytes().replace(b'"started"', b'"sealed"'))
     root.lock("embnorm").write_bytes(root.lock("embnorm").read_bytes() + b"\n")
@@ -396,7 +398,7 @@ def test_verifying_tells_every_fault_and_its_file(tmp_path: Path) -> None:
 def test_a_damaged_ledger_still_shows_its_registration_and_takes_no_new_one(tmp_path: Path) -> None:
     root, loaded = house_with(tmp_path)
     registration, _ = do(root, loaded)
-    Ledger(root.ledger).append("started", study="embnorm", registration=registration.sha256, body={}, at=AT)
+    enter(Ledger(root.ledger), "started", {}, study="embnorm", registration=registration.sha256, at=AT)
     root.ledger.write_bytes(root.ledger.read_bytes().replace(b'"started"', b'"sealed"'))
     assert load_registration(root, "embnorm") == registration
     other = load_text(root.studies, NORMPLACE, "normplace")
@@ -417,17 +419,15 @@ def test_a_field_that_a_later_version_adds_does_not_break_an_old_hash(tmp_path: 
     data = (json.dumps(document) + "\n").encode()
     root.lock("embnorm").write_bytes(data)
     root.ledger.unlink()
-    Ledger(root.ledger).append(
-        "registered",
+    entry = RegisteredEntry(
         study="embnorm",
         registration=document["sha256"],
         at=AT,
-        body={
-            "lock_sha256": sha256_bytes(data),
-            "source_sha256": document["source_sha256"],
-            "file": "studies/embnorm.yaml",
-        },
+        lock_sha256=sha256_bytes(data),
+        source_sha256=document["source_sha256"],
+        file="studies/embnorm.yaml",
     )
+    Ledger(root.ledger).append(entry)
     registration = load_registration(root, "embnorm")
     assert registration is not None
     require_unchanged(registration, loaded)
@@ -524,8 +524,8 @@ def test_a_study_registered_with_the_runs_of_another_says_so_in_ledger_and_repor
     entries = Ledger(Root(own_house.path).ledger).entries()
     (registered,) = [entry for entry in entries if entry.study == "follow" and entry.event == "registered"]
     # The newest of what is most: a sealed run tells more than that others were started.
-    assert registered.same_runs_as == {"own": {"arms": ["slow", "fast"], "seeds": [3], "known": "sealed"}}
-    assert "same_runs_as" not in next(entry for entry in entries if entry.study == "own").body
+    assert registered.same_runs_as == {"own": SameRuns(arms=("slow", "fast"), seeds=(3,), known="sealed")}
+    assert next(entry for entry in entries if entry.study == "own").same_runs_as == {}
     api.run(follow, RunOptions(), workspace=api.Workspace(console=QUIET))
     api.decide(follow)
     page = (own_house.path / "reports" / "follow" / "report.md").read_text(encoding="utf-8")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ledger_samples import enter
 from own_trainer import AT, OwnHouse, own_document
 from quiet import QUIET
 from typer.testing import CliRunner
@@ -108,15 +109,16 @@ def test_an_entry_that_vouches_for_more_than_words_vouches_for_nothing(
     rewrite(path, title="Second", **change)
     ledger = Ledger(own_house.path / "studies/ledger.jsonl")
     registered = next(entry for entry in ledger.entries() if entry.event == "registered")
-    ledger.append(
+    enter(
+        ledger,
         "reworded",
-        study="own",
-        registration=registered.registration,
-        body={
-            "words": {"title": "Second", "seeds": "1", "decision": "x"},
+        {
+            "words": {"title": "Second"},
             "reason": "words",
             "source_sha256": sha256_bytes(path.read_bytes()),
         },
+        study="own",
+        registration=registered.registration,
         at=AT,
     )
     with pytest.raises(RegistrationError, match="is not what was registered"):

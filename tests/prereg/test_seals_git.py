@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from seal_samples import git
 
+from prereg.registry.ledger_entry import GitState
 from prereg.registry.paths import Root
 from prereg.seals import git as anchors
-from prereg.seals.state import GitState
 
 LOCK = b'{"study": "tiny"}\n'
 SHA256 = hashlib.sha256(LOCK).hexdigest()

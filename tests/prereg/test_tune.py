@@ -92,7 +92,7 @@ def test_the_pilot_is_run_first_and_each_arm_at_its_frozen_setting(house: OwnHou
     assert frozen is not None and frozen.sha256 == registration.sha256
     rates = {name: arm.config["lr"] for name, arm in frozen.study.arms.items()}  # type: ignore[index]
     assert rates == {"sgd": 0.3, "adamw": 0.01, "sgd_untuned": 0.1, "adamw_untuned": 0.1}
-    order = [(e.event, e.variant) for e in Ledger(Root(house.path).ledger).entries()]
+    order = [(e.event, getattr(e, "variant", None)) for e in Ledger(Root(house.path).ledger).entries()]
     at = order.index(("tuned", None))
     assert all(variant not in frozen.study.arms for _, variant in order[:at])
     assert all(variant not in frozen.study.pilots for event, variant in order[at:] if event != "decided")

@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from ledger_samples import enter
 from own_trainer import OwnHouse
 from test_own_trainer import check_named, events, judged
 from typer.testing import CliRunner
@@ -516,8 +517,13 @@ def test_no_run_is_ever_replaced(here: OwnHouse, cluster: Path, tmp_path: Path) 
 def test_a_failed_run_is_not_replaced_by_a_better_one(here: OwnHouse, cluster: Path) -> None:
     registration = promise(here)
     entry = {"variant": "fast", "seed": 1, "error": "exit status 1"}
-    Ledger(here.path / "studies" / "ledger.jsonl").append(
-        "failed", study="own", registration=registration.sha256, body=entry, at="2026-01-02T06:00:00+00:00"
+    enter(
+        Ledger(here.path / "studies" / "ledger.jsonl"),
+        "failed",
+        entry,
+        study="own",
+        registration=registration.sha256,
+        at="2026-01-02T06:00:00+00:00",
     )
     refused(here, cluster, r"another run of fast seed 1 \(failed, entry 1\)")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ledger_samples import enter
 from own_trainer import OwnHouse
 from test_cli import ablate
 
@@ -44,7 +45,7 @@ class Decided(OwnHouse):
 
     def log(self, event: Event, body: dict[str, Any], at: str = LATER) -> None:
         """One more entry of the ledger, by whoever holds it."""
-        Ledger(self.root.ledger).append(event, study="own", registration=self.registration, body=body, at=at)
+        enter(Ledger(self.root.ledger), event, body, study="own", registration=self.registration, at=at)
 
     @property
     def registration(self) -> str:
