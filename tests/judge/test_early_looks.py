@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import House, tiny_document
 from evidence_factory import make_evidence, one_claim
+from ledger_samples import enter
 from quiet import QUIET
 from test_cli import ablate as run_verb
 
@@ -185,7 +186,9 @@ def test_values_of_an_unfinished_study_are_not_read_without_an_entry(unfinished:
     said = api.decide(unfinished).decision
     assert not said.findings and not any("claimed metric" in check.name for check in said.checks)
     entry = api.early_results(unfinished, reason=REASON).entry
-    for other in (entry.model_copy(update={"at": entry.at + "0"}), ledger(unfinished).entries()[0]):
+    fields = {"study": entry.study, "registration": entry.registration, "at": entry.at}
+    of_other_evidence = enter(ledger(unfinished), "peeked", {"evidence": "0" * 64}, **fields)
+    for other in (entry.model_copy(update={"at": entry.at + "0"}), of_other_evidence):
         with pytest.raises(EvidenceError, match="the ledger does not hold"):
             open_tables(case.root, found, look=other)
     assert set(open_tables(case.root, found, look=entry).curve("val/loss")["seed"]) == {1, 2, 3}

@@ -97,8 +97,8 @@ def going_on(account: ReportContext, *more: tuple[str, dict[str, JsonValue]]) ->
     """The same, with further entries of this registration."""
     entries = list(account.evidence.ledger)
     for event, body in more:
-        index = len(entries)
-        entries.append(entries[-1].model_copy(update={"index": index, "event": event, "body": body}))
+        last = entries[-1]
+        entries.append(entry(event, body, index=len(entries), study=last.study, registration=last.registration, at=AT))
     return replace(account, evidence=replace(account.evidence, ledger=tuple(entries)))
 
 

@@ -14,7 +14,7 @@ import ablate as api
 from ablate.cli import app
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
-from prereg.registry.amendments import affected, amendments_of
+from prereg.registry.amendments import affected, amendments_of, in_short
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.register import evidence_by_now
@@ -56,7 +56,7 @@ def test_two_failures_stop_the_study_and_the_amendment_is_free(house: OwnHouse, 
     registration, entry = api.amend(path, reason="the slip is gone")
     (amendment,) = amendments_of([entry])
     assert amendment.evidence == "none" and amendment.failed_runs == 2
-    assert amendment.said.endswith("after 2 runs that failed and left no contrast")
+    assert in_short(amendment).endswith("after 2 runs that failed and left no contrast")
     found_affected = affected(registration.study, [amendment])
     assert not (found_affected.hypotheses or found_affected.arms or found_affected.verdict)
 
