@@ -1,6 +1,6 @@
 # Two commands set everything up on a machine with Python 3.11 or newer:  make run  and  make test
 .DEFAULT_GOAL := help
-.PHONY: help cpu run test test-ci test-all lint docs licenses wheel-check bench clean
+.PHONY: help cpu run check test test-ci test-all lint docs licenses wheel-check bench clean
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3 python; do \
 	command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -32,7 +32,9 @@ run: .venv/.installed ## Set up, run the quickstart study from declaration to ve
 	$(BIN)/ablate run studies/quickstart.yaml
 	@$(BIN)/ablate decide studies/quickstart.yaml || test $$? -eq 3
 
-test: .venv/.installed-dev ## Run the fast tests (minutes on two cores)
+check: lint test ## Before each commit: style, types and the fast tests
+
+test: .venv/.installed-dev ## Run the fast tests (under two minutes on two cores)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
 test-ci: .venv/.installed-dev ## Run the slow ones too: faults, clusters, browser, LaTeX, wheel; no simulation

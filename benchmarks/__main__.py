@@ -5,16 +5,18 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from benchmarks import __doc__ as purpose
 from benchmarks.answers import measure_design, measure_verbs
 from benchmarks.growth import measure_growth
+from benchmarks.scale import measure_commands, measure_overhead, measure_scale
 from benchmarks.studies import HERE, compare_study, machine
 from benchmarks.tables import page
 
-ALL = ("P1", "P2", "P5", "P7", "growth")
+ALL = ("P1", "P2", "P5", "P7", "commands", "overhead", "scale", "growth")
 
 
 def main() -> None:
@@ -37,12 +39,18 @@ def main() -> None:
         if name in given.only:
             results[name] = compare_study(given.study, dtype, given.seeds, given.steps)
             print(json.dumps({name: results[name]}, indent=2), flush=True)
-    if "P5" in given.only:
-        results["P5"] = measure_design(given.study)
-    if "P7" in given.only:
-        results["P7"] = measure_verbs()
-    if "growth" in given.only:
-        results["growth"] = measure_growth()
+    others: dict[str, Callable[[], Any]] = {
+        "P5": lambda: measure_design(given.study),
+        "P7": measure_verbs,
+        "commands": measure_commands,
+        "overhead": measure_overhead,
+        "scale": measure_scale,
+        "growth": measure_growth,
+    }
+    for name, measure in others.items():
+        if name in given.only:
+            results[name] = measure()
+            print(json.dumps({name: results[name]}), flush=True)
     given.out.mkdir(parents=True, exist_ok=True)
     (given.out / "bench.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     (given.out / "bench.md").write_text(page(results), encoding="utf-8")

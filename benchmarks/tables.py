@@ -49,6 +49,23 @@ def table(results: dict[str, Any]) -> str:
             f"| P7: `ablate status` on {found['status_runs']} runs | {found['status_s']} s "
             f"| median of {found['status_n']} |",
         ]
+    if "commands" in results:
+        for command, cpu_s in results["commands"]["cpu_s"].items():
+            lines.append(
+                f"| `ablate {command}` on the quickstart | {cpu_s} s of CPU | median of {results['commands']['n']} |"
+            )
+    if "overhead" in results:
+        trivial = results["overhead"]
+        lines.append(
+            f"| one more run whose trainer prints a line | {trivial['cpu_ms']} ms of CPU, {trivial['wall_ms']} ms | "
+            f"mean of {trivial['runs']} runs, one after another; a bare shell takes {trivial['bare_shell_cpu_ms']} ms |"
+        )
+    for size in results.get("scale", ()):
+        lines.append(
+            f"| `ablate decide` on {size['rows']:,} rows in {size['runs']:,} runs | {size['wall_s']} s, "
+            f"{size['peak_MiB']} MiB | once; all its reports; {size['cpu_s']} s of CPU; "
+            f"the runs, whose trainer only writes rows, took {size['run_wall_s']} s |"
+        )
     return "\n".join(lines) + "\n"
 
 

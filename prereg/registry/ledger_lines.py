@@ -135,22 +135,22 @@ def parsed(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]:
         if line.startswith(_CONFLICT):
             return None, "is a mark that git leaves in a conflict: keep the lines of both sides, and delete the marks"
         return None, "is not JSON"
-    if sliced and isinstance(content, dict) and content.keys() == Withheld.model_fields.keys():
-        try:
-            return Withheld.model_validate(content), ""
-        except ValidationError:
-            return None, "is not the link of an entry"
-    # The hash first: of a line that was edited, that is what is wrong with it, whatever it says now.
-    if isinstance(content, dict) and content.keys() == {*HEADER, "body"}:
-        sha256 = str(content["sha256"])
-        # The names of a canonical line are in order: the hash, then the study. Quotes within a text are escaped.
-        before, _, after = line.rpartition(b'"sha256":"%s","study":' % sha256.encode())
-        if sha256_bytes(before + b'"study":' + after) != sha256:
-            return None, "its content does not match its hash: it was edited"
     try:
+        if sliced and isinstance(content, dict) and content.keys() == Withheld.model_fields.keys():
+            return Withheld.model_validate(content), ""
+        # The hash first: of a line that was edited, that is what is wrong with it, whatever it says now.
+        if isinstance(content, dict) and content.keys() == {*HEADER, "body"} and not _has_its_hash(line, content):
+            return None, "its content does not match its hash: it was edited"
         return entry_of(content), ""
     except ValueError as error:
         return None, f"is not an entry of a ledger: {_reason(error)}"
+
+
+def _has_its_hash(line: bytes, content: dict[str, JsonValue]) -> bool:
+    # The names of a canonical line are in order: the hash, then the study. Quotes within a text are escaped.
+    sha256 = str(content["sha256"])
+    before, _, after = line.rpartition(b'"sha256":"%s","study":' % sha256.encode())
+    return sha256_bytes(before + b'"study":' + after) == sha256
 
 
 def _reason(error: ValueError) -> str:

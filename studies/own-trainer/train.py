@@ -11,7 +11,7 @@ import os
 import random
 from pathlib import Path
 
-WORDS = ["the", "a", "old", "young", "cat", "dog", "bird", "saw", "heard", "followed", "under", "over", "quiet", "river", "hill", "house", "and", "then", "at", "dawn"]
+WORDS = "the a old young cat dog bird saw heard followed under over quiet river hill house and then at dawn".split()
 
 
 def text(characters):

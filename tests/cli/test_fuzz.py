@@ -33,6 +33,7 @@ def fuzz(kind: str, n: int, seed: int) -> dict[str, Any]:
     return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["conditions", "documents"])
 def test_a_few_hundred_inputs_are_taken_or_refused_in_words(kind: str) -> None:
     assert fuzz(kind, 300, seed=7)["taken"] > 0

@@ -47,6 +47,7 @@ def values_of(study: Study, unit: float, seed: int = 0) -> dict[tuple[str, int],
     return {(arm, s): unit * (level[s] + gap.get(arm, 0.0) + 0.01 * rng.standard_normal()) for arm, s in study.cells}
 
 
+@pytest.mark.slow
 @given(st.integers(-996, 996), st.sampled_from(TESTS), st.integers(0, 2**16))
 @settings(max_examples=60, deadline=None)
 def test_a_power_of_two_as_the_unit_changes_no_p_no_outcome_and_the_estimate_by_itself(
@@ -70,6 +71,7 @@ def test_a_power_of_two_as_the_unit_changes_no_p_no_outcome_and_the_estimate_by_
         assert [effect.value for effect in ours.effects] == [effect.value for effect in theirs.effects]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", MAGNITUDES)
 def test_decide_report_and_design_take_values_of_any_size_and_show_them(unit: float) -> None:
     plain = decide(*make_evidence(study_of(1.0), finals={"val/loss": values_of(study_of(1.0), 1.0)}))

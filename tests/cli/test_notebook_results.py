@@ -190,6 +190,7 @@ def test_without_pairs_there_are_none_and_a_judged_table_has_the_same_frames() -
         ablate.judge_frame(table, "b lowers loss by at least 0.1", test="welch").pairs()
 
 
+@pytest.mark.slow
 def test_results_gives_the_decision_again_and_changes_nothing(decided: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(decided.path)
     before = decided.snapshot()

@@ -370,6 +370,7 @@ def test_an_amendment_that_changes_the_data_can_be_undone_to_the_earlier_promise
     assert [(one.entry.registration, one.proven) for one in made] == promised
 
 
+@pytest.mark.slow
 def test_another_tokenizer_than_the_registered_one_is_never_trained_with(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -165,6 +165,7 @@ def test_the_callback_refuses_hidden_losses_and_resumes_from_a_whole_checkpoint(
     assert last_checkpoint(tmp_path / "none") is None
 
 
+@pytest.mark.slow
 def test_a_run_that_took_its_last_step_is_not_resumed_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     last_checkpoint = pytest.importorskip("ablate.huggingface").last_checkpoint
 

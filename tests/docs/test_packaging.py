@@ -15,6 +15,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="constraints.txt pins what Python 3.11 needs")
 def test_the_page_of_licences_is_what_is_installed_under_the_pins() -> None:
     assert licenses.PAGE.read_text(encoding="utf-8") == licenses.page()

@@ -186,6 +186,7 @@ def test_a_scheduler_that_wants_to_stop_is_heard() -> None:
         scorer(stop=lambda: True).loglikelihoods(REQUESTS)
 
 
+@pytest.mark.slow
 def test_the_harness_gets_likelihoods_and_no_text() -> None:
     load_harness()
     from lm_eval.api.instance import Instance

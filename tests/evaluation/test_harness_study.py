@@ -121,6 +121,7 @@ def test_a_study_that_is_run_shows_no_answer(ended: Path) -> None:
     assert "accuracy" not in said and "loglikelihood" not in said
 
 
+@pytest.mark.slow
 def test_a_run_says_how_far_it_is_asked_and_no_answer(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[bytes] = []
     kept = single.write_passing

@@ -62,6 +62,7 @@ def test_a_module_that_does_not_end_is_interrupted_too(tmp_path: Path) -> None:
         asked(tmp_path, "    return 1.0\n\ntime.sleep(60)\n")
 
 
+@pytest.mark.slow
 def test_what_ends_in_time_is_left_alone_and_so_is_an_alarm_of_somebody_else(tmp_path: Path) -> None:
     heard: list[int] = []
     before = signal.signal(signal.SIGALRM, lambda number, _: heard.append(number))
@@ -104,6 +105,7 @@ def test_a_limit_within_a_limit_hears_its_own_alarm_alone() -> None:
     assert at_most(60.0, outer) == 2.5
 
 
+@pytest.mark.slow
 def test_an_alarm_just_when_the_work_ends_leaves_handler_and_timer_as_they_were() -> None:
     before, found = signal.getsignal(signal.SIGALRM), {"in time": 0, "overdue": 0}
     left, _ = signal.getitimer(signal.ITIMER_REAL)  # pytest has one of its own

@@ -157,6 +157,7 @@ def test_a_worker_that_is_handed_changed_code_fails_the_run_and_executes_nothing
     assert "own/worst is not the registered code" in str(ended.error) and not trap.exists()
 
 
+@pytest.mark.slow
 def test_a_run_made_again_finds_the_code_of_its_own_metrics(house: House) -> None:
     path = house.write(own_document())
     (house.path / "studies" / "mine.py").write_text(CODE)

@@ -306,6 +306,7 @@ def test_a_run_stopped_before_its_first_step_again_and_again_has_nothing_to_tell
     assert (record_of(folder).resumed_from, record_of(folder).mishaps) == ((0, 0, 0), ())
 
 
+@pytest.mark.slow
 def test_rows_edited_while_the_run_lives_are_not_sealed(
     made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -227,6 +227,7 @@ def test_runs_of_a_gpu_start_with_what_deterministic_products_need_and_one_at_a_
     assert ENVIRONMENT.items() <= started[1].items()
 
 
+@pytest.mark.slow
 def test_what_forks_the_trainer_does_not_ask_cuda(
     sealed: House, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -247,6 +248,7 @@ def test_what_forks_the_trainer_does_not_ask_cuda(
     assert set(asked.read_text().split()) == {str(os.getpid())}, "nobody but the caller, who forks no trainer"
 
 
+@pytest.mark.slow
 def test_what_is_loaded_before_the_forks_asks_no_accelerator(
     sealed: House, monkeypatch: pytest.MonkeyPatch, no_own_corpora: None
 ) -> None:

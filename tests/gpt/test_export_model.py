@@ -95,6 +95,7 @@ def test_a_model_of_no_known_architecture_is_refused_by_its_field(config: dict[s
 TEXT = "It is a truth\n\n universally  acknowledged,\nthat a single man\n\n\nin possession of a good fortune.\n" * 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["char", "bpe", "file"])
 def test_an_exported_tokenizer_gives_the_same_ids_and_the_text_back(tmp_path: Path, kind: str) -> None:
     from tokenizers import decoders

@@ -57,6 +57,7 @@ def kept_bytes(run: Trainer) -> int:
     return sum(storage.nbytes() for storage in kept.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(
     "model",

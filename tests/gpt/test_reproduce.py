@@ -99,6 +99,7 @@ def ablate(monkeypatch: pytest.MonkeyPatch, *words: str | Path) -> int:
     return int(ended.value.code or 0)
 
 
+@pytest.mark.slow
 def test_a_run_comes_out_again_to_the_last_bit_and_nothing_in_the_house_moves(house: House) -> None:
     before = house.snapshot()
     heard: list[Message] = []
@@ -117,6 +118,7 @@ def test_a_run_comes_out_again_to_the_last_bit_and_nothing_in_the_house_moves(ho
     assert "REPRODUCED to the last bit, the whole run" in told(found)
 
 
+@pytest.mark.slow
 def test_a_diverged_run_comes_out_again_too(house: House) -> None:
     found = api.reproduce(study_of(house), "wild/2")
     assert (found.status_sealed, found.status_again) == ("diverged", "diverged")
@@ -124,6 +126,7 @@ def test_a_diverged_run_comes_out_again_too(house: House) -> None:
     assert 0 < found.steps < 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 7, 10])
 def test_the_beginning_alone_is_a_cheap_check(house: House, steps: int) -> None:
     found = api.reproduce(study_of(house), "none/2", steps=steps)
@@ -135,11 +138,13 @@ def test_the_beginning_alone_is_a_cheap_check(house: House, steps: int) -> None:
     assert f"{steps} of 30 steps" in told(found)
 
 
+@pytest.mark.slow
 def test_more_steps_than_the_run_has_are_the_whole_run(house: House) -> None:
     found = api.reproduce(study_of(house), "none/1", steps=31)
     assert (found.steps, found.weights, found.exact) == (30, "equal", True)
 
 
+@pytest.mark.slow
 def test_one_bit_of_one_value_is_found_where_bits_are_promised(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -152,24 +157,28 @@ def test_one_bit_of_one_value_is_found_where_bits_are_promised(
     assert 0 < apart["largest_relative"] < 3e-16
 
 
+@pytest.mark.slow
 def test_a_difference_after_the_beginning_is_not_seen_by_the_beginning(house: House) -> None:
     reseal(folder_of(house), moved("train/loss", 12, 1.5))
     assert api.reproduce(study_of(house), "none/1", steps=11).exact
     assert not api.reproduce(study_of(house), "none/1", steps=12).reproduced
 
 
+@pytest.mark.slow
 def test_other_weights_are_found(house: House) -> None:
     reseal(folder_of(house), weights_sha256="0" * 64)
     found = api.reproduce(study_of(house), "none/1")
     assert (found.weights, found.reproduced) == ("different", False)
 
 
+@pytest.mark.slow
 def test_a_record_of_old_without_a_hash_of_weights_is_compared_without(house: House) -> None:
     reseal(folder_of(house), weights_sha256=None)
     found = api.reproduce(study_of(house), "none/1")
     assert (found.weights, found.reproduced) == ("not compared", True)
 
 
+@pytest.mark.slow
 def test_elsewhere_the_distance_is_told_with_what_differs_and_accepted_only_where_asked(house: House) -> None:
     record = folder_of(house).read_record()
     assert record is not None
@@ -187,6 +196,7 @@ def test_elsewhere_the_distance_is_told_with_what_differs_and_accepted_only_wher
     assert "REPRODUCED within 1e-05" in told(found.model_copy(update={"within": 1e-5}))
 
 
+@pytest.mark.slow
 def test_equal_bits_elsewhere_count_though_nobody_promised_them(house: House) -> None:
     record = folder_of(house).read_record()
     assert record is not None
@@ -197,6 +207,7 @@ def test_equal_bits_elsewhere_count_though_nobody_promised_them(house: House) ->
     assert "not promised here" in told(found)
 
 
+@pytest.mark.slow
 def test_rows_that_only_one_record_has_are_a_difference(house: House) -> None:
     folder = folder_of(house)
     record = folder.read_record()
@@ -267,6 +278,7 @@ def test_a_study_that_is_not_registered_has_no_runs(house: House) -> None:
         api.reproduce(house.write(other), "none/1")
 
 
+@pytest.mark.slow
 def test_the_new_records_are_kept_where_asked_and_nowhere_among_the_evidence(house: House, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     assert api.reproduce(study_of(house), "none/1", keep=kept).exact
@@ -280,6 +292,7 @@ def test_the_new_records_are_kept_where_asked_and_nowhere_among_the_evidence(hou
         api.reproduce(study_of(house), "none/1", keep=house.path / "data" / "runs" / "tiny" / "new")
 
 
+@pytest.mark.slow
 def test_of_an_unfinished_study_no_value_can_be_worked_out(
     house: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,6 +322,7 @@ def test_of_an_unfinished_study_no_value_can_be_worked_out(
     assert not (tmp_path / "kept").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_made_elsewhere_and_imported_comes_out_here(finished: Path, tmp_path: Path) -> None:
     here = object.__new__(House)
     here.path = tmp_path / "here"
@@ -321,6 +335,7 @@ def test_a_run_that_was_made_elsewhere_and_imported_comes_out_here(finished: Pat
     assert api.reproduce(study_of(here), "none/2").exact
 
 
+@pytest.mark.slow
 def test_a_users_own_trainer_is_started_again_and_compared(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path / "house")
     registration = house.register()
@@ -335,6 +350,7 @@ def test_a_users_own_trainer_is_started_again_and_compared(tmp_path: Path) -> No
         api.reproduce(study, "fast/2", steps=2)
 
 
+@pytest.mark.slow
 def test_a_users_own_trainer_that_rolls_dice_is_not_reproduced_and_told_by_how_much(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path / "house")
     house.script(SCRIPT.replace("2.0 - lr", "2.0 + time.time() / 1e12 - lr"))
@@ -347,6 +363,7 @@ def test_a_users_own_trainer_that_rolls_dice_is_not_reproduced_and_told_by_how_m
     assert found.model_copy(update={"within": 1e-6}).reproduced
 
 
+@pytest.mark.slow
 def test_a_users_own_trainer_that_fails_now_is_an_error_that_says_why(tmp_path: Path) -> None:
     house = OwnHouse(tmp_path / "house")
     house.script(SCRIPT + '\nif "ablate-reproduce" in os.getcwd(): sys.exit("no more")\n')

@@ -115,6 +115,7 @@ def test_running_a_finished_study_again_does_nothing(trained: House) -> None:
     assert trained.snapshot() == before
 
 
+@pytest.mark.slow
 def test_a_run_from_scratch_gives_the_same_bits(trained: House, house: House) -> None:
     api.run(house.write(), RunOptions(slots=2), workspace=api.Workspace(console=QUIET))
     assert outcomes(house) == outcomes(trained)

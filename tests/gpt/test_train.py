@@ -42,6 +42,7 @@ def train(run: Trainer, steps: int) -> list[StepResult]:
     return [run.step() for _ in range(steps)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(dropout: float) -> None:
     run = trainer(dropout=dropout)
@@ -54,6 +55,7 @@ def test_the_same_seed_gives_the_same_bits_and_another_seed_others(dropout: floa
     assert train(run, 8) != first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize(

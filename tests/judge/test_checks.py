@@ -426,6 +426,7 @@ def test_earlier_decisions_are_in_the_report_and_the_first_has_none(promised: tu
 # --- The table of checks in the product. -----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_checks_of_findings_looks_and_a_users_own_are_declared_too() -> None:
     study = one_claim(decision=[{"verdict": "yes", "when": "supported(h)"}, {"verdict": "inconclusive"}])
     variants = {"none": {}, "layernorm": {"model.width": 32}, "rmsnorm": {"optim.lr": 0.1}}

@@ -211,6 +211,7 @@ def test_a_time_that_differs_does_not_hide_a_repeated_run() -> None:
     assert failed(decide(*resealed(registration, timed)), DISTINCT) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("single", [False, True])
 def test_equal_values_on_a_coarse_grid_are_no_repeated_runs(single: bool) -> None:
     # One accuracy over 200 items and nothing else: with an SD of 4 items, half of such studies have equal seeds.

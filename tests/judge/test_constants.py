@@ -298,6 +298,7 @@ def test_a_pilot_of_one_arm_tells_its_spread() -> None:
     assert belief.sd_difference_low is None
 
 
+@pytest.mark.slow
 def test_claims_about_two_constants_leave_those_about_another_metric_their_power() -> None:
     # At most one of the first two is without effect, so that no state of the world has all true: each is planned alone.
     hypotheses = {

@@ -123,6 +123,7 @@ def test_the_same_evidence_gives_the_same_bytes() -> None:
     assert first == decide(registration, again).model_dump_json() == decide(registration, shuffled).model_dump_json()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("test", "n"), [("bootstrap_t", 7), ("bootstrap_t", 14), ("sign_flip", 44)])
 def test_no_p_follows_from_the_hash_of_the_registration(test: str, n: int) -> None:
     """A title that is written twelve ways would otherwise be twelve draws of a p near alpha."""
@@ -166,6 +167,7 @@ def test_a_diverged_run_is_scored_at_the_registered_ceiling() -> None:
     assert not any("layernorm, seed" in note for note in found.notes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ceiling", [1.0, 1.9])
 def test_a_ceiling_that_a_finished_run_reaches_gives_no_verdict(ceiling: float) -> None:
     study = one_claim(seeds=6, on_divergence={"ceiling": ceiling}, analysis={"test": "wilcoxon"})

@@ -89,6 +89,7 @@ def test_power_of_equivalence_agrees_with_simulation() -> None:
     assert t_power.power("equivalence", 1.5, 6, 0.05) == pytest.approx(inside, abs=0.01)
 
 
+@pytest.mark.slow
 def test_beliefs_give_sizes_in_the_metrics_own_unit() -> None:
     found = {one.hypothesis: one for one in design(small_study(), n_sims=50).hypotheses}
     gain = found["gain_ln"]
@@ -110,6 +111,7 @@ def test_the_sd_of_a_difference_of_differences_takes_every_weight() -> None:
     assert design(double, n_sims=10).hypotheses[0].sd_difference == pytest.approx(0.01 * sqrt(0.5 * 6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("test", ["paired_t", "bootstrap_t", "sign_flip", "wilcoxon"])
 def test_what_plans_decides_exactly_as_what_judges(test: str) -> None:
     study, rng = small_study(analysis={"test": test}, seeds=[1, 2, 3, 4, 5, 6]), np.random.default_rng(4)
@@ -132,6 +134,7 @@ def test_what_plans_decides_exactly_as_what_judges(test: str) -> None:
     assert seen >= {"refuted", "inconclusive"} or test == "sign_flip"
 
 
+@pytest.mark.slow
 def test_the_simulated_rule_errs_as_seldom_as_it_promises() -> None:
     for one in design(small_study(), n_sims=1500).scenarios:
         for chance in (*one.false_supported, *one.false_refuted):
@@ -141,6 +144,7 @@ def test_the_simulated_rule_errs_as_seldom_as_it_promises() -> None:
         assert sum(chance.share for chance in one.verdicts) + lost == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_skewed_differences_show_what_five_seeds_and_a_t_test_cost() -> None:
     # The table of the statistics notes: at n = 5 a two-sided t on lognormal differences errs at .18, and nearly all
     # of it on the side away from the tail, where these scenarios put the claim.
@@ -219,6 +223,7 @@ def test_a_sequential_study_is_inadmissible_only_by_what_it_has_seen() -> None:
     assert found.inadmissible.share == pytest.approx(1 - 0.98**6 - 0.98**10 * (1 - 0.98**3), abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_reading_other_than_the_last_is_said_to_rest_on_the_same_beliefs() -> None:
     best = one_claim(hypothesis={"read": "best"}, assume={"metrics": {"val/loss": {"sd": 0.01}}})
     assert any("h reads another value than the last" in note for note in design(best, n_sims=20).notes)
@@ -312,6 +317,7 @@ def test_a_false_adoption_is_one_that_the_rule_owes_to_a_false_support() -> None
     assert all(found.false_adoption.share > one.share - 4 * one.error for one in printed)
 
 
+@pytest.mark.slow
 def test_the_curve_grows_with_seeds_and_meets_the_seeds_needed() -> None:
     found = design(small_study(), n_sims=2000)
     powers = [at.power["gain_ln"] for at in found.curve]
@@ -327,6 +333,7 @@ def test_the_curve_grows_with_seeds_and_meets_the_seeds_needed() -> None:
     assert found.adoption_80 == min(n for n, chance in chances.items() if chance >= 0.8)
 
 
+@pytest.mark.slow
 def test_the_cost_of_enough_seeds_is_said() -> None:
     found = design(small_study(assume={**BELIEVED, "seconds_per_run": 10.0}), n_sims=20)
     assert found.seeds_80 is not None and found.cost_80_s == 10.0 * 3 * found.seeds_80
@@ -429,6 +436,7 @@ def test_the_rate_of_the_whole_rule_does_not_depend_on_the_unit() -> None:
     assert rate(1.0) == pytest.approx(rate(1024.0), abs=1e-12)
 
 
+@pytest.mark.slow
 def test_a_design_with_too_little_power_is_refused_and_says_what_would_do() -> None:
     weak = design(one_claim(smallest=0.02, assume={"metrics": {"val/loss": {"sd": 0.03}}}), n_sims=4_000)
     error = obstacle(weak)
@@ -438,6 +446,7 @@ def test_a_design_with_too_little_power_is_refused_and_says_what_would_do() -> N
     assert obstacle(design(one_claim(smallest=0.02, assume=floor), n_sims=4_000)) is None
 
 
+@pytest.mark.slow
 def test_a_guardrail_at_its_margin_is_simulated_too() -> None:
     last = scenario(design(small_study(), n_sims=300), "gains true, every does_not claim false at its margin")
     assert last.effects["harm_ln"] == -0.005  # accuracy: worse is lower
@@ -515,6 +524,7 @@ def test_a_verdict_that_no_data_can_reach_is_refused_by_name() -> None:
     assert refused is not None and "the verdict 'no' can never be reached" in refused.found
 
 
+@pytest.mark.slow
 def test_a_slow_test_draws_fewer_studies_and_says_how_many() -> None:
     quick = one_claim(seeds=5, assume={"metrics": {"val/loss": {"sd": 0.01}}})
     assert design(quick, n_sims=321).scenarios[0].n_sims == 321
@@ -574,6 +584,7 @@ GUARDED = {
 }
 
 
+@pytest.mark.slow
 def test_the_worst_case_is_searched_for_at_looks_too() -> None:
     # With the printed scenarios alone the largest rate was under 1%, printed as 0.0: at its margin a harm is missed
     # in nearly alpha only where the gain is large, and no scenario has that.
@@ -585,6 +596,7 @@ def test_the_worst_case_is_searched_for_at_looks_too() -> None:
     assert 0.025 < found.false_adoption.share < 0.075 and "far the claimed way" in found.false_adoption_in
 
 
+@pytest.mark.slow
 def test_what_is_not_searched_is_said_to_be_a_lower_bound() -> None:
     names = [f"arm_{at}" for at in range(13)]
     study = one_claim(

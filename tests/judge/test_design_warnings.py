@@ -235,6 +235,7 @@ def test_a_pilot_measures_the_correlation_of_arms_and_not_that_of_metrics() -> N
     assert "correlation 0 of the noise of val/loss and val/accuracy" in one.found
 
 
+@pytest.mark.slow
 def test_check_design_and_register_print_the_same_and_no_lock_holds_it(
     house: House, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -383,6 +384,7 @@ def test_a_corpus_that_is_not_here_leaves_the_size_open(house: House) -> None:
     assert (arm.parameters, arm.tokens, arm.flops) == (None, 10 * 4 * 2048, None)
 
 
+@pytest.mark.slow
 def test_check_and_plan_write_nothing_and_load_no_torch(house: House) -> None:
     study = house.write()
     before = house.snapshot()

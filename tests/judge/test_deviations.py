@@ -104,6 +104,7 @@ def contrast(one: str, two: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", [0, 1])
 def test_the_colour_of_deviations_is_its_own_and_can_be_seen(scheme: int) -> None:
     """Light and dark: text on the tint at least 4.5 to 1, the edge beside tint and ground at least 3 to 1."""

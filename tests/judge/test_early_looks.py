@@ -213,6 +213,7 @@ def moment_of(study: Path, event: str, *, last: bool = False) -> datetime:
     return datetime.fromisoformat(entries[-1 if last else 0].at)
 
 
+@pytest.mark.slow
 def test_a_look_recorded_afterwards_takes_the_verdict_away(ablate: Verb, trained: House, tmp_path: Path) -> None:
     study = Path(shutil.copytree(trained.path, tmp_path / "house")) / "studies" / "tiny.yaml"
     first = api.decide(study).decision

@@ -15,6 +15,23 @@ from ablate.judge.judge import OUTCOME
 from ablate.judge.readings import item_means
 from ablate.records.evidence import ITEM_COLUMNS
 
+QUOTED_LAWS = {
+    "normal": "normal",
+    "heavy tails (t with 3 degrees of freedom)": "t3",
+    "exponential, the worse direction": "exponential",
+    "one in ten is an outlier on one side": "mixture",
+}
+"""How docs/explanation/bootstrap.md calls the laws of the table."""
+
+
+def fixed_cells() -> list[dict[str, Any]]:
+    return [row for row in rates.committed()["cells"] if row["design"] == "fixed" and "support" in row]
+
+
+def percent(rate: dict[str, float]) -> str:
+    """Share and standard error in percent, as pages write them."""
+    return f"{100 * rate['share']:.1f} ± {100 * rate['error']:.1f}"
+
 
 def test_the_readme_says_what_the_committed_table_says() -> None:
     readme = rates.README.read_text(encoding="utf-8")
@@ -24,6 +41,21 @@ def test_the_readme_says_what_the_committed_table_says() -> None:
 
 def test_the_page_says_what_the_committed_table_says() -> None:
     assert rates.PAGE.read_text(encoding="utf-8") == rates.page(rates.committed()), "python tests/error_rates.py --text"
+
+
+def test_other_pages_quote_the_committed_table() -> None:
+    support = {(row["test"], row["law"], row["n"]): row["support"] for row in fixed_cells()}
+    page = (rates.README.parent / "docs/explanation/bootstrap.md").read_text(encoding="utf-8")
+    for words, law in QUOTED_LAWS.items():
+        shares = [f"{100 * support['paired_t', law, n]['share']:.1f}%" for n in (3, 5, 8)]
+        assert f"| {words} | {' | '.join(shares)} |" in page, law
+    normal = support["bootstrap_t", "normal", 5]
+    assert f"it errs in {percent(normal)}% ({normal['n']:,} simulated studies)" in page
+    advice = (rates.README.parent / "docs/how-to/choose-margin-seeds-test.md").read_text(encoding="utf-8")
+    skewed = {test: support[test, "exponential", 8] for test in ("paired_t", "sign_flip", "wilcoxon")}
+    assert f"`paired_t` errs in {100 * skewed['paired_t']['share']:.1f}%" in advice
+    assert f"`sign_flip` in {100 * skewed['sign_flip']['share']:.1f}%" in advice
+    assert f"`wilcoxon` in {percent(skewed['wilcoxon'])}%" in advice
 
 
 def test_every_combination_has_its_numbers_or_the_reason_why_it_cannot_be_registered() -> None:

@@ -140,6 +140,7 @@ def require_found(path: Path, attack: Attack, number: int) -> None:
     assert LEAST[attack] in found, (attack.__name__, number, found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(10))
 def test_an_honest_history_is_flagged_as_no_more_than_it_is(tmp_path: Path, number: int) -> None:
     require_believed(tmp_path / "house", number)

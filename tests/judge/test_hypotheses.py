@@ -349,6 +349,7 @@ def test_tests_under_also_describe_and_never_decide() -> None:
     assert (more.outcome, more.p_support, more.estimate) == (plain.outcome, plain.p_support, plain.estimate)
 
 
+@pytest.mark.slow
 def test_the_same_evidence_gives_the_same_bytes_and_another_seed_another_bootstrap() -> None:
     study = one_claim(seeds=14, analysis={"test": "bootstrap_t"})
     values = values_of(np.random.default_rng(0).normal(-0.03, 0.03, 14))

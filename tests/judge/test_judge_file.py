@@ -61,6 +61,7 @@ def test_columns_are_guessed_by_the_names_that_people_give_them(tmp_path: Path, 
     require_the_paired_test(ablate.judge_frame(path, CLAIM))
 
 
+@pytest.mark.slow
 def test_long_rows_are_read_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "long.csv"
     long = wide_rows().melt(["model", "random_seed", "epoch"], var_name="metric", value_name="value")
@@ -101,6 +102,7 @@ def test_a_run_that_has_no_value_is_not_left_out(tmp_path: Path) -> None:
         ablate.judge_frame(path, CLAIM)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_guessed_is_asked_for_by_name(tmp_path: Path) -> None:
     path = tmp_path / "results.csv"
     wide_rows().rename(columns={"model": "which"}).to_csv(path, index=False)
@@ -114,6 +116,7 @@ def test_what_cannot_be_guessed_is_asked_for_by_name(tmp_path: Path) -> None:
     assert "--run-pattern" in str(refused.value.fix)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [b"", b"\x00\x01", b"a,b\n1\n"])
 def test_what_is_no_table_is_refused(tmp_path: Path, content: bytes) -> None:
     for kind in ("csv", "jsonl", "parquet", "txt"):

@@ -185,6 +185,7 @@ def test_values_that_are_no_numbers_and_parts_of_seeds_are_refused(frame: pd.Dat
             judged(changed)
 
 
+@pytest.mark.slow
 def test_design_takes_a_file_a_study_or_a_mapping(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     path = ablate.new("mine", "target").study

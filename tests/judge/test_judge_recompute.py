@@ -55,6 +55,7 @@ def test_every_number_of_a_claim_agrees(test: str, verb: str, shift: float, n: i
     assert "pingouin" in redone.summary and f"{len(redone.numbers)} numbers" in redone.summary
 
 
+@pytest.mark.slow
 @given(st.integers(0, 10**6))
 @settings(max_examples=15)
 def test_holm_over_two_roles_agrees(seed: int) -> None:

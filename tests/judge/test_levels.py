@@ -164,6 +164,7 @@ def test_levels_are_the_same_to_the_last_bit_and_touch_no_global_randomness() ->
     assert np.array_equal(state, np.random.get_state()[1])
 
 
+@pytest.mark.slow
 def test_half_a_million_null_studies_reject_as_often_as_promised() -> None:
     looks, studies = (3, 5, 8, 10), 500_000
     levels = {

@@ -63,6 +63,7 @@ def test_a_look_that_is_not_complete_shows_nothing_and_computes_nothing(monkeypa
     assert "Look 1 of 3, at 3 seeds, needs 9 runs, and 6 have ended" in found.because
 
 
+@pytest.mark.slow
 def test_a_clear_finding_ends_the_study_at_the_first_look() -> None:
     registration, evidence = up_to(3, effects=STRONG, sd=0.001)
     found = decide(registration, evidence)

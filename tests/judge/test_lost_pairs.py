@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from evidence_factory import make_evidence, one_claim, small_study
-from paired_tests import nulls_of_study
+from paired_tests import judge_families, nulls_of_study
 from typer.testing import CliRunner
 
 from ablate.cli import app
@@ -21,7 +21,6 @@ from ablate.judge.design.simulate import Scenario, judge_drawn, simulate
 from ablate.judge.judge import (
     OUTCOME,
     ends_of,
-    judge_families,
     judge_nulls,
     judge_rows,
     outcomes_of_masks,
@@ -62,6 +61,7 @@ def at_worst(decision: Decision) -> list[tuple[bool, str]]:
 # The rule of embnorm
 
 
+@pytest.mark.slow
 def test_three_of_five_diverged_runs_and_tiny_noise_adopt_nothing_and_check_says_so_beforehand() -> None:
     study = small_study(decision=[line.model_dump() for line in load_study(EMBNORM).study.decision])
     gain = {"effects": {"val/loss": {"layernorm": -0.03}}, "sd": 1e-4}

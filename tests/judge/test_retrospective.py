@@ -57,6 +57,7 @@ def test_selection_vanishes_where_power_is_high() -> None:
     assert selection(1.0, 6, 0.05).power == pytest.approx(t_power.power("either", 1.0, 6, 0.05))
 
 
+@pytest.mark.slow
 def test_what_came_stands_beside_what_was_assumed() -> None:
     found, told = hindsight(small_study(), sd=0.02, rho=0.0)
     gain = found["gain_ln"]

@@ -88,6 +88,7 @@ def test_declared_runs_make_every_claim_exploratory_and_no_verdict_rests_on_one(
     assert "exploratory since other studies had sealed its runs before" in found.because
 
 
+@pytest.mark.slow
 def test_the_study_that_sealed_first_keeps_its_verdict(history: History) -> None:
     first = history.decide().decision
     own, registration = history.study, history.registration
@@ -98,6 +99,7 @@ def test_the_study_that_sealed_first_keeps_its_verdict(history: History) -> None
     assert history.decide().decision == first
 
 
+@pytest.mark.slow
 def test_runs_that_both_registered_before_either_sealed_are_a_remark(tmp_path: Path) -> None:
     history = History(tmp_path / "house", Random(2))  # noqa: S311
     own = history.study

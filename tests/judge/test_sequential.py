@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 import pytest
 from evidence_factory import one_claim, small_study
-from paired_tests import OneStudy, single, weigh
+from paired_tests import OneStudy, judge_families, single, weigh
 from scipy import integrate, special, stats
 from sentences import sentence_of
 
@@ -16,7 +16,7 @@ from ablate.judge.design.characteristics import design
 from ablate.judge.design.scenarios import Drawn
 from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.judge import OUTCOME, at_look, judge_families, settles
+from ablate.judge.judge import OUTCOME, at_look, settles
 from ablate.judge.stats.null_hypotheses import Nulls
 from ablate.judge.stats.sequential import (
     EFFECT_VARIANCE,
@@ -41,6 +41,7 @@ def planned(stopping: object = LOOKS, *, seeds: int = 10, **changes: object) -> 
     return one_claim(seeds=seeds, stopping=stopping, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("two_sided", [True, False])
 @pytest.mark.parametrize("spending", ["obrien_fleming", "pocock"])
 def test_a_repeated_p_is_the_alpha_at_which_its_look_rejects(spending: str, two_sided: bool) -> None:
@@ -151,6 +152,7 @@ def test_a_sequential_study_judged_by_a_fixed_rule_is_refused_and_the_reverse() 
         judge_hypotheses(planned(), values, look=two[0])
 
 
+@pytest.mark.slow
 def test_a_look_sees_its_own_seeds_only() -> None:
     study = planned()
     look = looks_of(study)[1]
@@ -168,6 +170,7 @@ def test_a_look_sees_its_own_seeds_only() -> None:
     assert finding.estimate is not None and finding.estimate.method == "e_process"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stopping", [LOOKS, {"looks": [3, 5, 10], "spending": "pocock"}, GROWING])
 def test_simulated_studies_stop_where_the_judge_of_real_ones_stops(stopping: object) -> None:
     lines = [

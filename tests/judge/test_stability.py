@@ -98,6 +98,7 @@ def test_rounding_adds_no_spike(rounding: str, sd: float, above: float) -> None:
         assert set(rounded.tolist()) <= set(spike_places(run, above=above, window=20).tolist())
 
 
+@pytest.mark.slow
 def test_losses_with_two_decimals_keep_the_rate_and_a_real_spike_is_found() -> None:
     # An SD of .004, two decimals: every run was unstable before.
     limit, rng = spike_limit(study_of()), np.random.default_rng(5)
@@ -280,6 +281,7 @@ def test_the_limit_in_force_is_found_and_used() -> None:
     assert all(one.above is None for one in judge_stability(old, evidence))
 
 
+@pytest.mark.slow
 def test_a_real_spike_is_found() -> None:
     # Of 12 and 15 SDs, at the limit of 15 runs of 300 steps: the limit is 10.76 robust SDs, of a scale that varies.
     limit, rng = spike_limit(study_of()), np.random.default_rng(3)
@@ -358,6 +360,7 @@ def test_a_fall_a_plateau_before_a_fall_and_a_lasting_rise_are_no_early_spikes()
     assert early_spike_places(np.array([1.0] * 5 + [np.nan] + [1.0] * 40), above=6.0, window=20).size == 0
 
 
+@pytest.mark.slow
 def test_the_first_steps_add_little_to_the_rate_of_false_alarms() -> None:
     # At a limit of 3 over a window of 9, 31 later steps have alarms in two of three runs, the first steps in one of 75.
     window, above, n = 9, 3.0, 6000

@@ -447,6 +447,7 @@ def planned(sizes: tuple[int, int], **changes: Any) -> Study:
     return unpaired(*sizes, **{"claim": "layernorm lowers val/loss", "assume": assume} | changes)
 
 
+@pytest.mark.slow
 def test_power_is_that_of_independent_runs_and_an_assumed_correlation_is_ignored() -> None:
     rng, n_sims = np.random.default_rng(0), 20_000
     for sizes in ((5, 5), (8, 3)):
@@ -462,6 +463,7 @@ def test_power_is_that_of_independent_runs_and_an_assumed_correlation_is_ignored
         assert any("twice the SD" in one.name for one in found.scenarios)
 
 
+@pytest.mark.slow
 def test_pairs_find_what_unpaired_runs_miss_where_seeds_are_correlated() -> None:
     # Effect of two SDs of an arm, five seeds: the numbers of docs/designs.md.
     shares = []

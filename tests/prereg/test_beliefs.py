@@ -74,6 +74,7 @@ def test_a_pilot_never_tells_who_is_better() -> None:
     assert apart.sd == pytest.approx(same.sd) and apart.correlation == pytest.approx(same.correlation)
 
 
+@pytest.mark.slow
 def test_a_design_from_a_pilot_freezes_what_it_took_and_says_so() -> None:
     found = design(planned(), n_sims=50, beliefs=learned(planned(), *pilot()))
     assert len(found.scenarios) > 5 and len(found.beliefs) == 2 and found.seeds_80 is not None

@@ -506,6 +506,7 @@ def test_appends_of_eight_processes_are_kept_while_the_lock_file_is_deleted_all_
     assert not any(entry.cut_back for entry in entries)
 
 
+@pytest.mark.slow
 def test_reading_waits_for_an_append_whose_lock_file_was_deleted(ledger: Ledger) -> None:
     append(ledger)
     lock = ledger.path.with_name(".ledger.lock")

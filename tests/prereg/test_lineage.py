@@ -62,6 +62,7 @@ def round_of(history: Amended, number: int) -> Decided:
     return history.decide()
 
 
+@pytest.mark.slow
 def test_an_amendment_that_touches_nothing_keeps_the_runs_and_the_verdict(study: Amended) -> None:
     study.run(noise=100)
     first = study.decide().decision
@@ -75,6 +76,7 @@ def test_an_amendment_that_touches_nothing_keeps_the_runs_and_the_verdict(study:
     assert verify(study.root.study("own"), study.root.path).intact
 
 
+@pytest.mark.slow
 def test_a_resampling_test_is_not_drawn_again(tmp_path: Path) -> None:
     history = Amended(tmp_path / "house", Random(4))  # noqa: S311
     boot: dict[str, Any] = {"seeds": list(range(1, 10)), "analysis": {"test": "bootstrap_t"}}
@@ -87,6 +89,7 @@ def test_a_resampling_test_is_not_drawn_again(tmp_path: Path) -> None:
     assert len(found) == 1, found
 
 
+@pytest.mark.slow
 def test_looks_lost_starts_and_decisions_of_the_earlier_registration_count(study: Amended) -> None:
     study.run(dies_at=4, noise=1)
     api.early_results(study.study, reason="curious", workspace=api.Workspace(clock=study.now))
@@ -98,6 +101,7 @@ def test_looks_lost_starts_and_decisions_of_the_earlier_registration_count(study
     assert decided.decision.status == "inadmissible"
 
 
+@pytest.mark.slow
 def test_runs_made_again_after_an_amendment_must_come_out_as_before(study: Amended) -> None:
     study.run(noise=1)
     study.decide()
@@ -110,6 +114,7 @@ def test_runs_made_again_after_an_amendment_must_come_out_as_before(study: Amend
     assert decided.decision.verdict is None
 
 
+@pytest.mark.slow
 def test_a_deterministic_trainer_may_make_them_again(study: Amended) -> None:
     study.run(noise=1)
     study.decide()
@@ -122,6 +127,7 @@ def test_a_deterministic_trainer_may_make_them_again(study: Amended) -> None:
     assert set(failed) <= AS_ALWAYS | {AGAIN, "no amendment after outcomes were read"}
 
 
+@pytest.mark.slow
 def test_back_to_what_it_was_has_the_runs_that_it_had(study: Amended) -> None:
     study.run(noise=1)
     first = study.decide().decision
@@ -132,6 +138,7 @@ def test_back_to_what_it_was_has_the_runs_that_it_had(study: Amended) -> None:
     assert not gather(study.root, study.registration).missing
 
 
+@pytest.mark.slow
 def test_what_a_new_claim_needs_the_kept_runs_may_have(study: Amended) -> None:
     study.run(noise=1)
     study.decide()

@@ -273,6 +273,7 @@ def test_the_base_of_a_command_stays_as_it_was_written(tmp_path: Path) -> None:
     assert study.arms["fast"].config == {"optim": {"lr": 2}}
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(at=st.integers(0, len(EMBNORM)), cut=st.integers(0, 12), insert=st.text(max_size=12))
 def test_no_edit_of_a_study_gets_past_the_error_tree(tmp_path: Path, at: int, cut: int, insert: str) -> None:
@@ -442,6 +443,7 @@ zz:
 """
 
 
+@pytest.mark.slow
 def test_a_text_that_libyaml_and_pyyaml_both_read_is_the_same_data(monkeypatch: pytest.MonkeyPatch) -> None:
     libyaml = yaml_reader.LOADER
     if libyaml is yaml.SafeLoader:

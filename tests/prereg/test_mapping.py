@@ -39,6 +39,7 @@ def table(path: Path, header: list[str]) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
 def test_a_template_is_a_mapping_that_imports_its_table(house: OwnHouse, tmp_path: Path, suffix: str) -> None:
     source = table(tmp_path / f"all{suffix}", ["run_name", "Seed", "_step", "training_loss", "valid loss", "_runtime"])
@@ -85,6 +86,7 @@ def test_a_faulty_mapping_is_one_message(tmp_path: Path, text: str, match: str) 
         read_mapping(tmp_path / "map.yaml")
 
 
+@pytest.mark.slow
 def test_a_table_without_need_or_without_columns_is_refused(house: OwnHouse, tmp_path: Path) -> None:
     long = tmp_path / "long.jsonl"
     long.write_text(json.dumps({"variant": "slow", "seed": 1, "step": 1, "metric": "val/loss", "value": 1.0}) + "\n")

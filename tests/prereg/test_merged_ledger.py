@@ -134,6 +134,7 @@ def test_two_people_who_merge_each_other_read_the_same_order(branches: Branches)
     assert here.head() == joined.sha256
 
 
+@pytest.mark.slow
 def test_many_random_merges_keep_every_line_and_stay_sound(branches: Branches) -> None:
     rng, names = random.Random(3), ["main", "b", "c"]  # noqa: S311
     branches.append("first")

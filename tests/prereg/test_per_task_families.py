@@ -10,10 +10,10 @@ import pytest
 from conftest import House
 from evidence_factory import Change, make_evidence, with_amendments
 from harness_samples import items_document, items_house
+from paired_tests import judge_families
 from study_samples import LINE, of_task, over_tasks
 
 from ablate.judge.design.warnings import design_warnings
-from ablate.judge.judge import judge_families
 from ablate.judge.stats.null_hypotheses import Nulls
 from prereg.errors import SpecError, StudyError
 from prereg.registry.amendments import affected, amendments_of
@@ -149,6 +149,7 @@ def test_one_of_a_lock_s_family_cannot_be_corrected_by_itself() -> None:
         study_from_document(plain)
 
 
+@pytest.mark.slow
 def test_a_role_of_several_families_is_said_to_hold_their_sum() -> None:
     """Two families of three tasks and a claim, one role, all nulls true: each is held and the role errs in about 3
     alpha (.143 of independent claims), as the warning says."""

@@ -492,6 +492,7 @@ EDITS = st.sampled_from(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(EDITS, max_size=3), st.lists(EDITS, max_size=3))
 def test_studies_that_mean_different_things_never_share_a_hash(one: list[Any], other: list[Any]) -> None:

@@ -38,6 +38,7 @@ def verified(path: Path) -> int:
     return CliRunner().invoke(app, ["verify", str(path)]).exit_code
 
 
+@pytest.mark.slow
 def test_a_decided_study_keeps_runs_and_verdict_under_another_title(own_house: OwnHouse, path: Path) -> None:
     before = (own_house.path / "reports/own/verdict.json").read_bytes()
     lock = (own_house.path / "studies/own.lock.json").read_bytes()
@@ -67,6 +68,7 @@ def before_entries(house: OwnHouse) -> int:
     return sum(1 for _ in (house.path / "studies/ledger.jsonl").read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_words_can_be_changed_again_and_back(own_house: OwnHouse, path: Path) -> None:
     for title in ("Second", "Third", "Second", own_document()["title"]):
         rewrite(path, title=title)
@@ -91,6 +93,7 @@ def test_a_real_amendment_after_words_is_one_and_the_other_way_round(own_house: 
     assert verified(path) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [

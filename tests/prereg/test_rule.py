@@ -190,6 +190,7 @@ CONDITION = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None)
 @given(st.lists(CONDITION, min_size=1, max_size=4), st.booleans())
 def test_the_proof_agrees_with_trying_every_case(conditions: list[str], last_resort: bool) -> None:

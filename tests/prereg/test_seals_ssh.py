@@ -151,6 +151,7 @@ def test_a_key_with_a_passphrase_is_refused_at_once_and_nothing_asks_for_it(
     assert not asked.exists()
 
 
+@pytest.mark.slow
 def test_a_terminal_is_not_asked_either(tmp_path: Path) -> None:
     # In a child that has a terminal, a program that opened /dev/tty would wait for ever.
     key = ssh_key(tmp_path, passphrase="secret")

@@ -177,6 +177,7 @@ def test_every_committed_study_reads_back_as_it_is() -> None:
         same(Study.from_yaml(path))
 
 
+@pytest.mark.slow
 def test_every_template_and_option_reads_back_as_it_is(tmp_path: Path) -> None:
     for name in api.templates():
         same(Study.from_yaml(api.new(f"mine_{name}", name, workspace=api.Workspace(tmp_path)).study))

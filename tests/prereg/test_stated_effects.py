@@ -74,6 +74,7 @@ def printed(section: Section) -> str:
     return console.file.getvalue()
 
 
+@pytest.mark.slow
 def test_the_smallest_difference_is_that_of_the_claim_in_every_word() -> None:
     assert STUDY.hypotheses["h"].smallest == D
     [one] = planned().hypotheses

@@ -83,6 +83,7 @@ def test_an_untuned_contrast_has_the_wrong_sign_and_the_tuned_one_the_right_one(
     assert verify(study_path(house)).intact
 
 
+@pytest.mark.slow
 def test_the_pilot_is_run_first_and_each_arm_at_its_frozen_setting(house: OwnHouse) -> None:
     registration = house.register(**tuned_document())
     pilot = [(spec.variant, spec.seed) for spec in plan(registration)]
@@ -322,6 +323,7 @@ def test_the_level_holds_at_the_frozen_settings_and_not_at_the_best_ones() -> No
     assert false_findings(100_000, 0.0)[1] == pytest.approx(0.05, abs=0.003)
 
 
+@pytest.mark.slow
 def test_the_design_states_what_the_simulation_finds() -> None:
     study = tuned_study()
     error, gap = worst_choice(study, "h", sd=0.02, correlation=0.0, n_sims=40_000, seed=0)

@@ -104,6 +104,7 @@ def repository(made: Path, tmp_path: Path, no_reports: None) -> Repository:
     return copy
 
 
+@pytest.mark.slow
 def test_both_studies_keep_their_verdicts_after_a_merge(repository: Repository) -> None:
     repository.git("merge", "-q", "--no-edit", "other")
     names = ("first", "mine", "theirs")
@@ -183,6 +184,7 @@ def take_back(repository: Repository, name: str) -> None:
     repository.house.make_runs(registration)
 
 
+@pytest.mark.slow
 def test_a_rollback_is_named_by_git_and_leaves_no_verdict(
     repository: Repository, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -248,6 +250,7 @@ def test_a_study_below_the_top_of_a_repository_is_compared_too(made: Path, tmp_p
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "several-people.md"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["merge", "conflict", "left out"])
 def test_the_commands_of_the_page_do_what_it_says(repository: Repository, case: str) -> None:
     merge, conflict, left_out = re.findall(r"```sh\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

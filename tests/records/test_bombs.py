@@ -154,6 +154,7 @@ def test_texts_that_repeat_what_stood_before_are_not_read(tmp_path: Path) -> Non
     assert read_parquet(tmp_path / "a.parquet", ("value",)).to_pydict() == {"value": [1.5] * 5}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -199,6 +199,7 @@ def test_runs_that_have_not_ended_are_left_there_and_named(here: OwnHouse, clust
     refused(here, cluster, "no run has ended: fast seed 1: running")
 
 
+@pytest.mark.slow
 def test_a_manifest_is_written_for_a_file_and_counts_once_its_times_are_filled_in(
     here: OwnHouse, cluster: Path, tmp_path: Path
 ) -> None:
@@ -345,6 +346,7 @@ def test_runs_of_a_study_that_pins_no_code_are_bound_without_any(here: OwnHouse,
     assert not check_named(decision, "the trainer's code is registered").passed
 
 
+@pytest.mark.slow
 def test_runs_that_say_they_were_made_before_the_registration_are_replayed(
     here: OwnHouse, cluster: Path, tmp_path: Path
 ) -> None:
@@ -455,6 +457,7 @@ def test_a_run_that_is_not_what_it_says_is_refused_and_nothing_is_taken(
     assert not list(here.path.parent.rglob("escape*"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "found"),
     [
@@ -500,6 +503,7 @@ def test_csv_is_read_as_strictly(here: OwnHouse, cluster: Path, tmp_path: Path, 
     refused(here, path, found, exploratory=True)
 
 
+@pytest.mark.slow
 def test_no_run_is_ever_replaced(here: OwnHouse, cluster: Path, tmp_path: Path) -> None:
     registration = promise(here)
     here.carry_out(registration, "fast", 1)
@@ -684,6 +688,7 @@ def test_means_that_a_panel_shows_are_no_runs_own_values(here: OwnHouse, tmp_pat
     )
 
 
+@pytest.mark.slow
 def test_a_pattern_says_how_the_runs_of_a_panel_are_named(here: OwnHouse, tmp_path: Path) -> None:
     source = tmp_path / "wandb_export.csv"
     source.write_text(re.sub(r"(slow|fast)/seed(\d)", r"\2 of \1", panel()))

@@ -275,6 +275,7 @@ def test_the_event_files_of_a_torch_script_are_read_whichever_way_it_wrote_scala
         assert sorted(row.value for row in rows) == pytest.approx(sorted(v for *_, v in made), rel=1e-7)
 
 
+@pytest.mark.slow
 def test_the_table_of_runs_that_mlflow_writes_is_judged_and_imported_by_one_guess(
     house: OwnHouse, tmp_path: Path
 ) -> None:

@@ -61,6 +61,7 @@ def run(house: OwnHouse) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_trial_finds_an_accuracy_in_percent_under_the_name_of_a_share(own_house: OwnHouse) -> None:
     own_house.script(trainer("val/accuracy", 90.2))
     path = own_house.write(**classifier())
@@ -69,6 +70,7 @@ def test_a_trial_finds_an_accuracy_in_percent_under_the_name_of_a_share(own_hous
     assert "divide by 100" in problem.fix and "unit: percent" in problem.fix
 
 
+@pytest.mark.slow
 def test_a_run_that_records_it_fails_and_shows_no_value(own_house: OwnHouse) -> None:
     own_house.script(trainer("val/accuracy", 90.2))
     own_house.register(**classifier())
@@ -140,6 +142,7 @@ def test_a_known_name_of_a_users_own_trainer_is_not_defined_by_this_tool() -> No
     assert "cross-entropy" not in said and "cross-entropy" in say("measured", small_study())
 
 
+@pytest.mark.slow
 def test_what_is_declared_is_in_figures_tables_methods_and_the_registration(own_house: OwnHouse) -> None:
     own_house.script(trainer("test/accuracy", 90.2))
     declare = {"test/accuracy": {**PERCENT, "definition": "test images whose label is predicted"}}

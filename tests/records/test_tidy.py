@@ -84,6 +84,7 @@ def test_what_is_not_a_regular_file_is_refused_without_waiting(tmp_path: Path) -
         read_rows(tmp_path / "gone.jsonl")
 
 
+@pytest.mark.slow
 @given(
     st.dictionaries(
         st.tuples(st.integers(0, 10**6), st.from_regex(r"[a-z]{1,5}/[a-z]{1,5}", fullmatch=True)),

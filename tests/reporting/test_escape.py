@@ -239,6 +239,7 @@ def test_a_failing_bundle_cannot_clear_the_screen_and_say_that_it_stands(
         assert is_clean(say("verify", path, "--json"))
 
 
+@pytest.mark.slow
 def test_a_metric_of_an_import_has_a_name_that_can_be_seen(own_house: OwnHouse, say: Callable[..., str]) -> None:
     own_house.register()
     for name in ("val/loss\u200b", "val\u202e/loss", "val/\u3164loss", "a\x1bb", "a\x9bb"):

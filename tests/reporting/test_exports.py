@@ -75,6 +75,7 @@ def test_csv_columns_are_documented_and_hold_nothing_that_may_not_be_shown() -> 
     assert {one["status"] for one in rows(csv_files(told("inadmissible"))["findings.csv"])} == {"inadmissible"}
 
 
+@pytest.mark.slow
 def test_every_panel_is_drawn_in_three_forms_in_black_on_white() -> None:
     document = compose(told())
     found = figures.drawings(document)

@@ -71,6 +71,7 @@ def headings(context: ReportContext) -> Iterator[str]:
             yield from (term for term, _ in block.items)
 
 
+@pytest.mark.slow
 def test_no_title_caption_axis_legend_or_first_cell_has_an_id() -> None:
     found = [*headings(labelled())]
     assert not [text for text in found if AN_ID.search(text)]
@@ -81,6 +82,7 @@ def test_no_title_caption_axis_legend_or_first_cell_has_an_id() -> None:
     assert not [text for text in found if re.search(r"\bnone\b", text) and text != "none"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["factorial", "tuned"])
 def test_headings_of_other_designs_have_no_id_of_an_arm(kind: str) -> None:
     registration, evidence = make_evidence(factorial()) if kind == "factorial" else tuned_evidence()
@@ -91,6 +93,7 @@ def test_headings_of_other_designs_have_no_id_of_an_arm(kind: str) -> None:
     assert not [text for text in headings(context) if an_id.search(text)]
 
 
+@pytest.mark.slow
 def test_every_rendering_calls_things_by_their_labels() -> None:
     context = labelled()
     document = compose(context)
@@ -133,6 +136,7 @@ def test_the_index_over_studies_has_labels_too() -> None:
     assert not [cell for cell in rows if AN_ID.search(cell)]
 
 
+@pytest.mark.slow
 def test_another_label_after_the_verdict_leaves_runs_and_verdict_as_they_are(decided_copy: OwnHouse) -> None:
     before = api.decide(decided_copy.study).decision
     decided_copy.write(own_document(labels={"arms": {"fast": "Quick"}}))

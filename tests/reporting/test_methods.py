@@ -35,6 +35,7 @@ UNTUNED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["tuned", *UNTUNED])
 def test_every_number_of_the_methods_is_one_of_the_judged_runs(kind: str) -> None:
     made = tuned_evidence() if kind == "tuned" else make_evidence(UNTUNED[kind])
@@ -51,6 +52,7 @@ def test_every_number_of_the_methods_is_one_of_the_judged_runs(kind: str) -> Non
             assert config in (said if len(others) > 1 else said | numbers(base)), (run.variant, text)
 
 
+@pytest.mark.slow
 def test_the_rate_that_a_pilot_froze_is_the_one_that_the_methods_state() -> None:
     context = told_of(tuned_evidence())
     assert context.study.training("none").optim.lr == 0.001  # the base has 0.0003, at which no judged run was made

@@ -104,6 +104,7 @@ def test_a_whole_page_is_as_it_was_read(name: str) -> None:
     assert_snapshot(f"page-{name}.md", page_of(ACCOUNTS[name]()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOUND)
 def test_what_was_found_by_a_design_is_as_it_was_read(name: str) -> None:
     head, *sections = re.split(r"^(?=## )", page_of(FOUND[name]()), flags=re.MULTILINE)

@@ -45,11 +45,13 @@ def drawn(figure: Figure) -> str:
     return "".join(charts.draw(panel.make) for panel in figure.panels)
 
 
+@pytest.mark.slow
 def test_nothing_is_shown_unless_the_study_asks() -> None:
     assert diagnostics_section(as_embnorm()) is None
     assert "## Diagnostics" not in markdown.render(as_embnorm())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "figure"),
     [
@@ -195,6 +197,7 @@ def test_a_report_has_at_most_nine_charts_of_three_claims_and_as_many_as_asked_f
     assert n <= 9 and more - n == (0 if ending == "incomplete" else 2)
 
 
+@pytest.mark.slow
 def test_claims_that_read_the_same_values_share_their_pairs(**_: Any) -> None:
     same = {"claim": "layernorm does_not_worsen val/loss", "smallest": 0.02, "role": "guardrail"}
     hypotheses = document()["hypotheses"] | {"same_ln": same}

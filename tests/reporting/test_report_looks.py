@@ -51,6 +51,7 @@ def with_ledger(
     return replace(account, evidence=replace(account.evidence, ledger=tuple(entries)))
 
 
+@pytest.mark.slow
 def test_the_plan_is_called_a_plan_and_the_observation_stands_beside_it() -> None:
     account = with_ledger(told(), "|decided")
     for page in (markdown.render(account), html.render(account)):
@@ -84,6 +85,7 @@ SHOWN: list[tuple[Callable[[], ReportContext], list[str], list[str]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("account", "says", "never"), SHOWN)
 def test_what_the_ledger_shows_of_looks_is_said_by_its_entries(
     account: Callable[[], ReportContext], says: list[str], never: list[str]
@@ -127,6 +129,7 @@ def test_a_look_recorded_afterwards_is_named_wherever_its_entry_lies() -> None:
     assert "1 other: entry 18 (peeked 2026-05-01" in looks_shown(going_on(sequence, past))
 
 
+@pytest.mark.slow
 def test_a_report_says_of_an_early_stop_alone_that_the_mean_then_errs() -> None:
     stopping = {"looks": [3, 5, 8], "spending": "pocock"}
     rule = [{"verdict": "changed", "when": "supported(h)"}, {"verdict": "inconclusive"}]

@@ -127,6 +127,7 @@ def test_page_and_markdown_tell_the_same_verdict_reasons_and_hashes(pages: dict[
         assert check.passed or (check.found in page and check.found in text)
 
 
+@pytest.mark.slow
 def test_no_p_value_is_zero_anywhere(pages: dict[Ending, str]) -> None:
     for ending in ENDINGS:
         text = Page(pages[ending]).text + markdown.render(told(ending))
@@ -201,6 +202,7 @@ def test_a_pair_that_does_not_match_is_counted() -> None:
     assert "94 of 95" in line and "4 of 5" in line
 
 
+@pytest.mark.slow
 def test_a_finding_without_an_estimate_is_told_without_numbers() -> None:
     whole = told()
     bare = whole.decision.findings[0].model_copy(
@@ -243,6 +245,7 @@ def test_the_price_of_every_suite_is_told_where_it_was_recorded_and_nowhere_else
     assert "speed/measure" not in priced
 
 
+@pytest.mark.slow
 def test_markdown_draws_nothing_and_so_makes_no_chart(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = told("decided")
     expected = markdown.render(whole)

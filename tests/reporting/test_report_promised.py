@@ -75,6 +75,7 @@ def test_the_line_of_a_corpus_tells_what_was_counted_and_never_leaves_it_out(
     assert not [needed for needed in says if needed not in text], text
 
 
+@pytest.mark.slow
 def test_nothing_is_said_of_what_no_run_recorded() -> None:
     assert "repeats itself" not in line(replace(told(), evidence=replace(told().evidence, runs=())))
     assert "windows that a run" not in line(recorded({}))

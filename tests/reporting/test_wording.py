@@ -49,6 +49,7 @@ def checked(study: Study) -> str:
     return " ".join(stream.getvalue().split())
 
 
+@pytest.mark.slow
 def test_without_a_correction_nothing_is_called_simultaneous_or_corrected() -> None:
     study = small_study(analysis={"correct": "none"})
     found = judge_hypotheses(study, {"val/loss": PAIR})[0]
@@ -234,6 +235,7 @@ def test_equal_differences_of_different_seeds_are_named_and_different_ones_are_n
     assert "Note:" not in sentence_of(study, judged(study, around(-0.5, n=6)))
 
 
+@pytest.mark.slow
 def test_the_methods_state_only_what_was_checked() -> None:
     whole = told()
     compared = Check(

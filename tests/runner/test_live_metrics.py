@@ -52,6 +52,7 @@ class Resuming:
         self.metrics.write_text(text.replace("2.0", "1.0"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["failed", "stopped"])
 def test_metrics_that_were_edited_after_a_run_had_ended_are_not_resumed_from(tmp_path: Path, how: str) -> None:
     one = Resuming(tmp_path, ends="raise SystemExit(3)" if how == "failed" else "time.sleep(60)")
@@ -80,6 +81,7 @@ def test_metrics_that_were_edited_after_a_run_had_ended_are_not_resumed_from(tmp
     assert said == "ended done: " and record.live is None
 
 
+@pytest.mark.slow
 def test_a_run_that_resumes_and_keeps_its_values_draws_none_again(tmp_path: Path) -> None:
     one = Resuming(tmp_path)
     one.carry_out()
@@ -88,6 +90,7 @@ def test_a_run_that_resumes_and_keeps_its_values_draws_none_again(tmp_path: Path
     assert "redrawn" not in record.seal("0")
 
 
+@pytest.mark.slow
 def test_a_run_that_resumes_to_other_values_says_so(tmp_path: Path) -> None:
     one = Resuming(tmp_path, exact=False)
     one.carry_out()
@@ -95,6 +98,7 @@ def test_a_run_that_resumes_to_other_values_says_so(tmp_path: Path) -> None:
     assert record.status == "done" and record.redrawn == 1 and record.seal("0")["redrawn"] == 1
 
 
+@pytest.mark.slow
 def test_metrics_that_are_gone_are_not_resumed_from(tmp_path: Path) -> None:
     one = Resuming(tmp_path)
     one.carry_out()

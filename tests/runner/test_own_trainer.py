@@ -380,6 +380,7 @@ def test_a_program_that_is_not_here_is_refused_before_anything_is_written(own_ho
         assert own_house.snapshot() == before
 
 
+@pytest.mark.slow
 def test_output_is_kept_in_bounds_and_both_its_ends_survive(own_house: OwnHouse) -> None:
     own_house.script(
         SCRIPT + "\nprint('the beginning')\nfor _ in range(40):\n    print('x' * 99999)\nprint('the end')\n"

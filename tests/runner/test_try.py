@@ -276,6 +276,7 @@ def test_a_trial_prints_a_range_no_correlation_from_three_seeds_and_the_step_aft
     assert "assume: {metrics: {val/loss: {sd: 0.061, correlation: 0.03}}}" in ten and "cannot be told" not in ten
 
 
+@pytest.mark.slow
 def test_the_built_in_trainer_is_tried_over_few_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from conftest import House
 
@@ -286,6 +287,7 @@ def test_the_built_in_trainer_is_tried_over_few_steps(tmp_path: Path, monkeypatc
     assert trial.seconds_in_all is not None and "val/loss" in trial.runs[0].metrics
 
 
+@pytest.mark.slow
 def test_arms_that_differ_only_in_what_a_trial_shortens_are_no_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

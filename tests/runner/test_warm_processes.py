@@ -24,6 +24,7 @@ def server(place: Path, log: str) -> Pool:
         return Pool((), Place(place, place), stream).__enter__()
 
 
+@pytest.mark.slow
 def test_one_has_a_number_and_a_session_of_its_own_and_tells_how_it_ended(tmp_path: Path) -> None:
     one, other = server(tmp_path, "one"), server(tmp_path, "other")
     process = one.process
@@ -44,6 +45,7 @@ def test_one_has_a_number_and_a_session_of_its_own_and_tells_how_it_ended(tmp_pa
             each.__exit__()
 
 
+@pytest.mark.slow
 def test_an_error_of_one_is_in_its_log(tmp_path: Path) -> None:
     one = server(tmp_path, "log")
     try:

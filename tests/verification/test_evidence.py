@@ -84,6 +84,7 @@ def test_a_clone_writes_the_same_report_and_decides_the_same(
     assert clone.snapshot() == before, "the same pages, and no entry that says anything new"
 
 
+@pytest.mark.slow
 def test_a_bundle_made_in_a_clone_has_the_same_files_and_evidence_is_written_once(
     kept: House, clone: House, tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ def test_only_a_decided_study_has_evidence_and_it_has_one_place(
     assert ablate(monkeypatch, "report", kept.study, "--out", tmp_path) == 2
 
 
+@pytest.mark.slow
 def test_a_bundle_alone_gives_the_report_wherever_it_is_unpacked(
     kept: House, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -161,6 +161,7 @@ FACTS: dict[str, Callable[[dict[str, Any]], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", FACTS)
 def test_another_fact_is_a_fault_of_this_version_and_judged_differently_of_another(
     house: Decided, place: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

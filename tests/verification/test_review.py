@@ -131,6 +131,7 @@ def test_a_file_where_a_folder_should_be_is_a_mistake_and_not_our_bug(
     assert not list(copy.rglob("*.tmp"))
 
 
+@pytest.mark.slow
 def test_reports_are_written_again_where_their_folder_is_gone(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = copy / "studies" / "tiny.yaml"
     ablate(monkeypatch, "decide", study)
