@@ -26,7 +26,7 @@ from prereg.metrics.user_code import CheckPin, pin_checks
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import AmendedEntry, Difference, Entry, PromiseEntry, SealEntry
+from prereg.registry.ledger_entry import AmendedEntry, Difference, Entry, PromiseEntry, SealEntry, Word
 from prereg.registry.paths import Root
 from prereg.registry.registration import (
     LARGEST_LOCK,
@@ -69,11 +69,11 @@ def as_registered(registration: Registration, loaded: Loaded) -> Loaded:
     return loaded
 
 
-def words_in(registration: Registration, loaded: Loaded) -> dict[str, str]:
+def words_in(registration: Registration, loaded: Loaded) -> dict[Word, str]:
     """The words of a study's file."""
     sha256 = sha256_bytes(loaded.source_bytes)
     known = {one.source_sha256: one.words for one in registration.rewordings}
-    return {**known[sha256]} if sha256 in known else {field: getattr(loaded.study, field) for field in WORDS}
+    return known.get(sha256) or {field: getattr(loaded.study, field) for field in WORDS}
 
 
 def in_words_of(registered: Study, study: Study) -> Study:

@@ -228,11 +228,15 @@ class AmendedEntry(PromiseEntry):
         return self.evidence != "none"
 
 
+Word = Literal["title", "question"]
+"""A field of a study on which nothing rests: it may be reworded at any time, and runs and verdict stay."""
+
+
 class RewordedEntry(Entry):
     """Title or question were changed, and nothing else."""
 
     event: Literal["reworded"] = "reworded"
-    words: dict[Literal["title", "question"], str]
+    words: dict[Word, str]
     """The new title or question."""
     reason: str
     """Why, in the user's words."""

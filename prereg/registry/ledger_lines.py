@@ -136,12 +136,12 @@ def parsed(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]:
             return None, "is a mark that git leaves in a conflict: keep the lines of both sides, and delete the marks"
         return None, "is not JSON"
     try:
-        if sliced and isinstance(content, dict) and content.keys() == Withheld.model_fields.keys():
-            return Withheld.model_validate(content), ""
+        names = content.keys() if isinstance(content, dict) else set()
         # The hash first: of a line that was edited, that is what is wrong with it, whatever it says now.
-        if isinstance(content, dict) and content.keys() == {*HEADER, "body"} and not _has_its_hash(line, content):
+        if isinstance(content, dict) and names == {*HEADER, "body"} and not _has_its_hash(line, content):
             return None, "its content does not match its hash: it was edited"
-        return entry_of(content), ""
+        is_link = sliced and names == Withheld.model_fields.keys()
+        return (Withheld.model_validate(content) if is_link else entry_of(content)), ""
     except ValueError as error:
         return None, f"is not an entry of a ledger: {_reason(error)}"
 

@@ -276,7 +276,7 @@ def changes_since(registered: Registration, loaded: Loaded, pins: Pins) -> tuple
     )
     changes = (*found, *pinned)
     if words_alone(changes):
-        were, now = registered.worded.model_dump(include=set(WORDS)), words_in(registered, loaded)
+        were, now = {word: getattr(registered.worded, word) for word in WORDS}, words_in(registered, loaded)
         changes = tuple(Difference(field=field, registered=were[field], now=now[field]) for field in WORDS
                         if were[field] != now[field])  # fmt: skip
     if not changes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import JsonValue, ValidationError
 
@@ -19,7 +19,7 @@ from prereg.metrics.user_code import CheckPin
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import AmendedEntry, Entry, Override, PromiseEntry, RewordedEntry, TunedEntry
+from prereg.registry.ledger_entry import AmendedEntry, Entry, Override, PromiseEntry, RewordedEntry, TunedEntry, Word
 from prereg.registry.paths import Root
 from prereg.study.command import ScriptPin
 from prereg.study.designs.tune import with_choice
@@ -91,8 +91,7 @@ class Pins(FrozenModel):
     """The zero- and few-shot tasks; none where none are declared."""
 
 
-WORDS = ("title", "question")
-"""Fields of a study on which nothing rests: they may be reworded at any time, and runs and verdict stay."""
+WORDS: tuple[Word, ...] = get_args(Word)
 
 
 class Registration(Pins):
@@ -140,7 +139,7 @@ class Registration(Pins):
     @property
     def worded(self) -> Study:
         """The study in its newest words, for people. What was promised is `study`."""
-        words = {field: text for entry in self.rewordings for field, text in entry.words.items()}
+        words: dict[str, str] = {field: text for entry in self.rewordings for field, text in entry.words.items()}
         return self.study.model_copy(update=words) if words else self.study
 
     def corpora_of(self, arm: str) -> dict[str, CorpusPin]:
