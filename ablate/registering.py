@@ -148,7 +148,7 @@ def register_once(context: StudyContext, prepared: Callable[[], Prepared]) -> tu
 
     registered = context.load_registration()
     if registered is None:
-        return prepared().write(promise.register)
+        return prepared().write(promise.register_study)
     require_unchanged(registered, context.loaded)
     promise.complete(context.root, context.study.study)
     keep_page(context.root, context.study.study)
@@ -168,7 +168,7 @@ def amend(
 
     context = check(study, workspace)
     # Of evidence the ledger knows more than "none", and what it shows counts.
-    amended = partial(promise.amend, reason=reason, evidence="none")
+    amended = partial(promise.amend_study, reason=reason, evidence="none")
     registered = context.load_registration()
     if registered is not None and reason.strip():
         pins = pin(context).pins

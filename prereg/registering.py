@@ -18,8 +18,7 @@ from prereg.errors import RegistrationError, Where
 from prereg.registry.history import as_registered
 from prereg.registry.ledger_entry import Entry, EvidenceState
 from prereg.registry.paths import Root
-from prereg.registry.register import amend as amend_registration
-from prereg.registry.register import register as register_loaded
+from prereg.registry.register import amend_study, register_study
 from prereg.registry.registration import Pins, Registration, load_registration
 from prereg.study.command import pin_data, pin_scripts
 from prereg.study.load import Loaded, load_study
@@ -38,7 +37,7 @@ def register(
     """
     root, loaded, pins = _opened(Path(study))
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    written = register_loaded(root, loaded, pins=pins, design=design, tool=tool or _TOOL, at=at)
+    written = register_study(root, loaded, pins=pins, design=design, tool=tool or _TOOL, at=at)
     keep_page(root, loaded.study.study)
     return written
 
@@ -57,7 +56,7 @@ def amend(
     """
     root, loaded, pins = _opened(Path(study))
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    written = amend_registration(
+    written = amend_study(
         root, loaded, pins=pins, design=design, tool=tool or _TOOL, at=at, reason=reason, evidence=evidence
     )
     keep_page(root, loaded.study.study)

@@ -124,7 +124,7 @@ def verify(
 
     Example: `verify("studies/embnorm.yaml").intact`
     """
-    where, named = study_of(target, root)
+    where, named = target_study(target, root)
     chain = list(check_chain(where))
     sound = all(one.state != "changed" for one in chain if one.what == "chain")
     entries = Ledger(where.ledger).entries() if sound else ()
@@ -138,7 +138,7 @@ def verify(
     return Verification(items=tuple(items), head=Ledger(where.ledger).head() if sound else "", seals=tuple(seals))
 
 
-def study_of(target: str | Path | None, root: str | Path | None) -> tuple[Root, str | None]:
+def target_study(target: str | Path | None, root: str | Path | None) -> tuple[Root, str | None]:
     """The root, and the study that is meant, whose file may be gone; no study where all are.
 
     Raises `StudyFileError` where there is no such study.

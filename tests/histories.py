@@ -48,12 +48,12 @@ from ablate.runner.pool import Maker
 from ablate.runner.process import Place, Spec, make_run
 from ablate.runner.progress import PlainWatcher, Tally
 from prereg.errors import StudyError
-from prereg.registry import register as register_room
+from prereg.registry import register_study as register_room
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
 from prereg.registry.paths import Root
-from prereg.registry.register import register
+from prereg.registry.register import register_study
 from prereg.registry.registration import Pins, Registration
 from prereg.study.command import pin_scripts
 from prereg.study.load import load_study
@@ -232,7 +232,7 @@ class History:
         self.sequential = looks
         loaded = load_study(self.house.write(**document(rng, looks=looks)))
         pins = pin_scripts(self.root, loaded.study)
-        made = register(self.root, loaded, pins=Pins(scripts=pins), design=None, tool={}, at=self.now())
+        made = register_study(self.root, loaded, pins=Pins(scripts=pins), design=None, tool={}, at=self.now())
         self.registration: Registration = made[0]
         self.study = path / "studies" / "own.yaml"
 
@@ -668,7 +668,7 @@ def register_another(history: History, name: str = "other", **changes: Any) -> N
     pins = pin_scripts(history.root, loaded.study)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(register_room, "refuse_sealed_elsewhere", lambda *_: None)
-        made = register(history.root, loaded, pins=Pins(scripts=pins), design=None, tool={}, at=history.now())
+        made = register_study(history.root, loaded, pins=Pins(scripts=pins), design=None, tool={}, at=history.now())
     history.registration, history.study = made[0], path
 
 

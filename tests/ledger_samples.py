@@ -7,7 +7,7 @@ from typing import Any, get_args, get_origin
 
 from prereg.registry.canon import sha256_of
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import FIRST, HEADER, Entry, entry_of, kind_of
+from prereg.registry.ledger_entry import FIRST, HEADER, Entry, entry_kind, entry_of
 
 HASH = "a" * 64
 AT = "2026-01-02T03:04:05+00:00"
@@ -17,7 +17,7 @@ _FILLING = {str: "0" * 64, int: 1, bool: True, dict: {}, tuple: [], float: 1.0}
 
 def line(event: str, body: Mapping[str, Any], **header: Any) -> dict[str, Any]:
     """The JSON object of an entry's line; what of body and header is not given says nothing."""
-    kind = kind_of(event, body)
+    kind = entry_kind(event, body)
     filled = dict(body)
     for name, field in kind.model_fields.items():
         key = kind.keys.get(name, name)

@@ -20,7 +20,7 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, plan
-from prereg.registry.register import register
+from prereg.registry.register import register_study
 from prereg.registry.registration import Pins, Registration
 from prereg.study.command import pin_data, pin_scripts
 from prereg.study.load import load_study
@@ -105,12 +105,12 @@ class OwnHouse:
         path.write_text(yaml.safe_dump(whole, sort_keys=False), encoding="utf-8")
         return path
 
-    def register(self, document: Mapping[str, Any] | None = None, **changes: Any) -> Registration:
+    def register_study(self, document: Mapping[str, Any] | None = None, **changes: Any) -> Registration:
         """The study, registered without a design, which would take long to simulate."""
         loaded = load_study(self.write(document, **changes))
         root = Root(self.path.resolve())
         pins, read = pin_scripts(root, loaded.study), pin_data(root, loaded.study)
-        return register(root, loaded, pins=Pins(scripts=pins, data_files=read), design=None, tool={}, at=AT)[0]
+        return register_study(root, loaded, pins=Pins(scripts=pins, data_files=read), design=None, tool={}, at=AT)[0]
 
     def carry_out(
         self,

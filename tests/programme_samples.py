@@ -11,7 +11,7 @@ from prereg_samples import EMBNORM, PIN, changed, load_text
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
-from prereg.registry.register import amend, register
+from prereg.registry.register import amend_study, register_study
 from prereg.registry.registration import Pins, Registration, load_registration
 
 NOW = "2026-03-01T00:00:00+00:00"
@@ -28,12 +28,14 @@ def named(name: str, text: str = EMBNORM) -> str:
 
 def registers(root: Root, name: str, text: str = EMBNORM, on: int = 1) -> Registration:
     loaded = load_text(root.studies, named(name, text), name)
-    return register(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=day(on))[0]
+    return register_study(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=day(on))[0]
 
 
 def amends(root: Root, name: str, text: str, on: int = 2) -> Registration:
     loaded = load_text(root.studies, named(name, text), name)
-    return amend(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=day(on), reason="r", evidence="none")[0]
+    return amend_study(
+        root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=day(on), reason="r", evidence="none"
+    )[0]
 
 
 def decides(

@@ -165,7 +165,7 @@ def _stamped(context: StudyContext, registration: Registration, file: Path) -> t
             fix=ask,
             where=where,
         )
-    worth = timestamps.examine(data, registration.lock_sha256, context.root.timestamp_roots)
+    worth = timestamps.examine_timestamp(data, registration.lock_sha256, context.root.timestamp_roots)
     if worth.state == "broken":
         raise SealError(f"it {worth.says}", required="a timestamp whose signature holds", fix=ask, where=where)
     return data, stamp.time.isoformat()

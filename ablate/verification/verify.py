@@ -47,7 +47,7 @@ from prereg.verification import (
     known_studies,
     not_checked,
     seal_items,
-    study_of,
+    target_study,
 )
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def opened(target: Path | None, given: str | Path | None = None) -> Iterator[Sou
                 raise UnsoundError(f"the ledger is at {ledger!a}")
             yield Source(root, (bundle.manifest.study,), bundle)
         return
-    root, named = study_of(target, given)
+    root, named = target_study(target, given)
     yield Source(root, known_studies(root, _entries(root)) if named is None else (named,))
 
 

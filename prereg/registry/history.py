@@ -49,7 +49,7 @@ ABSENT = "(absent)"
 
 def differing_fields(old: Study, new: Study) -> list[Difference]:
     """The fields of a study that are not what was registered, both resolved whole."""
-    found = differences(plain(old), plain(new), ())
+    found = differences(as_json(old), as_json(new), ())
     if not found and list(old.factors) != list(new.factors):
         return [Difference(field="factors", registered=list(old.factors), now=list(new.factors))]
     return found
@@ -118,10 +118,10 @@ def differing_pins(registered: Pins, now: Pins) -> list[Difference]:
     def shown(pins: Pins) -> dict[str, JsonValue]:
         files = {kind: getattr(pins, kind) or () for kind in ("scripts", "data_files")}
         return {
-            "corpus": plain(pins.corpus),
-            "data": plain(pins.data),
+            "corpus": as_json(pins.corpus),
+            "data": as_json(pins.data),
             **{kind: {pin.path: pin.sha256 for pin in found} for kind, found in files.items()},
-            "tasks": plain(pins.tasks),
+            "tasks": as_json(pins.tasks),
         }
 
     was = shown(registered)
@@ -149,10 +149,10 @@ def differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Differe
 
 
 def code_of(pins: dict[str, CheckPin]) -> dict[str, Any]:
-    return {name: plain(pin) for name, pin in pins.items()}
+    return {name: as_json(pin) for name, pin in pins.items()}
 
 
-def plain(part: FrozenModel | None) -> Any:
+def as_json(part: FrozenModel | None) -> Any:
     return None if part is None else part.model_dump(mode="json")
 
 

@@ -30,7 +30,7 @@ from prereg.registry.canon import canonical_bytes, sha256_bytes
 from prereg.registry.disk import open_regular, write_from
 from prereg.registry.ledger_entry import FIRST, Entry
 from prereg.registry.ledger_graph import Descent, continued_twice, heads, is_merged, places
-from prereg.registry.ledger_lines import K, Reading, Withheld, line_of, parsed, read_lines
+from prereg.registry.ledger_lines import K, Reading, Withheld, entry_line, parsed, read_lines
 from prereg.registry.ledger_lock import LedgerLock
 
 _LARGEST_BYTES = 2**30
@@ -168,7 +168,7 @@ class Ledger:
             elif reading.tail:
                 repaired = {"cut_back": {"bytes": len(reading.tail), "sha256": sha256_bytes(reading.tail)}}
             assert previous is not None, self.path  # a line that cannot be read is damage
-            placed, line = line_of(entry, index=next_index, previous=previous, joins=joins, repaired=repaired)
+            placed, line = entry_line(entry, index=next_index, previous=previous, joins=joins, repaired=repaired)
             data = b"\n" * ("ended_line" in repaired) + line + b"\n"
             try:
                 write_from(self.path, position, data, durable=durable)

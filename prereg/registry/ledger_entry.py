@@ -512,7 +512,7 @@ ENTRY_KINDS: tuple[type[Entry], ...] = (
 _BY_EVENT: Mapping[str, type[Entry]] = {str(kind.model_fields["event"].default): kind for kind in reversed(ENTRY_KINDS)}
 
 
-def kind_of(event: str, body: Mapping[str, object]) -> type[Entry]:
+def entry_kind(event: str, body: Mapping[str, object]) -> type[Entry]:
     """The class of an entry. Raises `ValueError` for an event that is none."""
     if event not in _BY_EVENT:
         raise ValueError(f"the event {event!r} is not known")
@@ -525,7 +525,7 @@ def entry_of(line: Any) -> Entry:
     if not isinstance(line, dict) or line.keys() != {*HEADER, "body"} or not isinstance(line["body"], dict):
         raise ValueError(f"an entry has the fields {', '.join(HEADER)} and body")
     header, body = {name: line[name] for name in HEADER}, line["body"]
-    kind = kind_of(str(header["event"]), body)
+    kind = entry_kind(str(header["event"]), body)
     names = {key: name for name, key in kind.keys.items()}
     fields = {names.get(key, key): value for key, value in body.items()}
     # One way to write each entry: what is read is written again as the same bytes, and hides no field of the header.

@@ -90,7 +90,7 @@ def read_lines(
     return Reading(tuple(entries), tuple(withheld), tuple(faults), n_bytes, tail, previous, n_lines, next_index, joins)
 
 
-def line_of(
+def entry_line(
     entry: K, *, index: int, previous: str, joins: tuple[str, ...], repaired: dict[str, JsonValue]
 ) -> tuple[K, bytes]:
     """The entry at its place in the chain, and its line without the end of line. `repaired` is what its append adds."""

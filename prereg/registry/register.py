@@ -24,12 +24,12 @@ from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import move, write_whole
 from prereg.registry.git_files import write_git_files
 from prereg.registry.history import (
+    as_json,
     as_registered,
     code_of,
     differences,
     differing_fields,
     differing_pins,
-    plain,
     refuse_change,
     repeated,
     require_unchanged,
@@ -68,7 +68,7 @@ from prereg.study.load import Loaded
 from prereg.text import counted, moment
 
 
-def register(
+def register_study(
     root: Root,
     loaded: Loaded,
     *,
@@ -108,7 +108,7 @@ def register(
         return _in_force(root, registration, ledger), entry
 
 
-def amend(
+def amend_study(
     root: Root,
     loaded: Loaded,
     *,
@@ -201,12 +201,12 @@ def _lock(
     """The bytes of a lock; `previous` and `reason` are those of an amendment."""
     # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
     promise: dict[str, Any] = {
-        "study": plain(loaded.study),
-        "corpus": plain(pins.corpus),
-        "scripts": None if pins.scripts is None else [plain(pin) for pin in pins.scripts],
-        "data_files": [plain(pin) for pin in pins.data_files],
-        "data": plain(pins.data),
-        "tasks": plain(pins.tasks),
+        "study": as_json(loaded.study),
+        "corpus": as_json(pins.corpus),
+        "scripts": None if pins.scripts is None else [as_json(pin) for pin in pins.scripts],
+        "data_files": [as_json(pin) for pin in pins.data_files],
+        "data": as_json(pins.data),
+        "tasks": as_json(pins.tasks),
         "own_checks": code,
     }
     document = {
@@ -219,7 +219,7 @@ def _lock(
         "design": design,
         "previous": previous,
         "reason": reason,
-        "override": plain(override),
+        "override": as_json(override),
     }
     return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
 

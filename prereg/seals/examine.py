@@ -104,7 +104,7 @@ def unnamed_seals(root: Root, name: str, entries: Iterable[Entry]) -> tuple[str,
 
 def _result_of(root: Root, name: str, entry: AttestedEntry, trust: Trust, *, superseded: bool) -> SealResult:
     if entry.kind == "git":
-        return git.examine(root, name, entry.by, entry.lock_sha256)
+        return git.examine_commit(root, name, entry.by, entry.lock_sha256)
     # The ledger is not signed: a path in it may not lead out of the folder of studies.
     path = root.studies / Path(entry.file or "").name
     fault = ""
@@ -118,7 +118,7 @@ def _result_of(root: Root, name: str, entry: AttestedEntry, trust: Trust, *, sup
         return SealResult(state="broken", says=fault)
     if entry.kind == "ssh":
         return _signature(root, name, path, entry, trust, superseded=superseded)
-    return timestamp.examine(path.read_bytes(), entry.lock_sha256, trust.roots)
+    return timestamp.examine_timestamp(path.read_bytes(), entry.lock_sha256, trust.roots)
 
 
 def _signature(
@@ -127,7 +127,7 @@ def _signature(
     """A signature is checked against the lock itself; timestamps need only its hash."""
     lock = _lock(root, name, entry.lock_sha256)
     if lock is not None:
-        return ssh.examine(lock, path, trust.signers, at=entry.at)
+        return ssh.examine_signature(lock, path, trust.signers, at=entry.at)
     if superseded:
         says = "its lock was amended, and no git commit here holds it: only the file's hash was checked"
         return SealResult(state="unchecked", says=says)

@@ -77,7 +77,7 @@ def _anchor(root: Root, name: str, lock_sha256: str) -> Anchor:
     return Anchor(commit, GitState(clean=n_changed == 0, n_changed=n_changed, lock=lock))
 
 
-def examine(root: Root, name: str, commit: str, lock_sha256: str) -> SealResult:
+def examine_commit(root: Root, name: str, commit: str, lock_sha256: str) -> SealResult:
     """Whether a commit is still there, and whether it or a later one holds the lock."""
     if _HASH.fullmatch(commit) is None:
         return SealResult(state="broken", says="names no commit by its full hash")

@@ -14,7 +14,7 @@ from ablate.cli import app
 from prereg.errors import RegistrationError
 from prereg.registry.ledger_entry import RunStartedEntry, SealEntry
 from prereg.registry.plan import recipes_of, sealed_elsewhere
-from prereg.registry.register import register
+from prereg.registry.register import register_study
 from prereg.registry.registration import Pins
 from prereg.study.command import pin_scripts
 from prereg.study.load import load_study
@@ -43,7 +43,7 @@ def write(history: History, name: str, **changes: Any) -> Path:
 def register_as_it_is(history: History, path: Path) -> None:
     loaded = load_study(path)
     pins = Pins(scripts=pin_scripts(history.root, loaded.study))
-    made = register(history.root, loaded, pins=pins, design=None, tool={}, at=history.now())
+    made = register_study(history.root, loaded, pins=pins, design=None, tool={}, at=history.now())
     history.registration, history.study = made[0], path
 
 

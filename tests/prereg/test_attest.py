@@ -20,7 +20,7 @@ from ablate.verification.verify import verify
 from ablate.workspace import HERE, StudyContext, Workspace
 from prereg.errors import RegistrationError, SealError
 from prereg.registry.ledger import Ledger
-from prereg.registry.register import amend
+from prereg.registry.register import amend_study
 from prereg.registry.registration import Pins, Registration
 from prereg.seals import git as git_anchor
 from prereg.seals import ssh, timestamp
@@ -148,7 +148,7 @@ def test_a_sound_seal_of_another_lock_is_a_fault_even_if_the_ledger_names_it(
     # The same files, put on record for a lock that they were not made for.
     text = changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]")
     loaded = load_text(other.root.studies, text)
-    changed_to, _ = amend(
+    changed_to, _ = amend_study(
         other.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none"
     )
     assert theirs.sha256 != changed_to.sha256
@@ -265,7 +265,7 @@ def test_an_amendment_keeps_the_seals_of_what_it_replaces(authority: Authority, 
     sealed(case, registration, sign=key, timestamp=stamp(case, authority, tmp_path / "reply.tsr"))
     text = changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]")
     loaded = load_text(case.root.studies, text)
-    second, entry = amend(
+    second, entry = amend_study(
         case.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none"
     )
     assert entry.evidence == "none"  # a seal is no evidence
@@ -284,7 +284,7 @@ def test_an_earlier_lock_that_is_nowhere_leaves_its_signature_unchecked(tmp_path
     case, registration = registered(tmp_path)
     sealed(case, registration, sign=ssh_key(tmp_path / "keys"))
     loaded = load_text(case.root.studies, changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]"))
-    amend(case.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none")
+    amend_study(case.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none")
     [found] = verified(StudyContext(HERE, loaded.path, case.root, loaded)).seals
     assert (found.state, found.superseded) == ("unchecked", True)
     with pytest.raises(RegistrationError, match="not the one that was registered"):
@@ -299,7 +299,9 @@ def test_an_amendment_in_the_middle_of_sealing_is_not_sealed_as_what_it_replaces
 
     def slowly(message: bytes, key: Path) -> ssh.Signature:
         loaded = load_text(case.root.studies, changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]"))
-        amend(case.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none")
+        amend_study(
+            case.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none"
+        )
         return sign(message, key)
 
     monkeypatch.setattr(ssh, "sign", slowly)

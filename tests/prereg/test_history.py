@@ -14,7 +14,7 @@ from prereg.registry.history import past_registrations
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Difference, Entry
 from prereg.registry.paths import Root
-from prereg.registry.register import amend, register
+from prereg.registry.register import amend_study, register_study
 from prereg.registry.registration import CorpusPin, Pins
 from prereg.study.command import ScriptPin
 
@@ -24,12 +24,12 @@ def entries(root: Root) -> tuple[Entry, ...]:
 
 
 def first(root: Root, loaded: Any, corpus: CorpusPin = PIN) -> None:
-    register(root, loaded, pins=Pins(corpus=corpus), design=None, tool={}, at=AT)
+    register_study(root, loaded, pins=Pins(corpus=corpus), design=None, tool={}, at=AT)
 
 
 def then(root: Root, text: str, name: str = "embnorm", corpus: CorpusPin = PIN) -> None:
     loaded = load_text(root.studies, text, name)
-    amend(root, loaded, pins=Pins(corpus=corpus), design=None, tool={}, at=AT, reason="why", evidence="none")
+    amend_study(root, loaded, pins=Pins(corpus=corpus), design=None, tool={}, at=AT, reason="why", evidence="none")
 
 
 def test_a_study_that_was_never_amended_has_one_promise_and_its_lock_holds_it(tmp_path: Path) -> None:
@@ -170,9 +170,9 @@ def test_the_scripts_of_a_users_own_trainer_are_part_of_an_earlier_promise(tmp_p
         loaded = load_text(root.studies, text, "own-trainer")
         pins = tuple(ScriptPin(path=f"studies/x{n}.v{n}.py", sha256=digit * 64) for n in range(number + 1))
         if not number:
-            register(root, loaded, pins=Pins(scripts=pins), design=None, tool={}, at=AT)
+            register_study(root, loaded, pins=Pins(scripts=pins), design=None, tool={}, at=AT)
         else:
-            amend(
+            amend_study(
                 root,
                 loaded,
                 pins=Pins(scripts=pins),

@@ -19,7 +19,7 @@ from ablate.reporting.summaries.proof import describe
 from ablate.runner.options import RunOptions
 from prereg.documents.sentences import field_in_words, say
 from prereg.errors import RunError
-from prereg.registry.history import plain
+from prereg.registry.history import as_json
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.study.analysis import GIB, breaches, unmeasured
@@ -69,8 +69,8 @@ def test_a_budget_in_tokens_holds_for_an_arm_of_another_batch_or_context() -> No
 
 def test_what_a_lock_holds_resolves_to_the_same_arms_again() -> None:
     made = study({"batch": 8, "tokens": 3840}, variants={"none": {}, "layernorm": {"budget.batch": 16}})
-    again = study_from_document(plain(made))
-    assert plain(again) == plain(made)
+    again = study_from_document(as_json(made))
+    assert as_json(again) == as_json(made)
     assert again.arms == made.arms
 
 

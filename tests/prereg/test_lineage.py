@@ -14,7 +14,7 @@ from ablate.notebook.results import Decided
 from ablate.records.gather import gather
 from ablate.verification.verify import verify
 from prereg.registry.ledger_entry import SealEntry
-from prereg.registry.register import amend
+from prereg.registry.register import amend_study
 from prereg.registry.registration import Pins, Registration
 from prereg.study.command import pin_scripts
 from prereg.study.load import load_study
@@ -35,12 +35,12 @@ NULL: dict[str, Any] = {
 class Amended(History):
     """A study without a true effect, amended again and again."""
 
-    def amend(self, **changes: Any) -> Registration:
+    def amend_study(self, **changes: Any) -> Registration:
         self.house.write(**NULL | changes)
         loaded = load_study(self.study)
         pins = Pins(scripts=pin_scripts(self.root, loaded.study))
         known: dict[str, Any] = {"pins": pins, "design": None, "tool": {}, "at": self.now()}
-        self.registration = amend(self.root, loaded, **known, reason="a better idea", evidence="none")[0]
+        self.registration = amend_study(self.root, loaded, **known, reason="a better idea", evidence="none")[0]
         return self.registration
 
 

@@ -9,14 +9,14 @@ from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, house_with
 
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec, newest_seals, plan, sealed_places
-from prereg.registry.register import register
+from prereg.registry.register import register_study
 from prereg.registry.registration import Pins, Registration, load_registration
 from prereg.study.command import ScriptPin
 
 
 def registered(tmp_path: Path, text: str, name: str) -> Registration:
     root, loaded = house_with(tmp_path, text, name)
-    return register(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT)[0]
+    return register_study(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT)[0]
 
 
 def test_all_variants_of_a_seed_come_before_the_next_seed(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_factorial_plan_is_the_same_from_the_lock(tmp_path: Path) -> None:
 def test_a_command_is_told_its_words_its_code_and_which_metrics_are_needed(tmp_path: Path) -> None:
     root, loaded = house_with(tmp_path, COMMAND, "own")
     pin = ScriptPin(path="train.py", sha256="ab" * 32)
-    registration, _ = register(root, loaded, pins=Pins(scripts=(pin,)), design=None, tool={}, at=AT)
+    registration, _ = register_study(root, loaded, pins=Pins(scripts=(pin,)), design=None, tool={}, at=AT)
     run = plan(registration)[1]
     assert isinstance(run, CommandSpec)
     assert (run.variant, run.seed, run.config) == ("fast", 1, {"optim": {"lr": 2}})

@@ -22,13 +22,13 @@ from ablate.runner.options import RunOptions
 from ablate.verification.verify import verify
 from ablate.workspace import Workspace
 from prereg.errors import LedgerError, RegistrationError, StudyError
-from prereg.registry import register as registering
+from prereg.registry import register_study as registering
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.history import differing_fields, require_unchanged
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Difference, Entry, RegisteredEntry, SameRuns
 from prereg.registry.paths import Root
-from prereg.registry.register import amend, register
+from prereg.registry.register import amend_study, register_study
 from prereg.registry.registration import Pins, Registration, load_registration, promise_sha256
 from prereg.study.load import Loaded
 from prereg.study.spec import Study, study_from_document
@@ -39,13 +39,13 @@ TOOL = {"ablate": "1.0.0"}
 
 
 def do(root: Root, loaded: Loaded, **given_: Any) -> tuple[Registration, Entry]:
-    return register(
+    return register_study(
         root, loaded, **({"pins": Pins(corpus=PIN), "design": {"power": 0.8}, "tool": TOOL, "at": AT} | given_)
     )
 
 
 def redo(root: Root, loaded: Loaded, **given_: Any) -> tuple[Registration, Entry]:
-    return amend(
+    return amend_study(
         root,
         loaded,
         **(
@@ -446,9 +446,9 @@ def test_processes_that_register_at_once_make_one_registration(tmp_path: Path) -
     root, loaded = house_with(tmp_path)
     program = (
         "import sys\nfrom pathlib import Path\nfrom prereg.study.load import load_study\n"
-        "from prereg.registry.register import register\nfrom prereg.registry.registration import Pins\n"
+        "from prereg.registry.register import register_study\nfrom prereg.registry.registration import Pins\n"
         "from prereg.registry.paths import Root\n"
-        "r, _ = register(Root(Path(sys.argv[1])), load_study(Path(sys.argv[2])), pins=Pins(), design=None,"
+        "r, _ = register_study(Root(Path(sys.argv[1])), load_study(Path(sys.argv[2])), pins=Pins(), design=None,"
         f" tool={{}}, at='{AT}')\nprint(r.sha256)\n"
     )
     running = [
