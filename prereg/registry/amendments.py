@@ -170,12 +170,12 @@ def amendments_of(entries: Iterable[Entry]) -> tuple[AmendedEntry, ...]:
 def in_short(amendment: AmendedEntry) -> str:
     """For instance `entry 7, after outcomes were read`."""
     failed = f"after {counted(amendment.failed_runs, 'run')} that failed and left no contrast"
-    known: dict[EvidenceState, str] = {
+    text_by_evidence: dict[EvidenceState, str] = {
         "none": failed if amendment.failed_runs else "before any run",
         "runs started": "after runs started",
         "outcomes read": "after outcomes were read",
     }
-    return f"entry {amendment.index}, {known[amendment.evidence]}"
+    return f"entry {amendment.index}, {text_by_evidence[amendment.evidence]}"
 
 
 def affected(study: Study, amendments: Iterable[AmendedEntry]) -> Affected:
@@ -187,11 +187,11 @@ def affected(study: Study, amendments: Iterable[AmendedEntry]) -> Affected:
         if not amendment.after_evidence:
             continue
         for field, (names, variants, rule) in reached(study, amendment.differences).items():
-            said = f"{field} ({in_short(amendment)})"
-            for found, kept in ((names, hypotheses), (variants, arms)):
-                for name in found:
-                    kept.setdefault(name, []).append(said)
-            verdict += [said] if rule else []
+            phrase = f"{field} ({in_short(amendment)})"
+            for names_of_kind, phrases_by_name in ((names, hypotheses), (variants, arms)):
+                for name in names_of_kind:
+                    phrases_by_name.setdefault(name, []).append(phrase)
+            verdict += [phrase] if rule else []
     return Affected(
         hypotheses={name: tuple(hypotheses[name]) for name in study.hypotheses if name in hypotheses},
         arms={arm: tuple(arms[arm]) for arm in study.arms if arm in arms},
@@ -199,15 +199,15 @@ def affected(study: Study, amendments: Iterable[AmendedEntry]) -> Affected:
     )
 
 
-def with_reuse(study: Study, found: Affected) -> Affected:
+def with_reuse(study: Study, amended: Affected) -> Affected:
     """The same, and every hypothesis and arm of a study that has sealed runs of others again."""
     if not study.reuses:
-        return found
+        return amended
     why = f"runs that {listed(study.reuses)} had sealed"
-    return found.model_copy(
+    return amended.model_copy(
         update={
-            "hypotheses": {name: (why, *found.hypotheses.get(name, ())) for name in study.hypotheses},
-            "arms": {arm: (why, *found.arms.get(arm, ())) for arm in study.arms},
+            "hypotheses": {name: (why, *amended.hypotheses.get(name, ())) for name in study.hypotheses},
+            "arms": {arm: (why, *amended.arms.get(arm, ())) for arm in study.arms},
         }
     )
 
@@ -219,7 +219,8 @@ def promise_in_force(entries: Sequence[Entry], lineage: Sequence[str]) -> Promis
     new = [
         entry
         for entry in promises
-        if not isinstance(entry, AmendedEntry) or any(scope_of(one.field) != "nothing" for one in entry.differences)
+        if not isinstance(entry, AmendedEntry)
+        or any(scope_of(difference.field) != "nothing" for difference in entry.differences)
     ]
     return next(reversed(new or promises[:1]), None)
 
@@ -273,27 +274,27 @@ def _reach(study: Study, difference: Difference, everything: Reach) -> Reach:
     field, (hypotheses, arms, _) = difference.field, everything
     match scope_of(field):
         case "nothing":
-            found: Reach = (set(), set(), False)
+            reach: Reach = (set(), set(), False)
         case "hypothesis" | "role":
-            found = (_hypotheses_reached(study, difference), set(), False)
+            reach = (_hypotheses_reached(study, difference), set(), False)
         case "arm":
-            found = _reach_of_arms(study, _named_in(field, "variants", study.variants))
+            reach = _reach_of_arms(study, _named_in(field, "variants", study.variants))
         case "level":
-            found = _reach_of_arms(study, _arms_with_level(study, difference))
+            reach = _reach_of_arms(study, _arms_with_level(study, difference))
         case "baseline":
             claims = {name: parse_claim(h.claim, baseline=_NOBODY) for name, h in study.hypotheses.items()}
-            found = ({name for name, claim in claims.items() if _NOBODY in claim.named}, set(), False)
+            reach = ({name for name, claim in claims.items() if _NOBODY in claim.named}, set(), False)
         case "hypotheses":
-            found = (hypotheses, set(), False)
+            reach = (hypotheses, set(), False)
         case "stability":
-            found = (set(), arms, False)
+            reach = (set(), arms, False)
         case "everything":
-            found = (hypotheses, arms, False)
+            reach = (hypotheses, arms, False)
         case "verdict":
-            found = (set(), set(), True)
+            reach = (set(), set(), True)
         case None:
-            found = everything
-    return found
+            reach = everything
+    return reach
 
 
 def _reach_of_arms(study: Study, arms: set[str]) -> Reach:
@@ -308,13 +309,13 @@ def scope_of(field: str) -> Scope | None:
 
 def effect_of(field: str) -> AmendmentEffect | None:
     """The row of the table for a field; none for a field that is not in it."""
-    found: tuple[int, AmendmentEffect] | None = None
+    longest: tuple[int, AmendmentEffect] | None = None
     for row in AMENDMENT_EFFECTS:
-        for known in row.fields:
-            stem = known.split(".H")[0].split(".ARM")[0].split(".F.")[0]
+        for pattern in row.fields:
+            stem = pattern.split(".H")[0].split(".ARM")[0].split(".F.")[0]
             if field == stem or field.startswith((f"{stem}.", f"{stem}[")):
-                found = max(found or (0, row), (len(stem), row), key=lambda one: one[0])
-    return None if found is None else found[1]
+                longest = max(longest or (0, row), (len(stem), row), key=lambda match: match[0])
+    return None if longest is None else longest[1]
 
 
 def _hypotheses_reached(study: Study, difference: Difference) -> set[str]:
@@ -322,7 +323,7 @@ def _hypotheses_reached(study: Study, difference: Difference) -> set[str]:
     own = _named_in(field, "hypotheses", study.hypotheses)
     if study.analysis.correct == "none":
         return own
-    of = {name: one.family or one.role for name, one in study.hypotheses.items()}
+    of = {name: hypothesis.family or hypothesis.role for name, hypothesis in study.hypotheses.items()}
     moved = [*_families(difference), *(of[name] for name in own if _reshapes(field, name, difference))]
     if _from_or_to_its_role(difference):
         if not own:
@@ -342,28 +343,28 @@ def _from_or_to_its_role(difference: Difference) -> bool:
     """Whether a hypothesis left a family for its role, or its role for a family: the difference names one of them."""
     values = (difference.registered, difference.now)
     # A hypothesis that is itself named `X.family` comes or goes as a mapping.
-    families = [one for one in values if isinstance(one, str) and one != ABSENT]
+    families = [value for value in values if isinstance(value, str) and value != ABSENT]
     return difference.field.endswith(".family") and None in values and len(families) == 1
 
 
 def _families(difference: Difference) -> list[str]:
     """Families that a hypothesis left or came to, from the values of the difference."""
-    found = []
+    families = []
     for value in (difference.registered, difference.now):
         if isinstance(value, dict) and isinstance(family := value.get("family") or value.get("role"), str):
-            found.append(family)
+            families.append(family)
         elif difference.field.endswith((".role", ".family")) and isinstance(value, str):
-            found.append(value)
-    return found
+            families.append(value)
+    return families
 
 
 def _arms_with_level(study: Study, difference: Difference) -> set[str]:
     """Arms with the level that was changed; all where factors or levels came, went or changed places."""
-    levels = {f"{factor}.{level}": (at, level) for at, (factor, found) in enumerate(study.factors.items())
-              for level in found}  # fmt: skip
+    levels = {f"{factor}.{level}": (at, level) for at, (factor, names_of_levels) in enumerate(study.factors.items())
+              for level in names_of_levels}  # fmt: skip
     changed = [levels[name] for name in _named_in(difference.field, "factors", levels)]
-    whole = difference.field in {f"factors.{name}" for name in levels}
-    if not changed or (whole and ABSENT in (difference.registered, difference.now)):
+    is_whole_level = difference.field in {f"factors.{name}" for name in levels}
+    if not changed or (is_whole_level and ABSENT in (difference.registered, difference.now)):
         return set(study.arms)
     cells = product(*study.factors.values())
     return {"-".join(cell) for cell in cells if any(cell[at] == level for at, level in changed)}

@@ -49,10 +49,10 @@ ABSENT = "(absent)"
 
 def differing_fields(old: Study, new: Study) -> list[Difference]:
     """The fields of a study that are not what was registered, both resolved whole."""
-    found = differences(as_json(old), as_json(new), ())
-    if not found and list(old.factors) != list(new.factors):
+    changes = differences(as_json(old), as_json(new), ())
+    if not changes and list(old.factors) != list(new.factors):
         return [Difference(field="factors", registered=list(old.factors), now=list(new.factors))]
-    return found
+    return changes
 
 
 def as_registered(registration: Registration, loaded: Loaded) -> Loaded:
@@ -64,7 +64,7 @@ def as_registered(registration: Registration, loaded: Loaded) -> Loaded:
     sha256 = sha256_bytes(loaded.source_bytes)
     if sha256 == registration.source_sha256:
         return replace(loaded, study=registration.study)
-    if any(sha256 == one.source_sha256 for one in registration.rewordings):
+    if any(sha256 == rewording.source_sha256 for rewording in registration.rewordings):
         return replace(loaded, study=in_words_of(registration.study, loaded.study))
     return loaded
 
@@ -72,8 +72,8 @@ def as_registered(registration: Registration, loaded: Loaded) -> Loaded:
 def words_in(registration: Registration, loaded: Loaded) -> dict[Word, str]:
     """The words of a study's file."""
     sha256 = sha256_bytes(loaded.source_bytes)
-    known = {one.source_sha256: one.words for one in registration.rewordings}
-    return known.get(sha256) or {field: getattr(loaded.study, field) for field in WORDS}
+    words_by_source = {rewording.source_sha256: rewording.words for rewording in registration.rewordings}
+    return words_by_source.get(sha256) or {field: getattr(loaded.study, field) for field in WORDS}
 
 
 def in_words_of(registered: Study, study: Study) -> Study:
@@ -120,12 +120,12 @@ def differing_pins(registered: Pins, now: Pins) -> list[Difference]:
         return {
             "corpus": as_json(pins.corpus),
             "data": as_json(pins.data),
-            **{kind: {pin.path: pin.sha256 for pin in found} for kind, found in files.items()},
+            **{kind: {pin.path: pin.sha256 for pin in pinned} for kind, pinned in files.items()},
             "tasks": as_json(pins.tasks),
         }
 
     was = shown(registered)
-    return [found for name, value in shown(now).items() for found in differences(was[name], value, (name,))]
+    return [change for name, value in shown(now).items() for change in differences(was[name], value, (name,))]
 
 
 def differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Difference]:
@@ -137,11 +137,11 @@ def differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Differe
         isinstance(old, list)
         and isinstance(new, list)
         and len(old) == len(new)
-        and all(isinstance(one, dict) for one in (*old, *new))
+        and all(isinstance(item, dict) for item in (*old, *new))
     ):
         below = [(at, *pair) for at, pair in enumerate(zip(old, new, strict=True))]
     if below is not None:
-        return [found for key, a, b in below for found in differences(a, b, (*path, key))]
+        return [change for key, a, b in below for change in differences(a, b, (*path, key))]
     # As canonical bytes: to Python, true equals 1.
     if canonical_bytes(old) == canonical_bytes(new):
         return []
@@ -233,33 +233,33 @@ _KNOWN = ("decided", "looked", "peeked", "sealed", "imported", "started", "regis
 def repeated(root: Root, study: Study) -> tuple[Repeated, ...]:
     """The other registered studies of this ledger that share configurations and seeds with a study, by their names."""
     entries = Ledger(root.ledger).readable()
-    found = []
+    repetitions = []
     for path in sorted(root.studies.glob("*.lock.json")):
         name = path.name.removesuffix(".lock.json")
         mine = [entry for entry in entries if entry.study == name and entry.event in _KNOWN]
         if name == study.study or not mine:
             continue
         try:
-            other = read_lock(path).study
+            other_study = read_lock(path).study
         except RegistrationError:
             continue  # `ablate verify` says what is wrong with it
-        arms = _alike(study, other)
-        shared = {arm: set(study.seeds_of(arm)) & set(other.seeds_of(theirs)) for arm, theirs in arms.items()}
+        arms = _alike(study, other_study)
+        shared = {arm: set(study.seeds_of(arm)) & set(other_study.seeds_of(theirs)) for arm, theirs in arms.items()}
         arms = {arm: theirs for arm, theirs in arms.items() if shared[arm]}
         seeds = tuple(seed for seed in study.seeds if any(seed in mine for mine in shared.values()))
         if arms:
-            known = min(reversed(mine), key=lambda entry: _KNOWN.index(entry.event))
+            newest = min(reversed(mine), key=lambda entry: _KNOWN.index(entry.event))
             theirs = {(arms[arm], seed) for arm in arms for seed in shared[arm]}
             sealed = any(isinstance(entry, SealEntry) and entry.cell in theirs for entry in mine)
-            found.append(Repeated(study=name, arms=arms, seeds=seeds, known=known, sealed=sealed))
-    return tuple(found)
+            repetitions.append(Repeated(study=name, arms=arms, seeds=seeds, known=newest, sealed=sealed))
+    return tuple(repetitions)
 
 
-def _alike(study: Study, other: Study) -> dict[str, str]:
+def _alike(study: Study, other_study: Study) -> dict[str, str]:
     """Arms of a study -> arms of another that are trained alike."""
-    if (study.trainer, study.command) != (other.trainer, other.command):
+    if (study.trainer, study.command) != (other_study.trainer, other_study.command):
         return {}
-    theirs = {_made_of(arm): name for name, arm in reversed(other.arms.items())}
+    theirs = {_made_of(arm): name for name, arm in reversed(other_study.arms.items())}
     return {name: theirs[key] for name, arm in study.arms.items() if (key := _made_of(arm)) in theirs}
 
 
@@ -277,21 +277,21 @@ def _lock(root: Root, study: str, entry: PromiseEntry) -> tuple[dict[str, Any] |
     if sha256_bytes(data) != entry.lock_sha256:
         return None, f"{path.name} is not as it was registered"
     document = json.loads(data)
-    whole = {name: document.get(name) for name in ("study", "corpus", "own_checks", "data", "tasks")}
+    promise = {name: document.get(name) for name in ("study", "corpus", "own_checks", "data", "tasks")}
     for kind in ("scripts", "data_files"):
-        whole[kind] = {pin["path"]: pin["sha256"] for pin in document.get(kind) or ()}
-    return whole | {"own_checks": whole["own_checks"] or {}}, ""
+        promise[kind] = {pin["path"]: pin["sha256"] for pin in document.get(kind) or ()}
+    return promise | {"own_checks": promise["own_checks"] or {}}, ""
 
 
-def _hash(whole: dict[str, Any]) -> str | None:
+def _hash(promise: dict[str, Any]) -> str | None:
     try:
         files: dict[str, Any] = {
-            kind: [{"path": path, "sha256": sha256} for path, sha256 in sorted(whole[kind].items())]
+            kind: [{"path": path, "sha256": sha256} for path, sha256 in sorted(promise[kind].items())]
             for kind in ("scripts", "data_files")
         }
-        if whole["study"]["trainer"] != "command":
+        if promise["study"]["trainer"] != "command":
             files["scripts"] = None
-        return promise_sha256(whole | files)
+        return promise_sha256(promise | files)
     except (ValueError, TypeError, KeyError):
         return None
 

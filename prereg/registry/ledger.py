@@ -68,8 +68,8 @@ class Ledger:
 
     def entries(self) -> tuple[Entry, ...]:
         """Every entry. Raises `LedgerError` naming the line when one is damaged."""
-        reading, whole = self._checked()
-        return reading.entries if whole is None else (*reading.entries, whole)
+        reading, unended = self._checked()
+        return reading.entries if unended is None else (*reading.entries, unended)
 
     def withheld(self) -> tuple[Withheld, ...]:
         """The entries that a slice reduces to their links; none in a whole ledger."""
@@ -90,9 +90,9 @@ class Ledger:
         n_sound = reading.faults[0][0] - 1 if reading.faults else len(entries)
         if not reading.faults:
             with suppress(LedgerError):  # `faults` names a last line that is whole and damaged
-                whole = self._whole_tail(reading)
-                if whole is not None:
-                    entries, torso = (*entries, whole), 0
+                unended = self._whole_tail(reading)
+                if unended is not None:
+                    entries, torso = (*entries, unended), 0
                     n_sound += 1
         head = entries[n_sound - 1].sha256 if n_sound else FIRST
         if reading.joins and reading.last is not None:
@@ -108,11 +108,11 @@ class Ledger:
     def faults(self) -> list[str]:
         """Everything that is wrong, a sentence each, naming the line. Empty when the chain holds."""
         reading = self._read()
-        found = self._damage(reading)
+        faults = self._damage(reading)
         if reading.tail:
             last = f"{self.path.name}, line {reading.n_lines + 1}"
-            found.append(f"{last}: not ended; an append was cut off (the next one repairs it)")
-        return found
+            faults.append(f"{last}: not ended; an append was cut off (the next one repairs it)")
+        return faults
 
     def continued_twice(self) -> dict[str, str]:
         """Study -> in a sentence, how two branches continued it that git has merged; of studies that were."""
@@ -128,10 +128,10 @@ class Ledger:
     def unfinished(self) -> str | None:
         """What a crash left after the last complete line, in a sentence, or none. The next append repairs it."""
         self._refuse_slice()
-        reading, whole = self._checked()
+        reading, unended = self._checked()
         if not reading.tail:
             return None
-        if whole is not None:
+        if unended is not None:
             return f"{self.path.name}: the last entry lacks its end of line; the next one ends it, and says so"
         return (
             f"{self.path.name}: {len(reading.tail)} bytes of an entry that was never finished follow the last one; "
@@ -141,10 +141,10 @@ class Ledger:
     def head(self) -> str:
         """Hash of the last entry; 64 zeros for an empty ledger. Of branches that no entry has joined yet, the hash of
         each, with `+` between them. Raises `LedgerError` when damaged."""
-        reading, whole = self._checked()
-        last = reading.last if whole is None else whole.sha256
+        reading, unended = self._checked()
+        last = reading.last if unended is None else unended.sha256
         assert last is not None, self.path  # a line that cannot be read is damage
-        return "+".join((last, *(reading.joins if whole is None else ())))
+        return "+".join((last, *(reading.joins if unended is None else ())))
 
     def append(self, entry: K, *, durable: bool = True) -> K:
         """Add one entry, and return it as the ledger holds it, with its index and hash.
@@ -158,13 +158,13 @@ class Ledger:
         self._refuse_slice()
         with self.hold():
             self._lock.create()
-            reading, whole = self._checked()
+            reading, unended = self._checked()
             position, previous, next_index, joins = reading.n_bytes, reading.last, reading.next_index, reading.joins
             repaired: dict[str, JsonValue] = {}
-            if whole is not None:
+            if unended is not None:
                 position += len(reading.tail)
-                previous, next_index, joins = whole.sha256, whole.index + 1, ()
-                repaired = {"ended_line": {"index": whole.index}}
+                previous, next_index, joins = unended.sha256, unended.index + 1, ()
+                repaired = {"ended_line": {"index": unended.index}}
             elif reading.tail:
                 repaired = {"cut_back": {"bytes": len(reading.tail), "sha256": sha256_bytes(reading.tail)}}
             assert previous is not None, self.path  # a line that cannot be read is damage
@@ -254,13 +254,18 @@ def sliced(entries: Sequence[Entry], study: str | None, also: Collection[str] = 
 def read_file(data: bytes, *, sliced: bool = False) -> Reading:
     """A whole file. The lines that this process last found sound are compared, and not verified again."""
     global _sound  # noqa: PLW0603 - several objects read one ledger
-    lines, known = _sound  # at once: another thread may read another ledger
+    lines, read_before = _sound  # at once: another thread may read another ledger
     if sliced or not data.startswith(lines):
-        lines, known = b"", _NOTHING
+        lines, read_before = b"", _NOTHING
     new = read_lines(
-        data[len(lines) :], known.last, known.n_lines, next_index=known.next_index, joins=known.joins, sliced=sliced
+        data[len(lines) :],
+        read_before.last,
+        read_before.n_lines,
+        next_index=read_before.next_index,
+        joins=read_before.joins,
+        sliced=sliced,
     )
-    reading = replace(new, entries=known.entries + new.entries, n_bytes=len(lines) + new.n_bytes)
+    reading = replace(new, entries=read_before.entries + new.entries, n_bytes=len(lines) + new.n_bytes)
     if reading.faults:
         reading = _read_merged(data, sliced=sliced) or reading
     if not sliced and not reading.faults:
@@ -342,11 +347,11 @@ def _read_merged(data: bytes, *, sliced: bool) -> Reading | None:
 def _misplaced(entry: Entry | Withheld, indices: dict[str, int], descent: Descent) -> str:
     """What is wrong with the place that an entry takes after those that it names; empty where nothing is."""
     named = (entry.previous, *entry.joins)
-    if entry.index != 1 + max(indices[one] for one in named):
+    if entry.index != 1 + max(indices[named_sha256] for named_sha256 in named):
         return f"holds the entry with index {entry.index}; entries are missing, or in another order"
     if entry.joins and (
         FIRST in named
-        or any(one != other and descent.follows(one, other) for one in named for other in named)
+        or any(a != b and descent.follows(a, b) for a in named for b in named)
         or len(set(named)) < len(named)
     ):
         return "joins entries of which one follows another"

@@ -109,12 +109,12 @@ class Entry(FrozenModel):
     def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """The schema of its line, whose header is whole: an append fills in what a caller leaves out."""
         schema = super().__get_pydantic_json_schema__(core_schema, handler)
-        whole = handler.resolve_ref_schema(schema)
-        header = {name: whole["properties"][name] for name in HEADER}
+        definition = handler.resolve_ref_schema(schema)
+        header = {name: definition["properties"][name] for name in HEADER}
         for field in header.values():
             field.pop("default", None)
         body = {"type": "object", "description": "What it says of its event: the fields of its kind."}
-        whole.update(properties=header | {"body": body}, required=[*HEADER, "body"])
+        definition.update(properties=header | {"body": body}, required=[*HEADER, "body"])
         return schema
 
     @classmethod

@@ -70,21 +70,21 @@ def read_lines(
     withheld: list[Withheld] = []
     faults: list[tuple[int, str]] = []
     for line in data[:n_bytes].split(b"\n")[:-1]:
-        found, fault = parsed(line, sliced=sliced)
-        if found is not None:
-            if found.index != next_index:
-                fault = f"holds the entry with index {found.index}; entries are missing, or in another order"
-            elif previous is not None and found.previous != previous:
+        entry, fault = parsed(line, sliced=sliced)
+        if entry is not None:
+            if entry.index != next_index:
+                fault = f"holds the entry with index {entry.index}; entries are missing, or in another order"
+            elif previous is not None and entry.previous != previous:
                 fault = "does not carry the hash of the line before"
-            elif found.joins != joins:
+            elif entry.joins != joins:
                 fault = "does not carry the hashes of the branches that were merged before it"
-            if isinstance(found, Entry):
-                entries.append(found)
+            if isinstance(entry, Entry):
+                entries.append(entry)
             else:
-                withheld.append(found)
+                withheld.append(entry)
         if fault:
             faults.append((n_lines + 1, fault))
-        previous, joins = (found.sha256 if found is not None else None), ()
+        previous, joins = (entry.sha256 if entry is not None else None), ()
         n_lines, next_index = n_lines + 1, next_index + 1
     tail = data[n_bytes:]
     return Reading(tuple(entries), tuple(withheld), tuple(faults), n_bytes, tail, previous, n_lines, next_index, joins)

@@ -65,7 +65,7 @@ def require_registered_look(study: Study, look: Look | None) -> None:
     if look is not None and look not in looks:
         raise EvidenceError(
             f"'{study.study}' was to be judged at {look.words}, which is not registered",
-            required="one of its looks: " + "; ".join(one.words for one in looks)
+            required="one of its looks: " + "; ".join(planned.words for planned in looks)
             if looks
             else "all its seeds at once: the study has a fixed number of them",
             fix="ablate decide, which judges what was registered",
@@ -115,13 +115,13 @@ def recorded_afterwards(entries: Iterable[Entry]) -> tuple[PeekedEntry, ...]:
 
 def decisions_before(entries: Iterable[Entry], lineage: Collection[str], head: str) -> tuple[DecidedEntry, ...]:
     """The decisions on runs of these registrations before the entry with the hash `head`; all if none has it."""
-    found: list[DecidedEntry] = []
+    decisions: list[DecidedEntry] = []
     for entry in entries:
         if entry.sha256 == head:
             break
         if isinstance(entry, DecidedEntry) and entry.registration in lineage:
-            found.append(entry)
-    return tuple(found)
+            decisions.append(entry)
+    return tuple(decisions)
 
 
 def is_unfinished(registration: Registration, entries: Iterable[Entry]) -> bool:

@@ -136,9 +136,9 @@ def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
     """
     study = registration.study
     make = _built_in if study.trainer == "gpt" else _command
-    known = study.trained if study.settings_known else study.pilots
-    runs = {variant: make(registration, variant, study.seeds[0]) for variant in known}
-    return tuple(runs[variant].model_copy(update={"seed": seed}) for variant, seed in study.cells if variant in known)
+    arms = study.trained if study.settings_known else study.pilots
+    runs = {variant: make(registration, variant, study.seeds[0]) for variant in arms}
+    return tuple(runs[variant].model_copy(update={"seed": seed}) for variant, seed in study.cells if variant in arms)
 
 
 def recipe_sha256(spec: RunSpec | CommandSpec) -> str:
@@ -166,21 +166,21 @@ def sealed_elsewhere(entries: Iterable[Entry], registration: Registration) -> di
     """Other study -> seals of runs that are made of the same as planned runs of this one, in the ledger's order."""
     seals = [entry for entry in entries if isinstance(entry, SealEntry) and entry.study != registration.study.study]
     cells = {recipe: cell for cell, recipe in reversed(recipes_of(registration).items())} if seals else {}
-    found: dict[str, list[tuple[Cell, SealEntry]]] = {}
+    seals_by_study: dict[str, list[tuple[Cell, SealEntry]]] = {}
     for entry in seals:
         cell = cells.get(entry.recipe_sha256 or "")
         if cell is not None:
-            found.setdefault(entry.study, []).append((cell, entry))
-    return found
+            seals_by_study.setdefault(entry.study, []).append((cell, entry))
+    return seals_by_study
 
 
 def planned_runs(study: Study, only: Sequence[str] = ()) -> tuple[str, ...]:
     """ARM/SEED of every planned run, in the order of the plan, or of those in `only`. Raises `RunError` for another."""
-    known = tuple(f"{arm}/{seed}" for arm, seed in study.cells)
+    runs = tuple(f"{arm}/{seed}" for arm, seed in study.cells)
     for name in only:
-        if name not in known:
-            raise RunError(f"--only {name}", required="ARM/SEED of a planned run", fix=nearest(name, known))
-    return tuple(name for name in known if name in only) if only else known
+        if name not in runs:
+            raise RunError(f"--only {name}", required="ARM/SEED of a planned run", fix=nearest(name, runs))
+    return tuple(name for name in runs if name in only) if only else runs
 
 
 def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
@@ -197,7 +197,7 @@ def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
         corpus=next(iter(corpora.values())),
         corpora={} if registration.data is None else corpora,
         tokenizer=registration.tokenizer_of(variant),
-        own={one.name: registration.own_checks[one.name] for one in study.measure.own},
+        own={metric.name: registration.own_checks[metric.name] for metric in study.measure.own},
         tasks=registration.tasks,
         claimed=tuple(needed_metrics(study)),
     )
@@ -227,11 +227,11 @@ def _command(registration: Registration, variant: str, seed: int) -> CommandSpec
 
 def needed_metrics(study: Study) -> dict[str, tuple[int, ...]]:
     """Metric -> steps at which some claim reads it, next to the last."""
-    found: dict[str, set[int]] = {} if study.tune is None else {study.tune.choose_by: set()}
+    steps_by_metric: dict[str, set[int]] = {} if study.tune is None else {study.tune.choose_by: set()}
     for name, claim in study.claims.items():
         read = study.hypotheses[name].read
-        found.setdefault(claim.metric, set()).update([read.step] if isinstance(read, AtStep) else [])
-    return {metric: tuple(sorted(steps)) for metric, steps in found.items()}
+        steps_by_metric.setdefault(claim.metric, set()).update([read.step] if isinstance(read, AtStep) else [])
+    return {metric: tuple(sorted(steps)) for metric, steps in steps_by_metric.items()}
 
 
 def newest_seals(entries: Iterable[Entry], registration: str) -> dict[Cell, SealEntry]:

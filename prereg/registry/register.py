@@ -243,8 +243,8 @@ def _promise(root: Root, registration: Registration, *, at: str, file: str) -> d
     study = registration.study
     # Which of the runs to come another registered study has too, for the report.
     same_runs_as = {
-        other.study: SameRuns(arms=tuple(other.arms), seeds=other.seeds, known=other.known.event)
-        for other in repeated(root, study)
+        repetition.study: SameRuns(arms=tuple(repetition.arms), seeds=repetition.seeds, known=repetition.known.event)
+        for repetition in repeated(root, study)
     }
     return {
         "study": study.study,
@@ -269,12 +269,12 @@ def _in_force(root: Root, registration: Registration, ledger: Ledger) -> Registr
 def changes_since(registered: Registration, loaded: Loaded, pins: Pins) -> tuple[Difference, ...]:
     """What an amendment would change: fields, pinned bytes, own code. Raises `RegistrationError` where nothing does."""
     own = pin_checks(loaded.study, loaded.path.parent)
-    found = differing_fields(registered.study, loaded.study)
+    fields = differing_fields(registered.study, loaded.study)
     pinned = (
         *differing_pins(registered, pins),
         *differences(code_of(registered.own_checks), code_of(own), ("own_checks",)),
     )
-    changes = (*found, *pinned)
+    changes = (*fields, *pinned)
     if words_alone(changes):
         were, now = {word: getattr(registered.worded, word) for word in WORDS}, words_in(registered, loaded)
         changes = tuple(Difference(field=field, registered=were[field], now=now[field]) for field in WORDS
@@ -291,7 +291,7 @@ def changes_since(registered: Registration, loaded: Loaded, pins: Pins) -> tuple
 
 def words_alone(changes: Iterable[Difference]) -> bool:
     """Whether an amendment changes words alone, and so keeps runs and verdict."""
-    return all(one.field in WORDS for one in changes)
+    return all(change.field in WORDS for change in changes)
 
 
 def complete(root: Root, name: str) -> None:
@@ -311,16 +311,17 @@ def complete(root: Root, name: str) -> None:
 
 def refuse_sealed_elsewhere(entries: Iterable[Entry], registration: Registration, loaded: Loaded) -> None:
     """Refuse runs that another study of the ledger has sealed already, unless the study's file declares it."""
-    for other, found in sealed_elsewhere(entries, registration).items():
-        if other in registration.study.reuses:
+    for other_study, seals in sealed_elsewhere(entries, registration).items():
+        if other_study in registration.study.reuses:
             continue
-        (arm, seed), first = found[0]
-        cells = dict.fromkeys(cell for cell, _ in found)
+        (arm, seed), first = seals[0]
+        cells = dict.fromkeys(cell for cell, _ in seals)
         raise RegistrationError(
-            f"'{other}' has sealed {counted(len(cells), 'run')} of this study, the first {arm} seed {seed}: the same "
-            f"configuration, code, data and seed (entry {first.index}, {moment(first.at)})",
+            f"'{other_study}' has sealed {counted(len(cells), 'run')} of this study, the first {arm} seed {seed}: the "
+            f"same configuration, code, data and seed (entry {first.index}, {moment(first.at)})",
             required="runs that nobody has seen: a claim that they may have suggested promises nothing",
-            fix=f"seeds: fresh {registration.study.n_seeds}; or reuses: [{other}], which makes every claim exploratory",
+            fix=f"seeds: fresh {registration.study.n_seeds}; or reuses: [{other_study}], which makes every claim "
+            "exploratory",
             where=Where(file=loaded.path, line=loaded.line(("seeds",))),
         )
 

@@ -262,9 +262,9 @@ def read_lock(path: Path) -> Registration:
         document = json.loads(data)
         if document["format"] != 1:
             raise ValueError(f"it has format {document['format']}, and this version reads format 1")
-        kept = promise_sha256(document)
-        whole = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
-        registration = Registration.model_validate_json(whole)
+        promised_sha256 = promise_sha256(document)
+        text = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
+        registration = Registration.model_validate_json(text)
     except (ValueError, TypeError, KeyError, RecursionError, ValidationError, StudyError) as error:
         reason = error.found if isinstance(error, StudyError) else str(error).splitlines()[0]
         raise RegistrationError(
@@ -272,7 +272,7 @@ def read_lock(path: Path) -> Registration:
         ) from None
     # Over the document as it is, not over the study read from it: a field that comes later with a default leaves the
     # hash of a promise as it is.
-    if kept != registration.sha256:
+    if promised_sha256 != registration.sha256:
         raise RegistrationError(
             "the hash in the lock does not match its content: it was edited",
             required=f"content with sha256 {registration.sha256}",
@@ -303,16 +303,16 @@ def pending_lock(root: Root, name: str) -> Path:
 
 def disagreements(registration: Registration, entry: PromiseEntry) -> list[str]:
     """Where a lock and the entry that registered it disagree."""
-    found = []
+    faults = []
     if registration.lock_sha256 != entry.lock_sha256:
-        found.append("its bytes differ from those the ledger names")
+        faults.append("its bytes differ from those the ledger names")
     if registration.sha256 != entry.registration:
-        found.append(f"it holds registration {registration.sha256[:8]}, the ledger names {entry.registration[:8]}")
+        faults.append(f"it holds registration {registration.sha256[:8]}, the ledger names {entry.registration[:8]}")
     if registration.study.study != entry.study:
-        found.append(f"it holds study '{registration.study.study}', not '{entry.study}'")
+        faults.append(f"it holds study '{registration.study.study}', not '{entry.study}'")
     if registration.previous != entry.amends:
-        found.append("it amends another registration than the ledger says")
-    return found
+        faults.append("it amends another registration than the ledger says")
+    return faults
 
 
 def folder_of_study(root: Root, study: str) -> Path:
@@ -345,4 +345,4 @@ def lineage_of(entries: Iterable[Entry], registration: str) -> tuple[str, ...]:
     """The registrations that share their runs with one, itself among them: first the one whose folder holds them."""
     bases = bases_of(entries)
     base = bases.get(registration, registration)
-    return (base, *(one for one, its in bases.items() if its == base and one != base))
+    return (base, *(sha256 for sha256, its in bases.items() if its == base and sha256 != base))
