@@ -278,69 +278,74 @@ _sound = b"", _NOTHING
 
 
 def _read_merged(data: bytes, *, sliced: bool) -> Reading | None:
-    """A file that holds the lines of several branches; none where it does not. Its entries are in the order
-    of `places`; where something is wrong, in that of the lines."""
+    """A file that holds the lines of several branches; none where it does not.
+
+    Its entries are in the order of `places`; where something is wrong, in that of the lines.
+    """
     n_bytes = data.rfind(b"\n") + 1
     lines = [parsed(line, sliced=sliced) for line in data[:n_bytes].split(b"\n")[:-1]]
     # Where two people have merged each other's branches, git may leave a line twice: the same bytes say nothing new.
-    first: dict[str, tuple[int, Entry | Withheld]] = {}
-    for number, (one, _) in enumerate(lines, start=1):
-        if one is not None:
-            first.setdefault(one.sha256, (number, one))
-    found = list(first.values())
-    if not is_merged(one for _, one in found):
+    numbered: dict[str, tuple[int, Entry | Withheld]] = {}
+    for number, (entry, _) in enumerate(lines, start=1):
+        if entry is not None:
+            numbered.setdefault(entry.sha256, (number, entry))
+    if not is_merged(entry for _, entry in numbered.values()):
         return None
     faults = [(number, fault) for number, (_, fault) in enumerate(lines, start=1) if fault]
-    n_unreadable = len(faults)  # each may be an entry that others name
-    order: list[Entry | Withheld] = []
+    n_unreadable = len(faults)
+    in_order: list[Entry | Withheld] = []
     waiting: dict[str, list[tuple[int, Entry | Withheld]]] = defaultdict(list)
     descent, indices = Descent(), {FIRST: -1}
 
     def place(number: int, entry: Entry | Withheld) -> None:
         """Take in an entry once all that it names are there, and then those that waited for it."""
+        # A stack and no recursion: a branch whose lines stand last to first is as deep as it is long.
         following = [(number, entry)]
         while following:
             number, entry = following.pop()
-            lacking = next((one for one in (entry.previous, *entry.joins) if one not in indices), None)
-            if lacking is not None:
-                waiting[lacking].append((number, entry))
+            missing = next((sha256 for sha256 in (entry.previous, *entry.joins) if sha256 not in indices), None)
+            if missing is not None:
+                waiting[missing].append((number, entry))
                 continue
             fault = _misplaced(entry, indices, descent)
             if fault:
                 faults.append((number, fault))
             indices[entry.sha256] = entry.index
             descent.add(entry)
-            order.append(entry)
+            in_order.append(entry)
             following += reversed(waiting.pop(entry.sha256, []))
 
-    for number, entry in found:
+    for number, entry in numbered.values():
         place(number, entry)
-    for lacking in [sha256 for sha256 in waiting if sha256 not in first]:
+    for missing in [sha256 for sha256 in waiting if sha256 not in numbered]:
+        # A line that cannot be read, and is a fault already, may be the one that is missed.
         if n_unreadable:
             n_unreadable -= 1
-        else:
-            number, entry = waiting[lacking][0]
-            fault = f"holds the entry with index {entry.index}, and the entry {lacking[:8]} before it is missing"
-            faults.append((number, fault))
+            continue
+        number, entry = waiting[missing][0]
+        faults.append(
+            (number, f"holds the entry with index {entry.index}, and the entry {missing[:8]} before it is missing")
+        )
     if waiting and not faults:  # entries that name each other in a circle, which no hash allows
         faults.append((len(lines), "names entries that name it"))
     faults.sort()
-    shown = [one for one, _ in lines if one is not None] if faults else order
-    entries = tuple(one for one in shown if isinstance(one, Entry))
-    if not faults:  # the same on both sides of a merge, and in time within a study
-        at = places(entries)
-        entries = tuple(sorted(entries, key=lambda entry: at[entry.sha256]))
-    last = heads(order)
+    shown = [entry for entry, _ in lines if entry is not None] if faults else in_order
+    entries = tuple(entry for entry in shown if isinstance(entry, Entry))
+    if not faults:
+        # One order on both sides of a merge, whatever the order of the lines, and that of time within a study.
+        place_by_hash = places(entries)
+        entries = tuple(sorted(entries, key=lambda entry: place_by_hash[entry.sha256]))
+    ends = heads(in_order)
     return Reading(
-        entries,
-        tuple(one for one in shown if isinstance(one, Withheld)),
-        tuple(faults),
-        n_bytes,
-        data[n_bytes:],
-        last[0].sha256 if last and not faults else None,
-        len(lines),
-        last[0].index + 1 if last else 0,
-        tuple(one.sha256 for one in last[1:]),
+        entries=entries,
+        withheld=tuple(entry for entry in shown if isinstance(entry, Withheld)),
+        faults=tuple(faults),
+        n_bytes=n_bytes,
+        tail=data[n_bytes:],
+        last=ends[0].sha256 if ends and not faults else None,
+        n_lines=len(lines),
+        next_index=ends[0].index + 1 if ends else 0,
+        joins=tuple(entry.sha256 for entry in ends[1:]),
     )
 
 

@@ -135,8 +135,8 @@ def continued_twice(entries: Sequence[Entry]) -> dict[str, str]:
             earlier, later = (f"{entry.event} of {entry.at}, {entry.sha256[:8]}" for entry in apart)
             text_by_study[study] = (
                 f"'{study}' was continued on two branches ({earlier}; {later}), and has no verdict: undo the merge "
-                "(git merge --abort, or git reset --merge ORIG_HEAD) and merge a branch without the commits that continued "
-                "it, or register its question as another study"
+                "(git merge --abort, or git reset --merge ORIG_HEAD) and merge a branch without the commits that "
+                "continued it, or register its question as another study"
             )
     return text_by_study
 
