@@ -48,7 +48,7 @@ from ablate.runner.pool import Maker
 from ablate.runner.process import Place, Spec, make_run
 from ablate.runner.progress import PlainWatcher, Tally
 from prereg.errors import StudyError
-from prereg.registry import register_study as register_room
+from prereg.registry import register as register_room
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event

@@ -105,7 +105,7 @@ class OwnHouse:
         path.write_text(yaml.safe_dump(whole, sort_keys=False), encoding="utf-8")
         return path
 
-    def register_study(self, document: Mapping[str, Any] | None = None, **changes: Any) -> Registration:
+    def register(self, document: Mapping[str, Any] | None = None, **changes: Any) -> Registration:
         """The study, registered without a design, which would take long to simulate."""
         loaded = load_study(self.write(document, **changes))
         root = Root(self.path.resolve())

@@ -181,7 +181,13 @@ class PastRegistration(FrozenModel):
 
 
 def past_registrations(root: Root, study: str, entries: Sequence[Entry]) -> tuple[PastRegistration, ...]:
-    """Every promise of a study, oldest first. Nothing is raised for what is missing: `unknown` says it."""
+    """Every promise of a study, oldest first. Nothing is raised for what is missing: `unknown` says it.
+
+    >>> from prereg.registry.ledger import Ledger
+    >>> root = Root.find(Path("studies/own.yaml"))
+    >>> [(past.entry.event, past.proven) for past in past_registrations(root, "own", Ledger(root.ledger).entries())]
+    [('registered', True)]
+    """
     promises = promises_of(entries, study)
     past: list[PastRegistration] = []
     promise, unknown = _lock(root, study, promises[-1]) if promises else (None, "")
@@ -231,7 +237,12 @@ _KNOWN = ("decided", "looked", "peeked", "sealed", "imported", "started", "regis
 
 
 def repeated(root: Root, study: Study) -> tuple[Repeated, ...]:
-    """The other registered studies of this ledger that share configurations and seeds with a study, by their names."""
+    """The other registered studies of this ledger that share configurations and seeds with a study, by their names.
+
+    >>> root = Root.find(Path("studies/own.yaml"))
+    >>> repeated(root, Study.from_yaml("studies/own.yaml"))  # a study does not repeat itself
+    ()
+    """
     entries = Ledger(root.ledger).readable()
     repetitions = []
     for path in sorted(root.studies.glob("*.lock.json")):

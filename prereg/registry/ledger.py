@@ -67,7 +67,7 @@ class Ledger:
         self._sliced = path.name == SLICE_NAME
 
     def entries(self) -> tuple[Entry, ...]:
-        """Every entry. Raises `LedgerError` naming the line when one is damaged."""
+        """Every entry, in order. Raises `LedgerError` naming the line when one is damaged."""
         reading, unended = self._checked()
         return reading.entries if unended is None else (*reading.entries, unended)
 
@@ -152,7 +152,14 @@ class Ledger:
         Other processes wait; a ledger whose end is damaged takes nothing more. Without `durable` a loss of power may
         take it; no end of a process does. What a crash left behind is repaired first, and the new entry says so: the
         torso of an entry is cut back (`cut_back`), a whole one that lacks its end of line gets it (`ended_line`).
-        Raises `LedgerError`.
+        Raises `LedgerError` for a damaged ledger, a slice, and a disk that refuses.
+
+        >>> from prereg.registry.ledger_entry import PeekedEntry
+        >>> ledger = Ledger(Path("studies/ledger.jsonl"))
+        >>> about = {"study": "own", "registration": "a1", "at": "2026-01-02T03:04:05+00:00"}
+        >>> entry = ledger.append(PeekedEntry(**about, reason="a grant", ended=4, planned=6))
+        >>> entry.index == len(ledger.entries()) - 1, ledger.head() == entry.sha256, entry.reason
+        (True, True, 'a grant')
         """
         assert datetime.fromisoformat(entry.at).tzinfo is not None, entry.at
         self._refuse_slice()

@@ -42,7 +42,15 @@ class Look(FrozenModel):
 
 
 def looks_of(study: Study) -> tuple[Look, ...]:
-    """The planned looks; none for a fixed number of seeds."""
+    """The planned looks; none for a fixed number of seeds.
+
+    >>> study = Study.from_yaml("studies/own.yaml")
+    >>> looks_of(study)
+    ()
+    >>> sequential = study.model_copy(update={"stopping": Looks(looks=(2, 3))})
+    >>> [look.words for look in looks_of(sequential)]
+    ['look 1 of 2, at 2 seeds', 'look 2 of 2, at 3 seeds']
+    """
     if study.stopping == "fixed":
         return ()
     if isinstance(study.stopping, Looks):
@@ -73,7 +81,14 @@ def require_registered_look(study: Study, look: Look | None) -> None:
 
 
 def taken_looks(entries: Iterable[Entry], lineage: Collection[str]) -> tuple[LookedEntry, ...]:
-    """Every look the ledger holds of registrations that share their runs, in its order."""
+    """Every look the ledger holds of registrations that share their runs, in its order.
+
+    >>> from prereg.registry.ledger_entry import LookedEntry
+    >>> about = {"study": "own", "registration": "a1", "at": "2026-01-02T03:04:05+00:00", "evidence": "e0"}
+    >>> first = LookedEntry(**about, look=1, of=2, seeds=3, final=False)
+    >>> [entry.look for entry in taken_looks([first], lineage=["a1"])], taken_looks([first], lineage=["b2"])
+    ([1], ())
+    """
     return tuple(entry for entry in entries if isinstance(entry, LookedEntry) and entry.registration in lineage)
 
 

@@ -133,6 +133,11 @@ def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
     """Every planned run: all variants of the first seed, then of the second, and so on.
 
     Runs of a pilot come first, and until the ledger has their choice there are no others.
+
+    >>> from prereg.registry.registration import load_registration
+    >>> registration = load_registration(Root.find(Path("studies/own.yaml")), "own")
+    >>> [run.cell for run in plan(registration)][:3]
+    [('slow', 1), ('fast', 1), ('slow', 2)]
     """
     study = registration.study
     make = _built_in if study.trainer == "gpt" else _command
@@ -235,7 +240,15 @@ def needed_metrics(study: Study) -> dict[str, tuple[int, ...]]:
 
 
 def newest_seals(entries: Iterable[Entry], registration: str) -> dict[Cell, SealEntry]:
-    """The newest seal of every run of a registration, by any machine, in the order of their first seals."""
+    """The newest seal of every run of a registration, by any machine, in the order of their first seals.
+
+    >>> from prereg.registry.ledger import Ledger
+    >>> from prereg.registry.registration import load_registration
+    >>> root = Root.find(Path("studies/own.yaml"))
+    >>> seals = newest_seals(Ledger(root.ledger).entries(), load_registration(root, "own").sha256)
+    >>> {entry.status for entry in seals.values()}, len(seals)
+    ({'done'}, 6)
+    """
     return {
         entry.cell: entry for entry in entries if isinstance(entry, SealEntry) and entry.registration == registration
     }

@@ -186,11 +186,16 @@ def promise_sha256(promise: Mapping[str, Any]) -> str:
 
 
 def load_registration(root: Root, name: str) -> Registration | None:
-    """The registration in force, or None when the study is not registered.
+    """The registration in force, or None when the study is not registered. Raises `RegistrationError` where its lock is
+    missing, cannot be read, or is not what the ledger registered.
 
     A lock that no entry names is not a registration, and no other takes its place: a sound ledger without its entries
     is that of another branch, or was cut back. Of a damaged ledger, the entries that are sound
     in themselves are believed here: appending refuses such a ledger, and judging calls it inadmissible.
+
+    >>> registration = load_registration(Root.find(Path("studies/own.yaml")), "own")
+    >>> registration.study.seeds, registration.lineage == (registration.sha256,)
+    ((1, 2, 3), True)
     """
     entries = Ledger(root.ledger).readable()
     entry = newest_promise(entries, name)

@@ -35,7 +35,7 @@ NULL: dict[str, Any] = {
 class Amended(History):
     """A study without a true effect, amended again and again."""
 
-    def amend_study(self, **changes: Any) -> Registration:
+    def amend(self, **changes: Any) -> Registration:
         self.house.write(**NULL | changes)
         loaded = load_study(self.study)
         pins = Pins(scripts=pin_scripts(self.root, loaded.study))
