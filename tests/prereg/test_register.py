@@ -22,7 +22,7 @@ from ablate.runner.options import RunOptions
 from ablate.verification.verify import verify
 from ablate.workspace import Workspace
 from prereg.errors import LedgerError, RegistrationError, StudyError
-from prereg.registry import register_study as registering
+from prereg.registry import register as registering
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.history import differing_fields, require_unchanged
 from prereg.registry.ledger import Ledger
