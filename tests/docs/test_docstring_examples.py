@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import doctest
-from importlib import import_module
-from operator import attrgetter
 
 import pytest
 from own_trainer import OwnHouse
@@ -17,22 +15,6 @@ EXAMPLES = [
     for example in doctest.DocTestFinder(recurse=False).find(getattr(ablate, name), name, globs={"ablate": ablate})
     if example.examples
 ]
-OF_PREREG = [
-    example
-    for module, names in {
-        "prereg.registering": ("register", "amend"),
-        "prereg.verification": ("verify",),
-        "prereg.registry.ledger": ("Ledger.append",),
-        "prereg.registry.registration": ("load_registration",),
-        "prereg.registry.history": ("past_registrations", "repeated"),
-        "prereg.registry.plan": ("plan", "newest_seals"),
-        "prereg.registry.looks": ("looks_of", "taken_looks"),
-    }.items()
-    for name in names
-    for example in doctest.DocTestFinder(recurse=False).find(
-        attrgetter(name)(import_module(module)), f"{module}.{name}", globs=vars(import_module(module))
-    )
-]
 NEED_NONE = {"RunOptions", "Study", "StudyError", "Workspace"}
 """Classes, which the functions' examples show."""
 OF_A_SCRIPT = {"config", "log", "must_match", "seed"}
@@ -42,7 +24,7 @@ LEFT = {"amend", "bundle", "early_results", "export_model", "import_runs", "repr
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("example", [*EXAMPLES, *OF_PREREG], ids=lambda example: example.name)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda example: example.name)
 def test_the_example_of_a_docstring_gives_what_it_says(
     example: doctest.DocTest, decided_copy: OwnHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,10 +32,6 @@ def test_the_example_of_a_docstring_gives_what_it_says(
     report: list[str] = []
     result = doctest.DocTestRunner(optionflags=doctest.REPORT_NDIFF).run(example, out=report.append)
     assert result.attempted and not result.failed, "".join(report)
-
-
-def test_the_readers_of_a_registration_have_examples() -> None:
-    assert [example.name for example in OF_PREREG if not example.examples] == []
 
 
 def test_every_function_for_a_notebook_has_an_example() -> None:

@@ -17,11 +17,25 @@ MODULES = sorted(
     if ">>> " in path.read_text(encoding="utf-8")
 )
 
+FINDER = doctest.DocTestFinder()
+EXAMPLES = [example for module in MODULES for example in FINDER.find(import_module(module)) if example.examples]
+NEEDS_A_STUDY = "studies/"
+"""In an example that reads or changes a study: each has a decided one of its own, `studies/own.yaml`."""
 
-@pytest.mark.parametrize("module", MODULES)
-def test_the_examples_of_a_module_give_what_they_say(
-    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+
+@pytest.mark.parametrize(
+    "example",
+    [
+        pytest.param(example, id=example.name, marks=[pytest.mark.slow] * (NEEDS_A_STUDY in str(example.docstring)))
+        for example in EXAMPLES
+    ],
+)
+def test_the_example_of_a_docstring_gives_what_it_says(
+    example: doctest.DocTest, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = doctest.testmod(import_module(module), optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
-    assert result.attempted and not result.failed, capsys.readouterr().out
+    needs_a_study = NEEDS_A_STUDY in str(example.docstring)
+    monkeypatch.chdir(request.getfixturevalue("decided_copy").path if needs_a_study else tmp_path)
+    report: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
+    result = runner.run(example, out=report.append)
+    assert result.attempted and not result.failed, "".join(report)
