@@ -115,15 +115,23 @@ def _check_one(path: Path, workspace: Workspace) -> Result:
 
         yield summary.study_section(context.study, checked.scripts, checked.data)
         yield summary.costs_section(planned(context))
-        yield from checked.notes
+        yield from noted(checked.notes)
         if checked.published is not None:
             yield checked.published.words
         if note := unnamed_metrics_file(context.study, context.root, checked.scripts):
             yield note
         yield from warned(checked.warnings)
 
-    then = f"ablate try {path}   (one short run per arm; --seeds 3: whole runs, and how noisy they are)"
+    then = f"ablate try {path}   (short runs; --seeds 10: how noisy)"
     return Result(lambda: checked.facts, text, next=then)
+
+
+def noted(notes: Sequence[str]) -> Iterator[Shown]:
+    """Notes, broken at the width of the terminal; nothing where there are none."""
+    from ablate.reporting.summaries.study import notes_section
+
+    if notes:
+        yield notes_section(notes)
 
 
 def warned(warnings: Sequence[DesignWarning]) -> Iterator[Shown]:

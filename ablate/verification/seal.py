@@ -1,6 +1,7 @@
 """Sealing a registration for others: signature, timestamp and commit, next to the lock and in the ledger.
 
-What cannot be had is refused before anything is written, and no seal is ever overwritten.
+A run is sealed elsewhere, by `ablate.records.store` when it ends. What cannot be had is refused before anything is
+written, and no seal is ever overwritten.
 """
 
 from __future__ import annotations

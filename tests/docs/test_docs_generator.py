@@ -41,6 +41,19 @@ def test_every_row_of_a_page_has_the_cells_of_its_table_and_every_link_its_headi
     assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= headings
 
 
+def test_what_the_page_of_modules_points_to_is_there() -> None:
+    """Each place of a pointer: a file and, in code, the names that it is said to hold."""
+    pointers = PAGES["modules.md"]().split("\n## ablate\n")[0]
+    places = re.findall(r"\[`[\w./]+`\]\(\.\./([\w./]+)\)[:,] ((?:`[\w.]+`(?:, (?=`))?)*)", pointers)
+    assert len(places) > 30
+    for path, names in places:
+        code = (ROOT / path).read_text(encoding="utf-8")
+        for name in re.findall(r"`([\w.]+)`", names):
+            for part in name.split("."):
+                defined = re.search(rf"^ *(?:def|class) {part}\b|^{part}\b.* = ", code, re.MULTILINE)
+                assert defined is not None, (path, name)
+
+
 def test_every_field_of_a_study_stands_once_in_the_table_of_its_model() -> None:
     schema = json_schema()
     models = [schema, *(one for one in schema["$defs"].values() if "properties" in one)]

@@ -297,7 +297,7 @@ def test_a_registered_limit_keeps_its_bytes_and_its_words() -> None:
     assert "more than 6 robust standard deviations above the median of the last 20 steps" in say(
         "instability", study_of(above=6.0)
     )
-    assert "stationary normal noise have such a step in 1% of studies of this size" in say("instability", study_of())
+    assert "stationary normal noise alone get there in 1% of studies of this size" in say("instability", study_of())
 
 
 def test_the_rates_are_stated_where_the_decision_asks() -> None:

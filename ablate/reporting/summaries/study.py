@@ -103,6 +103,11 @@ def _command(study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPi
     }
 
 
+def notes_section(notes: Sequence[str]) -> Section:
+    """Notes on a study, a paragraph each."""
+    return Section("notes", "", tuple(Paragraph(note) for note in notes))
+
+
 def warnings_section(warnings: Sequence[DesignWarning]) -> Section:
     """What is legal in a study and likely a mistake, each with what to type instead."""
     made: list[Block] = []
