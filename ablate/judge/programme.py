@@ -140,7 +140,7 @@ class Programme(FrozenModel):
 
     def count(self, ending: Ending) -> int:
         """Confirmatory hypotheses that ended so."""
-        return sum(one.ending == ending for one in self.confirmatory)
+        return sum(hypothesis.ending == ending for hypothesis in self.confirmatory)
 
 
 @dataclass(frozen=True)
@@ -164,6 +164,7 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
     untold: list[Unreadable] = []
     stream: list[tuple[int, Entry, str, float | None]] = []
     made: list[tuple[PastRegistration, PastRegistration | None]] = []
+    # Every registration that ever was, each with the one that replaced it.
     for study in dict.fromkeys(entry.study for entry in entries if entry.event in ("registered", "amended")):
         history = _distinct(past_registrations(root, study, entries))
         made += zip(history, [*history[1:], None], strict=True)
@@ -181,20 +182,22 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
                 )
             )
             continue
-        quiet = following is None and _is_quiet(entries, promise.entry.study, now, abandoned_after_days)
+        undecided: Ending = "never decided"
+        if following is not None:
+            undecided = "amended away"
+        elif _is_quiet(entries, promise.entry.study, now, abandoned_after_days):
+            undecided = "abandoned"
         for name, hypothesis in _hypotheses(promise).items():
-            registered = _registered(promise, name, hypothesis, decisions)
-            if not decisions:
-                ending: Ending = "abandoned" if quiet else "never decided"
-                kept = False
-                if following is not None:
-                    ending, kept = "amended away", _hypotheses(following).get(name) == hypothesis
-                registered = registered.model_copy(update={"ending": ending, "carried_over": kept})
+            carried = not decisions and following is not None and _hypotheses(following).get(name) == hypothesis
+            registered = _registered(promise, name, hypothesis, decisions, undecided, carried_over=carried)
             if registered.role == "exploratory":
                 exploratory.append(registered)
                 continue
             confirmatory.append(registered)
-            stream += [(decision.place, decision.entry, name, _p(decision, name)) for decision in decisions]
+            # One step for each decision on other evidence, in the order of the ledger.
+            for decision in decisions:
+                p_support = (decision.findings or {}).get(name, {}).get("p_support")
+                stream.append((decision.place, decision.entry, name, p_support))
     return Programme(
         confirmatory=tuple(confirmatory),
         exploratory=tuple(exploratory),
@@ -221,11 +224,19 @@ def _hypotheses(promise: PastRegistration) -> dict[str, dict[str, Any]]:
 
 
 def _registered(
-    promise: PastRegistration, name: str, hypothesis: Mapping[str, Any], decisions: Sequence[_Decision]
+    promise: PastRegistration,
+    name: str,
+    hypothesis: Mapping[str, Any],
+    decisions: Sequence[_Decision],
+    undecided: Ending,
+    *,
+    carried_over: bool,
 ) -> Registered:
+    """A hypothesis and how it ended; `undecided` is how it did where there is no decision."""
     last = decisions[-1] if decisions else None
+    # Verdict files are read as data, not as models: those of any version count.
     finding: Mapping[str, Any] = {} if last is None else (last.findings or {}).get(name, {})
-    ending: Ending = finding.get("outcome") or ("never decided" if last is None else last.without)
+    ending: Ending = finding.get("outcome") or (undecided if last is None else last.without)
     return Registered(
         study=promise.entry.study,
         registration=promise.entry.registration,
@@ -235,6 +246,7 @@ def _registered(
         role=str(hypothesis.get("role")),
         proven=promise.proven,
         ending=ending,
+        carried_over=carried_over,
         times_decided=len(decisions),
         n=finding.get("n"),
         method=(finding.get("estimate") or {}).get("method"),
@@ -253,9 +265,11 @@ def _decisions(
     study = promise.entry.study
     all_of_study = [entry for entry in entries if entry.study == study and isinstance(entry, DecidedEntry)]
     looks = recorded_afterwards(entry for entry in entries if entry.study == study)
+    # The file on disk is that of the last decision; the ledger's hash says of which.
     written, digest = _verdict(root, study)
     others = {entry.verdict_sha256 for entry in all_of_study}
     by_evidence: dict[str, _Decision] = {}
+    # A decision repeated on the same evidence keeps the place of the first: it is one step.
     for entry in (entry for entry in all_of_study if entry.registration == promise.entry.registration):
         evidence = entry.evidence
         place = by_evidence[evidence].place if evidence in by_evidence else order[entry.sha256]
@@ -265,7 +279,7 @@ def _decisions(
             # An early look recorded after the decision: by the registered rules there is no verdict.
             without = "inadmissible"
         elif digest == entry.verdict_sha256 and written is not None:
-            findings = {str(one["hypothesis"]): one for one in written["findings"]}
+            findings = {str(written_finding["hypothesis"]): written_finding for written_finding in written["findings"]}
         elif digest is not None and digest in others:
             without = "decided, a later decision replaced its file"
         elif digest is not None:
@@ -287,11 +301,6 @@ def _verdict(root: Root, study: str) -> tuple[dict[str, Any] | None, str | None]
     return (content if isinstance(content, dict) else None), sha256_bytes(data)
 
 
-def _p(decision: _Decision, hypothesis: str) -> float | None:
-    found = (decision.findings or {}).get(hypothesis)
-    return None if found is None else found["p_support"]
-
-
 def _is_quiet(entries: Sequence[Entry], study: str, now: str, days: int) -> bool:
     """Whether the ledger has nothing of a study for so long."""
     last = max(datetime.fromisoformat(entry.at) for entry in entries if entry.study == study)
@@ -304,8 +313,8 @@ def _steps(stream: list[tuple[int, Entry, str, float | None]], level: float) -> 
     from ablate.judge.stats.multiplicity import benjamini_hochberg  # here: it loads scipy
 
     # Stable: within a decision, hypotheses stay in the order of their study.
-    ordered = sorted(stream, key=lambda one: one[0])
-    p = [1.0 if one[3] is None else one[3] for one in ordered]
+    ordered = sorted(stream, key=lambda test: test[0])
+    p = [1.0 if test[3] is None else test[3] for test in ordered]
     return tuple(
         Step(
             number=number,

@@ -13,17 +13,9 @@ import pytest
 from evidence_factory import make_evidence, small_study, with_losses
 from scipy import stats
 
-from ablate.judge.audit.stability import (
-    EARLY,
-    early_spike_places,
-    false_alarm_rate,
-    false_alarm_text,
-    judge_stability,
-    spike_chance,
-    spike_limit,
-    spike_places,
-)
+from ablate.judge.audit.stability import false_alarm_rate, false_alarm_text, judge_stability, spike_limit
 from ablate.judge.decide import decide
+from ablate.judge.stats.spikes import EARLY, early_spike_places, spike_chance, spike_places
 from ablate.judge.verdict import Stability
 from ablate.judge.wording import upper_bound
 from ablate.reporting.headline import stability_in_words

@@ -18,7 +18,7 @@ from study_samples import RATES, tuned_document
 
 import ablate as api
 from ablate.judge.decide import decide
-from ablate.judge.design.error_rate import GAPS, worst_choice
+from ablate.judge.design.choice import GAPS, worst_choice
 from ablate.judge.findings import judge_hypotheses
 from ablate.records.evidence import Evidence
 from ablate.runner.options import RunOptions

@@ -104,20 +104,26 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
 
     def close(cell: Cell, *, removed: bool = False, imported: bool = False) -> None:
         record, into = records.pop(cell), starts_by_cell[cell]
-        lost = record.made - record.resumed - (not (removed or imported))
+        # The last start made the seal, unless the record was removed or an import took its place.
+        lost = record.made - record.resumed - (0 if removed or imported else 1)
         unexplained = max(0, lost - record.failed)
         into.resumed += record.resumed
         into.failed += record.failed
         into.lost += lost
-        into.replaced += unexplained * imported
-        into.removed += unexplained * (removed and not imported)
-        into.restarted += unexplained * (not (removed or imported))
+        # What became of the record says where the unexplained starts went.
+        if imported:
+            into.replaced += unexplained
+        elif removed:
+            into.removed += unexplained
+        else:
+            into.restarted += unexplained
         if not imported:
             into.with_values += record.with_values + (removed and record.failed_with is not False)
 
     for entry in ledger:
         if entry.registration not in registration.lineage or not isinstance(entry, RunEntry):
             continue
+        # A start opens a record or goes on in it; a failure ends a start; a seal closes the record.
         cell = entry.cell
         record = records.get(cell, _Record())
         if isinstance(entry, RunStartedEntry):
@@ -163,9 +169,9 @@ def _attempts(context: AuditContext) -> Found:
             times = f", {failed} failed" if failed else ""
             faults.append(f"{named_run(run)}: {run.attempts} attempts{resumed}{times}{mishaps}")
             exact = exact and _deterministic(context.study, run.variant)
-    for cell, one in starts_of(context.registration, context.entries).items():
-        if one.removed:
-            faults.append(f"{named(cell)}: {counted(one.removed, 'start')} removed before its seal")
+    for cell, starts in starts_of(context.registration, context.entries).items():
+        if starts.removed:
+            faults.append(f"{named(cell)}: {counted(starts.removed, 'start')} removed before its seal")
             exact = False
     return Result(faults, severity="note" if exact else "deviation")
 
@@ -178,6 +184,8 @@ def _lost(context: AuditContext) -> Found:
         cell: of_run.lost if most is not None else 0 if _same_bits(context.study, cell, of_run) else of_run.with_values
         for cell, of_run in starts.items()
     }
+    # Without a registered number only starts that may have shown a value count, and of these none that could only
+    # have given the same bits. With one, every lost start counts: that is what was promised.
     limit, n = MOST_LOST if most is None else most, sum(counting.values())
     retried = retried_runs(context)
     shown = {
@@ -201,7 +209,7 @@ def retried_runs(context: AuditContext) -> list[Cell]:
     """The sealed runs of which a start was lost that may have recorded a claimed value, and that another was made of
     which need not give the same bits."""
     starts = starts_of(context.registration, context.entries)
-    lost = [c for c, one in starts.items() if one.with_values and not _same_bits(context.study, c, one)]
+    lost = [c for c, made in starts.items() if made.with_values and not _same_bits(context.study, c, made)]
     ended = {run.cell for run in context.ended}
     return [cell for cell in lost if cell in ended]
 
@@ -223,16 +231,16 @@ def _trained_again(context: AuditContext) -> Found:
         ends[cell].append((entry.status, entry.outcome_sha256))
     again = {cell: seals for cell, seals in ends.items() if len(seals) > 1}
     # The same values under another status are another outcome.
-    other = {cell: seals for cell, seals in again.items() if len(set(seals)) > 1}
-    same = {cell: seals for cell, seals in again.items() if cell not in other}
+    differing = {cell: seals for cell, seals in again.items() if len(set(seals)) > 1}
+    same = {cell: seals for cell, seals in again.items() if cell not in differing}
     # The values of an earlier seal are gone: that they were the same is the ledger's word.
     after = f"; {len(same)} sealed again with the same outcome by the ledger{listed(_ends(same))}" if same else ""
     return Result(
-        _ends(other),
-        f"{len(other)} with another outcome" if other else "none",
+        _ends(differing),
+        f"{len(differing)} with another outcome" if differing else "none",
         after,
         passed=not again,
-        severity="inadmissible" if other else "note",
+        severity="inadmissible" if differing else "note",
     )
 
 
@@ -244,7 +252,8 @@ def _seals_of_every_registration(context: AuditContext) -> list[tuple[Cell, Seal
     for cell, recipe in recipes_of(context.registration).items():
         cells[recipe].append(cell)
     measured_since = max(
-        (one.index for one in amendments_of(context.evidence.ledger) if _measures_else(one)), default=-1
+        (amendment.index for amendment in amendments_of(context.evidence.ledger) if _measures_else(amendment)),
+        default=-1,
     )
     seals = []
     for entry in context.evidence.ledger:
@@ -262,9 +271,9 @@ def _seals_of_every_registration(context: AuditContext) -> list[tuple[Cell, Seal
 def _measures_else(amendment: AmendedEntry) -> bool:
     fields = ("measure", "metrics", "stable", "tasks")
     return any(
-        scope_of(one.field) == "everything" and one.field.replace("[", ".").split(".")[0] in fields
-        for one in amendment.differences
-    ) or any(one.field.split(".")[0] == "own_checks" for one in amendment.differences)
+        scope_of(difference.field) == "everything" and difference.field.replace("[", ".").split(".")[0] in fields
+        for difference in amendment.differences
+    ) or any(difference.field.split(".")[0] == "own_checks" for difference in amendment.differences)
 
 
 def _ends(ends: dict[Cell, list[tuple[str, str]]]) -> list[str]:

@@ -34,6 +34,7 @@ def _registered_first(context: AuditContext) -> Found:
     ran = [entry.index for entry in runs]
     if not promised:
         return Result(passed=False, found="the registration is not in the ledger")
+    # By place in the ledger, not by clocks: the chain of hashes fixes the order, and a clock can be set.
     first = f"first run as entry {min(ran)}" if ran else "no run yet"
     passed = not ran or min(promised) < min(ran)
     return Result(passed=passed, found=f"registered as entry {min(promised)}, {first}")
@@ -86,12 +87,13 @@ def _design(context: AuditContext) -> Found:
     override = context.registration.override
     if override is None:
         return None
-    found = f"underpowered, and accepted before any run: {override.obstacle}. Reason given: {override.reason}"
-    return Result(passed=False, found=found)
+    text = f"underpowered, and accepted before any run: {override.obstacle}. Reason given: {override.reason}"
+    return Result(passed=False, found=text)
 
 
 @check("no look before the last run ended")
 def _early_looks(context: AuditContext) -> Found:
+    # Runs leave `waiting` as the ledger seals them: an entry is early where some are still in it.
     waiting, looks = set(context.evidence.planned), []
     # One that was recorded afterwards is recorded only where it was an early one, wherever its entry is.
     for entry in context.evidence.ledger:
@@ -118,8 +120,8 @@ def _sealed_after_decision(context: AuditContext) -> Found:
         if index > decided.index and (cell, outcome) not in before
     ]
     verdict = decided.verdict or decided.status
-    found = f"decided as entry {decided.index} ({verdict}, {decided.at}); sealed afterwards {len(late)}"
-    return Result(late, found)
+    text = f"decided as entry {decided.index} ({verdict}, {decided.at}); sealed afterwards {len(late)}"
+    return Result(late, text)
 
 
 @check("no run repeats one of another study")
@@ -132,6 +134,8 @@ def _repeated_elsewhere(context: AuditContext) -> Found:
     promise = promise_in_force(context.evidence.ledger, context.registration.lineage)
     promised = -1 if promise is None else place(promise)
     faults = []
+    # Whether somebody saw those outcomes before this registration was made: what `registered first` alone would not
+    # show.
     for study, entries in seals.items():
         read = [
             entry
@@ -148,6 +152,8 @@ def _repeated_elsewhere(context: AuditContext) -> Found:
             f"({entries[0].at}), "
             + (f"{read[0].event} as entry {read[0].index} ({read[0].at})" if read else "no look before it on record")
         )
+    # Runs that were declared as reused made every claim exploratory already (`with_reuse`); undeclared ones forbid a
+    # verdict where they came first.
     undeclared = [entries for study, entries in seals.items() if study not in context.study.reuses]
     before = any(place(entries[0]) < promised for entries in undeclared)
     return Result(faults, severity="inadmissible" if before else "note")
@@ -177,7 +183,7 @@ def _begun_before(context: AuditContext) -> Found:
     for run in (run for run in context.runs if run.cell not in imported):
         times = {"started": run.started_at, "ended": run.ended_at}
         early = [f"{what} at {moment}" for what, moment in times.items() if moment and _before(moment, promised)]
-        faults += [f"{named_run(run)} {found}, registered at {promised}" for found in early[:1]]
+        faults += [f"{named_run(run)} {times_of_run}, registered at {promised}" for times_of_run in early[:1]]
     return faults
 
 

@@ -34,8 +34,9 @@ def _chosen(context: AuditContext) -> Found:
         return Result(found=_NOT_YET) if context.evidence.missing else ["no entry holds a choice"]
     if context.evidence.withheld:
         return Result(passed=True, found="not derived while planned runs are missing")
+    # From the sealed values, by the registered rule: the entry is a claim, and this is its proof.
     derived = {choice.arm: choice.setting for choice in choices_of(context)}
-    wrong = [f"the ledger has {one}, the pilot's values give {derived}" for one in logged if one != derived]
+    wrong = [f"the ledger has {frozen}, the pilot's values give {derived}" for frozen in logged if frozen != derived]
     return Result(wrong, f"{len(derived)} arms tuned by {len(context.study.pilots)} pilot arms")
 
 
@@ -56,6 +57,7 @@ def _frozen_before(context: AuditContext) -> Found:
         for cell, at in sealed.items()
         if cell[0] in study.pilots and at > made.get(study.pilots[cell[0]].of, at)
     ]
+    # Any judged run that began before the last choice could have moved it.
     last = max(made.values())
     early = {entry.cell for entry in context.of(RunStartedEntry, SealEntry, FailedEntry) if entry.index < last}
     return [*late, *(f"{named(cell)} was begun before it" for cell in sorted(early) if cell[0] in study.arms)]
