@@ -19,23 +19,38 @@ MODULES = sorted(
 
 FINDER = doctest.DocTestFinder()
 EXAMPLES = [example for module in MODULES for example in FINDER.find(import_module(module)) if example.examples]
-NEEDS_A_STUDY = "studies/"
-"""In an example that reads or changes a study: each has a decided one of its own, `studies/own.yaml`."""
+NEED_A_STUDY = ("studies/own.yaml", "studies/ledger.jsonl")
+"""In an example that reads or changes a study: each has a decided one of its own."""
+FIRST_CALLS = (
+    "prereg.study.spec.Study",
+    "prereg.study.load.load_study",
+    "prereg.study.macros.expand",
+    "prereg.study.claim.parse_claim",
+    "prereg.yaml_model.YamlModel.to_yaml",
+    "prereg.rule.rule.Rule.parse",
+    "prereg.metrics.catalogue.Catalogue",
+    "prereg.metrics.catalogue.declaration_of",
+)
+"""What a stranger calls first."""
+
+
+def needs_a_study(example: doctest.DocTest) -> bool:
+    return any(name in str(example.docstring) for name in NEED_A_STUDY)
 
 
 @pytest.mark.parametrize(
     "example",
-    [
-        pytest.param(example, id=example.name, marks=[pytest.mark.slow] * (NEEDS_A_STUDY in str(example.docstring)))
-        for example in EXAMPLES
-    ],
+    [pytest.param(example, id=example.name, marks=[pytest.mark.slow] * needs_a_study(example)) for example in EXAMPLES],
 )
 def test_the_example_of_a_docstring_gives_what_it_says(
     example: doctest.DocTest, request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needs_a_study = NEEDS_A_STUDY in str(example.docstring)
-    monkeypatch.chdir(request.getfixturevalue("decided_copy").path if needs_a_study else tmp_path)
+    monkeypatch.chdir(request.getfixturevalue("decided_copy").path if needs_a_study(example) else tmp_path)
     report: list[str] = []
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     result = runner.run(example, out=report.append)
     assert result.attempted and not result.failed, "".join(report)
+
+
+def test_what_a_stranger_calls_first_has_an_example() -> None:
+    assert {*FIRST_CALLS} <= {example.name for example in EXAMPLES}
