@@ -66,7 +66,7 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
         raise RunError(f"{folder} exists", required="a folder that is not there yet", fix=f"{folder}-2")
     sealed = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
     entry = newest_seals(entries, registration.runs_sha256).get((spec.variant, spec.seed))
-    if entry is None or entry.body.get("run_sha256") != sha256_file(sealed.record_path):
+    if entry is None or entry.run_sha256 != sha256_file(sealed.record_path):
         raise EvidenceError(
             f"{sealed.record_path} is not what the ledger sealed",
             required="the record of a run, byte for byte",

@@ -95,6 +95,7 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
     6
     """
     from prereg.registry.history import differing_fields
+    from prereg.registry.ledger_entry import DecidedEntry
     from prereg.registry.looks import next_look, recorded_afterwards, taken_looks
     from prereg.registry.plan import plan
 
@@ -117,8 +118,14 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
         runs += [
             _waiting(arm, seed, _steps(context, arm)) for arm, seed in registered.judged if arm in context.study.arms
         ]
-    decisions = [entry for entry in entries if entry.event == "decided" and entry.registration == registration.sha256]
-    decision = decisions[-1] if decisions else None
+    decision = next(
+        (
+            entry
+            for entry in reversed(entries)
+            if isinstance(entry, DecidedEntry) and entry.registration == registration.sha256
+        ),
+        None,
+    )
     look = next_look(registered, taken_looks(entries, registration.lineage))
     job = newest_job(folder)
     return StudyHealth(
@@ -130,8 +137,8 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
         active=is_locked(folder.parent / ".lock") or any(run.state == "running" for run in runs),
         job=job,
         queued=queue(job),
-        decided=None if decision is None else str(decision.body["verdict"] or decision.body["status"]),
-        with_deviations=decision is not None and decision.body["status"] == "decided_with_deviations",
+        decided=None if decision is None else decision.verdict or decision.status,
+        with_deviations=decision is not None and decision.status == "decided_with_deviations",
         overruled=decision is not None and any(look.index > decision.index for look in recorded_afterwards(entries)),
         runs=tuple(runs),
         next_look=None if look is None else look.words,

@@ -17,11 +17,9 @@ from ablate.runner.options import RunOptions
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require_registered
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.canon import sha256_of
-from prereg.registry.ledger_entry import PROMISES
+from prereg.registry.ledger_entry import ImportedEntry, PromiseEntry, TunedEntry
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from ablate.records.rows import TableLayout
     from ablate.records.run_record import RunRecord
     from prereg.registry.looks import Look
@@ -172,13 +170,15 @@ def freeze_choice(context: StudyContext, registration: Registration, note: Calla
         )
     # The entry is the choice: reading the registration again must give the settings that were just logged.
     chosen = {choice.arm: choice.setting for choice in choices}
-    body: dict[str, JsonValue] = {
-        "chosen": {**chosen},
-        "by": tune.choose_by,
-        "means": {name: mean for choice in choices for name, mean in choice.means.items()},
-        "pilot_runs": sum(len(choice.means) for choice in choices) * len(tune.seeds),
-    }
-    context.log("tuned", registration.sha256, body)
+    context.ledger.append(
+        TunedEntry(
+            **context.about(registration.sha256),
+            chosen=chosen,
+            by=tune.choose_by,
+            means={name: mean for choice in choices for name, mean in choice.means.items()},
+            pilot_runs=sum(len(choice.means) for choice in choices) * len(tune.seeds),
+        )
+    )
     for arm, setting in chosen.items():
         note(f"the pilot chose for {arm}: " + ", ".join(f"{key} {json.dumps(value)}" for key, value in setting.items()))
     chosen_now = context.load_registration()
@@ -210,7 +210,7 @@ def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look
     look = next_look(study, taken)
     if look is None:
         raise RunError(
-            f"'{study.study}' was decided at look {taken[-1].number} of {len(looks_of(study))}",
+            f"'{study.study}' was decided at look {taken[-1].look} of {len(looks_of(study))}",
             required="no seed added after the verdict: more of them would undo the error rate that was promised",
             fix=f"ablate report {context.path}",
         )
@@ -312,7 +312,9 @@ def import_runs(
             fix='--note "eight nodes of the cluster, made by ablate run from the same lock"',
         )
     registered_at = next(
-        entry.at for entry in context.entries if entry.event in PROMISES and entry.registration in registration.lineage
+        entry.at
+        for entry in context.entries
+        if isinstance(entry, PromiseEntry) and entry.registration in registration.lineage
     )
     at = context.now()
     layout = layout or LONG
@@ -344,7 +346,7 @@ def import_runs(
         # All are compared with what is here before the first is written.
         entries = ledger.entries()
         states = [already_placed(piece, folder, entries) for piece, folder in zip(pieces, folders, strict=True)]
-        import_sha256 = sha256_of([piece.body for piece in pieces])
+        import_sha256 = sha256_of([piece.seal for piece in pieces])
         recipes = recipes_of(registration)
         imported: list[str] = []
         already_here: list[str] = []
@@ -352,16 +354,18 @@ def import_runs(
             (already_here if in_ledger and in_folder else imported).append(f"{piece.variant}/{piece.seed}")
             # The entry first: a crash in between leaves an entry without its run, which a second import completes.
             if not in_ledger:
-                body = {
-                    **piece.body,
-                    "recipe_sha256": recipes[piece.variant, piece.seed],
-                    "bound": not exploratory,
-                    "note": note.strip(),
-                    "import_sha256": import_sha256,
-                }
-                if exploratory and is_replayed(piece.record, registered_at):
-                    body["replayed"] = True
-                ledger.append("imported", study=name, registration=registration.runs_sha256, body=body, at=at)
+                entry = ImportedEntry(
+                    study=name,
+                    registration=registration.runs_sha256,
+                    at=at,
+                    **piece.seal,
+                    recipe_sha256=recipes[piece.variant, piece.seed],
+                    bound=not exploratory,
+                    note=note.strip(),
+                    import_sha256=import_sha256,
+                    replayed=exploratory and is_replayed(piece.record, registered_at),
+                )
+                ledger.append(entry)
             if not in_folder:
                 put(piece, folder)
         missing = sum(not folder_of(*cell).record_path.is_file() for cell in registration.study.cells)

@@ -245,9 +245,9 @@ def _record_look(workspace: Workspace, study: Path, reason: str, past: str) -> R
 
     entry = record_look(study, reason=reason, took_place=past, workspace=workspace)
     return Result(
-        {**entry.body, "entry": entry.index, "head": entry.sha256},
+        {**entry.stated, "entry": entry.index, "head": entry.sha256},
         lambda: [
-            f"recorded: an early look, when {entry.body['ended']} of {entry.body['planned']} planned runs had ended",
+            f"recorded: an early look, when {entry.ended} of {entry.planned} planned runs had ended",
             "by the registered rules this study gives no verdict",
             f"this look is entry {entry.index} of the ledger",
             f"ledger head {entry.sha256}",

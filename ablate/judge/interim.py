@@ -23,9 +23,8 @@ from ablate.judge.stats.tests import sd_of
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
 from prereg.frozen import FrozenModel
-from prereg.registry.ledger_entry import SEALS
-from prereg.registry.looks import Look, Taken, due_look, looks_of, taken_looks
-from prereg.registry.plan import cell_of
+from prereg.registry.ledger_entry import LookedEntry, SealEntry
+from prereg.registry.looks import Look, due_look, looks_of, taken_looks
 from prereg.registry.registration import Registration
 from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.spec import Study
@@ -72,14 +71,14 @@ def _at_a_look(context: AuditContext) -> bool:
     return context.look is not None
 
 
-def _taken(context: AuditContext) -> tuple[Taken, ...]:
+def _taken(context: AuditContext) -> tuple[LookedEntry, ...]:
     return taken_looks(context.entries, context.registration.lineage)
 
 
 @check("every look was taken in its turn", applies=_at_a_look)
 def _in_turn(context: AuditContext) -> Found:
     assert context.look is not None
-    numbers = [look.number for look in _taken(context)]
+    numbers = [entry.look for entry in _taken(context)]
     faults = [f"look {number} was left out" for number in range(1, context.look.number) if number not in numbers]
     faults += [f"look {b} was taken after look {a}" for a, b in pairwise(numbers) if b < a]
     faults += [f"look {number} is not registered" for number in numbers if not 1 <= number <= context.look.of]
@@ -90,8 +89,8 @@ def _in_turn(context: AuditContext) -> Found:
 def _unchanged(context: AuditContext) -> Found:
     assert context.whole is not None
     evidence_by_look: dict[int, set[str]] = defaultdict(set)
-    for one in _taken(context):
-        evidence_by_look[one.number].add(one.evidence)
+    for entry in _taken(context):
+        evidence_by_look[entry.look].add(entry.evidence)
     sizes = {look.number: look.n_seeds for look in looks_of(context.study)}
     return [
         f"look {number}"
@@ -117,15 +116,15 @@ def _trained_between(context: AuditContext, *, after_end: bool) -> list[str]:
     place = {seed: at for at, seed in enumerate(context.study.seeds, start=1)}
     last_look, ended, faults = 0, False, []
     for entry in context.entries:
-        if entry.event == "looked":
-            number = int(str(entry.body.get("look")))
-            last_look, ended = max(last_look, number), ended or entry.body.get("final") is True
-        elif entry.event in SEALS and (seed := cell_of(entry)[1]) in place:
+        if isinstance(entry, LookedEntry):
+            last_look, ended = max(last_look, entry.look), ended or entry.final
+        elif isinstance(entry, SealEntry) and entry.seed in place:
             # A seed of a later look than the next one: its runs were made before the looks that decide whether they
             # are made.
-            ahead = last_look + 1 in looks and place[seed] > looks[last_look + 1].n_seeds
-            if (ended and place[seed] > looks[last_look].n_seeds) if after_end else (ahead and not ended):
-                faults.append(named(cell_of(entry)))
+            nth = place[entry.seed]
+            ahead = last_look + 1 in looks and nth > looks[last_look + 1].n_seeds
+            if (ended and nth > looks[last_look].n_seeds) if after_end else (ahead and not ended):
+                faults.append(named(entry.cell))
     return faults
 
 

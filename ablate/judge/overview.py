@@ -17,7 +17,7 @@ from ablate.records.store import RunFolder
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import DecidedEntry, Entry, PromiseEntry
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import PUBLISHED_SUFFIX, Root
 from prereg.registry.plan import places_of
@@ -81,14 +81,14 @@ def _registered(root: Root, name: str, mine: Sequence[Entry]) -> StudyOverview:
     except StudyError as error:
         registration, notes = None, [f"its lock cannot be read: {error.found}"]
     # What the ledger says, then what lies on this disk: the second may lack files, the first not.
-    promised = [entry for entry in mine if entry.event in ("registered", "amended")]
-    decided = [entry for entry in mine if entry.event == "decided"]
+    promised = [entry for entry in mine if isinstance(entry, PromiseEntry)]
+    decided = [entry for entry in mine if isinstance(entry, DecidedEntry)]
     current = decided[-1].registration if decided else promised[-1].registration
     runs = places_of(root, mine, current)
     records = [record for path in runs if (record := _record(path)) is not None]
     state, verdict, decision = UNDECIDED, None, None
     if decided:
-        state, verdict = str(decided[-1].body.get("status")), decided[-1].body.get("verdict")
+        state, verdict = decided[-1].status, decided[-1].verdict
         decision = _decision(root, name, decided[-1])
         notes += [] if decision is not None else ["verdict.json is not here, or is not what the ledger holds"]
         # By the registered rules there is no verdict then, whatever the file says.
@@ -103,7 +103,7 @@ def _registered(root: Root, name: str, mine: Sequence[Entry]) -> StudyOverview:
         registration,
         promised[-1].at,
         decided[-1].at if decided else None,
-        None if verdict is None else str(verdict),
+        verdict,
         decision,
         tuple(notes),
         0 if registration is None else len(registration.study.cells),
@@ -122,12 +122,12 @@ def _record(folder: Path) -> float | None:
     return None if record is None else record.wall_s
 
 
-def _decision(root: Root, name: str, entry: Entry) -> Decision | None:
+def _decision(root: Root, name: str, entry: DecidedEntry) -> Decision | None:
     try:
         data = (root.report(name) / "verdict.json").read_bytes()
     except OSError:
         return None
-    if sha256_bytes(data) != entry.body.get("verdict_sha256"):
+    if sha256_bytes(data) != entry.verdict_sha256:
         return None
     try:
         return Decision.model_validate_json(data)

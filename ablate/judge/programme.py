@@ -24,7 +24,7 @@ from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.history import PastRegistration, past_registrations
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import DecidedEntry, Entry
 from prereg.registry.ledger_graph import places
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
@@ -169,18 +169,23 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
         history = _distinct(past_registrations(root, study, entries))
         made += zip(history, [*history[1:], None], strict=True)
     order = places(entries)
-    for promise, following in sorted(made, key=lambda made_next: order[made_next[0].entry]):
+    for promise, following in sorted(made, key=lambda made_next: order[made_next[0].entry.sha256]):
         decisions = _decisions(root, promise, entries, order)
         if promise.document is None:
             why = (promise.unknown or "unknown") + (f"; decisions: {len(decisions)}" if decisions else "")
             untold.append(
-                Unreadable(study=promise.study, registration=promise.sha256, registered_at=promise.at, why=why)
+                Unreadable(
+                    study=promise.entry.study,
+                    registration=promise.entry.registration,
+                    registered_at=promise.entry.at,
+                    why=why,
+                )
             )
             continue
         undecided: Ending = "never decided"
         if following is not None:
             undecided = "amended away"
-        elif _is_quiet(entries, promise.study, now, abandoned_after_days):
+        elif _is_quiet(entries, promise.entry.study, now, abandoned_after_days):
             undecided = "abandoned"
         for name, hypothesis in _hypotheses(promise).items():
             carried = not decisions and following is not None and _hypotheses(following).get(name) == hypothesis
@@ -198,7 +203,7 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
         exploratory=tuple(exploratory),
         untold=tuple(untold),
         n_registrations=len(made),
-        n_studies=len({promise.study for promise, _ in made}),
+        n_studies=len({promise.entry.study for promise, _ in made}),
         steps=_steps(stream, level),
         level=level,
         faults=sound.faults,
@@ -208,7 +213,7 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
 
 def _distinct(history: Sequence[PastRegistration]) -> list[PastRegistration]:
     """Each promise once, where it was last made: one that an amendment took back and a later one restored is one."""
-    return sorted({promise.sha256: promise for promise in history}.values(), key=lambda promise: promise.index)
+    return sorted({past.entry.registration: past for past in history}.values(), key=lambda past: past.entry.index)
 
 
 def _hypotheses(promise: PastRegistration) -> dict[str, dict[str, Any]]:
@@ -233,9 +238,9 @@ def _registered(
     finding: Mapping[str, Any] = {} if last is None else (last.findings or {}).get(name, {})
     ending: Ending = finding.get("outcome") or (undecided if last is None else last.without)
     return Registered(
-        study=promise.study,
-        registration=promise.sha256,
-        registered_at=promise.at,
+        study=promise.entry.study,
+        registration=promise.entry.registration,
+        registered_at=promise.entry.at,
         hypothesis=name,
         claim=str(hypothesis.get("claim")),
         role=str(hypothesis.get("role")),
@@ -257,22 +262,23 @@ def _decisions(
     root: Root, promise: PastRegistration, entries: Iterable[Entry], order: Mapping[str, int]
 ) -> list[_Decision]:
     """The decisions of a registration, one for each state of the evidence, in the ledger's order."""
-    all_of_study = [entry for entry in entries if entry.study == promise.study and entry.event == "decided"]
-    looks = recorded_afterwards(entry for entry in entries if entry.study == promise.study)
+    study = promise.entry.study
+    all_of_study = [entry for entry in entries if entry.study == study and isinstance(entry, DecidedEntry)]
+    looks = recorded_afterwards(entry for entry in entries if entry.study == study)
     # The file on disk is that of the last decision; the ledger's hash says of which.
-    written, digest = _verdict(root, promise.study)
-    others = {entry.body.get("verdict_sha256") for entry in all_of_study}
+    written, digest = _verdict(root, study)
+    others = {entry.verdict_sha256 for entry in all_of_study}
     by_evidence: dict[str, _Decision] = {}
     # A decision repeated on the same evidence keeps the place of the first: it is one step.
-    for entry in (entry for entry in all_of_study if entry.registration == promise.sha256):
-        evidence = str(entry.body.get("evidence"))
+    for entry in (entry for entry in all_of_study if entry.registration == promise.entry.registration):
+        evidence = entry.evidence
         place = by_evidence[evidence].place if evidence in by_evidence else order[entry.sha256]
         findings: Mapping[str, Mapping[str, Any]] | None = None
         without: Ending = "decided, its verdict file is not here"
-        if entry.body.get("status") == "inadmissible" or any(look.index > entry.index for look in looks):
+        if entry.status == "inadmissible" or any(look.index > entry.index for look in looks):
             # An early look recorded after the decision: by the registered rules there is no verdict.
             without = "inadmissible"
-        elif digest == entry.body.get("verdict_sha256") and written is not None:
+        elif digest == entry.verdict_sha256 and written is not None:
             findings = {str(written_finding["hypothesis"]): written_finding for written_finding in written["findings"]}
         elif digest is not None and digest in others:
             without = "decided, a later decision replaced its file"

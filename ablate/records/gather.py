@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from ablate.records.evidence import ITEM_COLUMNS, Evidence
 from ablate.records.outcome import OF_ITEMS, coded, numbers, ranked
@@ -33,12 +33,15 @@ from prereg.errors import EvidenceError, LedgerError
 from prereg.registry.amendments import promise_in_force
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import SEALS, Entry
+from prereg.registry.ledger_entry import Entry, PeekedEntry, SealEntry
 from prereg.registry.ledger_graph import continued_twice, is_merged, places
 from prereg.registry.looks import due_look
 from prereg.registry.paths import Root
-from prereg.registry.plan import Cell, CommandSpec, RunSpec, cell_of, recipes_of
-from prereg.registry.registration import Registration, bases_of
+from prereg.registry.plan import Cell, CommandSpec, RunSpec, recipes_of
+from prereg.registry.registration import (
+    Registration,
+    bases_of,
+)
 from prereg.seals.git import ledger_history
 from prereg.study.command import MetricsFile
 from prereg.study.training import Training
@@ -57,11 +60,8 @@ def sealed_in_ledger(ledger: Ledger, registration: str) -> dict[Seal, str]:
     """
     run_sha256_by_seal: dict[Seal, str] = {}
     for entry in ledger.entries():
-        if entry.event in SEALS and entry.registration == registration:
-            metrics, run = (entry.body.get(key) for key in ("metrics_sha256", "run_sha256"))
-            # An entry that lacks a part binds nothing; the audit then finds the run unbound.
-            if isinstance(metrics, str) and isinstance(run, str):
-                run_sha256_by_seal[(*cell_of(entry), metrics)] = run
+        if isinstance(entry, SealEntry) and entry.registration == registration:
+            run_sha256_by_seal[(*entry.cell, entry.metrics_sha256)] = entry.run_sha256
     return run_sha256_by_seal
 
 
@@ -182,17 +182,17 @@ def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> 
     promised = -1 if promise is None else order[promise.sha256]
     # Hash of an outcome or a recipe -> place in the ledger: a seal of another study before it was there first.
     # By what a run is made of, too: a trainer that is not deterministic never gives the same bits.
-    first: dict[JsonValue, int] = dict.fromkeys(recipes_of(registration).values(), promised)
-    ended = [entry for entry in of_study if entry.event in SEALS]
-    keys = ("outcome_sha256", "recipe_sha256")
-    mine = {entry.body.get(key): order[entry.sha256] for entry in reversed(ended) for key in keys}
-    first |= {value: at for value, at in mine.items() if value is not None}
+    first: dict[str | None, int] = dict.fromkeys(recipes_of(registration).values(), promised)
+    ended = [entry for entry in of_study if isinstance(entry, SealEntry)]
+    for entry in reversed(ended):
+        first |= dict.fromkeys((entry.outcome_sha256, entry.recipe_sha256), order[entry.sha256])
+    first.pop(None, None)  # a seal without a recipe
     others = [
         entry
         for entry in entries
-        if entry.event in SEALS
+        if isinstance(entry, SealEntry)
         and entry.study != study
-        and any(order[entry.sha256] < first.get(entry.body.get(key), -1) for key in keys)
+        and any(order[entry.sha256] < first.get(same, -1) for same in (entry.outcome_sha256, entry.recipe_sha256))
     ]
     studies = {entry.study for entry in others}
     looks = [
@@ -203,13 +203,13 @@ def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> 
     return tuple(sorted((*others, *looks), key=lambda entry: order[entry.sha256]))
 
 
-def open_tables(root: Root, evidence: Evidence, *, look: Entry) -> Evidence:
+def open_tables(root: Root, evidence: Evidence, *, look: PeekedEntry) -> Evidence:
     """Unfinished evidence with the values of the runs that have ended. `look` is the entry that puts this on record.
 
     Raises `EvidenceError` where the ledger does not hold that entry, or it is of other evidence.
     """
     entries = Ledger(root.ledger).entries()
-    if look not in entries or look.body.get("evidence") != evidence.sha256:
+    if look not in entries or look.evidence != evidence.sha256:
         raise EvidenceError(
             "an early look that the ledger does not hold",
             required="the `peeked` entry of this evidence",

@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
@@ -50,8 +51,8 @@ from prereg.errors import EvidenceError, StudyError, Where, nearest
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes, sha256_file, sha256_of
 from prereg.registry.disk import move, write_whole
-from prereg.registry.ledger_entry import SEALS, Entry
-from prereg.registry.plan import Cell, cell_of, needed_metrics
+from prereg.registry.ledger_entry import Entry, FailedEntry, SealEntry
+from prereg.registry.plan import Cell, needed_metrics
 from prereg.registry.registration import Registration
 from prereg.study.command import MetricsFile
 from prereg.study.training import Training
@@ -99,8 +100,8 @@ class Piece:
     """The scores of single items, where the run has some."""
 
     @property
-    def body(self) -> dict[str, JsonValue]:
-        """Its hashes, in the words in which the ledger seals runs."""
+    def seal(self) -> dict[str, Any]:
+        """Its end and its hashes, as the fields of the entry that seals it."""
         return self.record.seal(sha256_bytes(self.run_json))
 
 
@@ -417,13 +418,15 @@ def already_placed(piece: Piece, folder: RunFolder, entries: Iterable[Entry]) ->
     ends_on_record = [
         entry
         for entry in entries
-        if entry.event in (*SEALS, "failed")
+        if isinstance(entry, SealEntry | FailedEntry)
         and entry.registration == piece.record.registration
-        and cell_of(entry) == (piece.variant, piece.seed)
+        and entry.cell == (piece.variant, piece.seed)
     ]
     cell = cell_text((piece.variant, piece.seed))
-    run_sha256 = piece.body["run_sha256"]
-    if ends_on_record and ends_on_record[-1].body.get("run_sha256") != run_sha256:
+    run_sha256 = piece.seal["run_sha256"]
+    if ends_on_record and not (
+        isinstance(ends_on_record[-1], SealEntry) and ends_on_record[-1].run_sha256 == run_sha256
+    ):
         raise EvidenceError(
             f"the ledger has another run of {cell} ({ends_on_record[-1].event}, entry {ends_on_record[-1].index})",
             required="cells that have no run yet: no run is ever replaced",

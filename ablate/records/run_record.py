@@ -324,12 +324,8 @@ class RunRecord(FrozenModel):
         """Its variant and seed."""
         return self.variant, self.seed
 
-    def seal(self, run_sha256: str) -> dict[str, JsonValue]:
-        """What the ledger says of the run where it seals it: its end, and its hashes with that of its run.json.
-
-        A key without a value is left out, so that a run without items or redrawn values is sealed by the same bytes
-        as before there were any.
-        """
+    def seal(self, run_sha256: str) -> dict[str, Any]:
+        """The fields of the ledger's entry that seals the run: its end, and its hashes with that of its run.json."""
         return {
             "variant": self.variant,
             "seed": self.seed,

@@ -27,10 +27,10 @@ from ablate.runner.slurm import Job, SlurmSettings, read_settings
 from prereg.errors import RunError
 from prereg.registry.disk import open_locked
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import SEALS
+from prereg.registry.ledger_entry import CallStartedEntry, FinishedEntry, SealEntry
 from prereg.registry.looks import Look
 from prereg.registry.paths import Root
-from prereg.registry.plan import cell_of, plan, planned_runs
+from prereg.registry.plan import plan, planned_runs
 from prereg.registry.registration import Registration
 from prereg.study.command import code_sha256
 from prereg.study.spec import Study
@@ -179,25 +179,24 @@ def _carry_out(scheduler: Scheduler, specs: Sequence[Spec], options: RunOptions)
         # One entry for the call: how many runs, with which code, and how many of them had been sealed once before.
         records = records_of(scheduler.root, registration).values()
         slots = options.slots or scheduler.default_slots(slots_of(registration.study, scheduler.machine, records))
-        sealed_before = {cell_of(entry) for entry in entries if entry.event in SEALS}
+        sealed_before = {entry.cell for entry in entries if isinstance(entry, SealEntry)}
         n_again = sum(spec.cell in sealed_before for spec in waiting)
-        scheduler.log(
-            "started",
-            {
-                "runs": len(waiting),
-                "of": len(specs),
-                "slots": slots,
-                "code": code_hash() if registration.scripts is None else code_sha256(registration.files),
-                **({"trained_again": n_again} if n_again else {}),
-            },
+        call = CallStartedEntry(
+            **scheduler.about(),
+            runs=len(waiting),
+            of=len(specs),
+            slots=slots,
+            code=code_hash() if registration.scripts is None else code_sha256(registration.files),
+            trained_again=n_again,
         )
+        scheduler.log(call)
         scheduler.pending.extend(waiting)
         with scheduler.watcher.watching(tally):
             interrupted = scheduler.serve(slots)
     # Where nothing was left to do, this entry repairs what a crash left in the ledger, and says so.
     unsaid = all(entry.event != "finished" for entry in entries) or ledger.unfinished()
     if tally.sealed == n_planned and unsaid and scheduler.all_bound(specs):
-        scheduler.log("finished", {"runs": n_planned})
+        scheduler.log(FinishedEntry(**scheduler.about(), runs=n_planned))
     return Summary(
         len(specs),
         tally.sealed,

@@ -122,7 +122,7 @@ def at_first_setting(registration: Registration) -> Registration:
     if study.tune is None or study.tune.chosen:
         return registration
     first = {arm: settings[0] for arm, settings in study.tune.of(tuple(study.arms)).items()}
-    return registration.model_copy(update={"study": with_choice(study, [{"chosen": {**first}}])})
+    return registration.model_copy(update={"study": with_choice(study, first)})
 
 
 class TrialMaker:

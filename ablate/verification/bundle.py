@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from prereg.metrics.user_code import kind_of, own_code, read_source
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.disk import move
 from prereg.registry.ledger import SLICE_NAME, Ledger, sliced
-from prereg.registry.ledger_entry import PROMISES, Entry
+from prereg.registry.ledger_entry import Entry, PromiseEntry, ReportedEntry
 from prereg.registry.looks import is_unfinished
 from prereg.registry.paths import Root
 from prereg.registry.plan import sealed_places
@@ -80,8 +80,8 @@ def gathered(
     also = {entry.sha256 for entry in repeated_elsewhere(entries, registration)}
     ledger = _ledger(parts, entries, study, also, complete=whole_ledger)
     mine = [entry for entry in entries if entry.study == study]
-    promised = [entry for entry in mine if entry.event in PROMISES]
-    for path in (root.path / str(promised[-1].body.get("file")), root.lock(study)):
+    promised = [entry for entry in mine if isinstance(entry, PromiseEntry)]
+    for path in (root.path / promised[-1].file, root.lock(study)):
         if not path.is_file():
             raise EvidenceError(
                 "missing",
@@ -90,8 +90,8 @@ def gathered(
                 where=Where(file=path),
             )
         parts.take(path, path.read_bytes())
-    _next_to_lock(parts, study, {str(entry.body.get("lock_sha256"))[:8] for entry in promised})
-    _code(parts, registration, root.path / str(promised[-1].body.get("file")))
+    _next_to_lock(parts, study, {entry.lock_sha256[:8] for entry in promised})
+    _code(parts, registration, root.path / promised[-1].file)
     _runs(parts, registration, mine, weights=weights)
     _published(parts, study, mine)
     for name in (*REPORTS, *DOCUMENTS):
@@ -152,19 +152,18 @@ def _next_to_lock(parts: Gathered, study: str, locks: set[str]) -> None:
 def _published(parts: Gathered, study: str, mine: list[Entry]) -> None:
     """The published figures that the reports show: without them the reports could not be written again."""
     path = parts.root.published(study)
-    reported = [entry for entry in mine if entry.event == "reported"]
-    # By the newest report: an earlier one may have been written before there were published figures.
-    text = bool(reported) and "published" in reported[-1].body
-    if text and not path.is_file():
+    reported = [entry for entry in mine if isinstance(entry, ReportedEntry)]
+    shown_sha256 = reported[-1].published if reported else None
+    if shown_sha256 is not None and not path.is_file():
         raise EvidenceError(
             "missing",
             required="the published figures that the reports show",
             fix="restore it from version control, or write the reports without it: ablate report " + study,
             where=Where(file=path),
         )
-    if text:
+    if shown_sha256 is not None:
         data = path.read_bytes()
-        if sha256_bytes(data) != reported[-1].body["published"]:
+        if sha256_bytes(data) != shown_sha256:
             raise EvidenceError(
                 "not the file that the reports show",
                 required="the published figures that the reports show",
@@ -218,7 +217,7 @@ def _runs(parts: Gathered, registration: Registration, mine: list[Entry], *, wei
         )
 
 
-def _explain(parts: Gathered, registration: Registration, promised: list[Entry]) -> None:
+def _explain(parts: Gathered, registration: Registration, promised: Sequence[Entry]) -> None:
     for corpus in registration.pinned:
         parts.skip(
             f"the corpus '{corpus.name}'",

@@ -23,13 +23,13 @@ from ablate.verification.comparison import Comparison, compare_pages, compare_ve
 from ablate.verification.manifest import Tool, is_this, this_tool, version_note
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.canon import sha256_bytes
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import DecidedEntry, Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration, load_registration
 from prereg.verification import Item, item, not_checked
 
 
-def require_same_decision(root: Root, entry: Entry, now: Decision) -> None:
+def require_same_decision(root: Root, entry: DecidedEntry, now: Decision) -> None:
     """Raise `EvidenceError` where verdict.json is not the one of a ledger entry, or states other facts than `now`.
 
     `now` is the decision judged here, and what is shown afterwards is `now`.
@@ -40,12 +40,11 @@ def require_same_decision(root: Root, entry: Entry, now: Decision) -> None:
     assert registration is not None, entry.study
     facts: tuple[str, ...] = ("verdict.json is not the file of the decision in the ledger",)
     here = "the evidence on disk does not give the decision in the ledger"
-    if sha256_bytes(data) == entry.body["verdict_sha256"]:
-        # What an own check found is taken from the decision just judged: its code need not run twice.
+    if sha256_bytes(data) == entry.verdict_sha256:
         own = tuple(check for check in now.checks if check.name.startswith(OWN))
         then = _as_of(registration, gather(root, registration), entry, own or None)
         facts = compare_verdicts(data, verdict_bytes(then)).facts or _overruled(then, now)
-        if by_other_code(entry) and then.evidence == entry.body.get("evidence"):
+        if by_other_code(entry) and then.evidence == entry.evidence:
             here = "this version judges the same evidence differently"
     if facts:
         study = root.study(entry.study)
@@ -56,17 +55,18 @@ def require_same_decision(root: Root, entry: Entry, now: Decision) -> None:
         )
 
 
-def by_other_code(entry: Entry) -> bool:
+def by_other_code(entry: DecidedEntry) -> bool:
     """Whether the ledger says that other code than this gave a decision."""
-    code = entry.body.get("code")
-    return code is not None and code != this_tool().code
+    return entry.code != this_tool().code
 
 
 _AFTERWARDS = ("decided", "reported", "attested", "reworded")
 """Entries that leave a decision before them as it is."""
 
 
-def _as_of(registration: Registration, evidence: Evidence, entry: Entry, own: tuple[Check, ...] | None) -> Decision:
+def _as_of(
+    registration: Registration, evidence: Evidence, entry: DecidedEntry, own: tuple[Check, ...] | None
+) -> Decision:
     """What the judge here gives with the ledger as it was before a decision."""
     before = tuple(logged for logged in evidence.ledger if logged.index < entry.index)
     return _decide_with(registration, replace(evidence, ledger=before), own)
@@ -81,7 +81,7 @@ def _overruled(then: Decision, now: Decision) -> tuple[str, ...]:
     return ()
 
 
-ReportsOf = Callable[[Root, Registration, Entry, Decision, Evidence], Mapping[str, bytes]]
+ReportsOf = Callable[[Root, Registration, DecidedEntry, Decision, Evidence], Mapping[str, bytes]]
 """Writes the reports of a decision: file name -> bytes. The root holds what a report tells next to the records."""
 
 JUDGED, WRITTEN = "verdict judged again", "reports written again"
@@ -99,7 +99,7 @@ def judged_again(
 
     `maker` is what made a bundle; of a repository nobody says which version decided. `reports_of` writes reports.
     """
-    last = [entry for entry in entries if entry.study == study and entry.event == "decided"][-1]
+    last = [entry for entry in entries if entry.study == study and isinstance(entry, DecidedEntry)][-1]
     try:
         return _judged_again(root, study, last, maker, reports_of)
     except StudyError as error:
@@ -110,7 +110,7 @@ def judged_again(
 
 
 def _judged_again(
-    root: Root, study: str, entry: Entry, maker: Tool | None, reports_of: ReportsOf | None
+    root: Root, study: str, entry: DecidedEntry, maker: Tool | None, reports_of: ReportsOf | None
 ) -> tuple[list[Item], Decision | None]:
     registration = load_registration(root, study)
     assert registration is not None, study
@@ -148,7 +148,7 @@ def _judged_again(
     return items, decision
 
 
-def judged_here(root: Root, registration: Registration, evidence: Evidence, entry: Entry) -> Decision:
+def judged_here(root: Root, registration: Registration, evidence: Evidence, entry: DecidedEntry) -> Decision:
     """The decision of a ledger entry, judged again; what a study's own checks found is as verdict.json recorded it.
 
     Raises `EvidenceError` where verdict.json is not that of the entry, or states other facts.
@@ -172,23 +172,26 @@ def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | 
     return tuple(check_by_name[name] for name in own_names) if set(own_names) <= set(check_by_name) else None
 
 
-def _verdict_item(study: str, then: Decision, written: bytes | None, entry: Entry, now: Decision) -> Item:
+def _verdict_item(study: str, then: Decision, written: bytes | None, entry: DecidedEntry, now: Decision) -> Item:
     """Evidence that changed, a verdict that this version judges differently, or the same."""
-    verdict, body = _said(now), entry.body
+    verdict = _said(now)
     if overruled := _overruled(then, now):
         return item(study, JUDGED, *overruled)
-    if then.evidence != body.get("evidence"):
+    if then.evidence != entry.evidence:
         return item(study, JUDGED, "the evidence has changed: its sha256 is not that of the decision in the ledger")
     # The ledger has the status, the verdict and a hash; only verdict.json has the numbers.
     if written is None:
         facts = tuple(
-            f"{name} is {body.get(name)}, and {value} when judged here"
-            for name, value in (("status", then.status), ("verdict", then.verdict))
-            if body.get(name) != value
+            f"{name} is {logged}, and {judged} when judged here"
+            for name, logged, judged in (
+                ("status", entry.status, then.status),
+                ("verdict", entry.verdict, then.verdict),
+            )
+            if logged != judged
         )
         compared = Comparison(facts)
         how = "as the ledger recorded; verdict.json is not here, and its numbers were not compared"
-        if sha256_bytes(verdict_bytes(then)) == body.get("verdict_sha256"):
+        if sha256_bytes(verdict_bytes(then)) == entry.verdict_sha256:
             compared, how = Comparison(), "the bytes that the ledger recorded"
     else:
         compared = compare_verdicts(written, verdict_bytes(then))
@@ -196,7 +199,7 @@ def _verdict_item(study: str, then: Decision, written: bytes | None, entry: Entr
         if compared.digits:
             how = "the same but for digits beyond the ninth, as on another processor"
     if compared.facts and by_other_code(entry):
-        note = f"code {str(body['code'])[:8]} decided, and this is {this_tool().words}"
+        note = f"code {entry.code[:8]} decided, and this is {this_tool().words}"
         return item(study, JUDGED, note=note).model_copy(update={"judged_differently": compared.facts})
     if compared.facts:
         return item(study, JUDGED, *(f"verdict.json: {what}" for what in compared.facts[:8]))

@@ -34,10 +34,10 @@ from ablate.verification.result import BundleFacts, StudySummary, Verification
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import PROMISES, SEALS, Entry
+from prereg.registry.ledger_entry import DecidedEntry, Entry, PromiseEntry, ReportedEntry, RunEntry, SealEntry
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
-from prereg.registry.plan import cell_of, places_of, sealed_places
+from prereg.registry.plan import places_of, sealed_places
 from prereg.registry.registration import Registration, load_registration
 from prereg.seals.examine import SealCheck, Trust, examine_seals, unnamed_seals
 from prereg.text import counted
@@ -51,7 +51,7 @@ from prereg.verification import (
     known_studies,
     not_checked,
     seal_items,
-    study_of,
+    target_study,
 )
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def opened(target: Path | None, given: str | Path | None = None) -> Iterator[Sou
                 raise UnsoundError(f"the ledger is at {ledger!a}")
             yield Source(root, (bundle.manifest.study,), bundle)
         return
-    root, named = study_of(target, given)
+    root, named = target_study(target, given)
     yield Source(root, known_studies(root, _entries(root)) if named is None else (named,))
 
 
@@ -184,11 +184,9 @@ def _outside(entries: tuple[Entry, ...]) -> list[str]:
     """Entries that name a place outside a bundle: nothing on this machine may be read because a stranger says so."""
     faults = []
     for entry in entries:
-        places = [place for key in ("file", "ledger", "variant") if (place := entry.body.get(key)) is not None]
-        if (
-            not all(isinstance(place, str) and is_safe(place) for place in places)
-            or not (entry.event == "continued" or _HASH.fullmatch(entry.registration))
-            or not isinstance(entry.body.get("seed", 0), int)
+        places = [place for key in ("file", "ledger", "variant") if (place := entry.stated.get(key)) is not None]
+        if not all(isinstance(place, str) and is_safe(place) for place in places) or not (
+            entry.event == "continued" or _HASH.fullmatch(entry.registration)
         ):
             faults.append(f"entry {entry.index} names a place that no study has")
     return faults
@@ -201,7 +199,7 @@ def _other_manifest(bundle: Unpacked, ledger: Ledger) -> list[str]:
     faults = []
     if (ledger.head(), len(entries) + n_withheld, n_withheld) != stated:
         faults.append("head or number of entries are not those of the manifest")
-    promised = [entry for entry in entries if entry.study == manifest.study and entry.event in PROMISES]
+    promised = [entry for entry in entries if entry.study == manifest.study and isinstance(entry, PromiseEntry)]
     if not promised or promised[-1].registration != manifest.registration:
         faults.append("its newest registration of the study is not the one in the manifest")
     return faults
@@ -294,9 +292,9 @@ class _StudyCheck:
 
     def summary(self) -> StudySummary:
         """What a reviewer asks first, from the ledger and from what was judged again."""
-        promised = [entry for entry in self.entries if entry.event in PROMISES]
-        runs = [entry for entry in self.entries if entry.event in SEALS or "variant" in entry.body]
-        sealed = {(entry.registration, *cell_of(entry)) for entry in self.entries if entry.event in SEALS}
+        promised = [entry for entry in self.entries if isinstance(entry, PromiseEntry)]
+        runs = [entry for entry in self.entries if isinstance(entry, RunEntry)]
+        sealed = {(entry.registration, *entry.cell) for entry in self.entries if isinstance(entry, SealEntry)}
         return StudySummary(
             study=self.name,
             title="" if self.registration is None else self.registration.worded.title,
@@ -321,11 +319,7 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
     # By the ledger and not by the folders: a run that was removed leaves no folder to be found.
     sealed = sealed_places(root, entries)
     newest = {path: entry for runs in sealed.values() for path, entry in runs.items()}
-    faults = [
-        f"ledger entry {entry.index} seals a run and does not say which"
-        for entry in entries
-        if entry.event in SEALS and cell_of(entry)[1] < 0
-    ]
+    faults: list[str] = []
     n_absent = 0
     for runs in sealed.values():
         gone = [path for path in runs if not path.exists()]
@@ -363,18 +357,18 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
         yield not_checked(name, "runs outside the ledger", why, f"ablate run {root.relative(root.study(name))}")
 
 
-def _check_run(root: Root, folder: RunFolder, entry: Entry) -> tuple[list[str], str]:
+def _check_run(root: Root, folder: RunFolder, entry: SealEntry) -> tuple[list[str], str]:
     """What is wrong with a run, whose outcome is derived again from its values; and why its weights were not."""
-    files = [(folder.record_path, "run_sha256"), (folder.sealed_path, "metrics_sha256")]
-    # A run without items has no such key, and no such file.
-    if "items_sha256" in entry.body or folder.items_path.exists():
-        files.append((folder.items_path, "items_sha256"))
-    wrong = [file for file, key in files if not file.is_file() or sha256_file(file) != entry.body.get(key)]
+    files = [(folder.record_path, entry.run_sha256), (folder.sealed_path, entry.metrics_sha256)]
+    # A run without items has no hash of them, and no such file.
+    if entry.items_sha256 is not None or folder.items_path.exists():
+        files.append((folder.items_path, entry.items_sha256 or ""))
+    wrong = [file for file, sealed_sha256 in files if not file.is_file() or sha256_file(file) != sealed_sha256]
     record = None if wrong else folder.read_record()
     if record is None:
         return [f"{root.relative(file)} is not what the ledger sealed at {entry.at}" for file in wrong], ""
     faults = [root.shortened(fault) for fault in folder.outcome_faults(record)]
-    if entry.body.get("outcome_sha256") != record.outcome_sha256:
+    if entry.outcome_sha256 != record.outcome_sha256:
         faults = [f"{root.relative(folder.record_path)} names another outcome than the ledger sealed at {entry.at}"]
     # A study is judged without its weights, and they are large: that they were put elsewhere is no fault.
     weights, sealed = folder.weights_path, record.weights_sha256
@@ -387,7 +381,7 @@ def _check_run(root: Root, folder: RunFolder, entry: Entry) -> tuple[list[str], 
 
 def check_verdict_file(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]:
     """verdict.json against the ledger's hash of it, and against what the entry says."""
-    decided = [entry for entry in entries if entry.event == "decided"]
+    decided = [entry for entry in entries if isinstance(entry, DecidedEntry)]
     path = root.report(name) / "verdict.json"
     place = root.relative(path)
     if not decided:
@@ -405,18 +399,18 @@ def check_verdict_file(root: Root, name: str, entries: list[Entry]) -> Iterator[
     faults = []
     if not path.is_file():
         faults = [f"{place} is not a file"]
-    elif sha256_file(path) != last.body.get("verdict_sha256"):
+    elif sha256_file(path) != last.verdict_sha256:
         faults = [f"{place} is not the decision the ledger recorded at {last.at}"]
     else:
         faults = _other_words(path, last)
-    note = str(last.body.get("verdict") or last.body.get("status"))
-    note += ", with deviations" * (last.body.get("status") == "decided_with_deviations")
+    note = last.verdict or last.status
+    note += ", with deviations" * (last.status == "decided_with_deviations")
     if any(look.index > last.index for look in recorded_afterwards(entries)):
         note += "; an early look was recorded after it: inadmissible by the registered rules"
     yield item(name, "verdict", *faults, note=note, fix=f"restore {place} from version control, or ablate decide STUDY")
 
 
-def _other_words(path: Path, decided: Entry) -> list[str]:
+def _other_words(path: Path, decided: DecidedEntry) -> list[str]:
     """What the entry of a decision says and its verdict.json does not: readers of the ledger go by the entry."""
     try:
         written = json.loads(path.read_bytes())
@@ -425,15 +419,15 @@ def _other_words(path: Path, decided: Entry) -> list[str]:
     if not isinstance(written, dict):
         return ["verdict.json holds no decision"]
     return [
-        f"the ledger's {field} is {decided.body.get(field)!a}, and that of verdict.json {written.get(field)!a}"
-        for field in ("status", "verdict")
-        if written.get(field) != decided.body.get(field)
+        f"the ledger's {field} is {logged!a}, and that of verdict.json {written.get(field)!a}"
+        for field, logged in (("status", decided.status), ("verdict", decided.verdict))
+        if written.get(field) != logged
     ]
 
 
 def check_reports(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]:
     """The pages that people read, against the hashes that the ledger took when they were last written."""
-    written = [entry for entry in entries if entry.event == "reported"]
+    written = [entry for entry in entries if isinstance(entry, ReportedEntry)]
     decided = [entry for entry in entries if entry.event == "decided"]
     pages = [path for page in ("report.md", "report.html") if (path := root.report(name) / page).exists()]
     again = f"ablate report {root.relative(root.study(name))}"
@@ -445,14 +439,15 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
             yield not_checked(name, "reports", "the ledger holds no hash of them", again)
         return
     last = written[-1]
+    hashes = {"report.md": last.report_md, "report.html": last.report_html}
     faults = [
         f"{root.relative(path)} is not what was written at {last.at} (ablate report writes it again)"
         for path in pages
-        if not path.is_file() or sha256_file(path) != last.body.get(path.name)
+        if not path.is_file() or sha256_file(path) != hashes[path.name]
     ]
-    if decided and decided[-1].sha256 != last.body.get("decision"):
+    if decided and decided[-1].sha256 != last.decision:
         faults.append("the reports show an earlier decision than the ledger's last (ablate report writes them again)")
-    published, recorded = root.published(name), last.body.get("published")
+    published, recorded = root.published(name), last.published
     place = root.relative(published)
     if recorded is not None and published.is_file() and sha256_file(published) != recorded:
         faults.append(f"{place} is not the file that the reports show (ablate report updates them)")

@@ -22,7 +22,7 @@ from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.plan import plan
-from prereg.registry.register import register
+from prereg.registry.register import register_study
 from prereg.registry.registration import Pins, Registration
 from prereg.study.load import load_study
 
@@ -51,7 +51,7 @@ def sealed(house: House) -> tuple[Root, Registration, Evidence]:
     path = house.write(document)
     root = Root.find(path, house.path)
     corpus = make_registration(study).corpus
-    registration, _ = register(
+    registration, _ = register_study(
         root, load_study(path), pins=Pins(corpus=corpus), design=None, tool={"ablate": "0"}, at=NOW
     )
     made, evidence = case(study, drawn(study, gain=0.2, by_seed=0.05))
@@ -89,8 +89,8 @@ def test_items_go_from_the_runs_folder_into_the_verdict(sealed: tuple[Root, Regi
     assert (decision.status, decision.verdict) == ("decided", "yes"), decision.because
     assert decision.findings == decide(make_registration(registration.study), written).findings
     entry = next(e for e in Ledger(root.ledger).entries() if e.event == "sealed")
-    folder = folder_of(root, registration, str(entry.body["variant"]), int(str(entry.body["seed"])))
-    assert entry.body["items_sha256"] == sha256_bytes(folder.items_path.read_bytes())
+    folder = folder_of(root, registration, str(entry.variant), int(str(entry.seed)))
+    assert entry.items_sha256 == sha256_bytes(folder.items_path.read_bytes())
     assert verify(root.studies / "small.yaml", root.path).intact
 
 

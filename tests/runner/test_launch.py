@@ -137,7 +137,7 @@ def test_no_runs_side_by_side_is_to_take_in_what_others_made(own_house: OwnHouse
     assert said.exit_code == 5 and "2 of 6 runs sealed" in said.output
     entries = Ledger(own_house.path / "studies" / "ledger.jsonl").entries()
     assert [entry.event for entry in entries] == ["registered", "sealed", "sealed"]
-    assert [entry.body.get("without_start") for entry in entries[1:]] == [1, 1]
+    assert [entry.without_start for entry in entries[1:]] == [1, 1]
 
 
 @pytest.mark.slow

@@ -26,7 +26,8 @@ from ablate.judge.verdict import Check, Severity
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
 from prereg.frozen import FrozenModel
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import Entry, SealEntry
+from prereg.registry.ledger_lines import K
 from prereg.registry.looks import Look
 from prereg.registry.plan import Cell, newest_seals
 from prereg.registry.registration import Registration
@@ -72,7 +73,7 @@ class AuditContext:
         return [entry for entry in self.evidence.ledger if entry.registration in self.registration.lineage]
 
     @cached_property
-    def seals(self) -> dict[Cell, Entry]:
+    def seals(self) -> dict[Cell, SealEntry]:
         """The newest seal of every run."""
         return newest_seals(self.entries, self.registration.runs_sha256)
 
@@ -82,9 +83,9 @@ class AuditContext:
         hypotheses = {reading_of(self.study, name): name for name in self.study.hypotheses}
         return [(reading, name, read_values(self.study, name, self.evidence)) for reading, name in hypotheses.items()]
 
-    def of(self, *events: str) -> list[Entry]:
-        """Those of `entries` that are of these events."""
-        return [entry for entry in self.entries if entry.event in events]
+    def of(self, *kinds: type[K]) -> list[K]:
+        """Those of `entries` that are of these kinds."""
+        return [entry for entry in self.entries if isinstance(entry, kinds)]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, listed, named, named_run
 from ablate.records.run_record import RunRecord
 from prereg.registry.canon import sha256_of
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import ImportedEntry
 from prereg.registry.plan import Cell
 from prereg.study.command import code_sha256
 from prereg.study.handover import PAIRING_LINES
@@ -43,9 +43,7 @@ def _in_ledger(context: AuditContext) -> Found:
         if entry is None:
             wrong.append(f"{named_run(run)} is not in the ledger")
         # The hash of run.json itself needs the file: who gathered the evidence compared it and named it `broken`.
-        elif not entry.body.get("run_sha256") or any(
-            entry.body.get(key) != getattr(run, key) for key in ("status", *hashes)
-        ):
+        elif any(getattr(entry, field) != getattr(run, field) for field in ("status", *hashes)):
             wrong.append(f"{named_run(run)} is not what the ledger sealed")
     return Result(wrong, f"{len(context.ended) - len(wrong)} of {len(context.ended)} runs match")
 
@@ -56,12 +54,12 @@ def _planned(context: AuditContext) -> Found:
     return [*context.evidence.extra, *(named_run(run) for run in context.runs if run.cell not in planned)]
 
 
-def _imports(context: AuditContext, *, bound: bool) -> dict[Cell, Entry]:
+def _imports(context: AuditContext, *, bound: bool) -> dict[Cell, ImportedEntry]:
     """The runs whose newest seal says that they were imported, with a registration hash or without."""
     return {
         cell: entry
         for cell, entry in context.seals.items()
-        if entry.event == "imported" and (entry.body.get("bound") is True) == bound
+        if isinstance(entry, ImportedEntry) and entry.bound == bound
     }
 
 
@@ -71,8 +69,8 @@ def _registration(context: AuditContext) -> Found:
     faults = [named_run(run) for run in context.runs if run.registration not in lineage or run.study != study]
     imported = _imports(context, bound=False)
     # Two ways to lack the hash: a foreign run that never had one, and one of ours made before there was a promise.
-    replayed = [named(cell) for cell, entry in imported.items() if entry.body.get("replayed") is True]
-    unbound = [named(cell) for cell, entry in imported.items() if entry.body.get("replayed") is not True]
+    replayed = [named(cell) for cell, entry in imported.items() if entry.replayed]
+    unbound = [named(cell) for cell, entry in imported.items() if not entry.replayed]
     for runs, how in ((unbound, "imported without a registration hash"), (replayed, "made before the registration")):
         if runs:
             faults.append(f"{counted(len(runs), 'run')} {'was' if len(runs) == 1 else 'were'} {how}{listed(runs)}")
@@ -84,7 +82,7 @@ def _made_here(context: AuditContext) -> Found:
     bound = _imports(context, bound=True)
     if not bound:
         return None
-    notes = list(dict.fromkeys(str(entry.body.get("note")) for entry in bound.values()))
+    notes = list(dict.fromkeys(entry.note for entry in bound.values()))
     return Result(
         [named(cell) for cell in bound],
         f"{len(bound)} of {len(context.runs)} runs were made elsewhere and imported",
