@@ -601,7 +601,7 @@ def test_an_amendment_after_an_import_comes_after_outcomes_were_read(here: OwnHo
     text = here.study.read_text().replace("smallest: 0.05", "smallest: 0.01")
     here.study.write_text(text)
     registration = promise(here)
-    _, entry = promises.amend(
+    _, entry = promises.amend_study(
         Root(here.path),
         load_study(here.study),
         pins=Pins(scripts=registration.scripts),
