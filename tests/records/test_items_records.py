@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import House
 from evidence_factory import make_registration
+from ledger_samples import entry
 from quiet import QUIET
 from test_items_verdict import case, drawn, items_study
 
@@ -57,19 +58,20 @@ def sealed(house: House) -> tuple[Root, Registration, Evidence]:
     made, evidence = case(study, drawn(study, gain=0.2, by_seed=0.05))
     assert made.sha256 == registration.sha256 and evidence.items is not None
     book = book_of(root, registration)
-    book.log("started", {"runs": 9})
+    book.log(entry("started", {"runs": 9}, **book.about()))
     records = {(run.variant, run.seed): run for run in evidence.runs}
     for spec in plan(registration):
         folder = RunFolder(root.run(spec.study, spec.registration, spec.variant, spec.seed))
         folder.path.mkdir(parents=True)
-        book.log("started", {"variant": spec.variant, "seed": spec.seed, "attempt": 1, "made_with": "code"})
+        start = {"variant": spec.variant, "seed": spec.seed, "attempt": 1, "made_with": "code"}
+        book.log(entry("started", start, **book.about()))
         rows = evidence.metrics[(evidence.metrics["variant"] == spec.variant) & (evidence.metrics["seed"] == spec.seed)]
         kept = [Row(int(r.step), str(r.metric), float(r.value)) for r in rows.itertuples()]
         items = evidence.items[(evidence.items["variant"] == spec.variant) & (evidence.items["seed"] == spec.seed)]
         scores = [ItemScore(r.task, r.item, r.item_sha256, r.metric, r.value) for r in items.itertuples()]
         folder.seal(records[spec.variant, spec.seed], kept, scores)
         book.seal(spec)
-    book.log("finished", {})
+    book.log(entry("finished", {}, **book.about()))
     return root, registration, evidence
 
 
