@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ablate.reporting.document import Document
     from ablate.reporting.exports.figures import Drawing
     from ablate.runner.local import Summary
-    from prereg.registry.ledger_entry import Entry
+    from prereg.registry.ledger_entry import DecidedEntry
     from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
     from prereg.study.spec import Study
@@ -140,7 +140,7 @@ class Decided(Results):
     html_path: Path | None = None
     exported: tuple[Path, ...] = ()
     """The files of forms other than the two pages."""
-    earlier: tuple[Entry, ...] = ()
+    earlier: tuple[DecidedEntry, ...] = ()
     """Decisions of the same registration before this one."""
     evidence_path: Path | None = None
     """The committed evidence that was judged, because no sealed run is in `data/runs`."""

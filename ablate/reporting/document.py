@@ -30,7 +30,7 @@ from ablate.reporting.view import FindingView, Shared, views_of
 from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.documents.claims import capital
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import DecidedEntry
 from prereg.registry.registration import Registration
 from prereg.study.designs.per_task import by_family
 from prereg.study.handover import PAIRING_LINES
@@ -148,7 +148,9 @@ def _begun(clause: str, decision: Decision) -> str:
     return capital(clause) if decision.line is None or clause.startswith("whether ") else clause
 
 
-def decision_document(decision: Decision, registration: Registration, *, earlier: Sequence[Entry] = ()) -> Document:
+def decision_document(
+    decision: Decision, registration: Registration, *, earlier: Sequence[DecidedEntry] = ()
+) -> Document:
     """What `ablate decide` shows before it writes the report: the first screen, then every finding in short."""
     decision = decision.labelled(registration.study.labels)
     banner = banner_of(decision, registration)

@@ -172,8 +172,13 @@ def words_of(line: str) -> str:
 
 
 def listed_words(words: Iterable[str]) -> str:
-    """Words as a list of YAML on one line."""
-    plain = re.compile(r"[A-Za-z][\w./-]*")
+    """Words as a list of YAML on one line.
+
+    >>> print(listed_words(["{python}", "train.py", "true"]))
+    ["{python}", train.py, "true"]
+    """
+    # Any other word is quoted: to YAML, `{`, `--x`, `1e-3` and `true` are no text, or not this one.
+    plain = re.compile(r"(?!(?i:true|false|null)$)[A-Za-z][\w./-]*")
     return f"[{', '.join(word if plain.fullmatch(word) else json.dumps(word, ensure_ascii=False) for word in words)}]"
 
 
@@ -299,6 +304,7 @@ def script_faults(scripts: tuple[ScriptPin, ...], root: Path) -> list[str]:
 
 def script_of(root: Path, word: str) -> Path | None:
     """The file under the root that a word names, relative to the root or absolute."""
+    # What no path can be; the system would refuse it with an error of its own.
     if not word or "\0" in word or len(word) > 4096:
         return None
     path = root / word

@@ -19,7 +19,7 @@ EXAMPLES = [
     for example in doctest.DocTestFinder(recurse=False).find(getattr(ablate, name), name, globs={"ablate": ablate})
     if example.examples
 ]
-NEED_NONE = {"RunOptions", "Study", "StudyError", "Workspace"}
+NEED_NONE = {"RunOptions", "StudyError", "Workspace"}
 """Classes, which the functions' examples show."""
 OF_A_SCRIPT = {"config", "log", "must_match", "seed"}
 """Shown in the docstring of `ablate.client`, and run by docs/how-to."""

@@ -23,8 +23,8 @@ from ablate.reporting.tables import AmendedField, ArmRow, FailedCheck
 from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.documents.sentences import say
-from prereg.registry.amendments import Amendment, affected, amendments_of, reached
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.amendments import affected, amendments_of, reached
+from prereg.registry.ledger_entry import AmendedEntry, DecidedEntry
 from prereg.registry.looks import decisions_before
 
 SEVERITY_ORDER = {"inadmissible": 0, "deviation": 1, "note": 2}
@@ -217,10 +217,10 @@ def _time(context: ReportContext) -> str:
     return phrase("audit.time", words.duration(wall), len(runs), parts, suites)
 
 
-def decisions_in_words(entries: Sequence[Entry]) -> str:
+def decisions_in_words(entries: Sequence[DecidedEntry]) -> str:
     """`entry 18 (2026-11-20 23:38 UTC, keep none)`, of each decision."""
     return words.listed(
-        phrase("audit.decision", one.index, words.moment(one.at), describe_decision(one.body)) for one in entries
+        phrase("audit.decision", one.index, words.moment(one.at), describe_decision(one)) for one in entries
     )
 
 
@@ -230,8 +230,8 @@ def _failed(failed: list[Check], total: int) -> Table:
     return tables.CHECKS_FAILED.of(rows, failed=len(failed), total=total, consequences=consequences)
 
 
-def _amendments(context: ReportContext, amendments: tuple[Amendment, ...]) -> Table:
-    chain = [amendments[0].previous, *(one.registration for one in amendments)]
+def _amendments(context: ReportContext, amendments: tuple[AmendedEntry, ...]) -> Table:
+    chain = [amendments[0].amends, *(one.registration for one in amendments)]
     marked_findings = {finding.hypothesis for finding in context.decision.findings if finding.amended}
     exploratory = {*affected(context.study, amendments).hypotheses, *marked_findings}
     return tables.AMENDMENTS.of(
@@ -243,7 +243,7 @@ def _amendments(context: ReportContext, amendments: tuple[Amendment, ...]) -> Ta
     )
 
 
-def _amended_fields(context: ReportContext, amendments: tuple[Amendment, ...]) -> Iterator[AmendedField]:
+def _amended_fields(context: ReportContext, amendments: tuple[AmendedEntry, ...]) -> Iterator[AmendedField]:
     for amendment in amendments:
         when = f"{words.moment(amendment.at)}, entry {amendment.index}"
         for field, (hypotheses, arms, rule) in reached(context.study, amendment.differences).items():

@@ -14,9 +14,8 @@ from ablate.reporting.charts import power as power_chart
 from ablate.reporting.context import ReportContext
 from ablate.reporting.wording import phrase
 from prereg import text as words
-from prereg.registry.ledger_entry import SEALS, Entry
-from prereg.registry.looks import TOOK_PLACE, recorded_afterwards
-from prereg.registry.plan import cell_of
+from prereg.registry.ledger_entry import DecidedEntry, Entry, LookedEntry, PeekedEntry, SealEntry
+from prereg.registry.looks import recorded_afterwards
 
 _HEIGHT, _WIDTH = 10, 80
 _FULL, _ADOPTING = "●", "○"
@@ -145,7 +144,7 @@ def looks_shown(context: ReportContext) -> str:
         return phrase("promised_parts.looks_unknown", True)
     before = _before_the_decision(context)
     mine = [entry for entry in before if entry.registration in context.registration.lineage]
-    if not any(entry.event in SEALS for entry in mine):
+    if not any(isinstance(entry, SealEntry) for entry in mine):
         return phrase("promised_parts.looks_unknown", False)
     shown = _before_the_last(context, before) if context.study.stopping == "fixed" else _of_a_sequence(context, before)
     elsewhere = sum(entry.event == "imported" for entry in mine)
@@ -157,11 +156,11 @@ def _before_the_decision(context: ReportContext) -> list[Entry]:
     decision, found = context.decision, []
     for entry in context.evidence.ledger:
         if entry.registration in context.registration.lineage:
-            body, look = entry.body, decision.look
+            look = decision.look
             own = entry.registration == context.registration.sha256  # an amended study is decided again
-            if entry.event == "looked" and body.get("final") and look is not None and body.get("look") == look.number:
+            if isinstance(entry, LookedEntry) and entry.final and look is not None and entry.look == look.number:
                 break
-            if own and entry.event == "decided" and body.get("evidence") == decision.evidence:
+            if own and isinstance(entry, DecidedEntry) and entry.evidence == decision.evidence:
                 break
         found.append(entry)
     return found
@@ -173,8 +172,8 @@ def _before_the_last(context: ReportContext, before: Sequence[Entry]) -> str:
     for entry in before:
         if not waiting:
             break
-        if entry.event in SEALS and entry.registration in context.registration.lineage:
-            waiting.discard(cell_of(entry))
+        if isinstance(entry, SealEntry) and entry.registration in context.registration.lineage:
+            waiting.discard(entry.cell)
             last = entry
         elif entry.event in LOOKS:
             found.append(entry)
@@ -201,6 +200,6 @@ def _named(context: ReportContext, found: Sequence[Entry]) -> list[str]:
 
 def _when(entry: Entry) -> str:
     at = words.moment(entry.at)
-    if TOOK_PLACE not in entry.body:
+    if not isinstance(entry, PeekedEntry) or entry.took_place is None:
         return at
-    return phrase("promised_parts.look_recorded_afterwards", words.moment(str(entry.body[TOOK_PLACE])), at)
+    return phrase("promised_parts.look_recorded_afterwards", words.moment(entry.took_place), at)

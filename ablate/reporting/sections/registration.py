@@ -21,7 +21,8 @@ from prereg import text as words
 from prereg.documents.procedures import lost_starts, not_reached
 from prereg.documents.sentences import say
 from prereg.documents.training import extent
-from prereg.registry.registration import CorpusPin, Rewording, TaskPin
+from prereg.registry.ledger_entry import PromiseEntry, RewordedEntry
+from prereg.registry.registration import CorpusPin, TaskPin
 from prereg.study.command import ScriptPin, command_line
 from prereg.study.designs.per_task import tasks_are_strata
 from prereg.study.spec import Study
@@ -105,7 +106,7 @@ def registration_section(context: ReportContext) -> Section:
     return Section("promised", "What was promised", (*made, *_frozen_design(context)))
 
 
-def _reworded(context: ReportContext, one: Rewording) -> dict[str, str]:
+def _reworded(context: ReportContext, one: RewordedEntry) -> dict[str, str]:
     changed = [field for field, text in one.words.items() if text != getattr(context.study, field)]
     at = f"{words.moment(one.at)} (entry {one.index})"
     return {"at": at, "changed": " and ".join(changed) or "no word", "reason": one.reason}
@@ -148,20 +149,17 @@ def _instability(context: ReportContext) -> str:
 
 def _runs_of_others(context: ReportContext) -> str:
     """The studies that had the same arms and seeds when this one was registered, and what was known of them by then."""
-    promised = (
-        entry.body.get("same_runs_as")
+    promises = (
+        entry
         for entry in context.evidence.ledger
-        if entry.event in ("registered", "amended") and entry.registration in context.registration.lineage
+        if isinstance(entry, PromiseEntry) and entry.registration in context.registration.lineage
     )
-    others = next(promised, None)
-    said = ""
-    for study, other in others.items() if isinstance(others, dict) else ():
-        shared = other if isinstance(other, dict) else {}
-        seeds, arms = ([*found] if isinstance(found := shared.get(key), list) else [] for key in ("seeds", "arms"))
-        known = [seed for seed in seeds if isinstance(seed, int)]
-        named = [*map(str, arms)]
-        said += phrase("promised_parts.same_seeds", study, named, words.ranged(known), shared.get("known"))
-    return said
+    first = next(promises, None)
+    others = {} if first is None else first.same_runs_as
+    return "".join(
+        phrase("promised_parts.same_seeds", study, [*shared.arms], words.ranged(shared.seeds), shared.known)
+        for study, shared in others.items()
+    )
 
 
 def _files(pins: Sequence[ScriptPin]) -> str:

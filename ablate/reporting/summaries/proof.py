@@ -1,12 +1,9 @@
 """The ledger, entry by entry, and every hypothesis that it ever registered.
 
-What an entry's body says is repeated and never judged; of an entry whose body lacks a part, that part reads None.
+What an entry says is repeated and never judged.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ablate.judge.programme import ENDINGS, Programme
 from ablate.reporting.blocks import Section
@@ -14,12 +11,7 @@ from ablate.reporting.summaries import tables
 from ablate.reporting.wording import blocks, phrase
 from prereg import text as words
 from prereg.registry.ledger import Sound
-from prereg.registry.ledger_entry import Entry
-
-if TYPE_CHECKING:
-    from pydantic import JsonValue
-
-    Body = Mapping[str, JsonValue]
+from prereg.registry.ledger_entry import DecidedEntry, Entry
 
 
 def ledger_section(sound: Sound, *, study: str | None = None) -> Section:
@@ -37,33 +29,24 @@ def ledger_section(sound: Sound, *, study: str | None = None) -> Section:
 
 
 def describe(entry: Entry) -> str:
-    """What happened, in words from the entry's body. A part that the body lacks reads None."""
-    body, event = _Body(entry.body), entry.event
-    cut = body["cut_back"]
-    pages = [name for name in body if name.startswith("report.")]
-    said = phrase("ledger_parts.entry", event, body, _values(body), pages)
-    text = describe_decision(body) if event == "decided" else said
-    return phrase("ledger_parts.described", text, cut if isinstance(cut, dict) else None, "ended_line" in body)
+    """What happened, in words from what the entry says."""
+    pages = [name for name in entry.stated if name.startswith("report.")]
+    text = phrase("ledger_parts.entry", entry, _values(entry), pages)
+    if isinstance(entry, DecidedEntry):
+        text = describe_decision(entry)
+    return phrase("ledger_parts.described", text, entry.cut_back, entry.ended_line is not None)
 
 
-class _Body(dict[str, "JsonValue"]):
-    """The body of an entry, of which any key can be read: the ledger of another version may lack some."""
-
-    def __missing__(self, key: str) -> None:
-        return None
+def describe_decision(entry: DecidedEntry) -> str:
+    """What the entry of a decision says: the verdict, or why there is none."""
+    return phrase("ledger_parts.decision", entry.status, entry.verdict)
 
 
-def describe_decision(body: Body) -> str:
-    """What a `decided` entry says: the verdict, or why there is none."""
-    status, verdict = str(body.get("status")), body.get("verdict")
-    return phrase("ledger_parts.decision", status, None if verdict is None else str(verdict))
-
-
-def _values(body: Body) -> str:
-    """What a body says, plainly; hashes are left to --json."""
+def _values(entry: Entry) -> str:
+    """What an entry says, plainly; hashes are left to --json."""
     return ", ".join(
         f"{key} {value}"
-        for key, value in body.items()
+        for key, value in entry.stated.items()
         if isinstance(value, str | int | float) and not key.endswith("sha256") and key not in ("evidence", "code")
     )
 

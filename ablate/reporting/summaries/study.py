@@ -16,7 +16,7 @@ from prereg import text as words
 from prereg.documents.claims import margin, meanings
 from prereg.documents.procedures import errors_held, lost_starts, spike
 from prereg.documents.sentences import counted_as, say
-from prereg.registry.amendments import Amendment, affected, keeps_runs
+from prereg.registry.amendments import affected, keeps_runs
 from prereg.registry.register import words_alone
 from prereg.rule.divergence import refutable, said_losses
 from prereg.study.analysis import in_words
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from ablate.judge.design.warnings import DesignWarning
     from ablate.planning import PlannedRuns
-    from prereg.registry.ledger_entry import Entry
+    from prereg.registry.ledger_entry import AmendedEntry, Entry
 
 
 def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequence[ScriptPin] = ()) -> Section:
@@ -101,6 +101,11 @@ def _command(study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPi
         "scripts": scripts,
         "pins": [(kind, pin) for kind, pins in (("Code", scripts), ("Data", data)) for pin in pins],
     }
+
+
+def notes_section(notes: Sequence[str]) -> Section:
+    """Notes on a study, a paragraph each."""
+    return Section("notes", "", tuple(Paragraph(note) for note in notes))
 
 
 def warnings_section(warnings: Sequence[DesignWarning]) -> Section:
@@ -238,7 +243,7 @@ def costs_section(runs: PlannedRuns) -> Section:
     return Section("costs", "", (tables.COSTS.of(runs.arms), Paragraph(note)))
 
 
-def amendment_section(study: Study, registered: Sequence[Entry], amendment: Amendment) -> Section:
+def amendment_section(study: Study, registered: Sequence[Entry], amendment: AmendedEntry) -> Section:
     """What an amendment changes or would change, what was known by then, and what it makes exploratory."""
     found, value = affected(study, [amendment]), estimates.value
     made = blocks(

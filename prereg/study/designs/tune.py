@@ -217,12 +217,8 @@ def better(study: Study, tune: Tune) -> Better:
     return tune.better or (metric.better if metric is not None else "neither")
 
 
-def with_choice(study: Study, logged: Sequence[Mapping[str, JsonValue]]) -> Study:
-    """A study at the choice of the first of its `tuned` entries' bodies. A study without a pilot, and one without such
-    an entry, as it is."""
-    choice = logged[0].get("chosen") if logged else None
-    by_arm = choice if isinstance(choice, dict) else {}
-    chosen = {arm: setting for arm, setting in by_arm.items() if isinstance(setting, dict)}
+def with_choice(study: Study, chosen: Mapping[str, dict[str, JsonValue]]) -> Study:
+    """A study at the settings that its pilot chose, by arm. A study without a pilot or a choice, as it is."""
     if study.tune is None or not chosen:
         return study
     return study.model_copy(update={"tune": study.tune.frozen(chosen)})
