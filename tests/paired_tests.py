@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ablate.judge.judge import judge_families
+from ablate.judge.judge import Judged, judge_nulls
 from ablate.judge.stats.crossed_items import Crossed, over_items
 from ablate.judge.stats.estimate import summarise
 from ablate.judge.stats.kinds import over_seeds, undecided
@@ -117,6 +117,11 @@ def nulls_of_study(
             except NoTestError:
                 pass
     return nulls
+
+
+def judge_families(study: Study, nulls: Mapping[str, Nulls | None]) -> dict[str, Judged]:
+    """What becomes of every hypothesis of one study, from its p values; none of one that could not be tested."""
+    return judge_nulls(study, nulls).single({name: nulls[name] is not None for name in study.hypotheses})
 
 
 def outcomes_of(

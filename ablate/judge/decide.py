@@ -26,7 +26,6 @@ derive from the registration.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite
 
 import numpy as np
 from pydantic import JsonValue
@@ -39,7 +38,7 @@ from ablate.judge.audit.retried import worst_cases
 from ablate.judge.audit.sensitivity import arms_that_lost, doubts, mark, spread
 from ablate.judge.audit.stability import judge_stability
 from ablate.judge.audit.user_checks import not_run, quiet
-from ablate.judge.findings import judge_study
+from ablate.judge.findings import arm_summaries, judge_study
 from ablate.judge.interim import View, view
 from ablate.judge.judge import UNDECIDED
 from ablate.judge.readings import final_values
@@ -179,25 +178,20 @@ def _decision(
         findings=findings,
         stability=stability,
         checks=checks,
-        tie_breakers=_tie_breakers(study, context.evidence) if ruling is not None and _tied(study, ruling) else {},
+        tie_breakers=_tie_breakers(study, context.evidence, ruling),
         evidence=context.evidence.sha256,
         look=context.look,
     )
 
 
-def _tied(study: Study, ruling: Ruling) -> bool:
-    """Whether a later line that holds would have given another verdict."""
-    return any(study.decision[line - 1].verdict != ruling.verdict for line in ruling.also)
-
-
-def _tie_breakers(study: Study, evidence: Evidence) -> dict[str, JsonValue]:
-    """Means of the registered tie-breaking metrics by arm: shown, never decisive."""
-    shown: dict[str, JsonValue] = {}
+def _tie_breakers(study: Study, evidence: Evidence, ruling: Ruling | None) -> dict[str, JsonValue]:
+    """Means of the registered tie-breaking metrics by arm, where a later line that holds would have given another
+    verdict: shown, never decisive. What decides between two arms is a claim."""
+    if ruling is None or all(study.decision[line - 1].verdict == ruling.verdict for line in ruling.also):
+        return {}
+    means: dict[str, JsonValue] = {}
     for metric in study.tie_breakers:
-        final = evidence.final(metric)
-        means: dict[str, JsonValue] = {}
-        for arm in study.arms:
-            found = [final[arm, seed] for seed in study.seeds_of(arm) if isfinite(final.get((arm, seed), float("nan")))]
-            means[arm] = sum(found) / len(found) if found else None
-        shown[metric] = means
-    return shown
+        mean_by_arm: dict[str, JsonValue] = dict.fromkeys(study.arms)
+        mean_by_arm |= {arm.arm: arm.mean for arm in arm_summaries(study.arms, evidence.final(metric), study.seeds)}
+        means[metric] = mean_by_arm
+    return means

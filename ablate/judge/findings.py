@@ -9,7 +9,7 @@ outcome depends on them. Under `test: items` a claim whose items cannot be paire
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf, isfinite
 
@@ -32,7 +32,7 @@ from ablate.judge.readings import notes_on_seeds, reading_of, samples_of, scaled
 from ablate.judge.stats.crossed_items import cross, over_items
 from ablate.judge.stats.effects import effect_sizes, independent_effects
 from ablate.judge.stats.estimate import interval_of, one_sample, shown_difference, speak_of_seeds, summarise
-from ablate.judge.stats.kinds import over_seeds, words
+from ablate.judge.stats.kinds import kind_of, over_seeds
 from ablate.judge.stats.null_hypotheses import (
     Null,
     deciding_interval,
@@ -357,7 +357,7 @@ def _finding(
         effects=effects,
         also=also,
         pairs=_pairs(pairs),
-        arms=arm_summaries(claim, pairs.values, study.seeds),
+        arms=arm_summaries(claim.named, pairs.values, study.seeds),
         correlation=_correlation(pairs) if claim.is_paired else None,
         notes=(*notes, *unable),
         margin=margin,
@@ -415,7 +415,7 @@ def _description(
                 speak_of_seeds(test)
             estimates.append(summarise(test, _level(study, claim), one_sided=claim.constant is not None))
         except NoTestError as error:
-            unable.append(f"{words(method)}: {error}")
+            unable.append(f"{kind_of(method).words}: {error}")
     return tuple(estimates), tuple(unable)
 
 
@@ -427,10 +427,11 @@ def _pairs(pairs: Contrast) -> tuple[Pair, ...]:
     )
 
 
-def arm_summaries(claim: Claim, values: Mapping[Cell, float], seeds: Sequence[int]) -> tuple[ArmSummary, ...]:
-    """Mean and SD of every arm of the claim over all seeds with a finite value, on the metric's own scale."""
+def arm_summaries(arms: Iterable[str], values: Mapping[Cell, float], seeds: Sequence[int]) -> tuple[ArmSummary, ...]:
+    """Mean and SD of every arm over all seeds with a finite value, on the metric's own scale; of an arm without any
+    value none."""
     summaries = []
-    for arm in claim.named:
+    for arm in arms:
         finals = np.array([values[arm, seed] for seed in seeds if isfinite(values.get((arm, seed), np.nan))])
         if finals.size:
             power = exponent_of(finals)

@@ -206,7 +206,7 @@ def _so_far(study: Study, name: str, values: Values) -> ClaimSoFar:
         claim=study.hypotheses[name].claim,
         reading=pairs.reading,
         unit=study.unit(name),
-        arms=arm_summaries(claim, pairs.values, study.seeds),
+        arms=arm_summaries(claim.named, pairs.values, study.seeds),
         n=n,
         difference=difference,
         sd=sd_of(differences) if differences.size > 1 else None,

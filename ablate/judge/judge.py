@@ -205,22 +205,12 @@ def judge_p(study: Study, names: Sequence[str], support: Floats, refute: Floats)
     return Judgement(study, codes, stable, tuple(names), support, refute, support_adjusted, refute_adjusted)
 
 
-def p_of_nulls(study: Study, nulls: Mapping[str, Nulls | None]) -> tuple[Floats, Floats]:
-    """p of support and of refutation of one study, 1 x hypotheses."""
-    none = Nulls(1.0, None)
-    found = [nulls[name] or none for name in study.hypotheses]
-    refute = [1.0 if one.refute is None else one.refute for one in found]
-    return np.array([[one.support for one in found]]), np.array([refute])
-
-
 def judge_nulls(study: Study, nulls: Mapping[str, Nulls | None]) -> Judgement:
-    """The same of one study whose p values are known."""
-    return judge_p(study, tuple(study.hypotheses), *p_of_nulls(study, nulls))
-
-
-def judge_families(study: Study, nulls: Mapping[str, Nulls | None]) -> dict[str, Judged]:
-    """What becomes of every hypothesis of one study, from its p values; none of one that could not be tested."""
-    return judge_nulls(study, nulls).single({name: nulls[name] is not None for name in study.hypotheses})
+    """`judge_p` of one study whose p values are known; a hypothesis without a test keeps its place with p = 1."""
+    untested = Nulls(1.0, None)
+    both = [nulls[name] or untested for name in study.hypotheses]
+    refute = [1.0 if p.refute is None else p.refute for p in both]
+    return judge_p(study, tuple(study.hypotheses), np.array([[p.support for p in both]]), np.array([refute]))
 
 
 def possible_codes(

@@ -29,18 +29,6 @@ from prereg.registry.ledger_graph import places
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
 
-
-def benjamini_hochberg(p: Sequence[float]) -> tuple[float, ...]:
-    """Adjusted p values in the order given: each is the least FDR level at which its test is found."""
-    assert all(0.0 < value <= 1.0 for value in p), p
-    if not p:
-        return ()
-    from statsmodels.stats.multitest import multipletests
-
-    adjusted = multipletests(list(p), method="fdr_bh")[1]
-    return tuple(float(value) for value in adjusted)
-
-
 Ending = Literal[
     "supported",
     "refuted",
@@ -305,6 +293,10 @@ def _is_quiet(entries: Sequence[Entry], study: str, now: str, days: int) -> bool
 
 
 def _steps(stream: list[tuple[int, Entry, str, float | None]], level: float) -> tuple[Step, ...]:
+    if not stream:
+        return ()
+    from ablate.judge.stats.multiplicity import benjamini_hochberg  # here: it loads scipy
+
     # Stable: within a decision, hypotheses stay in the order of their study.
     ordered = sorted(stream, key=lambda one: one[0])
     p = [1.0 if one[3] is None else one[3] for one in ordered]

@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from prereg.errors import FieldPath, SpecError, field_error
+
 Better = Literal["lower", "higher", "neither"]
 Suite = Literal["loss", "calibration", "activations", "gradients", "speed", "length", "cost"]
 
@@ -343,3 +345,20 @@ TASK_METRICS: Final = Catalogue(metric for metric in _ALL if metric.suite in ("i
 """Every metric of zero- and few-shot tasks, means over items or not."""
 TASK_NAMES: Final = (*TASK_METRICS, *(family.name for family in TASK_METRICS.families))
 """Names of the metrics of tasks that can be claimed; families by their own."""
+
+
+def declaration_of(name: str) -> Metric | None:
+    """The metric of that name, of the curve or of tasks; none where the catalogue has no such metric.
+
+    >>> declaration_of("harness/accuracy").better
+    'higher'
+    >>> declaration_of("val/los") is None
+    True
+    """
+    return METRICS.get(name) or TASK_METRICS.get(name)
+
+
+def without_side(place: FieldPath, metric: str) -> SpecError:
+    """The error of a field that asks for the better side of a metric which has none."""
+    required = "better: lower, or better: higher"
+    return field_error(place, f"nothing says which way {metric} improves", required, "better: lower")

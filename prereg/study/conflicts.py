@@ -5,7 +5,8 @@ as a study writes it, `PATH: VALUE`: the value may be `given`, `none`, several w
 them; of a list it means an entry, of a mapping a field. What is no setting (a claim with a constant) is a fact with a
 name, `_FACTS`. The error lies at the first of the two.
 
-Whoever adds a row adds one to tests/designs/test_refusals.py, and runs `python -m docs.generator`.
+To add a conflict: a row here and one in tests/designs/test_refusals.py, then `python -m docs.generator`. A row in
+`OF_BLOCKS` is checked before any arm is resolved; one that asks about claims belongs in `OF_CLAIMS`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from prereg.frozen import FrozenModel
 from prereg.metrics.catalogue import ITEM_METRICS
 
 if TYPE_CHECKING:
+    from prereg.study.claim import Claim
     from prereg.study.spec import Study
 
 
@@ -155,35 +157,37 @@ def conflicts(study: Study, rows: Sequence[Conflict]) -> Iterator[SpecError]:
         other = next(_matches(study, row.other), None) if this is not None else None
         if this is not None and other is not None:
             yield field_error(this.place, f"{this.words} and {other.words}", row.because, this.fix or row.fix)
+            # `analysis.test: items` against three rows would say three times to change the test.
             if row.fix.partition(":")[0] == row.other.partition(":")[0]:
                 changed.add(row.other)
 
 
 def _matches(study: Study, thing: str) -> Iterator[Match]:
+    """One side of a row as a study has it; nothing where it does not."""
     if thing in _FACTS:
         yield from _FACTS[thing](study)
         return
-    path, place, wanted, words = _read(thing)
+    path, place, value_of_row, words = _read(thing)
     value = reduce(lambda outer, name: getattr(outer, name, None), place, cast("Any", study))
     has = _words(value)
-    if wanted == "given":
+    if value_of_row == "given":
         if has:
             yield Match(place, f"{place[-1]} is given")
         return
-    if wanted == "none" and not has:  # else it is the word of the format, as in `correct: none`
+    if value_of_row == "none" and not has:  # else it is the word of the format, as in `correct: none`
         yield Match(place, f"no {path}")
         return
-    found = [word for word in has if (word in words) is not wanted.startswith("not ")]
-    if found:
-        listed = ", ".join(f"'{word}'" for word in found)
+    matching = [word for word in has if (word in words) is not value_of_row.startswith("not ")]
+    if matching:
+        listed = ", ".join(f"'{word}'" for word in matching)
         yield Match(place, f"{place[-1]} {'is' if isinstance(value, str) else 'has'} {listed}")
 
 
 @cache
 def _read(thing: str) -> tuple[str, tuple[str, ...], str, frozenset[str]]:
     """The path of a setting, the same as a place, the value of a row as it is written, and the words of it."""
-    path, _, wanted = thing.partition(": ")
-    return path, tuple(path.split(".")), wanted, frozenset(wanted.removeprefix("not ").split(" or "))
+    path, _, value = thing.partition(": ")
+    return path, tuple(path.split(".")), value, frozenset(value.removeprefix("not ").split(" or "))
 
 
 def _words(value: Any) -> tuple[str, ...]:
@@ -191,37 +195,37 @@ def _words(value: Any) -> tuple[str, ...]:
     if value is None:
         return ()
     if isinstance(value, FrozenModel):
+        # Only what the study says itself: a default conflicts with nothing.
         return tuple(field for field in type(value).model_fields if field in value.model_fields_set)
     if isinstance(value, dict | tuple):
         return tuple(str(entry) for entry in value)
     return (str(value),)
 
 
-def _apart(study: Study) -> Iterator[Match]:
-    if study.arm_seeds:
-        yield Match(("seeds",), "seeds of their own for each arm")
+Fact = Callable[["Study"], Iterator[Match]]
 
 
-def _without_ranks(study: Study) -> Iterator[Match]:
-    if study.on_divergence != "rank" and "wilcoxon" not in (study.analysis.test, *study.analysis.also):
-        yield Match(("analysis", "test"), "no test ranks differences")
+def _of_study(place: FieldPath, words: str, holds: Callable[[Study], bool]) -> Fact:
+    """A fact about the study as one."""
+    return lambda study: iter([Match(place, words)] if holds(study) else [])
 
 
-def _without_estimand(study: Study) -> Iterator[Match]:
-    if "estimand" not in study.analysis.model_fields_set:
-        yield Match(("analysis", "estimand"), "nothing says what the verdict speaks of")
+def _of_claims(field: str, words: Callable[[Study, str, Claim], str]) -> Fact:
+    """A fact about single claims: what `words` says of one, from its name, lies at the field; empty where it does not
+    hold."""
+
+    def matches(study: Study) -> Iterator[Match]:
+        for name, claim in study.claims.items():
+            if text := words(study, name, claim):
+                yield Match(("hypotheses", name, field), text)
+
+    return matches
 
 
 def _of_token_ids(study: Study) -> Iterator[Match]:
     for arm in study.arms if study.trainer == "gpt" else ():
         if study.training(arm).data.tokenizer == "own":
             yield Match(("variants", arm), f"'{arm}' reads token ids (tokenizer: own), whose tokenizer is not here")
-
-
-def _with_constant(study: Study) -> Iterator[Match]:
-    for name, claim in study.claims.items():
-        if claim.constant is not None:
-            yield Match(("hypotheses", name, "claim"), f"{name} compares with a constant")
 
 
 def _without_items(study: Study) -> Iterator[Match]:
@@ -231,47 +235,59 @@ def _without_items(study: Study) -> Iterator[Match]:
             yield Match(("hypotheses", name, "claim"), f"{claim.metric} has no items", fix)
 
 
-def _no_items_at_all(study: Study) -> Iterator[Match]:
-    if not any(claim.metric in ITEM_METRICS for claim in study.claims.values()):
-        yield Match(("hypotheses",), "no claim is about a metric with items")
-
-
-def _items_on_logarithm(study: Study) -> Iterator[Match]:
-    for name, claim in study.claims.items():
-        if claim.metric in ITEM_METRICS and study.hypotheses[name].scale != "raw":
-            yield Match(("hypotheses", name, "scale"), f"scale is '{study.hypotheses[name].scale}'")
-
-
-def _without_side(study: Study) -> Iterator[Match]:
-    for name, claim in study.claims.items():
-        if claim.better == "neither":
-            yield Match(("hypotheses", name, "better"), f"nothing says which way {claim.metric} improves")
-
-
 def _both_ways(study: Study) -> Iterator[Match]:
-    sides: dict[str, str] = {}
+    side_by_metric: dict[str, str] = {}
     for name, claim in study.claims.items():
-        if sides.setdefault(claim.metric, claim.better) != claim.better:
+        if side_by_metric.setdefault(claim.metric, claim.better) != claim.better:
             yield Match(("hypotheses", name, "better"), f"{claim.metric} improves both ways")
 
 
-def _over_more_arms(study: Study) -> Iterator[Match]:
-    for name, claim in study.claims.items():
-        if claim.constant is None and (len(claim.left) != 1 or len(claim.right) != 1):
-            what = "a difference of differences" if claim.trend is None else "a trend"
-            yield Match(("hypotheses", name, "claim"), what)
+def _over_more_arms(study: Study, name: str, claim: Claim) -> str:
+    if claim.constant is not None or len(claim.left) == len(claim.right) == 1:
+        return ""
+    return "a difference of differences" if claim.trend is None else "a trend"
 
 
-_FACTS: dict[str, Callable[[Study], Iterator[Match]]] = {
-    "seeds of their own for each arm": _apart,
-    "no test that ranks differences": _without_ranks,
-    "estimand is not said": _without_estimand,
+_FACTS: dict[str, Fact] = {
+    "seeds of their own for each arm": _of_study(
+        ("seeds",), "seeds of their own for each arm", lambda study: bool(study.arm_seeds)
+    ),
+    "no test that ranks differences": _of_study(
+        ("analysis", "test"),
+        "no test ranks differences",
+        # Ranked diverged runs are ranked among the differences too, whatever the test.
+        lambda study: study.on_divergence != "rank" and "wilcoxon" not in (study.analysis.test, *study.analysis.also),
+    ),
+    "estimand is not said": _of_study(
+        ("analysis", "estimand"),
+        "nothing says what the verdict speaks of",
+        lambda study: "estimand" not in study.analysis.model_fields_set,
+    ),
+    "no claim about a metric with items": _of_study(
+        ("hypotheses",),
+        "no claim is about a metric with items",
+        lambda study: not any(claim.metric in ITEM_METRICS for claim in study.claims.values()),
+    ),
     "an arm that reads token ids": _of_token_ids,
-    "a claim with a constant": _with_constant,
+    "a claim with a constant": _of_claims(
+        "claim",
+        lambda study, name, claim: f"{name} compares with a constant" if claim.constant is not None else "",
+    ),
     "a claim about a metric without items": _without_items,
-    "no claim about a metric with items": _no_items_at_all,
-    "a claim about items on a logarithm": _items_on_logarithm,
-    "a claim about a metric without a better side": _without_side,
+    "a claim about items on a logarithm": _of_claims(
+        "scale",
+        lambda study, name, claim: (
+            f"scale is '{study.hypotheses[name].scale}'"
+            if claim.metric in ITEM_METRICS and study.hypotheses[name].scale != "raw"
+            else ""
+        ),
+    ),
+    "a claim about a metric without a better side": _of_claims(
+        "better",
+        lambda study, name, claim: (
+            f"nothing says which way {claim.metric} improves" if claim.better == "neither" else ""
+        ),
+    ),
     "claims that call opposite sides of a metric better": _both_ways,
-    "a claim over more than two arms": _over_more_arms,
+    "a claim over more than two arms": _of_claims("claim", _over_more_arms),
 }

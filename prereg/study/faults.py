@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 import yaml
@@ -182,27 +181,6 @@ def yaml_error(error: yaml.MarkedYAMLError, text: str) -> StudyFileError:
     return StudyFileError(
         f"not YAML: {error.problem or error.context}", required="one YAML mapping", where=Where(line=line)
     )
-
-
-def no_study(path: Path) -> tuple[str, str, str]:
-    """What a path without the ending of a study is, what is required, and what to type."""
-    if path.is_dir():
-        return "a folder", "the path of a study file", nearest_study(path / path.name)
-    if path.suffix in (".csv", ".tsv", ".parquet", ".jsonl"):
-        fix = f"ablate import STUDY {path} --note TEXT"
-        return "a table", "the path of a study file, into which runs of a table are imported", fix
-    named = Path(f"{path}.yaml")
-    fix = f"{named}" if named.is_file() else f"a study's file is named NAME.yaml; {nearest_study(path)}"
-    return f"'{path.name}' does not end in .yaml", "the path of a study file", fix
-
-
-def nearest_study(path: Path) -> str:
-    """The study in the same folder whose name is closest, all of them, or how to begin one."""
-    try:
-        known = [str(found) for found in path.parent.glob("*.yaml")]
-    except (OSError, ValueError):
-        known = []
-    return nearest(str(path), known) or f"ablate new {path.stem}   (there is no study in {path.parent})"
 
 
 def fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:

@@ -173,19 +173,17 @@ def _metrics(study: Study, root: Root, path: str, script: Script) -> Iterator[Fo
     for name, claim in study.claims.items():
         if claim.metric in known:
             continue
-        near, text = nearest_metric(claim.metric, known), study.hypotheses[name].claim
-        fix = (
-            f"claim: {text.replace(claim.metric, near)}"
-            if near
-            else f"a claim about one of these, or record {claim.metric}"
-        )
-        yield Forgotten(
-            ("hypotheses", name, "claim"),
-            f"no run records {claim.metric}: {shown}",
-            "a metric under the name by which it is recorded",
-            fix,
-            certain,
-        )
+        otherwise = f"a claim about one of these, or record {claim.metric}"
+        found, fix = unrecorded(claim.metric, study.hypotheses[name].claim, known, shown, otherwise)
+        required = "a metric under the name by which it is recorded"
+        yield Forgotten(("hypotheses", name, "claim"), found, required, fix, certain)
+
+
+def unrecorded(metric: str, claim: str, recorded: tuple[str, ...], shown: str, otherwise: str) -> tuple[str, str]:
+    """What is found, and what to type, where a claim reads a metric that is not among those recorded: the claim about
+    the nearest of them, or, where none is near, what `otherwise` says."""
+    near = nearest_metric(metric, recorded)
+    return f"no run records {metric}: {shown}", f"claim: {claim.replace(metric, near)}" if near else otherwise
 
 
 _SAME = (("valid", "val"), ("validation", "val"), ("eval", "val"), ("dev", "val"), ("accuracy", "acc"))

@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import count, islice
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
-from prereg.errors import FieldPath, StudyError, StudyFileError, Where, field_error
+from prereg.errors import FieldPath, StudyError, StudyFileError, Where, field_error, nearest
 from prereg.registry.disk import open_regular, read_regular
 from prereg.registry.paths import PUBLISHED_SUFFIX, Root
 from prereg.study.designs.per_task import names_tasks, refuse_families, task_names, written_for_tasks
-from prereg.study.faults import nearest_study, no_study
-from prereg.study.macros import Document, Expansion, Written, expand
+from prereg.study.macros import Document, Expansion, Written, expand, hypotheses_of, mapping_at
 from prereg.study.spec import MACROS, Study, study_of
 from prereg.yaml_reader import Lines, file_error, line_of, parse_yaml
 
@@ -80,18 +80,39 @@ def read_text_file(path: Path) -> bytes:
         return StudyFileError(found, required=required, fix=fix, where=Where(file=path))
 
     if path.suffix != ".yaml":
-        raise refusal(*no_study(path))
+        raise refusal(*_no_study(path))
     try:
         with open_regular(path) as stream:
             source = stream.read(_LARGEST_BYTES + 1)
     except FileNotFoundError:
-        raise refusal("no such file", "the path of a study file", nearest_study(path)) from None
+        raise refusal("no such file", "the path of a study file", _nearest_study(path)) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise refusal(f"cannot be read: {reason}", "a readable file", f"ls -l {path}") from None
     if len(source) > _LARGEST_BYTES:
         raise refusal("the file is larger than 1 MiB", "a study that can be read")
     return source
+
+
+def _no_study(path: Path) -> tuple[str, str, str]:
+    """What a path without the ending of a study is, what is required, and what to type."""
+    if path.is_dir():
+        return "a folder", "the path of a study file", _nearest_study(path / path.name)
+    if path.suffix in (".csv", ".tsv", ".parquet", ".jsonl"):
+        fix = f"ablate import STUDY {path} --note TEXT"
+        return "a table", "the path of a study file, into which runs of a table are imported", fix
+    named = Path(f"{path}.yaml")
+    fix = f"{named}" if named.is_file() else f"a study's file is named NAME.yaml; {_nearest_study(path)}"
+    return f"'{path.name}' does not end in .yaml", "the path of a study file", fix
+
+
+def _nearest_study(path: Path) -> str:
+    """The study in the same folder whose name is closest, all of them, or how to begin one."""
+    try:
+        studies = [str(study) for study in path.parent.glob("*.yaml")]
+    except (OSError, ValueError):
+        studies = []
+    return nearest(str(path), studies) or f"ablate new {path.stem}   (there is no study in {path.parent})"
 
 
 def _refuse_published(document: dict[str, JsonValue], path: Path) -> None:
@@ -114,21 +135,22 @@ def _fresh_seeds(document: Document, path: Path) -> Iterator[Written]:
 
     Other studies may have looked at runs of their seeds, and a hypothesis that they suggested needs new ones.
     """
-    wanted = document.get("seeds")
-    if not isinstance(wanted, str):
+    fresh = document.get("seeds")
+    if not isinstance(fresh, str):
         return
     required = f"a list of seeds, or fresh N with N up to {_MOST_FRESH}"
-    number = re.fullmatch(r"fresh ([1-9][0-9]{0,3})", wanted)
+    number = re.fullmatch(r"fresh ([1-9][0-9]{0,3})", fresh)
     if number is None or int(number[1]) > _MOST_FRESH:
-        raise field_error(("seeds",), f"'{wanted}'", required, "seeds: fresh 5")
+        raise field_error(("seeds",), f"'{fresh}'", required, "seeds: fresh 5")
+    n_seeds = int(number[1])
     own: list[JsonValue] = []
     used: set[JsonValue] = set()
     for lock in sorted(path.parent.glob("*.lock.json")):
         try:
-            promise = json.loads(read_regular(lock, _LARGEST_LOCK))
-            seeds: list[JsonValue] = [int(seed) for seed in promise["study"]["seeds"]]
-            pilot = [int(seed) for seed in (promise["study"].get("tune") or {}).get("seeds", ())]
-        except (OSError, ValueError, TypeError, KeyError, RecursionError):
+            registered = _study_in(lock)
+            seeds: list[JsonValue] = [int(seed) for seed in registered["seeds"]]
+            pilot = [int(seed) for seed in (registered.get("tune") or {}).get("seeds", ())]
+        except _UNREADABLE:
             found, needed = f"the seeds in {lock.name} cannot be read", "a lock file as it was written"
             fix = f"restore {lock.name} from version control, or list the seeds"
             raise file_error(found, needed, fix, field=("seeds",)) from None
@@ -136,8 +158,9 @@ def _fresh_seeds(document: Document, path: Path) -> Iterator[Written]:
             own = seeds
         else:
             used.update([*seeds, *pilot])
+    # The study's own seeds first: a registered file must read as what was registered, whoever came since.
     free = (seed for seed in count(1) if seed not in used and seed not in own)
-    seeds = [*own, *islice(free, max(0, int(number[1]) - len(own)))][: int(number[1])]
+    seeds = [*own, *islice(free, max(0, n_seeds - len(own)))][:n_seeds]
     yield Written(("seeds",), seeds, ("seeds",), "sets")
 
 
@@ -162,10 +185,20 @@ def _claims_per_task(document: Document, path: Path, root: str | Path | None) ->
 def _tasks_of_lock(path: Path, pack: str) -> tuple[str, ...]:
     """The tasks of claims `per: task` in the study's own lock, if it registered this pack."""
     try:
-        study = json.loads(read_regular(path.with_suffix(".lock.json"), _LARGEST_LOCK))["study"]
-        if study["measure"]["harness"]["tasks"] != pack:
-            return ()
-        written = [(name, one["family"]) for name, one in study["hypotheses"].items() if one.get("family")]
-        return tuple(dict.fromkeys(name.removeprefix(f"{family}.") for name, family in written))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        registered = _study_in(path.with_suffix(".lock.json"))
+    except _UNREADABLE:
         return ()
+    if mapping_at(registered, "measure", "harness").get("tasks") != pack:
+        return ()
+    families = {name: each.get("family") for name, each in hypotheses_of(registered).items()}
+    return tuple(dict.fromkeys(name.removeprefix(f"{family}.") for name, family in families.items() if family))
+
+
+_UNREADABLE = (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What reading a lock raises that is no lock: nothing has checked it yet, and it may be a stranger's."""
+
+
+def _study_in(lock: Path) -> dict[str, Any]:
+    """The study in a lock, as plain data that nothing has checked. Raises one of `_UNREADABLE`."""
+    study: dict[str, Any] = json.loads(read_regular(lock, _LARGEST_LOCK))["study"]
+    return study

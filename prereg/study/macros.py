@@ -7,6 +7,10 @@ is written must then be what is there, so that one cannot be changed without the
 
 The engine is here with the two macros that need no block of their own: margins in percent, and seeds for each arm.
 `prereg.study.designs` has those of `components` and of claims `per: task`, and `prereg.study.load` fresh seeds.
+
+To add a macro: a function that yields `Written`, its name in `MACROS` (`prereg.study.spec`) or, where it needs the
+folder of the study's file, in `load_study`, and a row in tests/prereg/test_macros.py. It runs before any model has seen
+the document, so it reads with `mapping_at` and leaves what has another form to the models, which say so.
 """
 
 from __future__ import annotations
@@ -18,10 +22,9 @@ from math import isclose
 from operator import eq
 from typing import Any, Literal, NamedTuple
 
-from prereg.errors import ClaimError, FieldPath, StudyError, dotted, field_error
-from prereg.metrics.catalogue import Better
+from prereg.errors import ClaimError, FieldPath, SpecError, StudyError, dotted, field_error
+from prereg.metrics.catalogue import Better, declaration_of
 from prereg.study.claim import Claim, log_margin, parse_claim, percent_of
-from prereg.study.measure import improves, own_better
 from prereg.text import compact
 
 Document = Mapping[str, Any]
@@ -65,35 +68,78 @@ class Expansion:
 
     def placed(self, error: StudyError) -> StudyError:
         """An error and those that follow it, each where the file says what it is about."""
-        first, *others = (one.at(field=self.origin(one.where.field)) for one in (error, *error.others))
+        first, *others = (each.at(field=self.origin(each.where.field)) for each in (error, *error.others))
         return first.followed_by(others)
 
 
 def expand(document: Document, macros: Sequence[Macro]) -> Expansion:
-    """The document with what each macro writes, one after the other. Raises `SpecError` where a macro cannot write, or
-    where something else is already there."""
+    """The document with what each macro writes, one macro after the other, and where each written field comes from.
+
+    Raises `SpecError` where a macro cannot write, or where something else is already there.
+
+    >>> with_seeds = {"seeds": {"small": [1, 2, 3], "large": [2, 3, 4, 5]}}
+    >>> expansion = expand(with_seeds, [written_for_arm_seeds])
+    >>> expansion.document["seeds"]
+    [1, 2, 3, 4, 5]
+    >>> expansion.origin(("arm_seeds", "large", 0))
+    ('seeds', 'large')
+    """
     origins: dict[FieldPath, FieldPath] = {}
     for macro in macros:
         fields = tuple(macro(document))
+        # All clashes first: half of a block in the document would look like what the user wrote.
         _refuse_clashes(document, fields)
         for parent in dict.fromkeys(written.place[:-1] for written in fields):
             document = _with(document, parent, [written for written in fields if written.place[:-1] == parent])
         for written in fields:
+            # What `sets` a field that the file holds leaves the field where it is, so its errors lie there already.
             if written.how != "sets":
                 origins |= {written.place: written.origin, **written.inner}
     return Expansion(document, origins)
 
 
+def mapping_at(document: Document, *keys: str | int) -> Mapping[str, Any]:
+    """The mapping at a place of plain data; an empty one where there is none, or something else."""
+    value: Any = document
+    for key in keys:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
+
+
+def hypotheses_of(document: Document) -> dict[str, Mapping[str, Any]]:
+    """The hypotheses of plain data that are mappings, by name."""
+    entries = mapping_at(document, "hypotheses")
+    return {str(name): entry for name, entry in entries.items() if isinstance(entry, Mapping)}
+
+
+def improves(document: Document, metric: str) -> Better:
+    """Which way a metric improves: as the study of plain data declares it in `measure.own` or `metrics.declare`, or as
+    the catalogue has it."""
+    own = mapping_at(document, "measure").get("own")
+    entries = [entry for entry in own if isinstance(entry, Mapping)] if isinstance(own, list | tuple) else []
+    by_name: dict[str, Any] = {str(entry.get("name")): entry for entry in entries}
+    declared = (by_name | {**mapping_at(document, "metrics", "declare")}).get(metric)
+    known = declaration_of(metric)
+    sides: tuple[Better, ...] = ("lower", "higher")
+    of_study = (side for side in sides if isinstance(declared, Mapping) and declared.get("better") == side)
+    return next(of_study, "neither" if known is None else known.better)
+
+
 def _refuse_clashes(document: Document, fields: Sequence[Written]) -> None:
     """What is written is there nowhere, or everywhere and the same."""
-    blocks = {written.place[:-1]: _at(document, written.place[:-1]) for written in fields}
+    blocks = {written.place[:-1]: mapping_at(document, *written.place[:-1]) for written in fields}
     added = [written for written in fields if written.how in ("adds", "replaces")]
-    here = [written for written in added if written.place[-1] in blocks[written.place[:-1]]]
-    others = [one for one in here if not one.same(blocks[one.place[:-1]].get(str(one.place[-1])), one.value)]
-    lacking = [written for written in added if here and written not in here]
-    for written in (*others, *lacking):
+    # A file has none of the fields, and a lock has all of them. A lock with some has been edited.
+    present = [written for written in added if written.place[-1] in blocks[written.place[:-1]]]
+    differing = [
+        written
+        for written in present
+        if not written.same(blocks[written.place[:-1]].get(str(written.place[-1])), written.value)
+    ]
+    lacking = [written for written in added if present and written not in present]
+    for written in (*differing, *lacking):
         parent, name = dotted(written.place[:-1]), written.place[-1]
-        fault = "there is another one of that name" if others else "it is not there"
+        fault = "there is another one of that name" if differing else "it is not there"
         raise field_error(
             written.place,
             f"{dotted(written.origin)} writes '{name}' of {parent}, and {fault}",
@@ -110,27 +156,20 @@ def _with(document: Document, parent: FieldPath, fields: Sequence[Written]) -> d
         inner = document.get(head) or {}
         # What is no mapping is left to the models of the fields, which say so.
         return {**document, head: _with(inner, tuple(rest), fields) if isinstance(inner, Mapping) else inner}
-    ends = {written.origin[-1] for written in fields if written.how == "replaces"}
-    block: dict[str, Any] = {str(one.place[-1]): one.value for one in fields if one.how == "adds"}
+    replaced = {written.origin[-1] for written in fields if written.how == "replaces"}
+    block: dict[str, Any] = {str(written.place[-1]): written.value for written in fields if written.how == "adds"}
     for key, value in document.items():
-        if key in ends:
-            block |= {str(one.place[-1]): one.value for one in fields if one.origin[-1] == key}
+        if key in replaced:
+            block |= {str(written.place[-1]): written.value for written in fields if written.origin[-1] == key}
         else:
             block.setdefault(key, value)
-    for one in fields:
-        if one.how == "sets":
-            block[str(one.place[-1])] = one.value
-        elif one.how == "default":
-            block.setdefault(str(one.place[-1]), one.value)
+    # Last, so that what is set or left at its default does not move in the order of the file.
+    for written in fields:
+        if written.how == "sets":
+            block[str(written.place[-1])] = written.value
+        elif written.how == "default":
+            block.setdefault(str(written.place[-1]), written.value)
     return block
-
-
-def _at(document: Document, place: FieldPath) -> Mapping[str, Any]:
-    """The mapping at a place; an empty one where there is none."""
-    value: Any = document
-    for key in place:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value if isinstance(value, Mapping) else {}
 
 
 _AGREE = 1e-9
@@ -150,66 +189,86 @@ def written_for_percentages(document: Document) -> Iterator[Written]:
     The percentage stays next to the margin, for the reader; the margin on its scale is what is tested. What is no
     mapping, or has no percentage, is left to the models of the fields. Raises `StudyError`.
     """
-    hypotheses, own = document.get("hypotheses"), own_better(document)
-    for name, one in hypotheses.items() if isinstance(hypotheses, Mapping) else ():
-        for field, value in _resolved(str(name), one, own).items() if isinstance(one, Mapping) else ():
-            place = ("hypotheses", str(name), field)
+    for name, hypothesis in hypotheses_of(document).items():
+        for field, value in _margin_fields(document, name, hypothesis).items():
+            place = ("hypotheses", name, field)
             yield Written(place, value, place, "sets")
 
 
-def _resolved(name: str, one: Mapping[str, Any], own: Mapping[str, Better]) -> dict[str, Any]:
+def _margin_fields(document: Document, name: str, hypothesis: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that a percentage of one hypothesis sets; none where it has no percentage."""
     place: FieldPath = ("hypotheses", name)
-    text, smallest, percent = one.get("claim"), one.get("smallest"), one.get("percent")
-    written = percent_of(smallest) if isinstance(smallest, str) else None
-    if not isinstance(text, str) or (isinstance(smallest, str) and written is None):
+
+    # What says a percentage: `smallest: 2%`, the claim, or in a lock `percent` next to the margin that it gave.
+    text, smallest, stored = hypothesis.get("claim"), hypothesis.get("smallest"), hypothesis.get("percent")
+    of_smallest = percent_of(smallest) if isinstance(smallest, str) else None
+    if not isinstance(text, str) or (isinstance(smallest, str) and of_smallest is None):
         return {}
-    if percent is not None and type(percent) not in (int, float):
+    if stored is not None and type(stored) not in (int, float):
         return {}
-    if written is None and percent is None and "%" not in text:
+    if of_smallest is None and stored is None and "%" not in text:
         return {}
     try:
         claim = parse_claim(text, baseline="")
     except ClaimError as error:
         raise error.at(field=(*place, "claim")) from None
-    wanted = next((value for value in (claim.percent, written, percent) if value is not None), None)
-    if wanted is None:  # a percent sign in a name
+    percent = next((value for value in (claim.percent, of_smallest, stored) if value is not None), None)
+    if percent is None:  # a percent sign in a name
         return {}
-    _refuse_contradictions(place, one, claim, wanted, (written, percent))
-    better = one.get("better") or improves(claim.metric, own)
+    _refuse_contradictions(place, hypothesis, claim, percent, (of_smallest, stored))
+
+    # A fall and a rise by the same percentage are not the same step on the logarithm.
+    better = hypothesis.get("better") or improves(document, claim.metric)
     falls = claim.plain_verb == "lowers" or (claim.verb == "does_not_worsen" and better == "higher")
-    if not 0.0 < wanted < (100.0 if falls else 1e6):
+    if not 0.0 < percent < (100.0 if falls else 1e6):
         required = "more than 0%" + (", and less than 100%: nothing falls by all of itself" if falls else "")
-        field = "smallest" if written is not None else "claim"
-        raise field_error((*place, field), f"a margin of {wanted:g}%", required, "smallest: 2%")
-    margin = log_margin(wanted, falls=falls)
+        field = "smallest" if of_smallest is not None else "claim"
+        raise field_error((*place, field), f"a margin of {percent:g}%", required, "smallest: 2%")
+    margin = log_margin(percent, falls=falls)
+
+    # A lock holds the margin too: it must be the one that the percentage gives, and keeps its bytes.
     if not isinstance(smallest, str) and smallest is not None:
         if not isinstance(smallest, int | float) or not isclose(smallest, margin, rel_tol=_AGREE):
-            found = f"smallest is {smallest} and the margin is {wanted:g}%, which is {compact(margin)} on the logarithm"
-            fix = f"smallest: {wanted:g}%" if claim.percent is None else "leave smallest out"
+            found = (
+                f"smallest is {smallest} and the margin is {percent:g}%, which is {compact(margin)} on the logarithm"
+            )
+            fix = f"smallest: {percent:g}%" if claim.percent is None else "leave smallest out"
             raise field_error((*place, "smallest"), found, "one margin", fix)
         margin = smallest
-    return {"smallest": margin, "scale": "log", "percent": wanted}
+    return {"smallest": margin, "scale": "log", "percent": percent}
 
 
 def _refuse_contradictions(
-    place: FieldPath, one: Mapping[str, Any], claim: Claim, wanted: float, others: tuple[float | None, ...]
+    place: FieldPath,
+    hypothesis: Mapping[str, Any],
+    claim: Claim,
+    percent: float,
+    of_others: tuple[float | None, ...],
 ) -> None:
     """One percentage, and the scale that it has a meaning on."""
-    for other in others:
-        if other is not None and other != wanted:
-            raise field_error(
-                (*place, "smallest"),
-                f"smallest is {other:g}% and the claim says 'by at least {claim.percent:g}%'",
-                "one number: of a claim 'by at least D' the smallest difference that matters is D",
-                "leave smallest out",
-            )
-    if one.get("scale", "log") != "log":
+    for value in of_others:
+        if value is not None and value != percent and claim.percent is not None:
+            raise two_margins(place, f"{value:g}%", f"{claim.percent:g}%")
+        if value is not None and value != percent:
+            found = f"smallest is {percent:g}% and percent is {value:g}%"
+            raise field_error((*place, "percent"), found, "one number: smallest says it", "leave percent out")
+    if hypothesis.get("scale", "log") != "log":
         raise field_error(
             (*place, "scale"),
-            f"scale is '{one['scale']}' and the margin is {wanted:g}%",
+            f"scale is '{hypothesis['scale']}' and the margin is {percent:g}%",
             "scale: log, or none: a percentage is a ratio, and a ratio is a difference of logarithms",
             "leave scale out, or write the margin in the metric's own unit",
         )
+
+
+def two_margins(place: FieldPath, smallest: str, by: str) -> SpecError:
+    """The error of a hypothesis whose `smallest` is not the D of its claim."""
+    return field_error(
+        (*place, "smallest"),
+        f"smallest is {smallest} and the claim says 'by at least {by}'",
+        "one number: of a claim 'by at least D' the smallest difference that matters is D",
+        "leave smallest out",
+    )
 
 
 def written_for_arm_seeds(document: Document) -> Iterator[Written]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from operator import attrgetter
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -11,7 +10,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, ValidationInfo, field
 
 from prereg.errors import FieldPath, field_error, nearest
 from prereg.frozen import FrozenModel, once
-from prereg.metrics.catalogue import METRICS, TASK_METRICS, TASK_NAMES, Better, Suite, task_of
+from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TASK_NAMES, Better, Metric, Suite, task_of
 
 if TYPE_CHECKING:
     from prereg.study.spec import Study
@@ -259,23 +258,6 @@ def of_each_task(metric: str) -> str:
     return metric if task is None else f"{metric.removesuffix(task)}*"
 
 
-def own_better(document: Mapping[str, Any]) -> dict[str, Better]:
-    """Which way the study's own metrics improve, as far as plain data say it in a form that can be read."""
-    measure, metrics = document.get("measure"), document.get("metrics")
-    own = measure.get("own") if isinstance(measure, dict) else None
-    declare = metrics.get("declare") if isinstance(metrics, dict) else None
-    rows = [(one.get("name"), one) for one in own if isinstance(one, dict)] if isinstance(own, list) else []
-    rows += [(name, one) for name, one in declare.items() if isinstance(one, dict)] if isinstance(declare, dict) else []
-    sides: tuple[Better, ...] = ("lower", "higher")
-    return {str(name): side for name, one in rows for side in sides if one.get("better") == side}
-
-
-def improves(metric: str, own: Mapping[str, Better]) -> Better:
-    """Which way a metric improves: as the study's `own_better` says, or as the catalogue has it."""
-    known = METRICS.get(metric) or TASK_METRICS.get(metric)
-    return own.get(metric) or ("neither" if known is None else known.better)
-
-
 def check_known(study: Study, metric: str, place: FieldPath, reader: str) -> None:
     """Raise `SpecError` where the built-in trainer does not record a metric, or not for shots that are declared."""
     harness = study.measure.harness
@@ -295,3 +277,18 @@ def check_known(study: Study, metric: str, place: FieldPath, reader: str) -> Non
             f"{shots} among the shots",
             f"shots: {sorted({*harness.shots, shots})}",
         )
+
+
+def check_suite(study: Study, metric: Metric, reader: str) -> None:
+    """Raise `SpecError` where the built-in trainer does not record the suite of a metric that the study reads."""
+    measure, suite = study.measure, metric.suite
+    if study.trainer != "gpt" or suite in ("own", *measure.recorded):
+        return
+    # What measures a whole run is refused under `suites`, so the advice must not be to write it there.
+    field, recorded = ("at_end", measure.at_end) if SUITES[suite].only_at_end else ("suites", measure.suites)
+    raise field_error(
+        ("measure", "suites"),
+        f"{reader} {metric.name}, of the suite '{suite}'",
+        f"'{suite}' among the suites",
+        f"{field}: [{', '.join([*recorded, suite])}]",
+    )

@@ -89,7 +89,8 @@ class Study(StudyFields):
     @cached_property
     def pilot_runs(self) -> dict[str, int]:
         """Tuned arm -> how many runs of the pilot choose for it."""
-        return {arm: n * len(self.pilot_seeds) for arm, n in Counter(one.of for one in self.pilots.values()).items()}
+        n_settings = Counter(pilot.of for pilot in self.pilots.values())
+        return {arm: n * len(self.pilot_seeds) for arm, n in n_settings.items()}
 
     @cached_property
     def cells(self) -> tuple[tuple[str, int], ...]:
@@ -122,19 +123,18 @@ class Study(StudyFields):
     @cached_property
     def claims(self) -> dict[str, Claim]:
         """Every hypothesis' claim, parsed, and which way its metric improves."""
-        parsed = {
-            name: with_groups(with_weights(parse_claim(h.claim, baseline=self.baseline), self.factors), self.arm_groups)
-            for name, h in self.hypotheses.items()
-        }
-        return {
-            name: replace(
-                claim,
-                better=self.hypotheses[name].better or self._better(claim.metric),
-                percent=self.hypotheses[name].percent,
-                labels=self.labels,
-            )
-            for name, claim in parsed.items()
-        }
+        claims = {}
+        for name, hypothesis in self.hypotheses.items():
+            claim = self.contrast(hypothesis.claim)
+            better = hypothesis.better or self._better(claim.metric)
+            claims[name] = replace(claim, better=better, percent=hypothesis.percent, labels=self.labels)
+        return claims
+
+    def contrast(self, claim: str) -> Claim:
+        """A claim about arms of this study, parsed, with the weights of its arms. Raises `ClaimError`, or `SpecError`
+        at the factor of a trend that has none."""
+        parsed = parse_claim(claim, baseline=self.baseline)
+        return with_groups(with_weights(parsed, self.factors), self.arm_groups)
 
     @cached_property
     def arm_groups(self) -> dict[str, tuple[str, ...]]:
@@ -149,10 +149,10 @@ class Study(StudyFields):
     @cached_property
     def families(self) -> dict[str, tuple[str, ...]]:
         """Family -> its hypotheses, corrected together but for support under a gate: a role, or a line `per: task`."""
-        found: dict[str, list[str]] = {}
-        for name, one in self.hypotheses.items():
-            found.setdefault(one.family or one.role, []).append(name)
-        return {family: tuple(names) for family, names in found.items()}
+        families: dict[str, list[str]] = {}
+        for name, hypothesis in self.hypotheses.items():
+            families.setdefault(hypothesis.family or hypothesis.role, []).append(name)
+        return {family: tuple(names) for family, names in families.items()}
 
     @property
     def task_families(self) -> dict[str, tuple[str, ...]]:
@@ -211,7 +211,7 @@ class Study(StudyFields):
             raise spec_error(error, Study) from None
 
     def _better(self, name: str) -> Better:
-        metric = self.metric(name) or TASK_METRICS.get(name)
+        metric = self.declaration(name)
         return metric.better if metric is not None else "neither"
 
     def unit(self, hypothesis: str) -> str:
@@ -222,25 +222,30 @@ class Study(StudyFields):
 
     def better(self, name: str) -> Better:
         """Which way a metric improves: as declared, or as a claim about it says."""
-        said = (claim.better for claim in self.claims.values() if claim.metric == name and claim.better != "neither")
-        return self._better(name) if self._better(name) != "neither" else next(said, "neither")
+        declared = self._better(name)
+        of_claims = (claim.better for claim in self.claims.values() if claim.metric == name)
+        return next((better for better in (declared, *of_claims) if better != "neither"), "neither")
 
     def metric(self, name: str) -> Metric | None:
         """The declaration of a metric: the tool's, or the study's own; none where only the user's trainer knows it."""
-        for one in self.measure.own:
-            if one.name == name:
-                return Metric(one.name, one.unit, one.better, "own", one.definition.rstrip("."))
+        for own in self.measure.own:
+            if own.name == name:
+                return Metric(own.name, own.unit, own.better, "own", own.definition.rstrip("."))
         declared = self.metrics.declare.get(name)
         if declared is not None:
             return Metric(name, declared.unit, declared.better, "own", declared.definition.rstrip("."))
-        known = METRICS.get(name)
-        # What a trainer of the user's own computes under a known name is not known here.
-        return known if known is None or self.trainer == "gpt" else replace(known, definition="")
+        metric = METRICS.get(name)
+        # What a trainer of the user's own computes under a name of the catalogue is not known here.
+        return metric if metric is None or self.trainer == "gpt" else replace(metric, definition="")
+
+    def declaration(self, name: str) -> Metric | None:
+        """The declaration of any metric that a claim can be about, those of tasks included."""
+        return self.metric(name) or TASK_METRICS.get(name)
 
     @property
     def own_units(self) -> dict[str, str]:
         """Unit of each of the study's own metrics, and of those that it declares."""
-        return {one.name: one.unit for one in self.measure.own} | {
+        return {own.name: own.unit for own in self.measure.own} | {
             name: declared.unit for name, declared in self.metrics.declare.items()
         }
 

@@ -26,18 +26,19 @@ from prereg.metrics.catalogue import (
     Metric,
     source_of,
     task_of,
+    without_side,
 )
 from prereg.registry.canon import canonical_bytes
 from prereg.study.analysis import LEAST_RUNS, AtStep, Gate, OverLast, members
-from prereg.study.claim import Claim, parse_claim, with_groups, with_weights
+from prereg.study.claim import Claim
 from prereg.study.command import check_command
 from prereg.study.conflicts import OF_BLOCKS, OF_CLAIMS, OF_SETTINGS, Conflict, conflicts
 from prereg.study.designs.per_task import check_per_task
 from prereg.study.designs.tune import check_tune
-from prereg.study.handover import nearest_metric
+from prereg.study.handover import unrecorded
 from prereg.study.labels import check_labels
-from prereg.study.macros import all_seeds
-from prereg.study.measure import check_known, of_each_task
+from prereg.study.macros import all_seeds, two_margins
+from prereg.study.measure import check_known, check_suite, of_each_task
 from prereg.study.report import check_report
 from prereg.study.training import Bpe, Data, Training
 from prereg.text import counted, listed
@@ -51,20 +52,20 @@ def check_promises(study: Study) -> None:
 
     What rests on arms or claims is checked once those hold: otherwise each mistake in one would be reported again.
     """
-    found: list[SpecError] = []
+    faults: list[SpecError] = []
     for rows, checks in _STAGES:
-        found += conflicts(study, rows)
+        faults += conflicts(study, rows)
         for check in checks:
             try:
                 check(study)
             except SpecError as error:
-                if error.found not in (one.found for one in found):  # met again by a check that rests on it
-                    found.append(error)
+                if error.found not in (fault.found for fault in faults):  # met again by a check that rests on it
+                    faults.append(error)
             except Exception:
-                if not found:  # else it may rest on what an earlier check refused
+                if not faults:  # else it may rest on what an earlier check refused
                     raise
-        if found:
-            raise found[0].followed_by(found[1:])
+        if faults:
+            raise faults[0].followed_by(faults[1:])
 
 
 # Arms, seeds and runs
@@ -201,8 +202,7 @@ def _check_claims(study: Study) -> None:
     for name, hypothesis in study.hypotheses.items():
         place = ("hypotheses", name, "claim")
         try:
-            claim = with_weights(parse_claim(hypothesis.claim, baseline=study.baseline), study.factors)
-            claim = with_groups(claim, study.arm_groups)
+            claim = study.contrast(hypothesis.claim)
         except ClaimError as error:
             raise error.at(field=place) from None
         for arm in claim.named:
@@ -224,7 +224,11 @@ def _check_metric(study: Study, name: str, claim: Claim) -> None:
             _check_recorded(study, name, claim, known)
         _check_comparable(study, name, claim)
     elif study.metrics.columns and claim.metric not in study.metrics.columns:
-        raise _no_column(study, name, claim)
+        columns = tuple(study.metrics.columns)
+        shown = f"metrics.columns names {listed(columns)}, and no others are read"
+        otherwise = f"columns: {{{claim.metric}: COLUMN}}, with the column that holds it"
+        found, fix = unrecorded(claim.metric, study.hypotheses[name].claim, columns, shown, otherwise)
+        raise field_error((*place, "claim"), found, "a metric that metrics.columns names", fix)
     if claim.metric.startswith("harness/") and study.measure.harness is None:
         found = f"{name} needs {claim.metric} and no harness is declared"
         raise field_error(("measure", "harness"), found, "measure.harness", "harness: {tasks: blimp}")
@@ -234,26 +238,10 @@ def _check_metric(study: Study, name: str, claim: Claim) -> None:
         raise field_error((*place, "scale"), found, required, "claim val/loss, or scale: log")
 
 
-def _no_column(study: Study, name: str, claim: Claim) -> SpecError:
-    columns = tuple(study.metrics.columns)
-    near = nearest_metric(claim.metric, columns)
-    text = study.hypotheses[name].claim.replace(claim.metric, near)
-    return field_error(
-        ("hypotheses", name, "claim"),
-        f"no run records {claim.metric}: metrics.columns names {listed(columns)}, and no others are read",
-        "a metric that metrics.columns names",
-        f"claim: {text}" if near else f"columns: {{{claim.metric}: COLUMN}}, with the column that holds it",
-    )
-
-
 def _check_recorded(study: Study, name: str, claim: Claim, known: Metric) -> None:
     """Every arm that the claim names will have the metric, as far as its configuration tells."""
-    measure, metric, suite = study.measure, claim.metric, known.suite
-    place: FieldPath = ("hypotheses", name, "claim")
-    if suite not in measure.recorded:
-        field, kept = ("at_end", measure.at_end) if SUITES[suite].only_at_end else ("suites", measure.suites)
-        found, fix = f"{name} needs {metric}, of the suite '{suite}'", f"{field}: [{', '.join([*kept, suite])}]"
-        raise field_error(("measure", "suites"), found, f"'{suite}' among the suites", fix)
+    measure, metric, place = study.measure, claim.metric, ("hypotheses", name, "claim")
+    check_suite(study, known, f"{name} needs")
     if metric == "val/steps_to_level" and measure.loss_level is None:
         found = f"{name} asks for the steps to a level of the loss, and no level is declared"
         raise field_error(("measure", "loss_level"), found, "measure.loss_level", "loss_level: 2.0")
@@ -322,12 +310,7 @@ def _vocabulary(data: Data) -> str:
 def _check_margin(study: Study, name: str, claim: Claim) -> None:
     hypothesis, place = study.hypotheses[name], ("hypotheses", name)
     if claim.by is not None and not isclose(hypothesis.smallest, claim.by, rel_tol=1e-9 if claim.percent else 0.0):
-        raise field_error(
-            (*place, "smallest"),
-            f"smallest is {hypothesis.smallest:g} and the claim says 'by at least {claim.by:g}'",
-            "one number: of a claim 'by at least D' the smallest difference that matters is D",
-            "leave smallest out",
-        )
+        raise two_margins(place, f"{hypothesis.smallest:g}", f"{claim.by:g}")
     if hypothesis.smallest == 0.0 and claim.kind.is_absence:
         required = "a margin above zero: no data can show a difference to be exactly nothing"
         raise field_error((*place, "smallest"), f"smallest is 0 and the claim is '{claim.verb}'", required)
@@ -339,8 +322,7 @@ def _check_margin(study: Study, name: str, claim: Claim) -> None:
 def _check_worsening(study: Study, name: str, claim: Claim) -> None:
     place = ("hypotheses", name)
     if study.claims[name].better == "neither":
-        found = f"nothing says which way {claim.metric} improves"
-        raise field_error((*place, "better"), found, "better: lower, or better: higher", "better: lower")
+        raise without_side((*place, "better"), claim.metric)
     if not isclose(sum(claim.left.values()), 1.0):
         found = f"'{study.hypotheses[name].claim}' asks whether a difference worsens"
         raise field_error((*place, "claim"), found, "does_not_change for a difference of differences")

@@ -24,7 +24,7 @@ from ablate.evaluation.harness.pins import draw_items, pool, task_pin
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.paths import Root
-from prereg.study.designs.per_task import search_path
+from prereg.study.designs.per_task import pack_folders
 from prereg.study.measure import Harness
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -154,7 +154,7 @@ def test_a_task_that_the_tokenizer_cannot_write_at_all_is_refused(root: Root) ->
 def test_a_pack_that_is_not_here_says_where_it_was_looked_for(root: Root) -> None:
     with pytest.raises(CorpusError) as caught:
         find_pack("blimp", root)
-    for folder in search_path(root):
+    for folder in pack_folders(root):
         assert str(folder / "blimp") in caught.value.found
     assert "alexwarstadt/blimp" in caught.value.required
     with pytest.raises(CorpusError) as caught:

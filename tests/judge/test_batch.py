@@ -9,9 +9,9 @@ import pytest
 from evidence_factory import small_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from paired_tests import outcomes_of, two_way, weigh
+from paired_tests import judge_families, outcomes_of, two_way, weigh
 
-from ablate.judge.judge import OUTCOME, ItemsOf, judge_families, judge_rows
+from ablate.judge.judge import OUTCOME, ItemsOf, judge_rows
 from ablate.judge.stats.crossed_items import Crossed
 from ablate.judge.stats.null_hypotheses import Nulls
 from ablate.judge.stats.tests import FAST_ENUMERATED_PAIRS, Floats

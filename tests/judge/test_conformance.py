@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib
+import pkgutil
 from collections.abc import Callable
 from typing import get_args
 
@@ -11,7 +12,8 @@ import numpy as np
 import pytest
 from paired_tests import single
 
-from ablate.judge.stats.kinds import affordable, over_seeds, p_floor, undecided, words
+from ablate.judge import stats
+from ablate.judge.stats.kinds import over_seeds, undecided
 from ablate.judge.stats.sequential import EProcessT, RepeatedT
 from ablate.judge.stats.tests import (
     COUNTED_PAIRS,
@@ -67,7 +69,7 @@ def test_every_test_that_a_study_can_name_is_a_kind_and_is_run_through_this_suit
     assert set(KINDS) == set(get_args(Test)) == set(TESTS) - {"e_process"} == set(MADE) - {"looks", "e_process"}
     for field in ("name", "short", "about"):
         assert len({getattr(row, field) for row in TESTS.values()}) == len(TESTS)
-    assert len({words(method) for method in get_args(Test)}) == len(KINDS)
+    assert len({kind.words for kind in KINDS.values()}) == len(KINDS)
 
 
 def test_an_unknown_kind_fails() -> None:
@@ -157,8 +159,8 @@ def test_floors_and_costs_are_declared_for_every_number_of_seeds() -> None:
     for method in get_args(Test):
         kind = KINDS[method]
         for n in (2, 3, 5, 8, 12, 20, 50):
-            assert 0.0 < p_floor(method, n, "less") <= p_floor(method, n) <= 1.0
-            assert affordable(method, n) >= 500 and kind.numbers(n) >= n
+            assert 0.0 < kind.floor(n, "less") <= kind.floor(n) <= 1.0
+            assert kind.affordable_studies(n) >= 500 and kind.numbers(n) >= n
         assert undecided(method, kind.fewest) is None
     assert undecided("bootstrap_t", 3) is not None
 
@@ -199,7 +201,13 @@ def test_random_sign_vectors_are_the_same_for_every_study() -> None:
     ]
 
 
-@pytest.mark.parametrize("module", ["tests", "two_way", "sequential"])
-def test_the_examples_of_the_tests_give_their_published_values(module: str) -> None:
+@pytest.mark.parametrize("module", [module.name for module in pkgutil.iter_modules(stats.__path__)])
+def test_the_examples_of_the_statistics_give_what_they_say(module: str) -> None:
     found = doctest.testmod(importlib.import_module(f"ablate.judge.stats.{module}"))
-    assert found.failed == 0 and found.attempted >= 2
+    assert found.failed == 0 and found.attempted >= 1
+
+
+def test_every_test_and_correction_has_an_example_and_says_where_it_fails() -> None:
+    for kind in [*KINDS.values(), RepeatedT, EProcessT]:
+        assert kind.__doc__ is not None and ">>>" in kind.__doc__
+        assert all(f"    {label}  " in kind.__doc__ for label in ("Statistic", "Null", "Interval", "Fails")), kind

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from evidence_factory import small_study
-from paired_tests import two_way, weigh
+from paired_tests import judge_families, two_way, weigh
 
 from ablate.judge.design.assumptions import assumed
 from ablate.judge.design.characteristics import Design, design
 from ablate.judge.design.scenarios import Drawn, TrueEffects, draw
 from ablate.judge.design.simulate import judge_drawn
-from ablate.judge.judge import judge_families, judge_rows
+from ablate.judge.judge import judge_rows
 from ablate.judge.stats.crossed_items import Crossed
 from ablate.judge.stats.null_hypotheses import Nulls
 from ablate.judge.stats.two_way import critical_values, spread_of, tail_of

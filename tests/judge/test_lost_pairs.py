@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from evidence_factory import make_evidence, one_claim, small_study
-from paired_tests import nulls_of_study
+from paired_tests import judge_families, nulls_of_study
 from typer.testing import CliRunner
 
 from ablate.cli import app
@@ -21,7 +21,6 @@ from ablate.judge.design.simulate import Scenario, judge_drawn, simulate
 from ablate.judge.judge import (
     OUTCOME,
     ends_of,
-    judge_families,
     judge_nulls,
     judge_rows,
     outcomes_of_masks,

@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from evidence_factory import small_study
-from paired_tests import OneStudy, prepare, two_way, weigh
+from paired_tests import OneStudy, judge_families, prepare, two_way, weigh
 
-from ablate.judge.judge import OUTCOME, judge_families, judge_rows
+from ablate.judge.judge import OUTCOME, judge_rows
 from ablate.judge.stats.crossed_items import Crossed
 from ablate.judge.stats.null_hypotheses import Nulls
 from prereg.study.spec import Study

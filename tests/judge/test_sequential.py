@@ -8,7 +8,7 @@ from math import sqrt
 import numpy as np
 import pytest
 from evidence_factory import one_claim, small_study
-from paired_tests import OneStudy, single, weigh
+from paired_tests import OneStudy, judge_families, single, weigh
 from scipy import integrate, special, stats
 from sentences import sentence_of
 
@@ -16,7 +16,7 @@ from ablate.judge.design.characteristics import design
 from ablate.judge.design.scenarios import Drawn
 from ablate.judge.design.simulate import judge_drawn
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.judge import OUTCOME, at_look, judge_families, settles
+from ablate.judge.judge import OUTCOME, at_look, settles
 from ablate.judge.stats.null_hypotheses import Nulls
 from ablate.judge.stats.sequential import (
     EFFECT_VARIANCE,

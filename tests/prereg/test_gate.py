@@ -12,7 +12,7 @@ from evidence_factory import make_evidence, small_study
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from own_trainer import AT
-from paired_tests import nulls_of_study
+from paired_tests import judge_families, nulls_of_study
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
@@ -24,7 +24,7 @@ from ablate.judge.design.reach import attainable
 from ablate.judge.design.refusal import obstacle
 from ablate.judge.design.scenarios import TrueEffects, draw
 from ablate.judge.findings import judge_hypotheses
-from ablate.judge.judge import OUTCOME, judge_families, judge_nulls, judge_p, judge_rows, possible_codes
+from ablate.judge.judge import OUTCOME, judge_nulls, judge_p, judge_rows, possible_codes
 from ablate.judge.recompute import recompute
 from ablate.judge.stats.multiplicity import adjusted, adjusted_rows, holm, levels_tested
 from ablate.judge.stats.null_hypotheses import Nulls, found_nulls, levels_of

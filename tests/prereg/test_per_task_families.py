@@ -10,10 +10,10 @@ import pytest
 from conftest import House
 from evidence_factory import Change, make_evidence, with_amendments
 from harness_samples import items_document, items_house
+from paired_tests import judge_families
 from study_samples import LINE, of_task, over_tasks
 
 from ablate.judge.design.warnings import design_warnings
-from ablate.judge.judge import judge_families
 from ablate.judge.stats.null_hypotheses import Nulls
 from prereg.errors import SpecError, StudyError
 from prereg.registry.amendments import affected, amendments_of

@@ -111,6 +111,13 @@ def test_a_lock_is_read_back_as_it_was_written(claim: str) -> None:
         study_from_document(document)
 
 
+def test_two_percentages_of_one_margin_are_refused_whichever_says_it() -> None:
+    with pytest.raises(StudyError, match=r"percent: smallest is 3% and percent is 2%"):
+        margin("layernorm lowers val/loss", "3%", percent=2.0)
+    with pytest.raises(StudyError, match=r"smallest: smallest is 3% and the claim says 'by at least 2%'"):
+        margin("layernorm lowers val/loss by at least 2%", "3%")
+
+
 def crossover(claim: str, margin: str, **changes: Any) -> Study:
     return one_claim(seeds=12, hypotheses={"h": {"claim": claim, "smallest": margin}}, **changes)
 

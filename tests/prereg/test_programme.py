@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from prereg_samples import EMBNORM, changed
 from programme_samples import NAMES, NOW, P, amends, decides, registers
 
-from ablate.judge.programme import ENDINGS, Programme, benjamini_hochberg, count_programme
+from ablate.judge.programme import ENDINGS, Programme, count_programme
+from ablate.judge.stats.multiplicity import benjamini_hochberg
 from prereg.registry.paths import Root
 
 

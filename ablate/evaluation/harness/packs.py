@@ -26,7 +26,7 @@ from typing import Any
 from prereg.errors import CorpusError, Where, nearest
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.paths import Root
-from prereg.study.designs.per_task import PACK_FOLDERS, search_path
+from prereg.study.designs.per_task import PACK_FOLDERS, pack_folders
 from prereg.study.measure import is_folder
 
 
@@ -217,7 +217,7 @@ def find_pack(tasks: str, root: Root, environment: Mapping[str, str] = os.enviro
             )
         return read_pack(tasks, folder)
     known = KNOWN.get(tasks)
-    folders = [one / (known.folder if known else tasks) for one in search_path(root, environment)]
+    folders = [one / (known.folder if known else tasks) for one in pack_folders(root, environment)]
     folder = next((one for one in folders if one.is_dir()), Path())
     if folder == Path():
         looked = ", ".join(map(str, folders))

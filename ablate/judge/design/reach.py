@@ -15,7 +15,7 @@ from math import ceil, hypot, sqrt
 from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.effects import contrast_sd, distance
 from ablate.judge.stats import t_power
-from ablate.judge.stats.kinds import p_floor
+from ablate.judge.stats.kinds import kind_of
 from ablate.judge.stats.multiplicity import adjusted
 from ablate.judge.stats.null_hypotheses import Null, is_gated, nulls_in, support_levels
 from ablate.judge.stats.sequential import EProcessT
@@ -134,7 +134,7 @@ def support_floor(study: Study, name: str, n: int) -> float:
     sides = {one: _side(nulls_in(study, one)[0]) for one in together}
     if not is_gated(study, together):
         return floor_of(study, len(together), n, sides[name])
-    floors = [p_floor(study.analysis.test, n, sides[one]) for one in together]
+    floors = [kind_of(study.analysis.test).floor(n, sides[one]) for one in together]
     return adjusted(study.gate_steps, floors)[together.index(name)]
 
 
@@ -142,7 +142,7 @@ def floor_of(study: Study, family: int, n: int, side: Side) -> float:
     """Smallest p at the first step of the correction; of an e-process, with the most seeds."""
     steps = family if study.analysis.correct == "holm" else 1
     sequential = isinstance(study.stopping, EProcess)
-    return min(1.0, steps * (EProcessT.floor(n) if sequential else p_floor(study.analysis.test, n, side)))
+    return min(1.0, steps * (EProcessT.floor(n) if sequential else kind_of(study.analysis.test).floor(n, side)))
 
 
 def planned_sizes(study: Study, n: int) -> dict[str, int]:

@@ -6,7 +6,7 @@ With a witness, and before anything is registered, unless the user's reason for 
 from __future__ import annotations
 
 from ablate.judge.design.characteristics import Design
-from ablate.judge.stats.kinds import words
+from ablate.judge.stats.kinds import kind_of
 from prereg.errors import UndecidableDesignError, Where
 
 
@@ -21,8 +21,9 @@ def obstacle(design: Design) -> UndecidableDesignError | None:
             stopped = [verdict for verdict in design.adopting if verdict in design.unreachable]
             costs = f", so that {_quoted(stopped)} can never be the verdict" if stopped else ""
             return UndecidableDesignError(
-                f"'{hypothesis.hypothesis}' can never be supported: the smallest p that {words(design.test)} gives "
-                f"with {hypothesis.n} seeds is {hypothesis.attainable_support:.4g}{corrected}{costs}",
+                f"'{hypothesis.hypothesis}' can never be supported: the smallest p that "
+                f"{kind_of(design.test).words} gives with {hypothesis.n} seeds is "
+                f"{hypothesis.attainable_support:.4g}{corrected}{costs}",
                 required=f"a p that can reach alpha = {design.alpha:g}; the decision asks "
                 f"supported({hypothesis.hypothesis})",
                 fix=design.remedy,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from math import exp, hypot, log, log10, nan, pi, sqrt
+from math import exp, hypot, nan, pi, sqrt
 from typing import Literal
 
 import numpy as np
@@ -23,6 +23,7 @@ from ablate.judge.design.assumptions import Beliefs, Group, groups_of, over_new_
 from ablate.judge.design.effects import effect_when_true
 from ablate.judge.design.reach import planned_sizes
 from ablate.judge.judge import ItemsOf
+from ablate.judge.readings import scaled
 from ablate.judge.stats.null_hypotheses import EDGE
 from ablate.judge.stats.tests import Floats, Kept
 from ablate.judge.stats.two_way import Tail, tail_of
@@ -150,7 +151,7 @@ def weights_of(study: Study, names: list[str]) -> Floats:
 def constants_of(study: Study, names: list[str]) -> Floats:
     """What each claim's weighted arms are compared with, on its scale: 0 for a contrast."""
     constants = [(study.claims[name].constant, study.hypotheses[name].scale) for name in names]
-    found = [0.0 if value is None else scaled(value, ("", scale)) for value, scale in constants]
+    found = [0.0 if value is None else scaled(value, scale) for value, scale in constants]
     return np.array(found, dtype=np.float64)
 
 
@@ -203,7 +204,7 @@ def draw(
             values[:, arm] = 2.0 * values[:, arm] - means[group][arm]
         if lost is not None and isinstance(study.on_divergence, Ceiling):
             assert belief.level is not None, group
-            values[lost] = scaled(study.on_divergence.ceiling, group) - belief.level
+            values[lost] = scaled(study.on_divergence.ceiling, group[1]) - belief.level
         if lost is not None and study.on_divergence == "rank":
             values[lost] = np.inf if study.claims[names[0]].better == "lower" else -np.inf
         if any(constant[name] for name in names):
@@ -381,7 +382,3 @@ def _skewed(contrast: Floats, effect: float, sd: float, law: Law, tail: float) -
 def _tail(study: Study, name: str) -> float:
     """Where the long tail lies: against the claim, where a t test on few seeds errs most often in its favour."""
     return -1.0 if study.claims[name].favours > 0 else 1.0
-
-
-def scaled(value: float, group: Group) -> float:
-    return value if group[1] == "raw" else log(value) if group[1] == "log" else log10(value)

@@ -28,7 +28,7 @@ from ablate.judge.design.assumptions import Beliefs
 from ablate.judge.design.reach import verdicts_of
 from ablate.judge.design.scenarios import Drawn, Law, TrueEffects, draw
 from ablate.judge.judge import OUTCOME, Codes, Judgement, Outcomes, Rows, case_of, distinct, judge_rows
-from ablate.judge.stats import kinds
+from ablate.judge.stats.kinds import kind_of
 from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.tests import Kept
 from prereg.frozen import FrozenModel
@@ -273,6 +273,6 @@ _FEWEST = 250
 def affordable(study: Study, n: int | None = None) -> int:
     """How many studies a scenario takes by default: by test and number of seeds alone, so that a design repeats."""
     seeds = study.n_seeds if n is None else n
-    most = kinds.affordable(study.analysis.test, seeds) if study.stopping == "fixed" else _AT_LOOKS
+    most = kind_of(study.analysis.test).affordable_studies(seeds) if study.stopping == "fixed" else _AT_LOOKS
     # Of many registered seeds fewer studies are drawn: time and memory are those of all their differences.
     return most if n is not None else min(most, max(_FEWEST, _MOST_DRAWN // seeds))

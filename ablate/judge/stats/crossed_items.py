@@ -82,10 +82,39 @@ def cross(
     clustered: bool = False,
     new_items: bool = False,
 ) -> Crossed:
-    """Left minus right on every item and seed; for `new_items`, tasks that count alike and are not themselves sampled
-    (`clustered`) are strata. Raises `NoTestError` when the arms did not all meet the same items."""
+    """Left minus right on every item and seed.
+
+    Parameters
+    ----------
+    items : data frame
+        That of `Evidence`: variant, seed, metric, task, item, item_sha256, value.
+    left, right : mapping of arm to weight
+        The sides of the claim.
+    clustered : bool
+        Whether tasks, and not items, are what is sampled.
+    new_items : bool
+        Whether the verdict speaks of new items: tasks that count alike and are not themselves sampled
+        are strata then.
+
+    Raises
+    ------
+    NoTestError
+        Where the arms did not all meet the same items.
+
+    Examples
+    --------
+    >>> rows = [(arm, 1, "harness/accuracy", "add", item, item, value)
+    ...         for arm, values in {"a": (1.0, 1.0), "b": (0.0, 1.0)}.items()
+    ...         for item, value in zip("xy", values)]
+    >>> columns = ["variant", "seed", "metric", "task", "item", "item_sha256", "value"]
+    >>> crossed = cross(pd.DataFrame(rows, columns=columns), rows[0][2], {"a": 1.0}, {"b": 1.0}, [1])
+    >>> crossed.values.tolist()
+    [[1.0, 0.0]]
+    """
     if metric not in ITEM_METRICS:
         raise NoTestError(f"{metric} is no mean over items ({', '.join(ITEM_METRICS)} are)")
+    # The rows of these runs, each item once in a run and the same in all: what is refused here the audit
+    # refuses too, and `judge_frame` has no audit.
     arms = list(dict.fromkeys([*left, *right]))
     named = items["seed"].isin(list(seeds)) & items["variant"].isin(arms)
     rows = rows_of(items[named], metric)
@@ -99,16 +128,18 @@ def cross(
     wide = rows.pivot(index=["variant", "seed"], columns=key, values="value")
     wide = wide.reindex(pd.MultiIndex.from_product([arms, list(seeds)], names=["variant", "seed"]))
     wide = wide.sort_index(axis=1)  # the order of rows in the table moves no draw
+    # A missing item is not left out: which ones are missing may depend on the arm.
     lacking = int((~np.isfinite(wide.to_numpy(np.float64))).sum())
     if wide.shape[1] == 0 or lacking:
         raise NoTestError(
             f"{lacking} of {wide.size} values of {metric} are missing: every arm and seed must score the same items"
         )
-    table = wide.to_numpy(np.float64).reshape(len(arms), len(seeds), -1)
+    table = wide.to_numpy(np.float64).reshape(len(arms), len(seeds), -1)  # arms x seeds x items
     weights = np.array([left.get(arm, 0.0) - right.get(arm, 0.0) for arm in arms])
     values = np.tensordot(weights, table, axes=1)
     tasks = np.asarray(pd.factorize(wide.columns.get_level_values("task"))[0], dtype=np.int64)
     n_items = values.shape[1]
+    # What is sampled: items within tasks, means of tasks, single items, or whole tasks.
     if ITEM_METRICS[metric].counts_alike == "tasks":
         if new_items and not clustered:
             return Crossed(values, np.arange(n_items, dtype=np.int64), strata=tasks)
@@ -170,8 +201,31 @@ def over_items(
 ) -> SignificanceTest:
     """The test of seeds and items; where the items are fixed, the paired t over the seeds' means.
 
-    `differences` are the seeds' means as the caller has them already; equal to the items' but for rounding. Raises
-    `NoTestError` where there is no standard error.
+    Parameters
+    ----------
+    crossed : Crossed
+        Paired differences, seeds x items.
+    estimand : "new_seeds" or "new_seeds_and_items"
+        What the verdict speaks of.
+    differences : array, optional
+        The seeds' means as the caller has them already; equal to the items' but for rounding.
+
+    Raises
+    ------
+    NoTestError
+        Where there is no standard error.
+
+    Examples
+    --------
+    Over these items the p is that of a t over the seeds' means; over new items it is larger.
+
+    >>> values = np.array([[0.2, 0.5, 0.3], [0.4, 0.9, 0.1], [0.3, 0.8, 0.4]])
+    >>> crossed = Crossed(values, np.arange(3))
+    >>> these, new = (over_items(crossed, estimand=one) for one in ("new_seeds", "new_seeds_and_items"))
+    >>> float(these.p(0.0, "two")[0]) == float(PairedT(values.mean(axis=1)[None]).p(0.0, "two")[0])
+    True
+    >>> float(these.p(0.0, "two")[0]) < float(new.p(0.0, "two")[0])
+    True
     """
     means = np.asarray(crossed.means @ crossed.weights)
     if means.size < 2:

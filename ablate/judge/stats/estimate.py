@@ -10,7 +10,13 @@ from ablate.judge.verdict import Estimate, Interval
 
 
 def one_sample(words: str) -> str:
-    """The words of a test where each seed gives one number: the same arithmetic under its usual name."""
+    """The words of a test where each seed gives one number: the same arithmetic under its usual name.
+
+    Examples
+    --------
+    >>> one_sample("paired t repeated at look 1 of 2")
+    'one-sample t repeated at look 1 of 2'
+    """
     return words.replace("paired t", "one-sample t")
 
 
@@ -20,7 +26,7 @@ def speak_of_seeds(test: SignificanceTest) -> None:
 
 
 def shown_difference(test: SignificanceTest) -> float | None:
-    """The effect that is shown; none where the test gives none."""
+    """The effect of a single study that is shown; none where the test gives none."""
     shown = float(test.difference[0])
     return None if np.isnan(shown) else shown
 
@@ -28,10 +34,27 @@ def shown_difference(test: SignificanceTest) -> float | None:
 def interval_of(
     test: SignificanceTest, alpha: float, *, over: int = 1, one_sided: bool = False, at: str = ""
 ) -> Interval | None:
-    """The two-sided interval at 1 - alpha, by inverting the test; none where that is the whole line.
+    """The two-sided interval at 1 - alpha of a single study, by inverting the test.
 
-    `over`, `one_sided` and `at` say what it is for: over how many claims it is corrected, whether its ends are bounds
-    and at which level of a correction.
+    Parameters
+    ----------
+    over : int
+        Over how many claims it is corrected (`alpha` is that of the corrected level already).
+    one_sided : bool
+        Whether its ends are one-sided bounds, each at 1 - alpha / 2.
+    at : str
+        At which level of a correction, in words that follow the method's.
+
+    Returns
+    -------
+    Interval or None, where that is the whole line or the test has no p.
+
+    Examples
+    --------
+    >>> from ablate.judge.stats.tests import PairedT
+    >>> interval = interval_of(PairedT(np.array([[1.0, 2.0, 3.0]])), 0.025, over=2)
+    >>> interval.method, round(interval.low, 3), round(interval.high, 3)
+    ('paired t, Bonferroni over 2', -1.583, 5.583)
     """
     if test.refusal():
         return None
@@ -44,7 +67,15 @@ def interval_of(
 
 
 def summarise(test: SignificanceTest, alpha: float, *, one_sided: bool = False) -> Estimate:
-    """What a prepared test says."""
+    """What a test says of a single study: effect, interval at 1 - alpha, p against zero, and its floor.
+
+    Examples
+    --------
+    >>> from ablate.judge.stats.tests import PairedT
+    >>> estimate = summarise(PairedT(np.array([[1.0, 2.0, 3.0]])), 0.05)
+    >>> estimate.difference, estimate.n, round(estimate.p, 4)
+    (2.0, 3, 0.0742)
+    """
     interval = interval_of(test, alpha, one_sided=one_sided)
     notes = test.notes if interval is not None else (*test.notes, test.without_interval(alpha))
     se, df = (None if one is None or np.isnan(one[0]) else float(one[0]) for one in (test.standard_error, test.df))

@@ -1,10 +1,13 @@
-"""Every deciding test by its name: how it is made from differences, and when it may decide."""
+"""Every deciding test by its name: how it is made from differences, and when it may decide.
+
+To add a test: see `tests`. Importing this module is what fills `KINDS`.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from ablate.judge.stats.tests import KINDS, Floats, Side, SignedRank, SignificanceTest, Zeros
+from ablate.judge.stats.tests import KINDS, Floats, SignedRank, SignificanceTest, Zeros
 from ablate.judge.stats.two_way import TwoWay
 from prereg.study.tests import Test
 
@@ -12,17 +15,41 @@ assert TwoWay.name in KINDS, "the module of the two-way test fills its row"
 
 
 def kind_of(method: Test) -> type[SignificanceTest]:
-    """The class of a test. Raises `KeyError` for one that nobody declared."""
+    """The class of a test. Raises `KeyError` for one that nobody declared.
+
+    Examples
+    --------
+    >>> kind_of("welch").words, kind_of("sign_flip").floor(6, "greater")
+    ("Welch's t", 0.015625)
+    """
     return KINDS[method]
 
 
 def over_seeds(
     method: Test, x: Floats, *, rng_seed: int = 0, zeros: Zeros = "pratt", simulated: bool = False
 ) -> SignificanceTest:
-    """The test of differences over seeds, studies x pairs; with `simulated` fewer resamples of many pairs.
+    """The test of differences over seeds. Welch's test and the two-way test are made from runs and
+    from items, and not here.
 
-    An infinite difference is a pair with one diverged run, NaN one with two. Welch's test and the two-way test are made
-    from runs and from items, and not here. Raises `NoTestError` below two pairs.
+    Parameters
+    ----------
+    method : str
+        Its name, as a study writes it.
+    x : array, studies x pairs
+        An infinite difference is a pair with one diverged run, NaN one with two.
+    rng_seed, zeros, simulated
+        Of the tests that resample, and of signed ranks: see their classes.
+
+    Raises
+    ------
+    NoTestError
+        Below two pairs.
+
+    Examples
+    --------
+    >>> x = np.array([[0.5, 1.0, 1.5, 0.25, 0.75, 2.0]])
+    >>> [float(over_seeds(method, x).p(0.0, "greater")[0]) for method in ("sign_flip", "wilcoxon")]
+    [0.015625, 0.015625]
     """
     kind = kind_of(method)
     if not np.isfinite(x).all():
@@ -35,23 +62,17 @@ def over_seeds(
 
 
 def undecided(method: Test, n: int) -> str | None:
-    """Why a test may describe n pairs and not decide from them; none where it may decide."""
-    fewest = kind_of(method).fewest
-    if n >= fewest or fewest == 2:
+    """Why a test may describe n pairs and not decide from them; none where it may decide.
+
+    Examples
+    --------
+    >>> undecided("paired_t", 3), undecided("bootstrap_t", 4)
+    (None, None)
+    >>> undecided("bootstrap_t", 3)
+    '3 pairs, and bootstrap-t decides from 4 on: with fewer it errs more than alpha'
+    """
+    kind = kind_of(method)
+    # Below two pairs the test itself refuses, with its own words (`NoTestError`).
+    if n >= kind.fewest or kind.fewest == 2:
         return None
-    return f"{n} pairs, and {words(method)} decides from {fewest} on: with fewer it errs more than alpha"
-
-
-def p_floor(method: Test, n: int, side: Side = "two") -> float:
-    """Smallest p that any n pairs can give."""
-    return kind_of(method).floor(n, side)
-
-
-def words(method: Test) -> str:
-    """The method as a sentence says it."""
-    return kind_of(method).words
-
-
-def affordable(method: Test, n: int) -> int:
-    """How many simulated studies of n seeds a scenario takes."""
-    return next(studies for most_seeds, studies in kind_of(method).affordable if n <= most_seeds)
+    return f"{n} pairs, and {kind.words} decides from {kind.fewest} on: with fewer it errs more than alpha"

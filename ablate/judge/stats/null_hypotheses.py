@@ -40,6 +40,9 @@ any false "supported" has at most alpha, where the test's assumptions hold. Refu
 without one. What opens a gate is the rejected null of support, also where the finding is then refuted for being too
 small to matter.
 
+To add a verb of claims: a row of `KINDS` in `prereg.study.verbs` names the two nulls; a new kind of null is a row of
+`_rejected` here.
+
 This module knows no records and makes no sentence; outcomes are given by `ablate.judge.judge`.
 """
 
@@ -78,8 +81,9 @@ class Null:
         With `by`, of the same studies with every difference moved by so much: they meet a point as the rows meet
         point - by.
         """
-        found = [test.p(point - by, side) for point, side in self.points]
-        p = found[0] if len(found) == 1 else np.maximum(*found)
+        p_of_points = [test.p(point - by, side) for point, side in self.points]
+        # Intersection-union: all points must be rejected, each at the full level (Berger 1982).
+        p = p_of_points[0] if len(p_of_points) == 1 else np.maximum(*p_of_points)
         return np.where(test.leaning_at(-by) == self.towards, p, 1.0) if self.towards else p
 
     def excludes(self, effect: float) -> bool:
@@ -128,11 +132,24 @@ def interval_level(study: Study, name: str) -> float:
 
 @lru_cache(maxsize=1024)
 def nulls_of(verb: Verb, better: Better, smallest: float) -> tuple[Null, Null | None]:
-    """What a claim must reject to be supported, and to be refuted; none when no data could refute it."""
+    """What a claim must reject to be supported, and to be refuted: a row of the table above.
+
+    Returns
+    -------
+    Both nulls; none of refutation where no data could refute the claim.
+
+    Examples
+    --------
+    "lowers by at least .1" is supported below -.1, and refuted above it.
+
+    >>> support, refute = nulls_of("lowers_by", "lower", 0.1)
+    >>> support.points, refute.points
+    (((-0.1, 'less'),), ((-0.1, 'greater'),))
+    """
     kind = KINDS[verb]
     assert kind.towards != "worse" or better != "neither", (verb, better)
     sign = kind.direction(better)
-    # No data show a difference to be exactly nothing.
+    # No data show a difference to be exactly nothing: `changes` at a margin of 0 is never refuted.
     refutable = kind.refuted != "margins" or smallest > 0.0
     support = _rejected(kind.supported, sign, smallest)
     return support, _rejected(kind.refuted, sign, smallest) if refutable else None
@@ -155,13 +172,26 @@ def nulls_in(study: Study, name: str) -> tuple[Null, Null | None]:
 
 
 def rejected_null(verb: Verb, better: Better, smallest: float, outcome: Outcome) -> Null | None:
-    """The null whose rejection is the outcome; none of an inconclusive one."""
+    """The null whose rejection is the outcome; none of an inconclusive one.
+
+    Examples
+    --------
+    >>> rejected_null("changes", "lower", 0.1, "refuted").points  # two one-sided tests
+    ((0.1, 'less'), (-0.1, 'greater'))
+    """
     support, refute = nulls_of(verb, better, smallest)
     return {"supported": support, "refuted": refute}.get(outcome)
 
 
 def excludes(bounds: Interval, null: Null) -> bool:
-    """Whether no value of a null lies in an interval; an open end holds every value beyond."""
+    """Whether no value of a null lies in an interval; an open end holds every value beyond.
+
+    Examples
+    --------
+    >>> bounds = Interval(low=0.2, high=None, level=0.95)
+    >>> excludes(bounds, towards_(1)), excludes(bounds, beyond(1, 0.3))
+    (True, False)
+    """
     low = float("-inf") if bounds.low is None else bounds.low
     high = float("inf") if bounds.high is None else bounds.high
     outside = {"less": lambda value: high < value, "greater": lambda value: low > value}
@@ -194,12 +224,15 @@ def deciding_interval(
     if null is None:
         return first
     candidates = (first, against_margin, step)
-    return next((one for one in candidates if one is not None and excludes(one, null)), None)
+    return next((bounds for bounds in candidates if bounds is not None and excludes(bounds, null)), None)
 
 
 def found_nulls(findings: Iterable[Finding]) -> dict[str, Nulls | None]:
     """The p values of findings, by hypothesis; none of one that could not be tested."""
-    return {one.hypothesis: None if one.p_support is None else Nulls(one.p_support, one.p_refute) for one in findings}
+    return {
+        finding.hypothesis: None if finding.p_support is None else Nulls(finding.p_support, finding.p_refute)
+        for finding in findings
+    }
 
 
 def require_known_methods(study: Study) -> None:
@@ -220,21 +253,46 @@ def is_gated(study: Study, names: Sequence[str]) -> bool:
 
 
 def towards_(sign: int) -> Null:
-    """No effect, two-sided, worth nothing unless the test's own statistic points the claimed way (0: either way)."""
+    """No effect, two-sided, worth nothing unless the test's own statistic points the claimed way (0: either way).
+
+    Examples
+    --------
+    >>> towards_(-1).excludes(-0.2), towards_(-1).excludes(0.2), towards_(0).excludes(0.2)
+    (True, False, True)
+    """
     return Null(((0.0, "two"),), sign)
 
 
 def short_of(sign: int, margin: float) -> Null:
-    """An effect that reaches the margin in the given direction, one-sided."""
+    """An effect that reaches the margin in the given direction, one-sided.
+
+    Examples
+    --------
+    >>> short_of(-1, 0.1).excludes(-0.05), short_of(-1, 0.1).excludes(-0.1)
+    (True, False)
+    """
     return Null(((sign * margin, "less" if sign > 0 else "greater"),))
 
 
 def beyond(sign: int, margin: float) -> Null:
-    """An effect that falls short of the margin in the given direction, one-sided."""
+    """An effect that falls short of the margin in the given direction, one-sided.
+
+    Examples
+    --------
+    >>> beyond(-1, 0.1).excludes(-0.2), beyond(-1, 0.1).excludes(-0.05)
+    (True, False)
+    """
     return Null(((sign * margin, "greater" if sign > 0 else "less"),))
 
 
 def within(margin: float) -> Null:
-    """TOST: an effect that reaches the margin in either direction; the larger of the two one-sided p values counts."""
+    """TOST: an effect that reaches the margin in either direction; the larger of the two one-sided p
+    values counts (Schuirmann 1987).
+
+    Examples
+    --------
+    >>> within(0.1).excludes(0.05), within(0.1).excludes(-0.2)
+    (True, False)
+    """
     assert margin > 0, margin
     return Null((*short_of(1, margin).points, *short_of(-1, margin).points))

@@ -17,6 +17,11 @@ def root(function: Callable[[float], float], low: float, high: float, *, xtol: f
     """A zero of a continuous function between two points at which its signs differ, to `xtol` (Brent 1973, ch. 4).
 
     Raises `AssertionError` where the signs are equal: the caller brackets.
+
+    Examples
+    --------
+    >>> round(root(lambda x: x * x - 2.0, 0.0, 2.0, xtol=1e-12), 9)
+    1.414213562
     """
     before, x = float(low), float(high)
     f_before, f_x = function(before), function(x)

@@ -63,22 +63,55 @@ a line."""
 
 
 def look_level(alpha: float, looks: tuple[int, ...], look: int, spending: Spending) -> float:
-    """The nominal two-sided level of look `look`, counted from 1: the p whose repeated p is alpha."""
+    """The nominal two-sided level of a look: the p whose repeated p is alpha.
+
+    Parameters
+    ----------
+    alpha : float
+        Of the whole study.
+    looks : tuple of int
+        Numbers of seeds, ascending.
+    look : int
+        Which of them, counted from 1.
+
+    Examples
+    --------
+    O'Brien and Fleming's type leaves nearly all of .05 to the last of two looks.
+
+    >>> [round(look_level(0.05, (5, 10), look, "obrien_fleming"), 4) for look in (1, 2)]
+    [0.0031, 0.048]
+    """
     table = _tables(looks, spending, two_sided=True)[look - 1]
-    wanted = float(special.ndtri(min(max(alpha, _LEAST_ALPHA), _TOP)))
+    alpha_quantile = float(special.ndtri(min(max(alpha, _LEAST_ALPHA), _TOP)))
     low, high = table.x[0], table.x[-1]
-    if not table(low) < wanted < table(high):
-        return float(special.ndtr(low if wanted <= table(low) else high))
-    return float(special.ndtr(root(lambda level: float(table(level)) - wanted, low, high, xtol=1e-13)))
+    if not table(low) < alpha_quantile < table(high):
+        return float(special.ndtr(low if alpha_quantile <= table(low) else high))
+    return float(special.ndtr(root(lambda level: float(table(level)) - alpha_quantile, low, high, xtol=1e-13)))
 
 
 def repeated_ps(p: Floats, looks: tuple[int, ...], look: int, spending: Spending, *, two_sided: bool = True) -> Floats:
-    """The smallest alphas whose level at this look the nominal p reach; 1 where that is above one half."""
+    """Repeated p values: the smallest alphas whose level at this look the nominal p reach; 1 where that
+    is above one half.
+
+    References
+    ----------
+    Jennison and Turnbull (1989), Interim analyses: the repeated confidence interval approach. JRSS B 51,
+    305-361.
+
+    Examples
+    --------
+    At the nominal level of alpha the repeated p is alpha.
+
+    >>> level = look_level(0.05, (5, 10), 1, "pocock")
+    >>> repeated_ps(np.array([level, 0.9]), (5, 10), 1, "pocock").round(9).tolist()
+    [0.05, 1.0]
+    """
     table = _tables(looks, spending, two_sided)[look - 1]
     # Below the table lies nothing that any level in use could tell apart: its lowest alpha errs upwards only.
-    given = np.clip(special.ndtri(np.maximum(p, TINY)), table.x[0], table.x[-1])
-    found: Floats = np.where(p > special.ndtr(table.x[-1]), 1.0, np.clip(special.ndtr(table(given)), p, 1.0))
-    return found
+    quantile = np.clip(special.ndtri(np.maximum(p, TINY)), table.x[0], table.x[-1])
+    # No repeated p lies below its nominal one; the spline could put it there in its last bits.
+    repeated = np.clip(special.ndtr(table(quantile)), p, 1.0)
+    return np.where(p > special.ndtr(table.x[-1]), 1.0, repeated)
 
 
 @lru_cache(maxsize=64)
@@ -89,28 +122,50 @@ def _tables(looks: tuple[int, ...], spending: Spending, two_sided: bool) -> tupl
     quantile = np.linspace(special.ndtri(_LEAST_ALPHA), special.ndtri(_TOP), _ALPHAS)
     tables = []
     for levels in nominal_levels(special.ndtr(quantile), looks, spending, two_sided=two_sided):
-        kept = np.flatnonzero(levels > 1e-290)
-        assert (np.diff(levels[kept]) > 0).all(), "a level that falls as alpha grows would make repeated p invalid"
-        table = interpolate.CubicSpline(special.ndtri(levels[kept]), quantile[kept])
+        # Early looks of O'Brien and Fleming's type spend next to nothing of a small alpha: such levels
+        # underflow, and have no quantile.
+        usable = np.flatnonzero(levels > 1e-290)
+        assert (np.diff(levels[usable]) > 0).all(), "a level that falls as alpha grows would make repeated p invalid"
+        table = interpolate.CubicSpline(special.ndtri(levels[usable]), quantile[usable])
         assert (table(np.linspace(table.x[0], table.x[-1], 1000), 1) > 0).all(), "the same between levels worked out"
         tables.append(table)
     return tuple(tables)
 
 
 class RepeatedT(PairedT):
-    """The paired t at a registered look: every p and interval holds over all the looks, whenever the study stops.
+    """The paired t at a registered look: every p and interval holds over all the looks, whenever the
+    study stops.
 
-    Statistic    t as of `PairedT`, over the seeds that the look sees
-    Null         the mean of the differences is `null`
-    p            the smallest alpha at which this look would reject (`repeated_ps`)
-    Interval     that of `PairedT` at the nominal level of this look
-    Fails        as `PairedT`; its levels are those of the planned numbers of seeds
+    Parameters
+    ----------
+    x : array, studies x pairs
+        Differences of the pairs that the look sees.
+    looks, look, spending
+        See `look_level`.
 
-    >>> # At a single look the repeated p is the nominal one, and wider with a look before it.
+    Notes
+    -----
+    ::
+
+        Statistic    t as of `PairedT`, over the seeds that the look sees
+        Null         the mean of the differences is `null`
+        p            the smallest alpha at which this look would reject (`repeated_ps`)
+        Interval     that of `PairedT` at the nominal level of this look
+        Fails        as `PairedT`; its levels are those of the planned numbers of seeds
+
+    References
+    ----------
+    Jennison and Turnbull (1989), see `repeated_ps`; Lan and DeMets (1983), see `spending`.
+
+    Examples
+    --------
+    At a single look the repeated p is the nominal one, and larger with a look before it.
+
     >>> x = np.array([[0.3, -0.1, 0.5, 0.9, 0.2]])
-    >>> p = float(PairedT(x).p(0.0, "two")[0])
-    >>> once, twice = (float(repeated_ps(np.array([p]), looks, len(looks), "pocock")[0]) for looks in ((5,), (3, 5)))
-    >>> abs(once - p) < 1e-9, twice > p
+    >>> nominal = float(PairedT(x).p(0.0, "two")[0])
+    >>> once = float(RepeatedT(x, looks=(5,), look=1, spending="pocock").p(0.0, "two")[0])
+    >>> twice = float(RepeatedT(x, looks=(3, 5), look=2, spending="pocock").p(0.0, "two")[0])
+    >>> abs(once - nominal) < 1e-9, twice > nominal
     (True, True)
     """
 
@@ -140,18 +195,36 @@ class RepeatedT(PairedT):
 class EProcessT(Studentized):
     """The t-test e-process over the differences in the order of their seeds.
 
-    Statistic    e_n after each number n of seeds, above
-    Null         the differences are normal with mean `null`, whatever their SD
-    p            1 / the largest e so far, and 1 at most: valid whenever the study stops (Ville 1939)
-    Interval     every null whose e has nowhere reached 1 / alpha
-    Fails        few seeds can only show effects of one SD and more; undefined where all differences are equal
+    Parameters
+    ----------
+    x : array, studies x pairs
+        Differences of the pairs, in the order in which they were planned.
 
-    >>> # By hand, n = 2: t^2 = 4 against zero, and e = (1 + 2 g)^(-1/2) (1 + 4) / (1 + 4 / (1 + 2 g)), g = 2.
+    Notes
+    -----
+    ::
+
+        Statistic    e_n after each number n of seeds, above
+        Null         the differences are normal with mean `null`, whatever their SD
+        p            1 / the largest e so far, and 1 at most: valid whenever the study stops (Ville 1939)
+        Interval     every null whose e has nowhere reached 1 / alpha
+        Fails        few seeds can only show effects of one SD and more; undefined where all
+                     differences are equal
+
+    References
+    ----------
+    Lai (1976), On confidence sequences. Ann. Statist. 4, 265-280. Wang and Ramdas (2023), Anytime-valid
+    t-tests and confidence sequences for Gaussian means with unknown variance.
+
+    Examples
+    --------
+    By hand, n = 2: t^2 = 4 against zero, and e = (1 + 2 g)^(-1/2) (1 + 4) / (1 + 4 / (1 + 2 g)), g = 2.
+
     >>> (1.0 / EProcessT(np.array([[1.0, 3.0]])).p(0.0, "two")).round(6).tolist()
     [1.24226]
 
-    No worked example with this prior is published. Gonen, Johnson, Lu and Westfall (2005, eq. 1) give its Bayes factor
-    as the ratio of two Student densities of t, which is another way to the same numbers:
+    No worked example with this prior is published. Gonen, Johnson, Lu and Westfall (2005, eq. 1) give
+    its Bayes factor as the ratio of two Student densities of t, another way to the same numbers:
 
     >>> from scipy import stats
     >>> x, n, g = np.array([[0.3, -0.1, 0.5, 0.9, 0.2]]), np.arange(2.0, 6.0), 2.0
@@ -170,6 +243,8 @@ class EProcessT(Studentized):
         super().__init__(x)
         self.count = np.arange(1.0, self.n + 1)
         self.means = np.cumsum(self.x, axis=1) / self.count
+        # Sums of squares about each running mean, from the values: running sums lose digits where the
+        # mean is large.
         each = [((self.x[:, :k] - self.means[:, k - 1, None]) ** 2).sum(axis=1) for k in range(1, self.n + 1)]
         self.squares = np.stack(each, axis=1)
         spread = np.maximum.accumulate(self.x, axis=1) - np.minimum.accumulate(self.x, axis=1)
@@ -207,6 +282,7 @@ class EProcessT(Studentized):
     def _bounds(self, row: int, alpha: float) -> tuple[float, float] | None:
         has_spread = self.spread_so_far[row]
         n, means, squares = self.count[has_spread], self.means[row, has_spread], self.squares[row, has_spread]
+        # A = 1 + n g and K of the head of this module: unbounded where K >= A.
         scale = 1.0 + EFFECT_VARIANCE * n
         reach = (scale / alpha**2) ** (1.0 / n)
         bounded = reach < scale
@@ -234,8 +310,17 @@ class EProcessT(Studentized):
 
 
 def e_from(t2_by_df: Floats, n: Floats) -> Floats:
-    """e_n from t^2 / (n - 1), in logarithms: its powers overflow."""
+    """e_n from t^2 / (n - 1), by the formula above.
+
+    Examples
+    --------
+    Without any effect two differences speak against one: e = (1 + 2 g)^(-1/2) with g = 2.
+
+    >>> e_from(np.array([0.0]), np.array([2.0])).round(6).tolist()
+    [0.447214]
+    """
     scale = 1.0 + EFFECT_VARIANCE * n
+    # In logarithms: its powers overflow. exp(700) is near the largest double.
     logs = 0.5 * n * (np.log1p(t2_by_df) - np.log1p(t2_by_df / scale)) - 0.5 * np.log(scale)
-    found: Floats = np.exp(np.minimum(logs, 700.0))
-    return found
+    e_values: Floats = np.exp(np.minimum(logs, 700.0))
+    return e_values

@@ -32,11 +32,39 @@ _FIRST, _LAST = -3.5, 5.0
 def power(
     kind: Kind, size_sd: float, n: float, alpha: float, *, refuted_below: float | None = None, df: float | None = None
 ) -> float:
-    """Chance of rejecting; `size_sd` is the effect, or the margin, in SDs of the differences.
+    """Power of a t test: the chance of rejecting.
 
-    With `refuted_below`, a margin in the same unit, an effect that is shown to be smaller than it does not count,
-    although it is shown not to be zero: a claim of a change is refuted then (`ablate.judge.stats.null_hypotheses`).
-    Without pairs n is the number of runs per arm, and `df` the degrees of freedom (`unpaired.welch_df`).
+    Parameters
+    ----------
+    kind : "towards", "either", "margin" or "equivalence"
+        Which test, see `Kind`.
+    size_sd : float
+        The effect, or the margin, in SDs of the differences.
+    n : float
+        Pairs; without pairs the runs per arm.
+    alpha : float
+        The level: two-sided against zero, one-sided against a margin.
+    refuted_below : float, optional
+        A margin in the same unit. An effect that is shown to be smaller than it does not count, although
+        it is shown not to be zero: a claim of a change is refuted then
+        (`ablate.judge.stats.null_hypotheses`).
+    df : float, optional
+        The degrees of freedom without pairs (`unpaired.welch_df`).
+
+    Notes
+    -----
+    Given the sample SD S, in true SDs, a two-sided t rejects towards the effect with chance
+    Phi(d sqrt(n) - t(1 - alpha / 2) S); the mean over the chi law of S is the noncentral t.
+
+    Examples
+    --------
+    Half an SD, twenty pairs, next to scipy's noncentral t:
+
+    >>> from scipy.stats import nct, t
+    >>> critical, shift = t.ppf(0.975, 19), 0.5 * sqrt(20)
+    >>> expected = nct.sf(critical, 19, shift) + nct.cdf(-critical, 19, shift)
+    >>> bool(abs(power("either", 0.5, 20, 0.05) - expected) < 1e-9)
+    True
     """
     assert n >= 2 and 0 < alpha < 1, (n, alpha)
     free = n - 1 if df is None else df
@@ -59,7 +87,14 @@ def power(
 
 
 def detectable(kind: Kind, n: float, alpha: float, target: float = 0.8, *, df: float | None = None) -> float:
-    """The size, in SDs of the differences, that reaches the target power."""
+    """The size, in SDs of the differences, that reaches the target power.
+
+    Examples
+    --------
+    >>> size = detectable("towards", 8, 0.05)
+    >>> round(size, 3), round(power("towards", size, 8, 0.05), 6)
+    (1.156, 0.8)
+    """
     high = 1.0
     while power(kind, high, n, alpha, df=df) < target:
         high *= 2.0
@@ -69,7 +104,14 @@ def detectable(kind: Kind, n: float, alpha: float, target: float = 0.8, *, df: f
 def seeds_for(
     kind: Kind, size_sd: float, alpha: float, target: float, *, refuted_below: float | None = None
 ) -> int | None:
-    """Fewest seeds that reach the target power; none when more than `MOST_SEEDS` are needed."""
+    """Fewest seeds that reach the target power; none when more than `MOST_SEEDS` are needed.
+
+    Examples
+    --------
+    >>> n = seeds_for("either", 0.5, 0.05, 0.9)
+    >>> n, power("either", 0.5, n - 1, 0.05) < 0.9 <= power("either", 0.5, n, 0.05)
+    (44, True)
+    """
 
     def enough(n: int) -> bool:
         return power(kind, size_sd, n, alpha, refuted_below=refuted_below) >= target
@@ -80,7 +122,13 @@ def seeds_for(
 
 @lru_cache(maxsize=4096)
 def t_quantile(df: float, tail: float) -> float:
-    """The value that Student's t with `df` degrees of freedom exceeds with a chance of `tail`, at most one half."""
+    """The value that Student's t with `df` degrees of freedom exceeds with a chance of `tail`, at most one half.
+
+    Examples
+    --------
+    >>> round(t_quantile(4.0, 0.025), 6)  # any table: 2.776
+    2.776445
+    """
     assert 0.0 < tail <= 0.5, tail
     # T = Z / S, so that P(T > c) = E[Phi(-c S)]. Newton's method on its logarithm, which is nearly straight in c.
     spreads, weights = sample_sd(df)
@@ -99,6 +147,16 @@ def t_quantile(df: float, tail: float) -> float:
 def sample_sd(df: float, *, largest_shift: float = 0.0) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Nodes and weights of sample SD / true SD, for averages of Phi(a - b S) with `a` up to `largest_shift`.
 
+    Examples
+    --------
+    The mean of S^2 is 1, whatever the degrees of freedom.
+
+    >>> nodes, weights = sample_sd(3.0)
+    >>> round(sum(w * s * s for s, w in zip(nodes, weights)), 9)
+    1.0
+
+    Notes
+    -----
     The trapezoidal rule in u = log S, whose error falls exponentially in 1 / step (Trefethen and Weideman 2014). The
     step resolves the density (its SD is about 1 / sqrt(2 df)), its singularities at Im u = pi / 4 and the edge of Phi
     (width 1 / a).

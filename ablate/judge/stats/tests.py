@@ -21,8 +21,12 @@ Numbers are computed in a unit of each row's own, the power of two just above it
 exact, no sum or square over- or underflows in it, and a p does not change when data and null are multiplied by a power
 of two.
 
-Where to add a test: a class here with `@registrable`, which declares what the judge asks of it, and its row of words
-in `prereg.study.tests`. The conformance suite (tests/judge/test_conformance.py) then runs over it.
+To add a test: a class here with `@registrable`, which declares what the judge asks of it, with a value that somebody
+else computed as its example, and its row of words in `prereg.study.tests`. The conformance suite
+(tests/judge/test_conformance.py) then runs over it. Where pingouin or scipy computes it too, name that function in
+`second_opinion` and add it to `OPINIONS` of `ablate.judge.recompute`.
+
+To add a correction over several hypotheses: `multiplicity`.
 """
 
 from __future__ import annotations
@@ -74,32 +78,85 @@ class NoTestError(Exception):
 
 
 def p_of_t(t: Floats, df: float | Floats, side: Side) -> Floats:
-    """p of t statistics, from the lower tail of Student's law, where it loses no digits; never 0."""
+    """p of t statistics with `df` degrees of freedom; never 0.
+
+    Examples
+    --------
+    The critical value 2.776 of four degrees of freedom, from any table of Student's law:
+
+    >>> p_of_t(np.array([2.776445]), 4.0, "two").round(6).tolist()
+    [0.05]
+    """
+    # The lower tail loses no digits; 1 - the distribution function is 0 from t = 9 on with many df.
     tail = -np.abs(t) if side == "two" else -t if side == "greater" else t
     p: Floats = np.maximum(special.stdtr(df, tail) * (2.0 if side == "two" else 1.0), TINY)
     return p
 
 
 def two_of(above: Floats, below: Floats, side: Side) -> Floats:
-    """The p of a side from both tails: twice the smaller for the two-sided test."""
+    """The p of a side from both tails: twice the smaller for the two-sided test, at most 1.
+
+    Examples
+    --------
+    >>> two_of(np.array([0.75]), np.array([0.5]), "two").tolist()
+    [1.0]
+    """
     if side == "two":
         return np.minimum(1.0, 2.0 * np.minimum(above, below))
     return above if side == "greater" else below
 
 
 def exponent_of(values: Floats) -> int:
-    """The power of two just above the largest size, 0 where all are zero."""
+    """The power of two just above the largest size, 0 where all are zero.
+
+    Examples
+    --------
+    >>> exponent_of(np.array([0.3, -5.0]))
+    3
+    """
     return int(np.frexp(np.abs(values).max(initial=0.0))[1])
 
 
 def sd_of(values: Floats) -> float:
-    """The standard deviation, computed in a unit in which no square over- or underflows."""
+    """The sample standard deviation (over n - 1), in a unit in which no square over- or underflows.
+
+    Examples
+    --------
+    The squares of these deviations are beyond the largest double:
+
+    >>> round(sd_of(np.array([1e200, 3e200])) / 1e200, 6)
+    1.414214
+    """
     power = exponent_of(values)
     return float(np.ldexp(np.ldexp(values, -power).std(ddof=1), power))
 
 
 class SignificanceTest(ABC):
-    """One test of every row. `x`, `mean`, `size` and `span` are in the unit of each row, 2**exponent."""
+    """One test of every row: it is made once from its data, and then asked for p values and intervals.
+
+    Parameters
+    ----------
+    x : array, studies x pairs
+        Differences of the pairs, finite. An effect is always left side minus right side.
+
+    Attributes
+    ----------
+    exponent : array, one number a study
+        `x`, `mean`, `size` and `span` are in the unit of each row, 2**exponent.
+    usable : array, one truth value a study
+        Rows that have the test; p is 1 for the others.
+
+    Raises
+    ------
+    NoTestError
+        Below two pairs.
+
+    Notes
+    -----
+    A subclass says what `tail` and `bounds` are. In its docstring "Statistic", "Null", "p" and
+    "Interval" are formulas, and "Fails" says where the error rate is not what it should be, with a
+    measured number.
+    """
 
     # What every class declares of itself.
 
@@ -134,7 +191,6 @@ class SignificanceTest(ABC):
     """Pairs of a single study without a size, because a run diverged and is ranked."""
 
     def __init__(self, x: Floats) -> None:
-        """`x` is studies x pairs, finite. Raises `NoTestError` below two pairs."""
         assert x.ndim == 2, x.shape
         if x.shape[1] < 2:
             raise NoTestError(f"{x.shape[1]} pair(s); a test needs at least two")
@@ -150,7 +206,6 @@ class SignificanceTest(ABC):
         self.size: Floats = np.ldexp(largest, -self.exponent)
         self.span: Floats = np.ldexp(high, -self.exponent) - np.ldexp(low, -self.exponent)
         self.usable: Kept = np.ones(len(x), dtype=bool)
-        """Rows that have the test; p is 1 for the others."""
 
     @classmethod
     def of_differences(cls, x: Floats, *, rng_seed: int, zeros: Zeros, simulated: bool) -> SignificanceTest:
@@ -164,6 +219,11 @@ class SignificanceTest(ABC):
         return n
 
     @classmethod
+    def affordable_studies(cls, n: int) -> int:
+        """How many simulated studies of n seeds a scenario of the design takes."""
+        return next(studies for most_seeds, studies in cls.affordable if n <= most_seeds)
+
+    @classmethod
     @abstractmethod
     def floor(cls, n: int, side: Side = "two") -> float:
         """Smallest p that any data of n pairs can give."""
@@ -174,10 +234,28 @@ class SignificanceTest(ABC):
 
     @abstractmethod
     def bounds(self, alpha: float) -> tuple[Floats, Floats]:
-        """Every null that the two-sided test does not reject at alpha; NaN where that is the whole line."""
+        """The interval at 1 - alpha: every null that the two-sided test does not reject at alpha.
+
+        Returns
+        -------
+        The lower and the upper ends, one a study, in the reader's unit; NaN for the whole line.
+        """
 
     def p(self, null: float, side: Side) -> Floats:
-        """p of the null effect, row by row."""
+        """p of the null effect.
+
+        Parameters
+        ----------
+        null : float
+            The effect under the null, in the reader's unit.
+        side : "two", "greater" or "less"
+            `greater` is evidence that the effect is above the null. The caller names it: a side that
+            is picked from the data doubles the error rate.
+
+        Returns
+        -------
+        array, one p a study: above 0, and 1 where a row has no such test.
+        """
         return np.where(self.usable, self.tail(null, side), 1.0)
 
     def leaning_at(self, null: float) -> Floats:
@@ -265,22 +343,58 @@ class Studentized(SignificanceTest):
         )
 
 
+class StudentT(Studentized):
+    """What tests with Student's law share: t = (mean - null) / SE with `free` degrees of freedom."""
+
+    free: float | Floats
+
+    @classmethod
+    def floor(cls, n: int, side: Side = "two") -> float:
+        return TINY
+
+    def tail(self, null: float, side: Side) -> Floats:
+        return p_of_t(self.statistic(null), self.free, side)
+
+    def bounds(self, alpha: float) -> tuple[Floats, Floats]:
+        return self.around_mean(special.stdtrit(self.free, 1.0 - alpha / 2.0) * self.se)
+
+
 @registrable
-class PairedT(Studentized):
-    """Student's t on the differences of pairs (Student 1908).
+class PairedT(StudentT):
+    """Student's t test on the differences of pairs.
 
-    Statistic    t = (mean - null) / (s / sqrt(n)), s the SD of the n differences
-    Null         the mean of the differences is `null`
-    p            from Student's law with n - 1 degrees of freedom
-    Interval     mean -+ t(1 - alpha / 2) s / sqrt(n)
-    Fails        under skewed differences and few seeds: with the long tail against the claim it errs in .12 to .16 at a
-                 nominal .05 from 3 pairs (tests/judge/test_size_slow.py); undefined where all differences are equal
+    Parameters
+    ----------
+    x : array, studies x pairs
+        Differences of the pairs, finite, two or more.
 
-    >>> # R: t.test(extra ~ group, data = sleep, paired = TRUE): p-value = 0.002833, -2.4598858 -0.7001142
+    Notes
+    -----
+    ::
+
+        Statistic    t = (mean - null) / (s / sqrt(n)), s the SD of the n differences
+        Null         the mean of the differences is `null`
+        p            from Student's law with n - 1 degrees of freedom
+        Interval     mean -+ t(1 - alpha / 2) s / sqrt(n)
+        Fails        under skewed differences and few seeds: with the long tail against the claim it
+                     errs in .12 to .16 at a nominal .05 from 3 pairs (tests/judge/test_size_slow.py);
+                     undefined where all differences are equal
+
+    References
+    ----------
+    Student (1908), The probable error of a mean. Biometrika 6, 1-25.
+
+    Examples
+    --------
+    Student's own data (Cushny and Peebles' sleep) in R, ``t.test(extra ~ group, data = sleep, paired =
+    TRUE)``: p-value = 0.002833, 95 percent confidence interval -2.4598858 -0.7001142.
+
     >>> sleep = np.array([[-1.2, -2.4, -1.3, -1.3, 0.0, -1.0, -1.8, -0.8, -4.6, -1.4]])
     >>> test = PairedT(sleep)
-    >>> test.p(0.0, "two").round(6).tolist(), [end.round(7).tolist() for end in test.bounds(0.05)]
-    ([0.002833], [[-2.4598858], [-0.7001142]])
+    >>> test.p(0.0, "two").round(6).tolist()
+    [0.002833]
+    >>> [end.round(7).tolist() for end in test.bounds(0.05)]
+    [[-2.4598858], [-0.7001142]]
     """
 
     name = "paired_t"
@@ -289,54 +403,70 @@ class PairedT(Studentized):
 
     def __init__(self, x: Floats) -> None:
         super().__init__(x)
-        self.df = np.full(len(x), self.n - 1.0)
-
-    @classmethod
-    def floor(cls, n: int, side: Side = "two") -> float:
-        return TINY
-
-    def tail(self, null: float, side: Side) -> Floats:
-        return p_of_t(self.statistic(null), self.n - 1.0, side)
-
-    def bounds(self, alpha: float) -> tuple[Floats, Floats]:
-        return self.around_mean(float(special.stdtrit(self.n - 1.0, 1.0 - alpha / 2.0)) * self.se)
+        self.free = self.n - 1.0
+        self.df = np.full(len(x), self.free)
 
 
 @registrable
 class BootstrapT(Studentized):
-    """The studentised bootstrap of pairs (Hall 1992), symmetric in |t*| for the two-sided test and the interval.
+    """The studentised bootstrap of pairs, symmetric in |t*| for the two-sided test and the interval.
 
-    Statistic    t as of `PairedT`; t* = (mean* - mean) / (s* / sqrt(n)) of every resample of the pairs
-    Null         the mean of the differences is `null`
-    p            (1 + k) / (1 + N): k of the N resamples with spread reach t, and the observed sample is one more draw,
-                 so that a p of an enumeration is never 0 either
-    Interval     mean -+ c s / sqrt(n), c the largest |t*| that leaves p above alpha
-    Fails        with 3 pairs it errs in .07 at a nominal .05, and decides nothing there (`kinds`); undefined where all
-                 differences are equal
+    Parameters
+    ----------
+    x : array, studies x pairs
+        Differences of the pairs, finite, two or more.
+    rng_seed : int
+        Seed of the resamples, where not all of them are used. It is the same for every study: one that
+        followed a registration could be chosen with it.
+    simulated : bool
+        Whether the rows are simulated studies: fewer resamples of many pairs are used then.
 
-    A resample that draws one value only has no t*. It is dropped, from the count and from the total: counting it as
-    extreme makes the test never reject at n = 3.
+    Notes
+    -----
+    ::
 
-    How it is counted: with s and q the sum and the sum of squares of a resample's centred values and r = s^2 / (n q),
-    t*^2 = (n - 1) r / (1 - r). So t* is compared with t by comparing r with t^2 / (n - 1 + t^2), and every resample of
-    every row is a product of matrices. Where rounding could part the two (nearly equal values, a steep t) the t* of the
-    row are computed by `studentized_draws`, as for the interval.
+        Statistic    t as of `PairedT`; of every resample of the pairs t* = (mean* - mean) / (s* / sqrt(n))
+        Null         the mean of the differences is `null`
+        p            (1 + k) / (1 + N): k of the N resamples with spread reach t. The observed sample is
+                     one more draw, so that the p of an enumeration is never 0 either
+        Interval     mean -+ c s / sqrt(n), c the largest |t*| that leaves p above alpha
+        Fails        with 3 pairs it errs in .07 at a nominal .05, and decides nothing there (`fewest`);
+                     undefined where all differences are equal
 
-    >>> # By hand: of 2^2 resamples of two pairs two have spread, and their t* is 0, so p is 1 / (1 + 2).
+    A resample that draws one value only has no t*. It is dropped, from the count and from the total:
+    counting it as extreme makes the test never reject at n = 3.
+
+    How it is counted: with a and q the sum and the sum of squares of a resample's centred values and
+    r = a^2 / (n q), t*^2 = (n - 1) r / (1 - r). So t* is compared with t by comparing r with
+    t^2 / (n - 1 + t^2), and every resample of every row is a product of matrices. Where rounding could
+    part the two (nearly equal values, a steep t) the t* of the row are computed by
+    `studentized_draws`, as for the interval.
+
+    References
+    ----------
+    Efron and Tibshirani (1993), An Introduction to the Bootstrap, section 12.5: the bootstrap-t.
+    Hall (1992), The Bootstrap and Edgeworth Expansion, section 3.6: symmetric intervals.
+    Davison and Hinkley (1997), Bootstrap Methods and their Application, eq. 4.11: the 1 + k.
+
+    Examples
+    --------
+    Published intervals come from random draws, and nothing printed can be met to the digit. So the
+    example is an enumeration by other code: scipy's t of each of the 5^5 resamples of five pairs.
+
+    >>> from itertools import product
+    >>> from scipy.stats import ttest_1samp
+    >>> x = np.array([0.3, -0.1, 0.5, 0.9, 0.2])
+    >>> resamples = np.array(list(product(x, repeat=5)))
+    >>> resamples = resamples[np.ptp(resamples, axis=1) > 0]
+    >>> t, t_star = ttest_1samp(x, 0.0).statistic, ttest_1samp(resamples, x.mean(), axis=1).statistic
+    >>> expected = (1 + (np.abs(t_star) >= t - 1e-12).sum()) / (1 + len(resamples))
+    >>> float(BootstrapT(x[None, :]).p(0.0, "two")[0]) == float(expected)
+    True
+
+    By hand: of the 2^2 resamples of two pairs two have spread, and their t* is 0, so p is 1 / (1 + 2).
+
     >>> BootstrapT(np.array([[1.0, 3.0]])).p(0.0, "two").round(6).tolist()
     [0.333333]
-
-    No published p enumerates its resamples, so that none can be reproduced exactly; tests/judge/test_estimate.py counts
-    all n^n index vectors one by one. Of the control mice of Efron and Tibshirani (1993, section 12.5), 1,000 draws gave
-    the equal-tailed 90% interval 35.82 to 116.74; all 9^9 resamples give
-
-    >>> mice = np.array([52.0, 104.0, 146.0, 10.0, 51.0, 30.0, 40.0, 27.0, 46.0])
-    >>> t_star, times = BootstrapT(mice[None, :]).draws(0)
-    >>> order = np.argsort(t_star)
-    >>> reached = np.cumsum(times[order]) / times.sum()
-    >>> quantiles = t_star[order][np.searchsorted(reached, [0.95, 0.05])]
-    >>> (mice.mean() - quantiles * mice.std(ddof=1) / 3.0).round(1).tolist()
-    [36.0, 116.5]
     """
 
     name = "bootstrap_t"
@@ -346,11 +476,13 @@ class BootstrapT(Studentized):
     affordable = ((6, 2_000), (inf, 500))
 
     def __init__(self, x: Floats, *, rng_seed: int = 0, simulated: bool = False) -> None:
-        """With `simulated` fewer resamples of many pairs are used."""
         super().__init__(x)
         self.rng_seed, self.simulated = rng_seed, simulated
         counts, self.weights = _spread_resamples(self.n, rng_seed, simulated)
+        # Two values that all but agree make resamples with next to no spread, where r is close to 1
+        # and 1 - r has few digits left: their rows are counted by t* itself.
         self.close = np.diff(np.sort(self.x, axis=1), axis=1).min(axis=1) < 1e-6 * self.size
+        # Sums and sums of squares of all rows in one product: 2 studies x pairs times pairs x resamples.
         centred = self.x - self.mean[:, None]
         both = np.concatenate([centred, self.n * centred**2])
         parts = []
@@ -380,6 +512,7 @@ class BootstrapT(Studentized):
     def tail(self, null: float, side: Side) -> Floats:
         t = self.statistic(null)
         slack = EQUAL * np.maximum(1.0, np.abs(t))  # a tie that rounding broke counts as a tie
+        # t* reaches t where the signed r reaches t |t| / (n - 1 + t^2): the map is increasing.
         least = np.abs(t) - slack if side == "two" else t - slack if side == "greater" else -t - slack
         square = least * np.abs(least)
         limit = (square / (self.n - 1 + np.abs(square)))[:, None]
@@ -501,18 +634,32 @@ def _index_vectors(n: int, rng_seed: int, simulated: bool) -> list[npt.NDArray[n
 
 
 def studentized_draws(differences: Floats, rng_seed: int, *, simulated: bool = False) -> tuple[Floats, Floats]:
-    """t* of every resample of the pairs of one study, NaN without spread, and how often each occurs."""
+    """t* of every resample of the pairs of one study, NaN without spread, and how often each occurs.
+
+    Up to `ENUMERATED_PAIRS` (simulated: `FAST_ENUMERATED_PAIRS`) resamples are multisets with their
+    counts; beyond that, random index vectors, once each.
+
+    Examples
+    --------
+    Three pairs: of 27 index vectors 3 draw one value only; each of the 6 others occurs 3 times, and
+    the sample itself 6 times.
+
+    >>> t_star, times = studentized_draws(np.array([-1.0, 0.0, 1.0]), 0)
+    >>> int(np.isnan(t_star).sum()), sorted(times.tolist())
+    (3, [1.0, 1.0, 1.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 6.0])
+    """
     n = differences.size
     centred = differences - differences.mean()
-    least = EQUAL * np.abs(differences).max()
+    least = EQUAL * np.abs(differences).max()  # a spread below this is rounding
     blocks = []
     if n <= _enumerated(simulated):
         every, weights = multisets(n)
         step = max(1, _DRAWN_AT_A_TIME // n)
         for start in range(0, len(every), step):
-            counts = every[start : start + step].astype(np.float64)
-            shift = counts @ centred / n
+            counts = every[start : start + step].astype(np.float64)  # resamples x pairs
+            shift = counts @ centred / n  # mean* - mean
             spread = np.sqrt((counts * (centred[None, :] - shift[:, None]) ** 2).sum(axis=1) / (n - 1))
+            # Range of the values that were drawn at all: 0 means no spread, exactly.
             chosen = counts > 0
             width = np.where(chosen, centred, -np.inf).max(axis=1) - np.where(chosen, centred, np.inf).min(axis=1)
             blocks.append(_t_of(shift, spread, width > least, n))
@@ -530,7 +677,16 @@ def _t_of(shift: Floats, spread: Floats, has_spread: Kept, n: int) -> Floats:
 
 @lru_cache(maxsize=16)
 def multisets(n: int) -> tuple[npt.NDArray[np.uint8], Floats]:
-    """Every resample of n from n as counts, and how many of the n^n index vectors give it: n! / (c1! ... cn!)."""
+    """Every resample of n from n as counts, and how many of the n^n index vectors give it.
+
+    That is the multinomial coefficient n! / (c1! ... cn!); there are binom(2n - 1, n) multisets.
+
+    Examples
+    --------
+    >>> counts, ways = multisets(2)
+    >>> counts.tolist(), ways.tolist()
+    ([[0, 2], [1, 1], [2, 0]], [1.0, 2.0, 1.0])
+    """
     counts, left = np.zeros((1, 0), dtype=np.uint8), np.array([n])
     for _ in range(n - 1):  # place by place, every number that is left
         choices = left + 1
@@ -549,20 +705,45 @@ def multisets(n: int) -> tuple[npt.NDArray[np.uint8], Floats]:
 
 @registrable
 class SignFlip(SignificanceTest):
-    """The exact sign-flip test of the mean (Fisher 1935, section 21).
+    """The exact sign-flip test of the mean, also called Fisher's randomisation test of pairs.
 
-    Statistic    the sum of the differences less the null, over all 2^n choices of their signs
-    Null         the differences are symmetric about `null`
-    p            the share of sign vectors whose sum reaches the observed one. A flipped sum does exactly when the mean
-                 of the flipped subset does not exceed the null (Hartigan 1969), so the number of subsets with such a
-                 mean gives every p. The empty subset is the observed sample: p is never below 1 / 2^n
-    Interval     between two of the sorted subset means
-    Fails        it cannot reject at .05 with fewer than 6 pairs; it errs as `PairedT` does where differences are skewed
+    Parameters
+    ----------
+    x : array, studies x pairs
+        Differences of the pairs, finite, two or more.
+    rng_seed : int
+        Seed of the sign vectors, where they are drawn.
+    simulated : bool
+        Whether the rows are simulated studies: sign vectors are drawn from fewer pairs on then.
 
-    Subset means are listed up to `ROWS_LISTED_PAIRS` pairs, counted by halves (`subsets_up_to`) up to `COUNTED_PAIRS`
-    (in simulated studies up to `LISTED_PAIRS`); beyond that random sign vectors are drawn and p = (1 + k) / (1 + B).
+    Notes
+    -----
+    ::
 
-    >>> # Fisher: of Darwin's 15 pairs of maize, 2 x 863 of 2^15 sign vectors reach the sum of 314 eighths of an inch.
+        Statistic    the sum of the differences less the null, over all 2^n choices of their signs
+        Null         the differences are symmetric about `null`
+        p            the share of sign vectors whose sum reaches the observed one. A flipped sum does
+                     exactly when the mean of the flipped subset does not exceed the null (Hartigan
+                     1969), so the number of subsets with such a mean gives every p. The empty subset
+                     is the observed sample: p is never below 1 / 2^n
+        Interval     between two of the sorted subset means
+        Fails        it cannot reject at .05 with fewer than 6 pairs; it errs as `PairedT` does where
+                     differences are skewed
+
+    Subset means are listed up to `ROWS_LISTED_PAIRS` pairs, counted by halves (`subsets_up_to`) up to
+    `COUNTED_PAIRS` (in simulated studies up to `LISTED_PAIRS`); beyond that random sign vectors are
+    drawn and p = (1 + k) / (1 + B).
+
+    References
+    ----------
+    Fisher (1935), The Design of Experiments, section 21.
+    Hartigan (1969), Using subsample values as typical values. JASA 64, 1303-1317.
+
+    Examples
+    --------
+    Fisher: of Darwin's 15 pairs of maize 863 of the 2^15 sign vectors reach the sum of 314 eighths of an
+    inch on one side, and as many on the other.
+
     >>> maize = [49, -67, 8, 16, 6, 23, 28, 41, 14, 29, 56, 24, 75, 60, -48]
     >>> (2**15 * SignFlip(np.array([maize], dtype=float)).p(0.0, "two")).tolist()
     [1726.0]
@@ -642,7 +823,14 @@ class SignFlip(SignificanceTest):
 
 
 def subset_means(x: Floats) -> Floats:
-    """Means of all non-empty subsets of every row, by doubling: 8 MB a row of 20, where a table of signs takes 160."""
+    """Means of all non-empty subsets of every row: studies x (2^n - 1).
+
+    Examples
+    --------
+    >>> subset_means(np.array([[1.0, 3.0]])).tolist()
+    [[1.0, 3.0, 2.0]]
+    """
+    # By doubling: 8 MB a row of 20, where a table of signs takes 160.
     means, counts = np.zeros((len(x), 2 ** x.shape[1])), np.zeros(2 ** x.shape[1])
     for place, column in enumerate(x.T):
         half = 2**place
@@ -654,7 +842,14 @@ def subset_means(x: Floats) -> Floats:
 
 @lru_cache(maxsize=4)
 def random_flips(n: int, rng_seed: int) -> Floats:
-    """Random subsets of the pairs, pairs x draws, without the empty one: the same for every study."""
+    """Random subsets of the pairs, pairs x draws, without the empty one: the same for every study.
+
+    Examples
+    --------
+    >>> flips = random_flips(50, 0)
+    >>> flips.shape, bool(flips.any(axis=0).all())
+    ((50, 9999), True)
+    """
     flipped = np.random.default_rng(rng_seed).integers(0, 2, size=(RESAMPLES, n)).astype(np.float64)
     return np.ascontiguousarray(flipped[flipped.any(axis=1)].T)
 
@@ -662,8 +857,16 @@ def random_flips(n: int, rng_seed: int) -> Floats:
 def subsets_up_to(values: Floats) -> int:
     """How many subsets have a sum of at most 0, the empty one among them: exact, by meeting in the middle.
 
-    Every subset is one of the first half and one of the second, so the sorted subset sums of the halves answer for all
-    2^n of them (Horowitz and Sahni 1974; for this test Pagano and Tritchler 1983 count on a grid instead).
+    Every subset is one of the first half and one of the second, so the sorted subset sums of the halves
+    answer for all 2^n of them (Horowitz and Sahni 1974; for this test Pagano and Tritchler 1983 count on
+    a grid instead). Time and memory grow with 2^(n/2).
+
+    Examples
+    --------
+    Of {1, -2, 4}: the empty set, {-2} and {1, -2}.
+
+    >>> subsets_up_to(np.array([1.0, -2.0, 4.0]))
+    3
     """
     halves = []
     for half in np.array_split(values, 2):
@@ -675,10 +878,18 @@ def subsets_up_to(values: Floats) -> int:
 
 
 def subset_mean(values: Floats, rank: int) -> float:
-    """The mean of a subset with rank - 1 smaller ones among all non-empty subsets, up to 1e-12 of the largest value.
+    """The mean of a subset with rank - 1 smaller ones among all non-empty subsets, up to 1e-12 of the
+    largest value.
 
-    The number of means up to a point is nearly normal in the point, so a root on the normal scale is found fast.
+    Examples
+    --------
+    The means of all subsets of {1, 3} are 1, 2 and 3.
+
+    >>> round(subset_mean(np.array([1.0, 3.0]), 2), 9)
+    2.0
     """
+    # The number of means up to a point is nearly normal in the point: a root on the normal scale is
+    # found in few steps, each of which counts 2^n subsets.
     total, size = 2.0**values.size, float(np.abs(values).max())
     wanted = float(special.ndtri(rank / total))  # reached with rank + 1 subsets, the empty one among them, less 1/2
 
@@ -688,6 +899,7 @@ def subset_mean(values: Floats, rank: int) -> float:
     low, high, tolerance = float(values.min()), float(values.max()), EQUAL * size
     if subsets_up_to(values - low) - 1 >= rank or high - low <= tolerance:
         return low
+    # A narrow bracket about the normal guess, where it holds the root.
     spread = float(values.std()) / np.sqrt(values.size)
     for end in (float(values.mean()) + (wanted - 0.3) * spread, float(values.mean()) + (wanted + 0.3) * spread):
         if low < end < high:
@@ -698,24 +910,47 @@ def subset_mean(values: Floats, rank: int) -> float:
 
 @registrable
 class SignedRank(SignificanceTest):
-    """The signed-rank test of the pseudomedian (Wilcoxon 1945), exact over the observed ranks, ties as mid-ranks.
+    """Wilcoxon's signed-rank test of the pseudomedian, exact over the observed ranks.
 
-    Statistic    V, the sum of the ranks of |difference - null| whose difference lies above the null
-    Null         the differences are symmetric about `null`
-    p            from all 2^n signs of the observed ranks, as one convolution
-    Interval     the nulls that are not rejected. p is constant between neighbouring Walsh averages, so it is taken at
-                 each of them and between them, and the interval reaches to the outermost nulls that are not rejected:
-                 exact under ties and zeros too, where the law of the ranks itself moves with the null
-    Fails        it cannot reject at .05 with fewer than 6 pairs; it tests the pseudomedian, not the mean
+    Parameters
+    ----------
+    x : array, studies x pairs
+        Differences of the pairs. An infinite one is a pair with one run that diverged, ranked beyond
+        all others; NaN is a pair with two, a tie. There is no interval then, and rows without such
+        pairs go in other calls.
+    zeros : "pratt" or "wilcox"
+        What becomes of differences equal to the null: `pratt` ranks them with the others and then
+        leaves them out, so that a zero still says how small the rest is not; `wilcox` leaves them out
+        before ranking.
 
-    Zeros (differences equal to the null): `pratt` ranks them with the others and then leaves them out (Pratt 1959), so
-    a zero still says how small the rest is not; `wilcox` leaves them out before ranking. The effect shown is Hodges and
-    Lehmann's estimate (1963), the median of the Walsh averages.
+    Notes
+    -----
+    ::
 
-    Infinite differences are pairs with one run that diverged, ranked beyond all others; NaN pairs with two, a tie.
-    There is no interval then, and rows without such pairs go in other calls.
+        Statistic    V, the sum of the ranks of |difference - null| whose difference lies above the null;
+                     ties have mid-ranks
+        Null         the differences are symmetric about `null`
+        p            from all 2^n signs of the observed ranks, as one convolution
+        Interval     the nulls that are not rejected. p is constant between neighbouring Walsh averages,
+                     so it is taken at each of them and between them, and the interval reaches to the
+                     outermost nulls that are not rejected: exact under ties and zeros too, where the
+                     law of the ranks itself moves with the null
+        Fails        it cannot reject at .05 with fewer than 6 pairs; it tests the pseudomedian, not the
+                     mean
 
-    >>> # R: wilcox.test(x, y, paired = TRUE, alternative = "greater"), depression data: V = 40, p-value = 0.01953
+    The effect shown is Hodges and Lehmann's estimate, the median of the Walsh averages.
+
+    References
+    ----------
+    Wilcoxon (1945), Individual comparisons by ranking methods. Biometrics Bulletin 1, 80-83.
+    Pratt (1959), Remarks on zeros and ties in the Wilcoxon signed rank procedures. JASA 54, 655-667.
+    Hodges and Lehmann (1963), Estimates of location based on rank tests. Ann. Math. Statist. 34, 598-611.
+
+    Examples
+    --------
+    Hollander and Wolfe's depression data in R, ``wilcox.test(x, y, paired = TRUE, alternative =
+    "greater")``: V = 40, p-value = 0.01953.
+
     >>> x = np.array([1.83, 0.50, 1.62, 2.48, 1.68, 1.88, 1.55, 3.06, 1.30])
     >>> y = np.array([0.878, 0.647, 0.598, 2.05, 1.06, 1.29, 1.06, 3.14, 1.29])
     >>> SignedRank((x - y)[None, :]).p(0.0, "greater").tolist()
@@ -826,13 +1061,32 @@ class SignedRank(SignificanceTest):
 
 
 def walsh_averages(values: Floats) -> Floats:
-    """Means of all pairs of values, each with itself too, ascending."""
+    """Means of all pairs of values, each with itself too, ascending.
+
+    Examples
+    --------
+    >>> walsh_averages(np.array([3.0, 1.0])).tolist()
+    [1.0, 2.0, 3.0]
+    """
     upper, lower = np.triu_indices(values.size)
     return np.sort(values[upper] / 2.0 + values[lower] / 2.0)
 
 
 def hodges_lehmann(differences: Floats) -> float | None:
-    """Median of the Walsh averages over the extended line, ties of two diverged runs as 0; none if not finite."""
+    """Median of the Walsh averages over the extended line, ties of two diverged runs as 0.
+
+    Returns
+    -------
+    float or None, where too many runs diverged for a finite median.
+
+    Examples
+    --------
+    One diverged run of four is no obstacle to a median, two are.
+
+    >>> one_lost, two_lost = np.array([1.0, 2.0, 3.0, np.inf]), np.array([1.0, 2.0, np.inf, np.inf])
+    >>> hodges_lehmann(one_lost), hodges_lehmann(two_lost)
+    (2.75, None)
+    """
     values = np.where(np.isnan(differences), 0.0, differences)
     finite = values[np.isfinite(values)]
     exponent = exponent_of(finite)
@@ -849,7 +1103,14 @@ def hodges_lehmann(differences: Floats) -> float | None:
 def doubled_ranks(shifted: Floats, zeros: Zeros) -> tuple[Ranks, Floats]:
     """Twice the mid-ranks of every row, integers so that their law is one exact convolution, and the signs.
 
-    A zero has rank 0: it adds nothing to any sum, whether it was ranked with the others (pratt) or not (wilcox).
+    A zero has rank 0: it adds nothing to any sum, whether it was ranked with the others (pratt) or not
+    (wilcox).
+
+    Examples
+    --------
+    >>> x = np.array([[0.0, -1.0, 2.0, 2.0]])
+    >>> [doubled_ranks(x, zeros)[0].tolist() for zeros in ("pratt", "wilcox")]
+    [[[0, 4, 7, 7]], [[0, 2, 5, 5]]]
     """
     sizes = np.abs(shifted)
     ranks = np.ones(sizes.shape, dtype=np.int64)
@@ -861,7 +1122,15 @@ def doubled_ranks(shifted: Floats, zeros: Zeros) -> tuple[Ranks, Floats]:
 
 
 def rank_sum_p(doubled: Ranks, signs: Floats, side: Side) -> Floats:
-    """p of the sum of the positive ranks of every row under random signs; 1 where no rank is left."""
+    """p of the sum of the positive ranks of every row under random signs; 1 where no rank is left.
+
+    Examples
+    --------
+    Five positive differences: all 2^5 signs but one give a smaller sum.
+
+    >>> rank_sum_p(np.array([[2, 4, 6, 8, 10]]), np.ones((1, 5)), "greater").tolist()
+    [0.03125]
+    """
     observed = np.where(signs > 0, doubled, 0).sum(axis=1)
     above, below = np.empty(len(doubled)), np.empty(len(doubled))
     ordered, plain = np.sort(doubled, axis=1), 2 * np.arange(1, doubled.shape[1] + 1)
@@ -880,7 +1149,17 @@ def rank_sum_p(doubled: Ranks, signs: Floats, side: Side) -> Floats:
 
 @lru_cache(maxsize=1024)
 def rank_sum_tails(doubled: tuple[int, ...]) -> tuple[Floats, Floats]:
-    """Chance under random signs that the doubled sum of positive ranks is at least, and at most, each number."""
+    """Chance under random signs that the doubled sum of positive ranks is at least, and at most, each number.
+
+    Examples
+    --------
+    Ranks 1 and 2, doubled: the sums 0, 2, 4 and 6 have a chance of 1/4 each.
+
+    >>> rank_sum_tails((2, 4))[0].tolist()
+    [1.0, 0.75, 0.75, 0.5, 0.5, 0.25, 0.25]
+    """
+    # The generating function is the product of (1 + z^rank) / 2: one convolution a rank, exact in
+    # doubles up to 2^-52 of each chance.
     share = np.zeros(sum(doubled) + 1)
     share[0] = 1.0
     for rank in doubled:
@@ -895,19 +1174,39 @@ def rank_sum_tails(doubled: tuple[int, ...]) -> tuple[Floats, Floats]:
 
 
 @registrable
-class Welch(SignificanceTest):
-    """Welch's t of a weighted sum of arm means, over independent runs (Satterthwaite 1946, Welch 1947).
+class Welch(StudentT):
+    """Welch's t test of a weighted sum of arm means, over independent runs.
 
-    Statistic    t = (sum of w m - null) / SE, SE^2 = sum of w^2 s^2 / n over the arms
-    Null         the weighted sum of the arms' means is `null`
-    p            from Student's law with df = SE^4 / sum((w^2 s^2 / n)^2 / (n - 1))
-    Interval     the weighted sum -+ t(1 - alpha / 2) SE
-    Fails        with few runs of the arm that varies most (12 and 2 runs err in .107 at a nominal .05); undefined where
-                 no arm has any spread. An arm without any adds none
+    Parameters
+    ----------
+    arms : sequence of arrays, studies x runs
+        Weight times value of the runs of each arm, two runs or more; arms may differ in their number.
 
-    Runs of different arms are no pairs here: each arm has its own runs, of any number and under any seeds.
+    Notes
+    -----
+    ::
 
-    >>> # R: t.test(extra ~ group, data = sleep): df = 17.776, p-value = 0.07939, -3.3654832 0.2054832
+        Statistic    t = (sum of w m - null) / SE, SE^2 = sum of w^2 s^2 / n over the arms
+        Null         the weighted sum of the arms' means is `null`
+        p            from Student's law with df = SE^4 / sum((w^2 s^2 / n)^2 / (n - 1))
+        Interval     the weighted sum -+ t(1 - alpha / 2) SE
+        Fails        with few runs of the arm that varies most (12 and 2 runs err in .107 at a nominal
+                     .05); undefined where no arm has any spread. An arm without any adds none
+
+    Runs of different arms are no pairs here: each arm has its own runs, of any number and under any
+    seeds.
+
+    References
+    ----------
+    Satterthwaite (1946), An approximate distribution of estimates of variance components. Biometrics
+    Bulletin 2, 110-114.
+    Welch (1947), The generalization of Student's problem. Biometrika 34, 28-35.
+
+    Examples
+    --------
+    R, ``t.test(extra ~ group, data = sleep)``: df = 17.776, p-value = 0.07939, 95 percent confidence
+    interval -3.3654832 0.2054832.
+
     >>> first = np.array([[0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0]])
     >>> second = np.array([[1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4]])
     >>> test = Welch([first, -second])
@@ -923,43 +1222,34 @@ class Welch(SignificanceTest):
     second_opinion = "ttest_ind"
 
     def __init__(self, arms: Sequence[Floats]) -> None:
-        """`arms` are weight times value by arm, studies x runs, two runs or more."""
         # Not that of `SignificanceTest`, which reads differences of pairs: there are none.
-        largest = np.max([np.abs(one).max(axis=1) for one in arms], axis=0)
+        largest = np.max([np.abs(runs).max(axis=1) for runs in arms], axis=0)
         self.exponent = np.frexp(largest)[1]
-        parts = [np.ldexp(one, -self.exponent[:, None]) for one in arms]
-        self.sizes = tuple(one.shape[1] for one in parts)
+        by_arm = [np.ldexp(runs, -self.exponent[:, None]) for runs in arms]
+        self.sizes = tuple(runs.shape[1] for runs in by_arm)
         self.n = sum(self.sizes)
         self.size = np.ldexp(largest, -self.exponent)
-        self.mean = np.asarray(sum(one.mean(axis=1) for one in parts), dtype=np.float64)
+        self.mean = np.asarray(sum(runs.mean(axis=1) for runs in by_arm), dtype=np.float64)
         variances = []
-        for one in parts:
+        for runs in by_arm:
             # An arm whose runs all have one value, up to rounding, has no variance.
-            alike = np.ptp(one, axis=1) <= EQUAL * np.abs(one).max(axis=1)
-            variances.append(np.where(alike, 0.0, one.var(axis=1, ddof=1) / one.shape[1]))
+            alike = np.ptp(runs, axis=1) <= EQUAL * np.abs(runs).max(axis=1)
+            variances.append(np.where(alike, 0.0, runs.var(axis=1, ddof=1) / runs.shape[1]))
         total = np.asarray(sum(variances), dtype=np.float64)
         self.usable = total > 0.0
-        # As shares of the total, whose squares cannot vanish.
-        shares = [one / np.where(self.usable, total, 1.0) for one in variances]
-        spent = np.asarray(sum(one**2 / (size - 1) for one, size in zip(shares, self.sizes, strict=True)))
-        self.free: Floats = 1.0 / np.where(self.usable, spent, 1.0)
+        # df = 1 / sum(share^2 / (n - 1)): shares of the total, whose squares cannot vanish as SE^4 can.
+        shares = [variance / np.where(self.usable, total, 1.0) for variance in variances]
+        spent = np.asarray(sum(share**2 / (n - 1) for share, n in zip(shares, self.sizes, strict=True)))
+        self.free = 1.0 / np.where(self.usable, spent, 1.0)
         self.df = np.where(self.usable, self.free, np.nan)
-        self.se: Floats = np.sqrt(total)
+        self.se = np.sqrt(total)
         self.standard_error = self.from_unit(self.se)
         # Equal values in every arm: their means differ by more than rounding, or not at all.
         self.all_zero: Kept = ~self.usable & (np.abs(self.mean) <= EQUAL * self.size)
 
-    @classmethod
-    def floor(cls, n: int, side: Side = "two") -> float:
-        return TINY
-
-    def tail(self, null: float, side: Side) -> Floats:
-        t = (self.mean - self.to_unit(null)) / np.where(self.usable, self.se, np.inf)
-        return p_of_t(t, self.free, side)
-
     def bounds(self, alpha: float) -> tuple[Floats, Floats]:
-        half = special.stdtrit(self.free, 1.0 - alpha / 2.0) * self.se
-        low, high = self.from_unit(self.mean - half), self.from_unit(self.mean + half)
+        low, high = super().bounds(alpha)
+        # Of equal runs everywhere the interval is the point 0, which their means meet but for rounding.
         return np.where(self.usable, low, 0.0), np.where(self.usable, high, 0.0)
 
     def refusal(self, null: float = 0.0) -> str:
@@ -978,5 +1268,12 @@ class Welch(SignificanceTest):
 
 
 def row_counts(reached: Kept) -> npt.NDArray[np.int64]:
-    """How many are true, row by row: bits are counted twice as fast as booleans."""
+    """How many are true, row by row.
+
+    Examples
+    --------
+    >>> row_counts(np.array([[True, False, True]])).tolist()
+    [2]
+    """
+    # Bits are counted twice as fast as booleans.
     return np.asarray(np.bitwise_count(np.packbits(reached, axis=1)).sum(axis=1, dtype=np.int64))

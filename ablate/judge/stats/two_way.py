@@ -86,7 +86,15 @@ Tail = Callable[[float], float]
 
 @lru_cache(maxsize=256)
 def critical_values(n_seeds: int, tail: Tail, alpha: float) -> tuple[float, float]:
-    """The two-sided critical values of seeds and of units, which is what `Spread.half` takes; `alpha` is below 1."""
+    """The two-sided critical values of seeds and of units, which is what `Spread.half` takes; `alpha` is below 1.
+
+    Examples
+    --------
+    Of 5 seeds and 5 equal units both are Student's of four degrees of freedom.
+
+    >>> [round(value, 6) for value in critical_values(5, tail_of(np.full(5, 0.2)), 0.05)]
+    [2.776445, 2.776445]
+    """
     high = 2.0
     while tail(high) > alpha:
         high *= 2.0
@@ -122,10 +130,19 @@ class Spread:
 
 
 def spread_of(table: Floats, weights: Floats) -> Spread:
-    """The two-way analysis of variance of seeds x units, each unit with its weight in the mean; of many studies at once
-    where the table has more axes before these two.
+    """The two-way analysis of variance of seeds x units.
 
-    >>> # Shrout and Fleiss (1979, tables 2 and 3), four judges and six targets: mean squares 32.49, 11.24 and 1.02.
+    Parameters
+    ----------
+    table : array, ... x seeds x units
+        Paired differences; more axes before these two are many studies at once.
+    weights : array, one a unit
+        Share of each unit in the mean.
+
+    Examples
+    --------
+    Shrout and Fleiss (1979, tables 2 and 3), four judges and six targets: mean squares 32.49, 11.24, 1.02.
+
     >>> judges = np.array([[9, 6, 8, 7, 10, 6], [2, 1, 4, 1, 5, 2], [5, 3, 6, 2, 6, 4], [8, 2, 8, 6, 9, 7.0]])
     >>> spread = spread_of(judges, np.full(6, 1 / 6))
     >>> [round(24 * float(one), 2) for one in (spread.seeds, spread.units, spread.both)]
@@ -144,8 +161,19 @@ def spread_of(table: Floats, weights: Floats) -> Spread:
 
 
 def spread_within(table: Floats, strata: npt.NDArray[np.int64]) -> tuple[Spread, float]:
-    """The same of seeds x items within strata that weigh alike, and the degrees of freedom of the smallest stratum.
-    Raises `NoTestError` where a stratum has one item."""
+    """`spread_of` seeds x items within strata that weigh alike, and the degrees of freedom of the smallest stratum.
+
+    Raises `NoTestError` where a stratum has one item.
+
+    Examples
+    --------
+    By hand: two strata of two items, 0 and 2 in each under both seeds. The variance of each stratum's
+    mean is 2 / 2 = 1, and that of the mean of both strata (1 + 1) / 4.
+
+    >>> spread, df = spread_within(np.array([[0.0, 2.0, 0.0, 2.0]] * 2), np.array([0, 0, 1, 1]))
+    >>> spread.units, spread.seeds, spread.both, df
+    (0.5, 0.0, 0.0, 1.0)
+    """
     sizes = np.bincount(strata).astype(np.float64)
     if sizes.min() < 2.0:
         raise NoTestError(f"{int((sizes < 2.0).sum())} task(s) have one item: the variance over items is unknown")
@@ -166,10 +194,24 @@ def tail_of(weights: Floats) -> Tail:
     that a form with one positive eigenvalue is positive, and with P(|Z| > x) = 2/pi int exp(-x^2 / 2 sin^2) over a
     quarter turn (Craig 1991) its probability is one smooth integral. The means' variances are 1 + r / items up to
     scale; r is unknown, and the tail is the largest over `_SHARES`.
+
+    References
+    ----------
+    Craig (1991), A new, simple and exact result for calculating the probability of error for
+    two-dimensional signal constellations.
+
+    Examples
+    --------
+    Equal units have Student's tail; of unequal ones the tail is heavier.
+
+    >>> equal, unequal = tail_of(np.full(5, 0.2)), tail_of(np.array([0.6, 0.1, 0.1, 0.1, 0.1]))
+    >>> round(equal(2.776445), 6), unequal(2.776445) > equal(2.776445)
+    (0.05, True)
     """
     count = weights.size
     if np.ptp(weights) <= EQUAL:
         return lambda critical: 2.0 * float(special.stdtr(count - 1, -critical))
+    # The event |mean| > c SE is that (weights y)^2 - c^2 y' form y is positive, y the means of the units.
     counts = weights**2 / (1.0 - 2.0 * weights + (weights**2).sum())
     centred = np.eye(count) - weights[None, :]
     form = centred.T @ (counts[:, None] * centred)
@@ -202,22 +244,49 @@ def tail_of(weights: Floats) -> Tail:
 
 @registrable
 class TwoWay(SignificanceTest):
-    """The two-way test of seeds and items. `x` are the seeds' means, `spread` what each factor adds to their variance.
+    """The two-way test of seeds and items.
 
-    Statistic    the mean over seeds and items
-    Null         its expectation is `null`
-    p            the alpha whose interval ends at the null: a root in the units' critical value, which sets alpha
-    Interval     mean -+ the square root of t_S^2 MS_S + t_I^2 MS_I - min(t_S, t_I)^2 MS_SI, each over S I (above)
-    Fails        where sizes of tasks say something of their effect; undefined without a standard error
+    Parameters
+    ----------
+    x : array, studies x seeds
+        The seeds' means over items.
+    spread : Spread
+        What seeds, units (items or tasks) and their interaction add to the variance of the mean, in the
+        unit of `x`.
+    tail : function of a number of standard errors
+        Of the mean over units (`tail_of`).
+    levels : tuple of float, descending, optional
+        Those at which the correction may test. Nothing is solved for then: p is a number just below the
+        lowest of these levels at which the null is rejected, and 1 where it is rejected at none. After
+        the correction that gives the outcomes of the exact p, for thousands of studies.
 
-    With `levels`, those at which the correction may test, descending, nothing is solved for: p is a number just below
-    the lowest of these levels at which the null is rejected, and 1 where it is rejected at none. After the correction
-    that gives the outcomes of the exact p, for thousands of studies.
+    Notes
+    -----
+    ::
 
-    >>> # With equal mean squares of seeds and interaction, and no item component, the items alone remain: a t of df 3.
+        Statistic    the mean over seeds and items
+        Null         its expectation is `null`
+        p            the alpha whose interval ends at the null: a root in the units' critical value,
+                     which sets alpha
+        Interval     mean -+ the square root of t_S^2 MS_S + t_I^2 MS_I - min(t_S, t_I)^2 MS_SI, each
+                     over S I (above)
+        Fails        where sizes of tasks say something of their effect; undefined without a standard
+                     error
+
+    References
+    ----------
+    Cornfield and Tukey (1956), Average values of mean squares in factorials. Ann. Math. Statist. 27,
+    907-949. Banerjee (1960), Approximate confidence interval for linear functions of means of k
+    populations when the population variances are not equal.
+
+    Examples
+    --------
+    With equal mean squares of seeds and interaction, and no item component, the items alone remain: a t
+    of three degrees of freedom. By hand its p is 1 - 2 (atan(2.5 / sqrt 3) + 2.5 sqrt 3 / 9.25) / pi.
+
     >>> spread = Spread(seeds=np.array([0.0]), units=np.array([0.04]), both=np.array([0.0]))
     >>> test = TwoWay(np.array([[0.5, 0.5]]), spread, tail_of(np.full(4, 0.25)))
-    >>> test.p(0.0, "two").round(6).tolist()  # 1 - 2 (atan(2.5 / sqrt 3) + 2.5 sqrt 3 / 9.25) / pi, by hand
+    >>> test.p(0.0, "two").round(6).tolist()
     [0.087707]
     """
 
@@ -226,9 +295,8 @@ class TwoWay(SignificanceTest):
     of_pairs = False
 
     def __init__(self, x: Floats, spread: Spread, tail: Tail, *, levels: tuple[float, ...] | None = None) -> None:
-        """`spread` is in the unit of `x`."""
         super().__init__(x)
-        scale = -2 * self.exponent
+        scale = -2 * self.exponent  # variances are in the unit of squares
         self.spread = Spread(*(np.ldexp(one, scale) for one in (spread.seeds, spread.units, spread.both)))
         self.unit_tail, self.levels = tail, levels
         self.usable: Kept = self.spread.half(1.0, 1.0) > EQUAL * self.size

@@ -25,7 +25,15 @@ class Sample:
 
 
 def welch(samples: Sequence[Sample]) -> Welch:
-    """Welch's t of the runs of every arm. Raises `NoTestError` where an arm has too few."""
+    """Welch's t of the runs of every arm. Raises `NoTestError` where an arm has too few.
+
+    Examples
+    --------
+    >>> first = Sample("a", 1.0, (1, 2, 3), np.array([4.0, 5.0, 6.0]))
+    >>> second = Sample("b", -1.0, (4, 5, 6), np.array([1.0, 2.0, 3.0]))
+    >>> welch([first, second]).df.round(6).tolist()  # equal variances and sizes: n1 + n2 - 2
+    [4.0]
+    """
     short = [f"{sample.arm} has {sample.values.size}" for sample in samples if sample.values.size < LEAST_RUNS]
     if short:
         raise NoTestError(f"{', '.join(short)} run(s); a test without pairs needs at least {LEAST_RUNS} of every arm")
@@ -33,7 +41,16 @@ def welch(samples: Sequence[Sample]) -> Welch:
 
 
 def welch_df(weights: Mapping[str, float], sizes: Mapping[str, int]) -> tuple[float, float]:
-    """For planning with equal variances: runs per arm of an equal design as precise, and the degrees of freedom."""
+    """For planning with equal variances: runs per arm of an equal design as precise, and the degrees of
+    freedom of Satterthwaite's approximation.
+
+    Examples
+    --------
+    12 and 4 runs are as precise as 6 and 6 (the harmonic mean), and have fewer degrees of freedom.
+
+    >>> welch_df({"a": 1.0, "b": -1.0}, {"a": 12, "b": 4})
+    (6.0, 5.176470588235294)
+    """
     parts = {arm: weight**2 / sizes[arm] for arm, weight in weights.items()}
     total = sum(parts.values())
     df = total**2 / sum(part**2 / (sizes[arm] - 1) for arm, part in parts.items())
@@ -41,5 +58,12 @@ def welch_df(weights: Mapping[str, float], sizes: Mapping[str, int]) -> tuple[fl
 
 
 def proportional(size: int, most: int, wanted: int) -> int:
-    """Runs of an arm where the largest has `wanted` instead of `most`: in proportion, and as many as a test needs."""
+    """Runs of an arm where the largest has `wanted` instead of `most`: in proportion, rounded up, and as
+    many as a test needs.
+
+    Examples
+    --------
+    >>> proportional(4, most=12, wanted=20)
+    7
+    """
     return size if wanted == most else max(LEAST_RUNS, ceil(size * wanted / most))

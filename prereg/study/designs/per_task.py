@@ -25,7 +25,7 @@ from prereg.metrics.catalogue import ITEM_METRICS, OF_TASKS, task_of
 from prereg.registry.paths import Root
 from prereg.study import corpora
 from prereg.study.analysis import Hypothesis, Role
-from prereg.study.macros import Document, Written, expand
+from prereg.study.macros import Document, Written, expand, hypotheses_of, mapping_at
 from prereg.study.measure import OWN_TASKS, is_folder
 from prereg.text import counted, listed
 
@@ -40,7 +40,7 @@ _LONGEST = 80
 _ROLES: tuple[Role, ...] = get_args(Role)
 
 
-def search_path(root: Root, environment: Mapping[str, str] = os.environ) -> list[Path]:
+def pack_folders(root: Root, environment: Mapping[str, str] = os.environ) -> list[Path]:
     """Folders that packs are looked for in, in order: those of corpora, and data/ before the user's cache."""
     *nearer, cached = corpora.search_path(root.corpora, environment)
     return [*nearer, root.path / "data", cached]
@@ -48,12 +48,11 @@ def search_path(root: Root, environment: Mapping[str, str] = os.environ) -> list
 
 def task_folder(tasks: str, root: Root, environment: Mapping[str, str] = os.environ) -> Path | None:
     """Where a pack, or a folder of tasks, lies; none where it is not here."""
-    places = (
-        [root.path / tasks]
-        if is_folder(tasks)
-        else [one / PACK_FOLDERS.get(tasks, tasks) for one in search_path(root, environment)]
-    )
-    return next((one for one in places if one.is_dir()), None)
+    if is_folder(tasks):
+        places = [root.path / tasks]
+    else:
+        places = [folder / PACK_FOLDERS.get(tasks, tasks) for folder in pack_folders(root, environment)]
+    return next((place for place in places if place.is_dir()), None)
 
 
 def task_names(tasks: str, root: Root, environment: Mapping[str, str] = os.environ) -> tuple[str, ...]:
@@ -61,18 +60,17 @@ def task_names(tasks: str, root: Root, environment: Mapping[str, str] = os.envir
     not here, or where only the harness could say (a folder of *.yaml)."""
     if tasks.startswith(OWN_TASKS):
         return tuple(sorted({*tasks.removeprefix(OWN_TASKS).split(",")}))
-    folder, known = task_folder(tasks, root, environment), tasks in PACK_FOLDERS
-    if folder is None or (not known and any(folder.rglob("*.yaml"))):
+    folder, is_pack = task_folder(tasks, root, environment), tasks in PACK_FOLDERS
+    if folder is None or (not is_pack and any(folder.rglob("*.yaml"))):
         return ()
-    files = [*folder.glob("*.jsonl"), *(folder.glob("*.txt") if known else ())]
+    files = [*folder.glob("*.jsonl"), *(folder.glob("*.txt") if is_pack else ())]
     return tuple(sorted(file.stem for file in files))
 
 
-def refuse_families(document: Mapping[str, Any]) -> None:
-    """Raise `SpecError` where a study file says `family`, which is for the claims that `with_tasks` writes."""
-    hypotheses = document.get("hypotheses")
-    for name, one in hypotheses.items() if isinstance(hypotheses, Mapping) else ():
-        if isinstance(one, Mapping) and "family" in one:
+def refuse_families(document: Document) -> None:
+    """Raise `SpecError` where a study file says `family`, which is for the claims that `written_for_tasks` writes."""
+    for name, hypothesis in hypotheses_of(document).items():
+        if "family" in hypothesis:
             raise field_error(
                 ("hypotheses", name, "family"),
                 "a family is written by hand, which would take the hypothesis out of the correction over its role",
@@ -83,14 +81,13 @@ def refuse_families(document: Mapping[str, Any]) -> None:
             )
 
 
-def names_tasks(document: Mapping[str, Any]) -> str:
-    """The tasks whose names a document needs before it is a study; empty where it has no line `per: task`."""
+def names_tasks(document: Document) -> str:
+    """The tasks whose names a document needs before it is a study; empty where it has no line `per: task`. Raises
+    `SpecError` where it has one and names no tasks."""
     lines = _lines(document)
     if not lines:
         return ""
-    measure = document.get("measure")
-    harness = measure.get("harness") if isinstance(measure, Mapping) else None
-    tasks = harness.get("tasks") if isinstance(harness, Mapping) else None
+    tasks = mapping_at(document, "measure", "harness").get("tasks")
     if not isinstance(tasks, str):
         place: FieldPath = ("hypotheses", next(iter(lines)), "per")
         raise field_error(place, "per: task, and no harness is declared", "measure.harness", "harness: {tasks: blimp}")
@@ -100,15 +97,13 @@ def names_tasks(document: Mapping[str, Any]) -> str:
 def written_for_tasks(document: Document, tasks: tuple[str, ...]) -> Iterator[Written]:
     """What every line `per: task` writes: a claim for each task, and what is expected of it. Raises `SpecError` where
     it cannot be written."""
-    lines = _lines(document)
-    assume = document.get("assume")
-    effects = assume.get("effects") if isinstance(assume, Mapping) else None
-    for name, one in lines.items():
-        for made, hypothesis in _of_line(name, one, tasks).items():
-            yield Written(("hypotheses", made), hypothesis, ("hypotheses", name), "replaces")
-        for task in tasks if isinstance(effects, Mapping) and name in effects else ():
+    effects = mapping_at(document, "assume", "effects")
+    for line, hypothesis in _lines(document).items():
+        for name, of_task in _of_line(line, hypothesis, tasks).items():
+            yield Written(("hypotheses", name), of_task, ("hypotheses", line), "replaces")
+        for task in tasks if line in effects else ():
             place = ("assume", "effects")
-            yield Written((*place, f"{name}.{task}"), effects[name], (*place, name), "replaces")  # type: ignore[index]
+            yield Written((*place, f"{line}.{task}"), effects[line], (*place, line), "replaces")
 
 
 def with_tasks(document: Document, tasks: tuple[str, ...]) -> Document:
@@ -122,8 +117,8 @@ def check_per_task(study: Study) -> None:
     Which tasks a pack has is not known here. But all lines are written over the same tasks, those of the one harness,
     so each family has a claim about every task that any claim of the study is about, or that `lm_eval:` lists.
     """
-    for name, one in study.hypotheses.items():
-        if one.per is not None:
+    for name, hypothesis in study.hypotheses.items():
+        if hypothesis.per is not None:
             raise field_error(
                 ("hypotheses", name, "per"),
                 "per: task, and the names of the tasks are not known here",
@@ -132,9 +127,9 @@ def check_per_task(study: Study) -> None:
             )
     # Not by `task_families`: a family named like a role would hide there, among the hypotheses of the role.
     families: dict[str, list[str]] = {}
-    for name, one in study.hypotheses.items():
-        if one.family is not None:
-            families.setdefault(one.family, []).append(name)
+    for name, hypothesis in study.hypotheses.items():
+        if hypothesis.family is not None:
+            families.setdefault(hypothesis.family, []).append(name)
     for family, names in families.items():
         _check_family(study, family, names)
 
@@ -167,10 +162,10 @@ def _fault_of_family(study: Study, family: str, names: list[str]) -> str:
 def said_once(study: Study) -> dict[str, str]:
     """Label -> the hypothesis that is shown for it: every one by its own name, and of a family the first by the
     family's."""
-    found: dict[str, str] = {}
-    for name, one in study.hypotheses.items():
-        found.setdefault(one.family or name, name)
-    return found
+    shown: dict[str, str] = {}
+    for name, hypothesis in study.hypotheses.items():
+        shown.setdefault(hypothesis.family or name, name)
+    return shown
 
 
 def of_any_task(study: Study, label: str, text: str) -> str:
@@ -210,12 +205,12 @@ T = TypeVar("T", bound=OfClaim)
 
 def by_family(each: Iterable[T]) -> dict[str, list[T]]:
     """What is about single hypotheses, by their names, and about claims per task together, by their line's name."""
-    found: dict[str, list[T]] = {}
-    for one in each:
-        task = next((task for word in one.claim.split() if (task := task_of(word)) is not None), None)
-        label = one.hypothesis if task is None else one.hypothesis.removesuffix(f".{task}")
-        found.setdefault(label, []).append(one)
-    return found
+    by_label: dict[str, list[T]] = {}
+    for about in each:
+        task = next((task for word in about.claim.split() if (task := task_of(word)) is not None), None)
+        label = about.hypothesis if task is None else about.hypothesis.removesuffix(f".{task}")
+        by_label.setdefault(label, []).append(about)
+    return by_label
 
 
 def families_listed(study: Study) -> str:
@@ -228,18 +223,17 @@ def families_listed(study: Study) -> str:
     )
 
 
-def _lines(document: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+def _lines(document: Document) -> dict[str, Mapping[str, Any]]:
     """The lines `per: task` of plain data."""
-    hypotheses = document.get("hypotheses")
-    found = hypotheses.items() if isinstance(hypotheses, Mapping) else ()
-    return {name: one for name, one in found if isinstance(one, Mapping) and one.get("per") == "task"}
+    return {name: each for name, each in hypotheses_of(document).items() if each.get("per") == "task"}
 
 
-def _of_line(name: str, one: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    place: FieldPath = ("hypotheses", name)
-    claim = one.get("claim")
-    if name in _ROLES:
-        raise field_error(place, f"per: task, and '{name}' is a role", "a name that is no role's")
+def _of_line(line: str, hypothesis: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """The hypotheses that one line writes, by their names."""
+    place: FieldPath = ("hypotheses", line)
+    claim = hypothesis.get("claim")
+    if line in _ROLES:
+        raise field_error(place, f"per: task, and '{line}' is a role", "a name that is no role's")
     if not isinstance(claim, str) or len(_METRIC.findall(claim)) != 1:
         raise field_error(
             (*place, "claim"),
@@ -247,28 +241,28 @@ def _of_line(name: str, one: Mapping[str, Any], tasks: tuple[str, ...]) -> dict[
             "harness/accuracy, or harness/accuracy_shots_N, which a task has of its own",
             "claim: layernorm does_not_worsen harness/accuracy",
         )
-    rest = {field: value for field, value in one.items() if field not in ("per", "claim")}
-    made = {}
+    rest = {field: value for field, value in hypothesis.items() if field not in ("per", "claim")}
+    by_name = {}
     for task in tasks:
-        full = f"{name}.{task}"
-        if not _NAME.fullmatch(full) or len(full) > _LONGEST:
+        name = f"{line}.{task}"
+        if not _NAME.fullmatch(name) or len(name) > _LONGEST:
             raise field_error(
                 place,
-                f"the claim about the task '{task}' would be named '{full}'",
+                f"the claim about the task '{task}' would be named '{name}'",
                 f"at most {_LONGEST} letters, digits and underscores, parts joined by '-' or '.'",
                 "a shorter name of the line, or claims written out: harness/accuracy/TASK",
             )
-        about = _METRIC.sub(lambda metric, task=task: f"{metric[0]}/{task}", claim)  # type: ignore[misc]
-        made[full] = {"claim": about, **rest, "family": name}
-    return made
+        about_task = _METRIC.sub(lambda metric, task=task: f"{metric[0]}/{task}", claim)  # type: ignore[misc]
+        by_name[name] = {"claim": about_task, **rest, "family": line}
+    return by_name
 
 
 def _without_task(name: str, study: Study) -> str:
     """A claim and its settings but for the task."""
-    one, metric = study.hypotheses[name], study.claims[name].metric
+    hypothesis, metric = study.hypotheses[name], study.claims[name].metric
     # The metric as a whole: of harness/accuracy/acc not the first "/acc".
     of_all = metric.removesuffix(f"/{task_of(metric)}")
-    plain: Hypothesis = one.model_copy(update={"claim": one.claim.replace(metric, of_all)})
+    plain: Hypothesis = hypothesis.model_copy(update={"claim": hypothesis.claim.replace(metric, of_all)})
     return plain.model_dump_json()
 
 

@@ -24,9 +24,9 @@ from pydantic import Field, JsonValue, PrivateAttr, model_validator
 
 from prereg.errors import FieldPath, field_error, not_one_of
 from prereg.frozen import FrozenModel, once
-from prereg.metrics.catalogue import TASK_METRICS, Better
+from prereg.metrics.catalogue import Better, without_side
 from prereg.study.arms import Arm, apply_overrides
-from prereg.study.measure import Name, Seed, check_known
+from prereg.study.measure import Name, Seed, check_known, check_suite
 
 if TYPE_CHECKING:
     from prereg.study.spec import Study
@@ -108,25 +108,27 @@ def pilots_of(study: Study) -> dict[str, Pilot]:
     """Every pilot arm of a tuned study by name, in the order of arms and settings; none where nothing is tuned."""
     if study.tune is None:
         return {}
-    found: dict[str, Pilot] = {}
+    pilots: dict[str, Pilot] = {}
     for arm, settings in study.tune.of(tuple(study.untuned)).items():
         for at, setting in enumerate(settings):
             base, place = study.untuned[arm], _place(study.tune, arm, at)
-            both = sorted(set(setting) & set(base.overrides))
-            if both:
+            set_twice = sorted(set(setting) & set(base.overrides))
+            if set_twice:
+                field = set_twice[0]
                 raise field_error(
                     place,
-                    f"'{both[0]}' is tuned, and '{arm}' sets it",
+                    f"'{field}' is tuned, and '{arm}' sets it",
                     "fields that the pilot alone sets",
-                    f"leave {both[0]} out of '{arm}', or tune another field",
+                    f"leave {field} out of '{arm}', or tune another field",
                 )
             overrides = {**base.overrides, **setting}
             config = apply_overrides(study.base, overrides, dict.fromkeys(overrides, place))
             name = f"{arm}.{_label(setting)}"
-            if name in found or len(name) > 80:
+            # 0.003 and 3.0e-3 have one label, and the name is that of a folder.
+            if name in pilots or len(name) > 80:
                 name = f"{arm}.setting-{at + 1}"
-            found[name] = Pilot(name, overrides, config, arm, setting)
-    return found
+            pilots[name] = Pilot(name, overrides, config, arm, setting)
+    return pilots
 
 
 def _place(tune: Tune, arm: str, at: int) -> FieldPath:
@@ -157,11 +159,11 @@ def _check_tuned_arms(study: Study, tune: Tune) -> None:
 
 
 def _check_pilot_seeds(study: Study, tune: Tune) -> None:
-    both = sorted(set(tune.seeds) & set(study.seeds))
-    if both:
+    shared = sorted(set(tune.seeds) & set(study.seeds))
+    if shared:
         raise field_error(
             ("tune", "seeds"),
-            f"pilot seed {both[0]} is a seed of the study too",
+            f"pilot seed {shared[0]} is a seed of the study too",
             "seeds of their own: a run that chose a setting may not test it",
             f"seeds: [{', '.join(str(1001 + at) for at in range(max(2, len(tune.seeds))))}]",
         )
@@ -169,14 +171,11 @@ def _check_pilot_seeds(study: Study, tune: Tune) -> None:
 
 def _check_choice(study: Study, tune: Tune) -> None:
     check_known(study, tune.choose_by, ("tune", "choose_by"), "the pilot chooses by it")
-    known, recorded = study.metric(tune.choose_by), study.measure.recorded
-    if study.trainer == "gpt" and known is not None and known.suite not in ("own", *recorded):
-        found = f"the pilot chooses by {tune.choose_by}, of the suite '{known.suite}'"
-        fix = f"suites: [{', '.join([*study.measure.suites, known.suite])}]"
-        raise field_error(("measure", "suites"), found, f"'{known.suite}' among the suites", fix)
+    metric = study.metric(tune.choose_by)
+    if metric is not None:
+        check_suite(study, metric, "the pilot chooses by")
     if better(study, tune) == "neither":
-        found = f"nothing says which way {tune.choose_by} improves"
-        raise field_error(("tune", "better"), found, "better: lower, or better: higher", "better: lower")
+        raise without_side(("tune", "better"), tune.choose_by)
 
 
 def _check_pilot_names(study: Study, _: Tune) -> None:
@@ -211,16 +210,16 @@ def _check_settings(study: Study, tune: Tune) -> None:
 
 def better(study: Study, tune: Tune) -> Better:
     """Which way the metric improves by which the pilot chooses."""
-    known = study.metric(tune.choose_by) or TASK_METRICS.get(tune.choose_by)
-    return tune.better or (known.better if known is not None else "neither")
+    metric = study.declaration(tune.choose_by)
+    return tune.better or (metric.better if metric is not None else "neither")
 
 
 def with_choice(study: Study, logged: Sequence[Mapping[str, JsonValue]]) -> Study:
     """A study at the choice of the first of its `tuned` entries' bodies. A study without a pilot, and one without such
     an entry, as it is."""
-    found = logged[0].get("chosen") if logged else None
-    known = found if isinstance(found, dict) else {}
-    chosen = {arm: setting for arm, setting in known.items() if isinstance(setting, dict)}
+    choice = logged[0].get("chosen") if logged else None
+    by_arm = choice if isinstance(choice, dict) else {}
+    chosen = {arm: setting for arm, setting in by_arm.items() if isinstance(setting, dict)}
     if study.tune is None or not chosen:
         return study
     return study.model_copy(update={"tune": study.tune.frozen(chosen)})
@@ -243,22 +242,24 @@ def choose(study: Study, values: Mapping[tuple[str, int], float]) -> tuple[Choic
     sign = -1.0 if better(study, tune) == "higher" else 1.0
     choices = []
     for arm in dict.fromkeys(pilot.of for pilot in study.pilots.values()):
-        mine = {name: pilot for name, pilot in study.pilots.items() if pilot.of == arm}
+        pilots = {name: pilot for name, pilot in study.pilots.items() if pilot.of == arm}
         means: dict[str, float | None] = {}
-        for name in mine:
-            found = [values[name, seed] for seed in tune.seeds if isfinite(values.get((name, seed), float("nan")))]
-            means[name] = fsum(found) / len(found) if len(found) == len(tune.seeds) else None
-        known = [name for name, mean in means.items() if mean is not None]
-        if known:
-            best = min(known, key=lambda name: sign * (means[name] or 0.0))
-            setting = dict(mine[best].setting)
-            at_edge = tuple(field for field in setting if _is_edge(setting[field], field, list(mine.values())))
+        for name in pilots:
+            finite = [values[name, seed] for seed in tune.seeds if isfinite(values.get((name, seed), float("nan")))]
+            # One diverged run takes its setting out: a mean over the other seeds would be of the lucky ones.
+            means[name] = fsum(finite) / len(finite) if len(finite) == len(tune.seeds) else None
+        with_mean = [name for name, mean in means.items() if mean is not None]
+        if with_mean:
+            # `min` takes the first of equal ones, which is the rule.
+            best = min(with_mean, key=lambda name: sign * (means[name] or 0.0))
+            setting = dict(pilots[best].setting)
+            at_edge = tuple(field for field in setting if _is_edge(setting[field], field, list(pilots.values())))
             choices.append(Choice(arm, best, setting, means, at_edge))
     return tuple(choices)
 
 
 def _is_edge(value: JsonValue, field: str, pilots: Sequence[Pilot]) -> bool:
     tried = [pilot.setting[field] for pilot in pilots if field in pilot.setting]
-    numbers = {float(one) for one in tried if isinstance(one, int | float) and not isinstance(one, bool)}
+    numbers = {float(number) for number in tried if isinstance(number, int | float) and not isinstance(number, bool)}
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and len(numbers) > 2 and float(value) in (min(numbers), max(numbers))  # type: ignore[arg-type]
