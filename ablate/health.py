@@ -250,7 +250,7 @@ def _health(runs: Path, spec: RunSpec | CommandSpec) -> RunHealth:
 
 def _breaches(record: RunRecord, spec: RunSpec | CommandSpec) -> tuple[str, ...]:
     from prereg.registry.plan import RunSpec
-    from prereg.study.analysis import breaches, promises_any
+    from prereg.study.training import breaches, promises_any
 
     if not isinstance(spec, RunSpec) or not promises_any(spec.config.budget):
         return ()

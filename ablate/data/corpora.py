@@ -8,7 +8,6 @@ as token ids are in `ablate.data.shards`.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
@@ -28,7 +27,7 @@ from prereg.study.corpora import (
     Manifest,
     TextFile,
     cache_folder,
-    manifest_fields,
+    manifest_bytes,
     of_two,
     read_manifest,
     search_path,
@@ -230,7 +229,7 @@ class Library:
 
     def keep(self, manifest: Manifest) -> None:
         """Write the manifest, by which the name is known from then on."""
-        self._store(manifest.name, "manifest.json", (json.dumps(manifest_fields(manifest), indent=2) + "\n").encode())
+        self._store(manifest.name, "manifest.json", manifest_bytes(manifest))
 
     def _store(self, name: str, file: str, data: bytes) -> Path:
         path = self.own / name / file

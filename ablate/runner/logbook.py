@@ -28,7 +28,7 @@ from prereg.registry.ledger_entry import SEALS, Entry, Event
 from prereg.registry.paths import Root
 from prereg.registry.plan import Cell, RunSpec, cell_of, recipe_sha256
 from prereg.registry.registration import Registration, folder_of_study
-from prereg.study.analysis import breaches
+from prereg.study.training import breaches
 from prereg.text import counted
 
 

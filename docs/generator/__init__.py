@@ -3,6 +3,9 @@
 What a page says is in the code that it is about: descriptions of fields, help of commands, tables. `pages/` holds the
 sentences around it, with `$name` for each part that the code gives, and `docs.generator.parts` those parts. A test
 compares each page with what the code gives.
+
+To add a page: its template in `pages/`, a function in `parts` that returns what the code says, a row of `PAGES`, and
+its entry in a table of contents.
 """
 
 from __future__ import annotations

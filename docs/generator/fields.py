@@ -53,9 +53,10 @@ class Fields:
         if name and "properties" in self.defs[name]:
             yield place, name, True
         for option in options:
-            others = [other for other in options if other is not option and other.get("type") != "object"]
+            # A mapping next to text or a list: its heading then names the field that tells it from them.
+            beside = [each for each in options if each is not option and each.get("type") != "object"]
             for inner, below, alone in self._models(place, option):
-                yield inner, below, alone and (not others or inner != place)
+                yield inner, below, alone and (not beside or inner != place)
         if value.get("type") == "array":
             yield from self._models(f"{place}[]", value.get("items", {}))
         if value.get("type") == "object":
@@ -70,7 +71,8 @@ class Fields:
         for name, value in schema.get("properties", {}).items():
             required = name in schema.get("required", ())
             default = "required" if required else self.unless.get((model, name), _default(value))
-            nullable = required and any(one.get("type") == "null" for one in value.get("anyOf", ()))
+            # Of a field with a default `null` is what leaving it out says.
+            nullable = required and any(option.get("type") == "null" for option in value.get("anyOf", ()))
             words = self.words(value) + " or `null`" * nullable
             rows.append((code(name), words, default, sentence(value.get("description", ""))))
         fields = table(("field", "value", "default", "meaning"), rows)
@@ -108,7 +110,7 @@ def _name(reference: Schema) -> str:
 
 def _options(value: Schema) -> list[Schema]:
     """The branches of a union: of an optional value, or of one that is chosen by its kind."""
-    return [one for one in value.get("anyOf", value.get("oneOf", ())) if one.get("type") != "null"]
+    return [option for option in value.get("anyOf", value.get("oneOf", ())) if option.get("type") != "null"]
 
 
 def _values_of(value: Schema) -> Schema:

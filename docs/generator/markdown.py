@@ -27,7 +27,8 @@ def code(text: object) -> str:
 def sentence(text: str) -> str:
     """A plain text in one line; outside of code no character of it is markup."""
     segments = " ".join(text.split()).split("`")
-    return "`".join(one if at % 2 else re.sub(r"([*<])", r"\\\1", one) for at, one in enumerate(segments))
+    # Every other segment lies between two backticks.
+    return "`".join(text if at % 2 else re.sub(r"([*<])", r"\\\1", text) for at, text in enumerate(segments))
 
 
 def indented_block(docstring: str | None) -> str:

@@ -70,20 +70,19 @@ def conflicts() -> Parts:
 
 def exit_codes() -> Parts:
     """How a command ends."""
-    rows = [(f"**{int(one)}**", one.meaning, one.of) for one in sorted(Exit)]
+    rows = [(f"**{int(ending)}**", ending.meaning, ending.of) for ending in sorted(Exit)]
     return {"codes": table(("code", "meaning", "of"), rows)}
 
 
 def metrics() -> Parts:
     """Every metric, from the table in `prereg.metrics.catalogue`."""
-    known = (*METRICS.values(), *METRICS.families)
+    curves, of_tasks = ((*each.values(), *each.families) for each in (METRICS, TASK_METRICS))
     sections = []
     for name, suite in SUITES.items():
         about = suite.about[0].upper() + suite.about[1:]
         only = " It can only be measured at the last step." if suite.only_at_end else ""
-        listed = _metrics(metric for metric in known if metric.suite == name)
-        sections.append(f"## {name}\n\n{about}. Its price: {suite.cost}.{only}\n\n{listed}")
-    of_tasks = (*TASK_METRICS.values(), *TASK_METRICS.families)
+        rows = _metrics(metric for metric in curves if metric.suite == name)
+        sections.append(f"## {name}\n\n{about}. Its price: {suite.cost}.{only}\n\n{rows}")
     return {
         "classes": ", ".join(kind.replace("_", " ") for kind in TOKEN_CLASSES),
         "suites": "\n".join(sections),
@@ -93,11 +92,13 @@ def metrics() -> Parts:
 
 
 def _metrics(each: Iterable[Metric], columns: int = 6) -> str:
+    """A table of metrics; the last two of its six columns say nothing of metrics of tasks."""
     head = ("metric", "unit", "better", "formula", "reference", "same bits")
-    rows = []
-    for one in each:
-        same_bits = "yes" if one.repeatable else "no"
-        rows.append((code(one.name), one.unit or "-", one.better, one.definition, one.reference or "-", same_bits))
+    rows = [
+        (code(metric.name), metric.unit or "-", metric.better, metric.definition, metric.reference or "-", same_bits)
+        for metric in each
+        for same_bits in ["yes" if metric.repeatable else "no"]
+    ]
     return table(head[:columns], [row[:columns] for row in rows])
 
 
@@ -134,7 +135,7 @@ def files() -> Parts:
         "lock": _fields(Registration, "lock", study, left_out=("lock_sha256", "rewordings")),
         "ledger": _fields(Entry, "ledger"),
         "repairs": " or ".join(map(code, REPAIRS)),
-        "events": table(("event", "what happened"), [(code(event), said) for event, (said, _) in EVENTS.items()]),
+        "events": table(("event", "what happened"), [(code(event), text) for event, (text, _) in EVENTS.items()]),
         "bodies": table(("event", "field", "meaning"), bodies),
         "folder": indented_block(store.__doc__),
         "metrics": _columns(store.parquet_bytes(run, [value])),
@@ -153,11 +154,12 @@ def files() -> Parts:
 
 
 def _fields(model: type[BaseModel], file: str, elsewhere: Texts = NONE, left_out: Sequence[str] = ()) -> str:
+    """The fields of one file; what is in the model and never in the file is left out."""
     schema: dict[str, Any] = model.model_json_schema(mode="validation")
     unwritten = {model: left_out} | ({**WORDS_OF} if model is Decision else {})
-    for one, names in unwritten.items():
-        properties = (schema if one is model else schema["$defs"][one.__name__])["properties"]
-        for name in names if one is not Check else ():  # of a study's own check they are written
+    for part, names in unwritten.items():
+        properties = (schema if part is model else schema["$defs"][part.__name__])["properties"]
+        for name in names if part is not Check else ():  # of a study's own check they are written
             del properties[name]
     return Fields(schema, elsewhere, prefix=f"{file}: ").page()
 
@@ -193,16 +195,10 @@ def modules() -> Parts:
     """Every module of the product by folder, with the first sentence of its docstring."""
     rows_by_folder: dict[str, list[tuple[str, str]]] = {}
     for path in sorted(path for folder in ("prereg", "ablate") for path in (ROOT / folder).rglob("*.py")):
-        about = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-        if path.name == "__init__.py" and not about:
-            continue
         folder = path.parent.relative_to(ROOT).as_posix()
-        rows_by_folder.setdefault(folder, []).append((code(path.name), first_sentence(about)))
-    sections = [f"## {folder}\n\n{table(('module', 'about'), rows)}" for folder, rows in rows_by_folder.items()]
-    return {"folders": "\n".join(sections)}
-
-
-def first_sentence(text: str) -> str:
-    """Up to the first full stop or blank line, on one line."""
-    paragraph = " ".join(text.split("\n\n", maxsplit=1)[0].split())
-    return re.split(r"(?<=\.)\s", paragraph, maxsplit=1)[0].rstrip(":.") + "."
+        if about := ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "":
+            paragraph = " ".join(about.split("\n\n", maxsplit=1)[0].split())
+            first_sentence = re.split(r"(?<=\.)\s", paragraph, maxsplit=1)[0].rstrip(":.") + "."
+            rows_by_folder.setdefault(folder, []).append((code(path.name), first_sentence))
+    tables = [f"## {folder}\n\n{table(('module', 'about'), rows)}" for folder, rows in rows_by_folder.items()]
+    return {"folders": "\n".join(tables)}

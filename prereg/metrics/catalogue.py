@@ -2,6 +2,11 @@
 
 The trainer writes these names, claims are checked against them, the judge reads the direction of `does_not_worsen`
 here, and reports take their units from here. A metric is defined once, in the table below.
+
+To add a metric: a row of `_TABLE` under its suite, and its value in the module of `ablate/evaluation` that computes the
+suite; `python -m docs.generator` writes it into docs/metrics.md. To add a suite: also a row of `SUITES` and its name in
+`Suite`. Readers: `METRICS` (curves), `TASK_METRICS`, `ITEM_METRICS` (means over items), `declaration_of` (any of them),
+`source_of`, `task_of`.
 """
 
 from __future__ import annotations
@@ -229,8 +234,6 @@ class Metric:
     def range(self) -> tuple[float, float] | None:
         """The smallest and largest value that it can have, where that is known. What is measured against a limit that
         is itself measured (cost/mfu) can pass it."""
-        if self.name == "calibration/overconfidence":
-            return -1.0, 1.0  # a difference of two shares
         return SHARE if self.unit == "share" and self.suite != "cost" else None
 
     @property
@@ -256,6 +259,7 @@ class Metric:
 
 
 def _rows() -> Iterator[Metric]:
+    """Every metric of the table; a row with a word of `_EACH` in its name is one metric for each of its parts."""
     suite = ""
     for row in _TABLE.replace("\n    ", " ").strip().splitlines():
         if row.startswith("suite "):
@@ -275,7 +279,15 @@ def _rows() -> Iterator[Metric]:
 
 
 class Catalogue(Mapping[str, Metric]):
-    """Metrics by name; a member of a family (`grad/layer_3` of `grad/layer_N`) is found by its own name, not listed."""
+    """Metrics by name; a member of a family (`grad/layer_3` of `grad/layer_N`) is found by its own name, not listed.
+
+    >>> METRICS["val/loss"].unit, METRICS["val/loss"].better
+    ('nats/token', 'lower')
+    >>> METRICS["grad/layer_3"].definition.split(" before ")[0]
+    'L2 norm of the gradient of block 3 (from 0)'
+    >>> METRICS.layer("grad/layer_3"), "grad/layer_3" in list(METRICS)
+    (3, False)
+    """
 
     def __init__(self, metrics: Iterable[Metric]) -> None:
         declared = {metric.name: metric for metric in metrics}
@@ -286,6 +298,7 @@ class Catalogue(Mapping[str, Metric]):
     def __getitem__(self, name: str) -> Metric:
         if name in self._listed:
             return self._listed[name]
+        # Not in the table itself: a member of a family, a task of a mean over items, a source of a mixture.
         family, number = self._member(name)
         if family is not None:
             return replace(family, name=name, definition=re.sub(r"\bN\b", number, family.definition))
@@ -296,9 +309,10 @@ class Catalogue(Mapping[str, Metric]):
             return replace(all_tasks, name=name, definition=of_one)
         if source is None:
             raise KeyError(name)
-        whole = self._listed[name.removesuffix(f"/{source}")]
+        all_sources = self._listed[name.removesuffix(f"/{source}")]
         of_part = f"the validation part of '{source}'"
-        return replace(whole, name=name, definition=whole.definition.replace("the validation split", of_part))
+        of_source = all_sources.definition.replace("the validation split", of_part)
+        return replace(all_sources, name=name, definition=of_source)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._listed)
@@ -320,20 +334,29 @@ class Catalogue(Mapping[str, Metric]):
         return self.number(name, "bin")
 
     def _member(self, name: str) -> tuple[Metric | None, str]:
-        found = _NUMBERED.fullmatch(name)
-        return (self._families.get(found[1]), found[2]) if found else (None, "")
+        # A number has one spelling: `grad/layer_03` would be a second name of the same metric.
+        numbered = _NUMBERED.fullmatch(name)
+        return (self._families.get(numbered[1]), numbered[2]) if numbered else (None, "")
 
 
 def source_of(name: str) -> str | None:
-    """The source of a mixture that a metric is about; none where it is about no single one."""
-    found = _SOURCE.fullmatch(name)
-    return found[2] if found else None
+    """The source of a mixture that a metric is about; none where it is about no single one.
+
+    >>> source_of("val/loss/wiki"), source_of("val/loss")
+    ('wiki', None)
+    """
+    parts = _SOURCE.fullmatch(name)
+    return parts[2] if parts else None
 
 
 def task_of(name: str) -> str | None:
-    """The task that a metric is about; none where it is about all of them, or of no task."""
-    found = _TASK.fullmatch(name)
-    return found[2] if found else None
+    """The task that a metric is about; none where it is about all of them, or of no task.
+
+    >>> task_of("harness/accuracy/anaphor"), task_of("harness/accuracy_shots_5")
+    ('anaphor', None)
+    """
+    parts = _TASK.fullmatch(name)
+    return parts[2] if parts else None
 
 
 _ALL: Final = tuple(_rows())

@@ -67,6 +67,7 @@ def read_source(check: OwnCode, folder: Path, *, index: int = 0) -> tuple[Path, 
     module, function = check.entry_point.split(":")
     kind: FieldPath = ("checks",) if isinstance(check, OwnCheck) else ("measure", "own")
     place = (*kind, index, "entry_point")
+    # Where it lies: next to the study, or installed.
     path = _file_of(module, folder)
     if path is None:
         raise field_error(
@@ -77,10 +78,11 @@ def read_source(check: OwnCode, folder: Path, *, index: int = 0) -> tuple[Path, 
         )
     try:
         source = path.read_bytes()
-        found = {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+        # By the text, and only at the top level: what a name means after the module has run is known by running it.
+        functions = {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
     except (OSError, SyntaxError, ValueError) as error:
         raise field_error(place, f"{path.name} cannot be read as Python: {error}", "Python source") from None
-    if function not in found:
+    if function not in functions:
         raise field_error(
             place,
             f"{path.name} defines no function '{function}'",
@@ -109,6 +111,7 @@ def _file_of(module: str, folder: Path) -> Path | None:
         spec: ModuleSpec | None = importlib.util.find_spec(first)  # of a top-level name, this imports nothing
     except (ImportError, ValueError):
         return None
+    # `find_spec("a.b")` would import a; each level is looked up in the folders of the one above instead.
     name = first
     for part in rest:
         name = f"{name}.{part}"
@@ -126,11 +129,14 @@ def loading(name: str, path: Path, source: bytes) -> Iterator[Callable[[], Modul
 
     Apart from each other, so that a limit can be set to what the code does and to nothing that is tidied up after it.
     """
+    # From the bytes that were hashed: the file may change between its hash and its import.
     spec = importlib.util.spec_from_loader(name, _Bytes(path, source), origin=str(path))
     assert spec is not None, name
     if spec.submodule_search_locations is not None:
         spec.submodule_search_locations = [str(path.parent)]
     module = importlib.util.module_from_spec(spec)
+    # Known by its name while it runs, as dataclasses want it, and afterwards no longer: the next study may
+    # bring another module of that name.
     before = sys.modules.get(name)
     sys.modules[name] = module
 

@@ -60,6 +60,7 @@ CONDITIONS = Language(
             | (ALL | ANY) (SUPPORTED | REFUTED | INCONCLUSIVE) "(" NAME ")" -> family
         NAME: /[A-Za-z0-9_.\-]+/
     """,
+    # `either` holds `both` holds `denied`: `not` binds closest and `or` loosest. `?` leaves out a level with one part.
     keywords={"_OR": "or", "_AND": "and", "_NOT": "not", "ALL": "all", "ANY": "any"}
     | {state.upper(): state for state in STATES},
     expected=(
@@ -142,8 +143,8 @@ def deciding_term(
             # All parts of an `and` make it hold; one makes it fail. Of an `or` it is the other way round.
             if isinstance(condition, AnyOf) is holding:
                 parts = (next(part for part in parts if holds(part, outcomes, stable) is holding),)
-            found = (deciding_term(part, outcomes, stable, holding=holding) for part in parts)
-            return tuple(dict.fromkeys(question for term in found for question in term))
+            terms = (deciding_term(part, outcomes, stable, holding=holding) for part in parts)
+            return tuple(dict.fromkeys(question for term in terms for question in term))
 
 
 def questions(condition: Condition) -> Iterator[Question]:
@@ -163,7 +164,14 @@ Groups = Mapping[str, tuple[str, ...]]
 
 
 def parse_condition(text: str, groups: Groups = MappingProxyType({})) -> Condition:
-    """Read one condition. Raises `RuleError` with a caret under the place."""
+    """Read one condition. Raises `RuleError` with a caret under the place.
+
+    >>> condition = parse_condition("supported(gain) and not refuted(harm)")
+    >>> holds(condition, {"gain": "supported", "harm": "inconclusive"}, stable={})
+    True
+    >>> [question.name for question in questions(condition)]
+    ['gain', 'harm']
+    """
     if len(text) > LONGEST:
         raise RuleError(f"a condition of {len(text)} characters", required=f"at most {LONGEST}")
     if not text.strip():
@@ -201,19 +209,21 @@ class _Reader:
     def question(self, *words: Token) -> Condition:
         """`STATE(NAME)`; of a family the plain conjunction, or disjunction, over its hypotheses."""
         *quantifier, state, name = words
-        asked = Question(cast("State", str(state)), str(name), (name.start_pos or 0) + 1)
-        family = self.groups.get(asked.name) if asked.state != "stable" else None
+        question = Question(cast("State", str(state)), str(name), (name.start_pos or 0) + 1)
+        family = self.groups.get(question.name) if question.state != "stable" else None
         if not quantifier and family is None:
-            return asked
+            return question
+        text = f"{state}({name})"
         if not quantifier:
-            found, question = f"'{name}' is a family of {len(family or ())} hypotheses", f"{state}({name})"
-            raise self.mistake(name, found, f"all {question} or any {question}", f"all {question}")
+            # All or any of them is the study's to say: the one is far easier to be supported than the other.
+            fault = f"'{name}' is a family of {len(family or ())} hypotheses"
+            raise self.mistake(name, fault, f"all {text} or any {text}", f"all {text}")
         if family is None:
-            known = listed(self.groups) or "none: no hypothesis of this study is `per: task`"
-            fix = nearest(asked.name, tuple(self.groups)) or f"{state}({name})"
-            raise self.mistake(name, f"'{name}' is no family", f"a family of hypotheses ({known})", fix)
-        each = tuple(replace(asked, name=member) for member in family)
-        return All(each, asked) if quantifier[0] == "all" else AnyOf(each, asked)
+            families = listed(self.groups) or "none: no hypothesis of this study is `per: task`"
+            fix = nearest(question.name, tuple(self.groups)) or text
+            raise self.mistake(name, f"'{name}' is no family", f"a family of hypotheses ({families})", fix)
+        each = tuple(replace(question, name=member) for member in family)
+        return All(each, question) if quantifier[0] == "all" else AnyOf(each, question)
 
     def mistake(self, at: Token | Meta, found: str, required: str, fix: str = "") -> SpecError:
         return CONDITIONS.mistake(self.text, at.start_pos or 0, found, required, fix)
@@ -232,38 +242,43 @@ class Contradiction:
 
 
 def contradictions(hypotheses: Mapping[str, Hypothesis], claims: Mapping[str, Claim]) -> tuple[Contradiction, ...]:
-    """Every such pair of a study, in the order of its hypotheses."""
-    found = []
-    for one, other in combinations(hypotheses, 2):
-        turned = _turned(claims[one], claims[other])
-        apart = (hypotheses[one].scale, hypotheses[one].read) != (hypotheses[other].scale, hypotheses[other].read)
-        if turned is None or apart:
+    """Every such pair of a study, in the order of its hypotheses.
+
+    Two claims over the same differences have one test statistic, and it cannot point both ways. So of `a lowers M than
+    b` and `b lowers M than a` not both are supported, and no line of the rule need cover that case.
+    """
+    pairs = []
+    for left, right in combinations(hypotheses, 2):
+        turned = _turned(claims[left], claims[right])
+        readings = {(hypotheses[name].scale, hypotheses[name].read) for name in (left, right)}
+        if turned is None or len(readings) > 1:
             continue
-        for first, towards in _directed(claims[one]):
-            for second, its in _directed(claims[other]):
-                if towards != its * turned:
-                    found.append(Contradiction((one, first), (other, second)))
-    return tuple(found)
+        for of_left, left_points in _directed(claims[left]):
+            for of_right, right_points in _directed(claims[right]):
+                if left_points != right_points * turned:
+                    pairs.append(Contradiction((left, of_left), (right, of_right)))
+    return tuple(pairs)
 
 
 def _directed(claim: Claim) -> list[tuple[Outcome, int]]:
     """Endings that need the statistic to point one way, with that way."""
+    # Only a null at zero: to reach a margin, or to fall short of it, leaves the sign of the effect open.
     if not claim.direction or (claim.kind.towards == "worse" and claim.better == "neither"):
         return []
     endings: tuple[tuple[Outcome, str], ...] = (("supported", claim.kind.supported), ("refuted", claim.kind.refuted))
     return [(outcome, claim.direction) for outcome, rejected in endings if rejected == "zero"]
 
 
-def _turned(one: Claim, other: Claim) -> int | None:
+def _turned(claim: Claim, converse: Claim) -> int | None:
     """1 if two claims read the same differences, -1 if the one reads the other's with the sign turned, else None.
 
     Arms that cancel out count too: a seed that they lack is lacking in their claim only.
     """
-    if one.metric != other.metric or set(one.named) != set(other.named):
+    if claim.metric != converse.metric or set(claim.named) != set(converse.named):
         return None
-    left, right = one.weights, other.weights
+    left, right = claim.weights, converse.weights
     if not left or set(left) != set(right):
         return None
-    sizes = [left[arm] / right[arm] for arm in left]
+    ratios = [left[arm] / right[arm] for arm in left]
     # Exactly proportional: what differs by rounding could point both ways.
-    return (1 if sizes[0] > 0 else -1) if all(size == sizes[0] for size in sizes) else None
+    return (1 if ratios[0] > 0 else -1) if all(ratio == ratios[0] for ratio in ratios) else None

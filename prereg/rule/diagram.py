@@ -18,14 +18,22 @@ class TooLargeError(Exception):
 
 
 class Diagrams:
-    """Diagrams over variables 0..n-1, where variable i has `arities[i]` values. A diagram is an int."""
+    """Diagrams over variables 0..n-1, where variable i has `arities[i]` values. A diagram is an int.
+
+    >>> diagrams = Diagrams((3, 2))
+    >>> either = diagrams.either(diagrams.among(0, {0}), diagrams.among(1, {1}))
+    >>> diagrams.count(either), diagrams.example(diagrams.denied(either))
+    (4, {0: 1, 1: 0})
+    """
 
     def __init__(self, arities: tuple[int, ...], limit: int = 50_000) -> None:
         self.arities = arities
         self.limit = limit
         end = len(arities)
+        # A node is (variable, child for each of its values); nodes 0 and 1 are FALSE and TRUE, below the last variable.
         self._nodes: list[tuple[int, tuple[int, ...]]] = [(end, ()), (end, ())]
-        self._known: dict[tuple[int, tuple[int, ...]], int] = {}
+        # The same node is made once, so two diagrams are equal exactly where their numbers are.
+        self._numbers: dict[tuple[int, tuple[int, ...]], int] = {}
         self._joined: dict[tuple[bool, int, int], int] = {}
         self._denied: dict[int, int] = {FALSE: TRUE, TRUE: FALSE}
 
@@ -53,14 +61,14 @@ class Diagrams:
         value where none are. No diagram is made, so that any number of such questions can be answered."""
         if not all(within.values()):
             return False  # a variable without a value leaves no case, whether or not the diagram looks at it
-        known: dict[int, bool] = {FALSE: False, TRUE: True}
+        answers: dict[int, bool] = {FALSE: False, TRUE: True}
 
         def below(node: int) -> bool:
-            if node not in known:
+            if node not in answers:
                 level, children = self._nodes[node]
                 values = within.get(level, range(self.arities[level]))
-                known[node] = any(below(children[value]) for value in values)
-            return known[node]
+                answers[node] = any(below(children[value]) for value in values)
+            return answers[node]
 
         return below(diagram)
 
@@ -83,6 +91,7 @@ class Diagrams:
         values: dict[int, int] = {}
         while diagram != TRUE:
             level, children = self._nodes[diagram]
+            # Every node but FALSE leads to TRUE, so no step has to be taken back.
             value = next(v for v, child in enumerate(children) if child != FALSE)
             values[level] = value
             diagram = children[value]
@@ -96,15 +105,17 @@ class Diagrams:
         return cases
 
     def _node(self, level: int, children: tuple[int, ...]) -> int:
+        # A variable whose value makes no difference has no node (Bryant 1986). With the numbers below, that makes a
+        # diagram the only one of its function.
         if all(child == children[0] for child in children):
             return children[0]
         key = (level, children)
-        if key not in self._known:
+        if key not in self._numbers:
             if len(self._nodes) >= self.limit:
                 raise TooLargeError
             self._nodes.append(key)
-            self._known[key] = len(self._nodes) - 1
-        return self._known[key]
+            self._numbers[key] = len(self._nodes) - 1
+        return self._numbers[key]
 
     def _join(self, conjunction: bool, left: int, right: int) -> int:
         absorbing, neutral = (FALSE, TRUE) if conjunction else (TRUE, FALSE)
@@ -114,10 +125,11 @@ class Diagrams:
             return right
         if right == neutral:
             return left
-        key = (conjunction, min(left, right), max(left, right))
+        key = (conjunction, min(left, right), max(left, right))  # the order of the two does not matter
         if key not in self._joined:
             if len(self._joined) >= 8 * self.limit:
                 raise TooLargeError
+            # Shannon expansion by the first variable that either of them looks at.
             level = min(self._nodes[left][0], self._nodes[right][0])
             children = tuple(
                 self._join(conjunction, self._child(left, level, value), self._child(right, level, value))

@@ -52,6 +52,7 @@ def pushed(study: Study, hypothesis: str, arm: str) -> frozenset[End]:
     if arm not in claim.named:
         return frozenset()
     weight = claim.weights.get(arm, 0.0)
+    # At its worse end the metric rises where lower is better, and the effect with it by the sign of the arm's weight.
     if claim.better == "neither" or not weight or not claim.direction:
         return frozenset(ENDS)
     rises = (weight > 0) == (claim.better == "lower")
@@ -65,18 +66,19 @@ def refutable(study: Study, hypothesis: str) -> bool:
 
 def between(outcomes: Collection[Outcome]) -> frozenset[Outcome]:
     """The outcomes given and those between them: inconclusive lies between supported and refuted."""
-    found = frozenset(outcomes)
-    return found | {"inconclusive"} if found >= {"supported", "refuted"} else found
+    ends = frozenset(outcomes)
+    return ends | {"inconclusive"} if ends >= {"supported", "refuted"} else ends
 
 
-def is_worse(study: Study, hypothesis: str, one: float, other: float) -> bool:
+def is_worse(study: Study, hypothesis: str, value: float, than: float) -> bool:
     """Whether one value of the claim's metric is worse than another; never where nothing says which way it improves."""
-    return {"lower": one > other, "higher": one < other, "neither": False}[study.claims[hypothesis].better]
+    return {"lower": value > than, "higher": value < than, "neither": False}[study.claims[hypothesis].better]
 
 
 def impossible_after(study: Study, arm: str) -> tuple[str, ...] | None:
     """Verdicts that can never be given once a run of the arm has diverged: no outcomes keep them with its pair at its
     worst. "inconclusive" is never among them. None where the rule has too many cases to try them all."""
+    # Only what the rule asks about can change the verdict.
     read = {question.name for question in study.rule.questions if question.state != "stable"}
     claims = [name for name in study.hypotheses if name in read]
     arms = [name for name in study.arms if name in study.rule.arms_read and name != arm]
@@ -86,6 +88,8 @@ def impossible_after(study: Study, arm: str) -> tuple[str, ...] | None:
     too_few = planned - 1 < least_of(study, planned)
     possible = {name: _endings(study, name, arm, too_few=too_few) for name in claims}
     kept = {"inconclusive"}
+    # For every combination of outcomes to reckon with, and every answer about the other arms: a verdict is kept where
+    # all cases within the combination give it.
     for ends in product(*possible.values()):
         outcomes = dict(zip(claims, ends, strict=True))
         for answers in product((False, True), repeat=len(arms)):
@@ -98,19 +102,20 @@ def impossible_after(study: Study, arm: str) -> tuple[str, ...] | None:
 def _endings(study: Study, name: str, arm: str, *, too_few: bool) -> set[frozenset[Outcome]]:
     """For every outcome that can be found: the outcomes to reckon with once a run of the arm has diverged."""
     ends = [end for end in pushed(study, name, arm) if end == "supported" or refutable(study, name)]
-    found = ("inconclusive",) if too_few and pushed(study, name, arm) else OUTCOMES
-    return {between({outcome, *ends}) for outcome in found if outcome != "refuted" or refutable(study, name)}
+    # With too few pairs left a claim is not tested at all.
+    possible = ("inconclusive",) if too_few and pushed(study, name, arm) else OUTCOMES
+    return {between({outcome, *ends}) for outcome in possible if outcome != "refuted" or refutable(study, name)}
 
 
 def cost_of_divergence(study: Study) -> dict[tuple[str, ...] | None, list[str]]:
     """Arms by what one diverged run of each costs: the verdicts of `impossible_after`. Arms that cost none are left
     out, and so is every arm where no pair is ever left out."""
-    found: dict[tuple[str, ...] | None, list[str]] = {}
+    arms_by_cost: dict[tuple[str, ...] | None, list[str]] = {}
     for arm in study.arms if study.on_divergence == "exclude_pair" else ():
         verdicts = impossible_after(study, arm)
         if verdicts != ():
-            found.setdefault(verdicts, []).append(arm)
-    return found
+            arms_by_cost.setdefault(verdicts, []).append(arm)
+    return arms_by_cost
 
 
 def _quoted(verdicts: tuple[str, ...]) -> str:

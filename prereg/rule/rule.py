@@ -4,6 +4,9 @@ Read from the top, the first line that holds is the verdict. At registration eve
 to decide some combination of outcomes, and every combination must have a line; a rule that fails is
 refused with a witness. Of outcomes that exclude each other the proof knows what it is given: a claim and
 its converse (`prereg.rule.condition`). What is merely improbable is found by the design's simulation, not here.
+
+To add a question, such as `tied(H)`: its word in `STATES` and in the grammar of `prereg.rule.condition`, what it is
+worth in `holds`, its values in `_Proof._diagram`, and rules that are proved and refused in tests/prereg/test_rule.py.
 """
 
 from __future__ import annotations
@@ -100,14 +103,20 @@ class Rule:
         groups: Groups = MappingProxyType({}),
     ) -> Rule:
         """Read and prove a decision list. Raises `RuleError` with the field, a caret or a witness. `groups` are the
-        families that `all` and `any` can ask about."""
+        families that `all` and `any` can ask about.
+
+        >>> lines = [DecisionLine(verdict="take it", when="supported(gain) and not refuted(harm)")]
+        >>> rule = Rule.parse([*lines, DecisionLine(verdict="keep it")], hypotheses=["gain", "harm"], variants=[])
+        >>> rule.decide({"gain": "supported", "harm": "inconclusive"}, stable={}).verdict
+        'take it'
+        >>> Rule.parse(lines, hypotheses=["gain", "harm"], variants=[])
+        Traceback (most recent call last):
+        prereg.errors.RuleError: decision: no line covers this case: gain is supported, harm is refuted
+          required: a verdict for every combination of outcomes
+          try:      end the list with: - {verdict: inconclusive}
+        """
         if not lines:
-            raise RuleError(
-                "no decision line",
-                required="a list of {verdict, when}",
-                fix="- {verdict: inconclusive}",
-                where=Where(field=("decision",)),
-            )
+            raise _refusal(("decision",), "no decision line", "a list of {verdict, when}", "- {verdict: inconclusive}")
         conditions = []
         for index, line in enumerate(lines):
             try:
@@ -121,22 +130,23 @@ class Rule:
         try:
             rule._proof.check()
         except TooLargeError:
-            raise RuleError(
+            raise _refusal(
+                ("decision",),
                 f"the rule is too entangled to prove over {len(_names(conditions))} names",
-                required="conditions whose cases can all be checked before any data",
-                fix="fewer names, or shorter conditions",
-                where=Where(field=("decision",)),
+                "conditions whose cases can all be checked before any data",
+                "fewer names, or shorter conditions",
             ) from None
         return rule
 
     @cached_property
     def needed_support(self) -> dict[str, frozenset[str]]:
         """Verdict -> the hypotheses whose support its lines need; nothing for "inconclusive"."""
-        found: dict[str, frozenset[str]] = {}
+        needed: dict[str, frozenset[str]] = {}
         for line, condition in zip(self.lines, self.conditions, strict=True):
-            needed = frozenset() if condition is None or line.verdict == "inconclusive" else _supports(condition)
-            found[line.verdict] = found.get(line.verdict, frozenset()) | needed
-        return found
+            # "inconclusive" claims nothing, so nothing need be supported for it.
+            of_line = frozenset() if condition is None or line.verdict == "inconclusive" else _supports(condition)
+            needed[line.verdict] = needed.get(line.verdict, frozenset()) | of_line
+        return needed
 
     def decide(self, outcomes: Mapping[str, Outcome], stable: Mapping[str, bool]) -> Ruling:
         """The verdict: the first line that holds. Every hypothesis and variant that the rule names is needed.
@@ -164,14 +174,15 @@ class Rule:
         own = self.conditions[line - 1]
         if own is not None:
             return deciding_term(own, outcomes, stable)
-        earlier = [one for one in self.conditions[: line - 1] if one is not None]
-        terms = [deciding_term(one, outcomes, stable, holding=False) for one in earlier]
-        return tuple({(one.state, one.name): one for term in terms for one in term}.values())
+        earlier = [condition for condition in self.conditions[: line - 1] if condition is not None]
+        terms = [deciding_term(condition, outcomes, stable, holding=False) for condition in earlier]
+        # Each question once, whatever columns it stands in.
+        return tuple({(question.state, question.name): question for term in terms for question in term}.values())
 
     def excludes(self, outcomes: Mapping[str, Outcome]) -> bool:
         """Whether some of these outcomes exclude each other, so that they are no case."""
         ends = outcomes.items()
-        return any(one.first in ends and one.second in ends for one in self._excluded)
+        return any(pair.first in ends and pair.second in ends for pair in self._excluded)
 
     def reached(self, possible: Mapping[str, Collection[Outcome]]) -> tuple[int, ...]:
         """Lines that decide some case when hypotheses can end only as given; what is not given can end as anything."""
@@ -187,12 +198,13 @@ class Rule:
     @cached_property
     def questions(self) -> tuple[Question, ...]:
         """Every question that some line asks, in the order of the lines."""
-        return tuple(one for condition in self.conditions if condition is not None for one in questions(condition))
+        asked = (questions(condition) for condition in self.conditions if condition is not None)
+        return tuple(question for of_line in asked for question in of_line)
 
     @property
     def arms_read(self) -> tuple[str, ...]:
         """Variants whose stability some line reads, in the order of first mention."""
-        return tuple(dict.fromkeys(one.name for one in self.questions if one.state == "stable"))
+        return tuple(dict.fromkeys(question.name for question in self.questions if question.state == "stable"))
 
     def table(self) -> list[RuleRow]:
         """For each line: its condition, how many combinations of outcomes it settles, and one of them."""
@@ -215,18 +227,23 @@ class _Proof:
         self.lines = lines
         self.names = _names(conditions)
         if len(self.names) > MOST_NAMES:
-            raise RuleError(
-                f"the rule asks about {len(self.names)} hypotheses and variants",
-                required=f"at most {MOST_NAMES}",
-                where=Where(field=("decision",)),
-            )
+            found = f"the rule asks about {len(self.names)} hypotheses and variants"
+            raise _refusal(("decision",), found, f"at most {MOST_NAMES}")
+
+        # One variable for each name, in the order of first mention: names of one condition then lie next to each
+        # other, which keeps its diagram small (Bryant 1986 shows how much the order matters).
         self.order = {name: position for position, name in enumerate(self.names)}
         self.diagrams = Diagrams(tuple(2 if of_variant else len(OUTCOMES) for of_variant, _ in self.names))
-        known = {name for of_variant, name in self.names if not of_variant}
-        self.excluded = [one for one in excluded if {one.first[0], one.second[0]} <= known]
+        hypotheses = {name for of_variant, name in self.names if not of_variant}
+
+        # The cases that can come about: all but those in which two endings exclude each other.
+        self.excluded = [pair for pair in excluded if {pair.first[0], pair.second[0]} <= hypotheses]
         self.possible = TRUE
-        for one in self.excluded:
-            self.possible = self.diagrams.both(self.possible, self.diagrams.denied(self._together(one)))
+        for pair in self.excluded:
+            self.possible = self.diagrams.both(self.possible, self.diagrams.denied(self._together(pair)))
+
+        # Of each line the cases that satisfy its condition, those of them that can come about, and those that no
+        # earlier line has taken; and what is left after the last.
         self.satisfied = [TRUE if condition is None else self._diagram(condition) for condition in conditions]
         self.true_for = [self.diagrams.both(cases, self.possible) for cases in self.satisfied]
         self.settled: list[int] = []
@@ -241,25 +258,25 @@ class _Proof:
             where: FieldPath = ("decision", index) if self.lines[index].when is None else ("decision", index, "when")
             title = f"line {index + 1} ('{self.lines[index].verdict}')"
             if cases == FALSE:
-                raise RuleError(
+                raise _refusal(
+                    where,
                     f"no combination of outcomes satisfies {title}{self._excluded_by(index)}",
-                    required="a condition that can hold: a hypothesis has exactly one outcome",
-                    fix="remove the line, or fix its condition",
-                    where=Where(field=where),
+                    "a condition that can hold: a hypothesis has exactly one outcome",
+                    "remove the line, or fix its condition",
                 )
             if settled == FALSE:
-                raise RuleError(
+                raise _refusal(
+                    where,
                     f"{title} can never decide: {self._blamed(index)}",
-                    required="every line decides at least one combination of outcomes",
-                    fix=f"move line {index + 1} up, or remove it",
-                    where=Where(field=where),
+                    "every line decides at least one combination of outcomes",
+                    f"move line {index + 1} up, or remove it",
                 )
         if self.left != FALSE:
-            raise RuleError(
+            raise _refusal(
+                ("decision",),
                 f"no line covers this case: {self._words(self.left)}",
-                required="a verdict for every combination of outcomes",
-                fix="end the list with: - {verdict: inconclusive}",
-                where=Where(field=("decision",)),
+                "a verdict for every combination of outcomes",
+                "end the list with: - {verdict: inconclusive}",
             )
 
     def rows(self) -> list[RuleRow]:
@@ -296,25 +313,27 @@ class _Proof:
         cases = self.satisfied[index]
         if cases == FALSE:
             return ""
-        said = [
-            f"{_said(one.first)} and {_said(one.second)}"
-            for one in self.excluded
-            if self.diagrams.both(cases, self._together(one)) != FALSE
+        pairs = [
+            f"{_question(pair.first)} and {_question(pair.second)}"
+            for pair in self.excluded
+            if self.diagrams.both(cases, self._together(pair)) != FALSE
         ]
-        return f": {'; '.join(said)} cannot both be, one being the converse of the other" if said else ""
+        return f": {'; '.join(pairs)} cannot both be, one being the converse of the other" if pairs else ""
 
-    def _together(self, one: Contradiction) -> int:
+    def _together(self, pair: Contradiction) -> int:
         """The cases in which both endings of a contradiction come about."""
-        ends = [
-            self.diagrams.among(self.order[False, name], {OUTCOMES.index(end)}) for name, end in (one.first, one.second)
+        endings = [
+            self.diagrams.among(self.order[False, name], {OUTCOMES.index(outcome)})
+            for name, outcome in (pair.first, pair.second)
         ]
-        return self.diagrams.both(*ends)
+        return self.diagrams.both(*endings)
 
     def _blamed(self, index: int) -> str:
         """A smallest set of earlier lines that leaves nothing for this one."""
         for earlier in range(index):
             if self._uncovered(index, [earlier]) == FALSE:
                 return f"line {earlier + 1} always holds first"
+        # Leave out one after the other what is not needed; what remains is smallest in that none of it can go.
         blamed = list(range(index))
         for candidate in range(index):
             fewer = [line for line in blamed if line != candidate]
@@ -329,13 +348,11 @@ class _Proof:
         return cases
 
     def _words(self, cases: int) -> str:
-        said = []
+        answers = []
         for variable, value in self.diagrams.example(cases).items():
             of_variant, name = self.names[variable]
-            said.append(
-                f"{name} is {('not stable', 'stable')[value]}" if of_variant else f"{name} is {OUTCOMES[value]}"
-            )
-        return ", ".join(said) or "any outcomes"
+            answers.append(f"{name} is {('not stable', 'stable')[value] if of_variant else OUTCOMES[value]}")
+        return ", ".join(answers) or "any outcomes"
 
     def _diagram(self, condition: Condition) -> int:
         match condition:
@@ -352,7 +369,11 @@ class _Proof:
                 return reduce(self.diagrams.either, (self._diagram(part) for part in reversed(parts)))
 
 
-def _said(ending: tuple[str, Outcome]) -> str:
+def _refusal(field: FieldPath, found: str, required: str, fix: str = "") -> RuleError:
+    return RuleError(found, required=required, fix=fix, where=Where(field=field))
+
+
+def _question(ending: tuple[str, Outcome]) -> str:
     return f"{ending[1]}({ending[0]})"
 
 
@@ -368,15 +389,15 @@ def _names(conditions: Sequence[Condition | None]) -> tuple[tuple[bool, str], ..
     )
 
 
-def _supports(condition: Condition, wanted: bool = True) -> frozenset[str]:
-    """Hypotheses whose support a condition needs."""
+def _supports(condition: Condition, holding: bool = True) -> frozenset[str]:
+    """Hypotheses whose support a condition needs to hold, or without `holding` to fail."""
     match condition:
         case Question(state=state, name=name):
-            return frozenset({name} if wanted and state == "supported" else ())
+            return frozenset({name} if holding and state == "supported" else ())
         case Not(part=part):
-            return _supports(part, not wanted)
+            return _supports(part, not holding)
         case All(parts=parts) | AnyOf(parts=parts):
-            return frozenset().union(*(_supports(part, wanted) for part in parts))
+            return frozenset().union(*(_supports(part, holding) for part in parts))
 
 
 def _check_names(
@@ -384,15 +405,16 @@ def _check_names(
 ) -> None:
     for question in questions(condition):
         name = question.name
-        known, other, kind = (
-            (variants, hypotheses, "variant") if question.state == "stable" else (hypotheses, variants, "hypothesis")
-        )
-        if name not in known:
-            fix = nearest(name, known)
-            if name in other:
-                fix = f"supported({name})" if kind == "variant" else f"stable({name})"
+        if question.state == "stable":
+            names, others, kind, instead = variants, hypotheses, "variant", f"supported({name})"
+        else:
+            names, others, kind, instead = hypotheses, variants, "hypothesis", f"stable({name})"
+        if name not in names:
+            # A name of the other kind is a wrong question, and not a misspelt name.
             raise RuleError(
-                pointed(text, question.column, f"'{name}' is not a {kind}"), required=f"a {kind} of this study", fix=fix
+                pointed(text, question.column, f"'{name}' is not a {kind}"),
+                required=f"a {kind} of this study",
+                fix=instead if name in others else nearest(name, names),
             )
         if question.state != "stable" and name in exploratory:
             raise RuleError(

@@ -1,4 +1,7 @@
-"""How evidence is judged, and when its seeds are enough."""
+"""How evidence is judged, and when its seeds are enough: tests and their levels, gates, looks, hypotheses, stability.
+
+Models alone, each with what holds within it; what holds between them is in `prereg.study.conflicts` and `validate`.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,6 @@ from prereg.metrics.catalogue import Better
 from prereg.study.claim import margin_of
 from prereg.study.measure import Name
 from prereg.study.tests import Test
-from prereg.study.training import Budget
 from prereg.text import compact
 
 if TYPE_CHECKING:
@@ -109,11 +111,11 @@ def in_words(study: Study) -> str:
 
 def members(study: Study, step: str | tuple[str, ...]) -> Iterator[str]:
     """The hypotheses of one step as the gate writes it, by their names or by their role."""
-    for one in (step,) if isinstance(step, str) else step:
-        if one in study.hypotheses:
-            yield one
+    for entry in (step,) if isinstance(step, str) else step:
+        if entry in study.hypotheses:
+            yield entry
         else:
-            yield from study.families.get(one, ())
+            yield from study.families.get(entry, ())
 
 
 class Looks(FrozenModel):
@@ -213,6 +215,7 @@ class Hypothesis(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _smallest_of_the_claim(cls, data: Any) -> Any:
+        # A claim `by at least D` says it already. In percent it is on another scale, and `prereg.study.macros` sets it.
         if isinstance(data, dict) and "smallest" not in data and isinstance(data.get("claim"), str):
             least = margin_of(data["claim"])
             return data if least is None else data | {"smallest": least}
@@ -243,6 +246,7 @@ class LossSpike(FrozenModel):
     @model_validator(mode="before")
     @classmethod
     def _some_limit(cls, data: Any) -> Any:
+        # Here and not as a default: a study that names a limit of its own must not get a rate next to it.
         neither = isinstance(data, dict) and data.get("above") is None and data.get("false_alarms") is None
         return data | {"false_alarms": FALSE_ALARMS} if neither else data
 
@@ -260,6 +264,7 @@ class LossSpike(FrozenModel):
     @model_serializer(mode="wrap")
     def _only_what_decides(self, handler: SerializerFunctionWrapHandler) -> dict[str, JsonValue]:
         written: dict[str, JsonValue] = handler(self)
+        # One of the two is none; written as null it would read as a limit that somebody left out on purpose.
         written.pop("false_alarms" if self.false_alarms is None else "above", None)
         return written
 
@@ -303,6 +308,7 @@ class Stable(FrozenModel):
 
     @model_validator(mode="after")
     def _levels_and_a_step(self) -> Self:
+        # The step lies among the levels, where a user writes it, so its type is that of a level.
         step = self.reached.get(BY, 0.0)
         if self.reached and not (self.levels and step >= 1 and step == int(step)):
             raise field_error(
@@ -327,46 +333,3 @@ OnDivergence = Annotated[
     Annotated[Literal["exclude_pair", "rank"], branch("text, or a mapping")] | Annotated[Ceiling, branch("Ceiling")],
     chosen_by(Ceiling, text="text, or a mapping"),
 ]
-
-
-GIB = 2**30
-
-
-class Breach(FrozenModel):
-    """One limit that one run did not keep to."""
-
-    limit: str
-    """The field of the budget."""
-    promised: float
-    """Its value, in the field's own unit."""
-    measured: float
-    """What the run took, in the same unit."""
-
-    @property
-    def words(self) -> str:
-        """What was promised and what came."""
-        what, unit = ("memory", "GiB") if self.limit == "max_memory_gib" else ("time", "s")
-        return f"{compact(round(self.measured, 3))} {unit} of {what}, promised at most {compact(self.promised)} {unit}"
-
-
-def breaches(budget: Budget, *, wall_s: float, peak_memory_bytes: int | None) -> tuple[Breach, ...]:
-    """The limits of a budget that a run broke. Memory that nobody measured breaks nothing here; see `unmeasured`."""
-    memory = None if peak_memory_bytes is None else peak_memory_bytes / GIB
-    found = []
-    for limit, promised, measured in (
-        ("max_memory_gib", budget.max_memory_gib, memory),
-        ("max_wall_s", budget.max_wall_s, wall_s),
-    ):
-        if promised is not None and measured is not None and measured > promised:
-            found.append(Breach(limit=limit, promised=promised, measured=measured))
-    return tuple(found)
-
-
-def unmeasured(budget: Budget, *, peak_memory_bytes: int | None) -> bool:
-    """Whether a promise about memory was made that nothing can be said about."""
-    return budget.max_memory_gib is not None and peak_memory_bytes is None
-
-
-def promises_any(budget: Budget) -> bool:
-    """Whether a budget holds any limit."""
-    return budget.max_memory_gib is not None or budget.max_wall_s is not None

@@ -43,38 +43,43 @@ def resolve_arms(
     factors: Mapping[str, Mapping[str, Mapping[str, JsonValue]]],
     tuned: Collection[str] = (),
 ) -> dict[str, Arm]:
-    """All arms in the order of the file; factor arms are named by their levels, joined by hyphens.
+    """All arms in the order of the file; factor arms are named by their levels, joined by hyphens. Raises `SpecError`
+    at the variant or level that does not fit.
+
+    >>> list(resolve_arms({"lr": 0.1, "seed": 0}, {}, {"rate": {"low": {"lr": 0.1}, "high": {"lr": 0.3}}}))
+    ['low', 'high']
 
     An arm that is `tuned` may have the configuration of one that is not, where the pilot starts from it.
     """
+    # Before any is made: nine factors of ten levels are a billion arms.
     _check_size(variants, factors)
     arms: dict[str, Arm] = {}
-    seen: dict[tuple[bytes, bool], str] = {}
+    arm_by_content: dict[tuple[bytes, bool], str] = {}
     for name, overrides, paths in _cells(variants, factors):
         field: FieldPath = ("variants", name) if variants else ("factors",)
         if name in arms or len(name) > _LONGEST_NAME:
-            found = (
+            fault = (
                 f"two combinations of levels are both named '{name}'"
                 if name in arms
                 else f"the name '{name[:40]}...' has {len(name)} characters"
             )
             raise field_error(
                 field,
-                found,
+                fault,
                 f"level names that stay distinct when joined by hyphens, and at most {_LONGEST_NAME} characters in all",
             )
         config = apply_overrides(base, overrides, paths)
         # Compared as canonical bytes: to Python, true equals 1.
         dumped = config.model_dump(mode="json") if isinstance(config, Training) else config
         content = canonical_bytes(dumped), name in tuned
-        if content in seen:
+        if content in arm_by_content:
             raise field_error(
                 field,
-                f"'{name}' and '{seen[content]}' resolve to the same configuration",
+                f"'{name}' and '{arm_by_content[content]}' resolve to the same configuration",
                 "variants that differ",
                 f"remove '{name}', or change what it overrides",
             )
-        seen[content] = name
+        arm_by_content[content] = name
         arms[name] = Arm(name, overrides, config)
     return arms
 
@@ -96,6 +101,7 @@ def _cells(
     if variants:
         return [(name, dict(over), {key: ("variants", name, key) for key in over}) for name, over in variants.items()]
     cells = []
+    # The last factor changes fastest, so that a file's order of factors is that of its tables.
     for levels in product(*(list(levels) for levels in factors.values())):
         merged: dict[str, JsonValue] = {}
         paths: dict[str, FieldPath] = {}
@@ -134,6 +140,8 @@ def apply_overrides(base: Config, overrides: Mapping[str, JsonValue], paths: Map
             branch = below
         if leaf not in branch:
             raise _unknown(key, tree, paths[key])
+        # Of the built-in trainer every mapping below a section is a value (`init: {normal: 0.02}`). Of a free mapping
+        # one that replaces a mapping by a mapping means the value, and anything else has lost the path to its field.
         section = (
             not parents
             if isinstance(base, Training)
@@ -149,8 +157,8 @@ def apply_overrides(base: Config, overrides: Mapping[str, JsonValue], paths: Map
         branch[leaf] = value
     if not isinstance(base, Training):
         return tree
+    # A budget in tokens holds for every arm: its steps follow from its own batch and context.
     if tree["budget"]["tokens"] is not None and "budget.steps" not in overrides:
-        # A budget in tokens holds for every arm: its steps follow from its own batch and context.
         del tree["budget"]["steps"]
     try:
         return Training.model_validate_json(json.dumps(tree))

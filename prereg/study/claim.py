@@ -26,6 +26,9 @@ sum to zero; the effect is always the left side minus the right side. `mean(a, b
 `(0.5*a + 0.5*b)` is the mean of two. `+` and `-` stand between spaces, because names of arms may contain hyphens. A
 GROUP is the mean of the arms that a factorial of `components` groups: `with:PART`, `without:PART`
 (`prereg.study.designs.components`).
+
+To add a verb, see `prereg.study.verbs`. To add another side, such as a median: its rule in `CLAIMS`, how its tree
+becomes weights in `_side`, and sentences of both kinds, taken and refused, in tests/prereg/test_claim.py.
 """
 
 from __future__ import annotations
@@ -142,6 +145,7 @@ class Claim:
     @property
     def favours(self) -> int:
         """The sign of an effect that speaks for the claim; 0 where none does more than its opposite."""
+        # Of `does_not_worsen` the verb speaks of harm, and no harm speaks for it.
         return -self.direction if self.kind.is_absence else self.direction
 
     @property
@@ -177,6 +181,9 @@ _OF_MARGINS = (
     "and below 100% for a fall"
 )
 _OF_CONSTANTS = "lowers METRIC below NUMBER [by at least D], or raises METRIC above NUMBER [by at least D]"
+# Verbs are split by what may follow them, so that the parser itself refuses `changes M by at least D`, at the `by`.
+# Terminals with `.1` win over NAME where both may come next: `mean (`, `0.5*` and `log2 rate` are told from the name
+# of an arm by what follows, which a pattern may look ahead at. So an arm may be called `mean`.
 CLAIMS = Language(
     rules=rf"""
         claim: side _ordered least? than? | side _bounded least? | side _open than?
@@ -246,16 +253,33 @@ CLAIMS = Language(
 
 def parse_claim(text: str, *, baseline: str) -> Claim:
     """Read one claim. Raises `ClaimError`, with a caret under the word that breaks it. Names are not checked against a
-    study here; `prereg.study.validate` does that."""
+    study here; `prereg.study.validate` does that.
+
+    >>> claim = parse_claim("mean(a, b) lowers val/loss by at least 0.02", baseline="plain")
+    >>> claim.weights
+    {'a': 0.5, 'b': 0.5, 'plain': -1.0}
+    >>> claim.verb, claim.by
+    ('lowers_by', 0.02)
+    >>> parse_claim("a lower val/loss", baseline="plain")
+    Traceback (most recent call last):
+    prereg.errors.ClaimError: 'lower' where a verb should be, column 3
+        a lower val/loss
+          ^
+      required: one of lowers, raises, changes, does_not_worsen, does_not_change
+      try:      did you mean 'lowers'?
+    """
+    # The tree: a side, a verb, a metric, then what may come after them, told apart by its rule or terminal.
     written, verb, metric, *rest = CLAIMS.parse(text).children
     parts = {part.type if isinstance(part, str) else str(part.data): part for part in rest}
+
     left, trend = _side(written)
     plain = cast("PlainVerb", str(verb))
     by, percent = _least(parts["least"], plain, text) if "least" in parts else (None, None)
     constant = float(str(parts["CONSTANT"])) if "CONSTANT" in parts else None
     right, _ = _side(parts["than"]) if "than" in parts else (_Side({baseline: 1.0}), None)
     if trend is not None or constant is not None:
-        right = _Side({})
+        right = _Side({})  # a slope and a constant are compared with no arm, not with the baseline
+
     suffix = "_by" if by is not None else "" if constant is None else f"_{BEYOND[plain]}"
     claim = Claim(
         verb=cast("Verb", f"{plain}{suffix}"),
@@ -271,13 +295,13 @@ def parse_claim(text: str, *, baseline: str) -> Claim:
     )
     for refusal in _NO_CONTRAST:
         if refusal.holds(claim):
-            found, fix = (part.format(text=text, baseline=baseline) for part in (refusal.found, refusal.fix))
-            raise ClaimError(found, required=refusal.required, fix=fix)
+            fault, fix = (part.format(text=text, baseline=baseline) for part in (refusal.found, refusal.fix))
+            raise ClaimError(fault, required=refusal.required, fix=fix)
     return claim
 
 
 class _Refusal(NamedTuple):
-    """A sentence of the grammar that is no contrast."""
+    """A sentence of the grammar that is no contrast: its weights do not sum to what they must."""
 
     holds: Callable[[Claim], bool]
     found: str
@@ -336,12 +360,13 @@ def _side(tree: Any) -> tuple[_Side, Trend | None]:
             return _mean([str(arm) for arm in arms]), None
         case "sum", [first, *others]:
             weights: dict[str, float] = {}
+            # terms and signs by turns; the first term has no sign, which the grammar leaves to names with a hyphen
             for sign, term in zip(["+", *others[0::2]], [first, *others[1::2]], strict=True):
                 *weight, arm = map(str, term.children)
                 size = float(weight[0] if weight else 1.0)
                 if not 0.0 < size < inf:
-                    found = f"{weight[0]:.80} as the weight of '{arm}'"
-                    raise ClaimError(found, required="a number above zero", fix="0.5*ARM")
+                    fault = f"{weight[0]:.80} as the weight of '{arm}'"
+                    raise ClaimError(fault, required="a number above zero", fix="0.5*ARM")
                 weights[arm] = weights.get(arm, 0.0) + (size if sign == "+" else -size)
             return _Side(weights), None
     return _Side({str(tree.children[0]): 1.0}), None
@@ -365,6 +390,7 @@ def _least(tree: Any, verb: PlainVerb, text: str) -> tuple[float, float | None]:
     if percent is None:
         least = float(word)
     else:
+        # The logarithm of a fall by 100% or more is not there: infinite here, and refused as such below.
         least = log_margin(percent, falls=verb == "lowers") if percent < (100.0 if verb == "lowers" else inf) else inf
     if not 0.0 < least < inf:
         raise CLAIMS.mistake(text, word.start_pos, f"{word} as a least effect", _OF_MARGINS, f"claim: {_EXAMPLE}")
@@ -377,12 +403,12 @@ def with_groups(claim: Claim, groups: Mapping[str, tuple[str, ...]]) -> Claim:
         return claim
 
     def arms(weights: Mapping[str, float]) -> dict[str, float]:
-        found: dict[str, float] = {}
+        by_arm: dict[str, float] = {}
         for name, weight in weights.items():
             members = groups.get(name, (name,))
             for arm in members:
-                found[arm] = found.get(arm, 0.0) + weight / len(members)
-        return found
+                by_arm[arm] = by_arm.get(arm, 0.0) + weight / len(members)
+        return by_arm
 
     left, right = claim.sides
     return replace(claim, left=arms(claim.left), right=arms(claim.right), left_as_written=left, right_as_written=right)
@@ -412,15 +438,20 @@ def with_weights(claim: Claim, factors: Mapping[str, Levels]) -> Claim:
     if claim.trend is None:
         return claim
     slopes = level_weights(claim.trend, factors)
-    names = list(factors)
-    at = names.index(claim.trend.factor)
-    cells = list(product(*(list(levels) for levels in factors.values())))
-    shared = len(cells) // len(slopes)
-    return replace(claim, left={"-".join(cell): slopes[cell[at]] / shared for cell in cells})
+    at = list(factors).index(claim.trend.factor)
+    # Arms are named by their levels, as `prereg.study.arms` names them; a level's weight is shared by all its arms.
+    arms = list(product(*(list(levels) for levels in factors.values())))
+    arms_of_a_level = len(arms) // len(slopes)
+    return replace(claim, left={"-".join(levels): slopes[levels[at]] / arms_of_a_level for levels in arms})
 
 
 def level_weights(trend: Trend, factors: Mapping[str, Levels]) -> dict[str, float]:
-    """Level -> its weight in the slope, all its arms together."""
+    """Level -> its weight in the slope, all its arms together.
+
+    >>> level_weights(Trend("rate", "log10"), {"rate": {"low": {"lr": 0.1}, "high": {"lr": 1.0}}})
+    {'low': -1.0, 'high': 1.0}
+    """
+    # (x - mean(x)) / sum((x - mean(x))^2); fsum, so that the order of levels moves no bit.
     scores = _scores(trend, factors)
     middle = fsum(scores.values()) / len(scores)
     squares = fsum((score - middle) ** 2 for score in scores.values())
@@ -430,9 +461,9 @@ def level_weights(trend: Trend, factors: Mapping[str, Levels]) -> dict[str, floa
 def weights_in_words(trend: Trend, factors: Mapping[str, Levels]) -> str:
     """The weight of every level, for a reader."""
     values, weights = _values(trend, factors), level_weights(trend, factors)
-    said = ", ".join(f"{level} ({compact(values[level])}) {compact(weight)}" for level, weight in weights.items())
-    others = "; other factors are averaged" if len(factors) > 1 else ""
-    return f"{trend.text} is the least-squares slope over {trend.factor}, {trend.per}: the sum of {said}{others}"
+    terms = ", ".join(f"{level} ({compact(values[level])}) {compact(weight)}" for level, weight in weights.items())
+    averaged = "; other factors are averaged" if len(factors) > 1 else ""
+    return f"{trend.text} is the least-squares slope over {trend.factor}, {trend.per}: the sum of {terms}{averaged}"
 
 
 def _scores(trend: Trend, factors: Mapping[str, Levels]) -> dict[str, float]:
@@ -459,28 +490,28 @@ def _values(trend: Trend, factors: Mapping[str, Levels]) -> dict[str, float]:
             fix=nearest(trend.factor, factors) or "factors: {rate: {low: {lr: 0.1}, high: {lr: 0.2}}}",
         )
     place: FieldPath = ("factors", trend.factor)
-    levels, found = factors[trend.factor], dict[str, float]()
+    levels, values = factors[trend.factor], dict[str, float]()
     for level, overrides in levels.items():
         value = next(iter(overrides.values()), None)
+        # To Python, True is a number.
         if len(overrides) != 1 or isinstance(value, bool) or not isinstance(value, int | float):
             raise field_error(
                 (*place, level),
-                f"{trend.text}, and level '{level}' sets {_said(overrides)}",
+                f"{trend.text}, and level '{level}' sets {_set_fields(overrides)}",
                 "one field in each level, to a number",
                 f"{level}: {{lr: 0.1}}, the base's value written out",
             )
-        found[level] = float(value)
+        values[level] = float(value)
     fields = {field for overrides in levels.values() for field in overrides}
     if len(fields) > 1:
         raise field_error(
             place, f"{trend.text}, and its levels set {', '.join(sorted(fields))}", "the same field in each level"
         )
-    if len(set(found.values())) < len(found) or len(found) < 2:
-        raise field_error(
-            place, f"{trend.text} over {', '.join(f'{x:g}' for x in found.values())}", "two different values or more"
-        )
-    return found
+    if len(set(values.values())) < len(values) or len(values) < 2:
+        listed = ", ".join(f"{value:g}" for value in values.values())
+        raise field_error(place, f"{trend.text} over {listed}", "two different values or more")
+    return values
 
 
-def _said(overrides: Mapping[str, JsonValue]) -> str:
+def _set_fields(overrides: Mapping[str, JsonValue]) -> str:
     return ", ".join(f"{field} to {value!r}" for field, value in overrides.items()) or "nothing"

@@ -26,13 +26,14 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationInfo, field_val
 
 from prereg.errors import FieldPath, RegistrationError, Where, field_error, nearest
 from prereg.frozen import FrozenModel
-from prereg.metrics.catalogue import METRICS, TASK_METRICS, Better
+from prereg.metrics.catalogue import Better, declaration_of
 from prereg.registry.canon import sha256_file, sha256_of
 
 if TYPE_CHECKING:
     from prereg.registry.paths import Root
     from prereg.study.spec import Study
 
+# In this order: `{{` is a brace before it can be the beginning of a placeholder, and what is left alone is a mistake.
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _OWN = ("seed", "variant", "python", "root", "run_dir")
 _FLAG = re.compile(r"\{([^{}\s][^{}]*) if ([^{}\s]+)\}")
@@ -105,8 +106,8 @@ class MetricsFile(FrozenModel):
         """The smallest and largest value of a metric: as declared, or as the catalogue has it; none where any is."""
         if metric in self.declare:
             return self.declare[metric].range
-        known = METRICS.get(metric) or TASK_METRICS.get(metric)
-        return None if known is None else known.range
+        metric_of_tool = declaration_of(metric)
+        return None if metric_of_tool is None else metric_of_tool.range
 
 
 class ScriptPin(FrozenModel):
@@ -137,11 +138,17 @@ def differing_files(root: Path, files: Iterable[ScriptPin]) -> tuple[tuple[str, 
 
 
 def filled(words: tuple[str, ...], own: Mapping[str, str], config: Mapping[str, JsonValue]) -> tuple[str | None, ...]:
-    """The words of one run, from the values of its own placeholders; none in place of a flag that is off."""
+    """The words of one run, from the values of its own placeholders; none in place of a flag that is off.
+
+    >>> words = ("train.py", "--lr={optim.lr}", "{--amp if amp}", "--seed={seed}")
+    >>> filled(words, {"seed": "7"}, {"optim": {"lr": 0.1}, "amp": False})
+    ('train.py', '--lr=0.1', None, '--seed=7')
+    """
+    # The run's own come last: `{seed}` is never a field of the base, which `check_command` refuses.
     values = {**texts_of(config), **own}
 
-    def put(found: re.Match[str]) -> str:
-        return found[0][0] if found[1] is None else values[found[1]]
+    def put(brace: re.Match[str]) -> str:
+        return brace[0][0] if brace[1] is None else values[brace[1]]
 
     def word_of(word: str) -> str | None:
         flag = _FLAG.fullmatch(word)
@@ -158,6 +165,7 @@ def words_of(line: str) -> str:
         words = shlex.split(line)
     except ValueError:  # a quote that is not closed
         words = line.split()
+    # The Python of the shell may be another one than that of ablate, without the script's packages.
     if words and re.fullmatch(r"python3?", words[0]):
         words[0] = "{python}"
     return listed_words(words)
@@ -183,7 +191,11 @@ def values_of(study: Study, arm: str) -> dict[str, str]:
 
 
 def texts_of(config: Mapping[str, JsonValue], prefix: str = "") -> dict[str, str]:
-    """Dotted path -> text, of every value of a configuration that is not a section."""
+    """Dotted path -> text, of every value of a configuration that is not a section.
+
+    >>> texts_of({"optim": {"lr": 0.1}, "amp": True, "tags": ["a"]})
+    {'optim.lr': '0.1', 'amp': 'true', 'tags': '["a"]'}
+    """
     texts: dict[str, str] = {}
     for key, value in config.items():
         if isinstance(value, dict):
@@ -209,8 +221,9 @@ def check_command(study: Study) -> None:
             "the words of the command, without a shell",
             'command: ["{python}", train.py, "--seed={seed}"]',
         )
+    values_by_arm = {arm: values_of(study, arm) for arm in study.arms}
     for at, word in enumerate(study.command):
-        _check_word(study, at, word)
+        _check_word(study, values_by_arm, at, word)
 
 
 def is_inside(path: str) -> bool:
@@ -221,15 +234,16 @@ def is_inside(path: str) -> bool:
 
 def pin_scripts(root: Root, study: Study) -> tuple[ScriptPin, ...]:
     """Every file of the trainer's code that the command and `code:` name, with its hash. Raises `RegistrationError`."""
+    # A file under `data:` is pinned there, also where the command names it: a change of it is no change of the code.
     data = _named(root, study.data, "data")
-    found = _named(root, study.code, "code") - data
+    scripts = _named(root, study.code, "code") - data
     for at, word in dict.fromkeys(_every_word(study)):
         path = script_of(root.path, word)
         if path is not None:
-            found |= {path} - data
+            scripts |= {path} - data
         elif not word.startswith("-") and PurePosixPath(word).suffix in (".py", ".sh") and not Path(word).is_absolute():
             raise _missing(root, ("command", at), word)
-    return _pinned(root, found, "code")
+    return _pinned(root, scripts, "code")
 
 
 def pin_data(root: Root, study: Study) -> tuple[ScriptPin, ...]:
@@ -239,7 +253,7 @@ def pin_data(root: Root, study: Study) -> tuple[ScriptPin, ...]:
 
 def _named(root: Root, names: tuple[str, ...], field: str) -> set[Path]:
     """The files that a field names, those of folders included. Raises `RegistrationError`, for links too."""
-    found: set[Path] = set()
+    files: set[Path] = set()
     for at, named in enumerate(names):
         place = root.path / named
         inside = [] if place.is_file() else [path for path in place.rglob("*") if not _is_hidden(path, root.path)]
@@ -251,22 +265,23 @@ def _named(root: Root, names: tuple[str, ...], field: str) -> set[Path]:
                     fix=f"put what it leads to in its place, or name that under {field}: itself",
                     where=Where(field=(field, at)),
                 )
-        files = {place} if place.is_file() else {path for path in inside if path.is_file()}
-        if not files:
+        of_name = {place} if place.is_file() else {path for path in inside if path.is_file()}
+        if not of_name:
             raise _missing(root, (field, at), named)
-        found |= files
-    return found
+        files |= of_name
+    return files
 
 
-def _pinned(root: Root, found: set[Path], field: str) -> tuple[ScriptPin, ...]:
-    if len(found) > _MOST_FILES:
+def _pinned(root: Root, files: set[Path], field: str) -> tuple[ScriptPin, ...]:
+    # Each of them is hashed before and after every run.
+    if len(files) > _MOST_FILES:
         raise RegistrationError(
-            f"the trainer's {field} is {len(found):,} files",
+            f"the trainer's {field} is {len(files):,} files",
             required=f"at most {_MOST_FILES:,}",
             fix=f"{field}: [the folder of the {field} alone]",
             where=Where(field=(field,)),
         )
-    pins = {path.relative_to(root.path).as_posix(): sha256_file(path) for path in found}
+    pins = {path.relative_to(root.path).as_posix(): sha256_file(path) for path in files}
     return tuple(ScriptPin(path=path, sha256=pins[path]) for path in sorted(pins))
 
 
@@ -293,6 +308,7 @@ def script_of(root: Path, word: str) -> Path | None:
 
 
 def _every_word(study: Study) -> Iterator[tuple[int, str]]:
+    """The words of all planned runs with their places: a file may be named by a value of one arm, `{config}.py`."""
     for name, seed in study.cells:
         config = study.trained[name].config
         assert isinstance(config, dict), name
@@ -306,45 +322,49 @@ def _is_hidden(path: Path, root: Path) -> bool:
     return any(part.startswith((".", "__pycache__")) for part in path.relative_to(root).parts)
 
 
-def _check_word(study: Study, at: int, word: str) -> None:
+def _check_word(study: Study, values_by_arm: Mapping[str, Mapping[str, str]], at: int, word: str) -> None:
+    """Raise `SpecError` for a placeholder that some arm cannot fill, a flag that is not true or false, a lone brace."""
     flag = _FLAG.fullmatch(word)
-    for name, known in _known_values(study) if flag is not None else ():
-        value = known.get(flag[2]) if flag is not None else None
-        if flag is not None and value not in ("true", "false"):
-            found = f"'{flag[2]}' in word {at + 1}, '{word}', is {value or 'no value'} of the configuration of '{name}'"
-            required = "the dotted path of a value under base that is true or false"
-            raise field_error(("command", at), found, required, f"{flag[2]}: false under base")
-    for match in _BRACES.finditer(word) if flag is None else ():
-        _check_placeholder(study, at, match, f"at character {match.start() + 1} of word {at + 1}, '{word}'")
+    if flag is not None:
+        for arm, values in values_by_arm.items():
+            value = values.get(flag[2])
+            if value not in ("true", "false"):
+                fault = (
+                    f"'{flag[2]}' in word {at + 1}, '{word}', is {value or 'no value'} of the configuration of '{arm}'"
+                )
+                required = "the dotted path of a value under base that is true or false"
+                raise field_error(("command", at), fault, required, f"{flag[2]}: false under base")
+        return
+    for match in _BRACES.finditer(word):
+        place = f"at character {match.start() + 1} of word {at + 1}, '{word}'"
+        _check_placeholder(study, values_by_arm, at, match, place)
 
 
-def _check_placeholder(study: Study, at: int, match: re.Match[str], place: str) -> None:
+def _check_placeholder(
+    study: Study, values_by_arm: Mapping[str, Mapping[str, str]], at: int, match: re.Match[str], place: str
+) -> None:
     name, field = match[1], ("command", at)
     if match[0] in ("{", "}"):
         fix = f"{match[0] * 2} is a brace"
         raise field_error(field, f"a lone '{match[0]}' {place}", "a placeholder such as {seed}", fix)
-    if name is None:
+    if name is None:  # {{ or }}
         return
     if name in _OWN:
         if isinstance(study.base, dict) and name in study.base:
-            found = f"{{{name}}} {place} is also a field of base"
-            raise field_error(field, found, "one meaning", "rename the field of base")
+            fault = f"{{{name}}} {place} is also a field of base"
+            raise field_error(field, fault, "one meaning", "rename the field of base")
         return
-    for arm, known in _known_values(study):
-        if name not in known:
-            below = [path for path in known if path.startswith(f"{name}.")]
+    # Of every arm: an override may replace a section by a value, and its fields are then gone in that arm alone.
+    for arm, values in values_by_arm.items():
+        if name not in values:
+            below = [path for path in values if path.startswith(f"{name}.")]
             what = "a section" if below else "no value" if name else "no value, it is empty"
             raise field_error(
                 field,
                 f"'{{{name}}}' {place} is {what} of the configuration of '{arm}'",
                 "{seed}, {variant}, {python}, {root}, {run_dir}, or the dotted path of a value under base",
-                f"{{{below[0]}}}" if below else nearest(name, [*_OWN, *known]),
+                f"{{{below[0]}}}" if below else nearest(name, [*_OWN, *values]),
             )
-
-
-def _known_values(study: Study) -> Iterator[tuple[str, dict[str, str]]]:
-    """Each arm with the values of its configuration, by their dotted paths."""
-    return ((arm, values_of(study, arm)) for arm in study.arms)
 
 
 def _missing(root: Root, field: FieldPath, named: str) -> RegistrationError:

@@ -7,16 +7,27 @@ nothing downloads: `ablate.data.corpora` does.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_file, sha256_of
 
+
+def _below_the_folder(path: str) -> str:
+    # A manifest may come from elsewhere, and must not lead to other files of this machine.
+    if any(name in ("", ".", "..") or "\0" in name for name in path.split("/")):
+        raise ValueError(f"{path!r} is no file name")
+    return path
+
+
+FileName = Annotated[str, AfterValidator(_below_the_folder)]
 Role = Literal["train", "validation"]
 Stored = Literal["uint16", "uint32"]
 ONE_FILE = "input.txt"
@@ -27,7 +38,7 @@ OWN_VALIDATION = "validation.txt"
 class TextFile:
     """One file of a text."""
 
-    name: str
+    name: FileName
     sha256: str
     size_bytes: int
     address: str | None = None
@@ -37,7 +48,7 @@ class TextFile:
 class Shard:
     """One file of token ids, little-endian and without a header."""
 
-    name: str
+    name: FileName
     sha256: str
     tokens: int
     role: Role
@@ -115,7 +126,7 @@ def of_two(name: str, files: tuple[TextFile, TextFile], licence: str) -> Manifes
 
 
 def pair_sha256(hashes: Sequence[str]) -> str:
-    """The one hash of a training text and a validation text."""
+    """The one hash of a training text and a validation text; swapped, they are another corpus."""
     train, validation = hashes
     return sha256_of({"train": train, "validation": validation})
 
@@ -128,6 +139,8 @@ _WIKITEXT_VALID = TextFile(
     address=f"{_WIKITEXT}/valid.txt",
 )
 
+# To add a corpus: a row of `KNOWN` with a public address, the sha256 and size of each file as you hashed them after
+# downloading, and its licence; `tests/data/test_corpus.py` reads the table.
 TOY_SHA256 = "f4e715faed464e2185f20529572cb520c7db4b64d0ea7ff0e0fa974a1be30f35"
 """Of the text that `toy` generates; `ablate.data.toy` makes it."""
 KNOWN: Mapping[str, Manifest] = {
@@ -172,7 +185,8 @@ KNOWN: Mapping[str, Manifest] = {
 
 
 def search_path(own: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Where corpora are looked for, in order: `ABLATE_CORPORA`, the repository's own folder, the user's cache."""
+    """Where corpora are looked for, in order: `ABLATE_CORPORA`, the repository's own folder, the user's cache. What is
+    found is checked by its hash, so the first of them decides nothing but speed."""
     listed = [Path(folder) for folder in environment.get("ABLATE_CORPORA", "").split(os.pathsep) if folder]
     return (*listed, own, cache_folder(environment) / "corpora")
 
@@ -192,75 +206,40 @@ def whole_sha256(folder: Path, manifest: Manifest) -> str | None:
         return None
     hashes = [sha256_file(place) for place in places]
     if manifest.shards is not None:
-        same = all(found == file.sha256 for found, file in zip(hashes, manifest.shards.files, strict=True))
+        same = all(sha256 == file.sha256 for sha256, file in zip(hashes, manifest.shards.files, strict=True))
         return manifest.shards.sha256 if same else sha256_of({"other shards": hashes})
     return hashes[0] if len(hashes) == 1 else pair_sha256(hashes)
 
 
+@cache
+def _format() -> TypeAdapter[Manifest]:
+    """The form of a manifest's file: the fields of the dataclasses above, as JSON."""
+    return TypeAdapter(Manifest)
+
+
 def read_manifest(path: Path, name: str) -> Manifest:
-    """The manifest that `ablate corpus add` wrote."""
+    """The manifest that `ablate corpus add` wrote. Raises `CorpusError` where it is none, or its sha256 is not that of
+    what it lists."""
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
-        manifest = _manifest(fields, name, path.parent)
-        if manifest.sha256 != str(fields["sha256"]):
+        manifest = _format().validate_json(path.read_bytes(), strict=True)
+        shards = manifest.shards
+        listed = shards.sha256 if shards is not None else manifest.sha256
+        if manifest.files:
+            listed = pair_sha256([file.sha256 for file in manifest.files])
+        if listed != manifest.sha256:
             raise ValueError("its sha256 is not that of what it lists")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
+        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
         raise CorpusError(
-            f"{path} is not a corpus manifest ({error})",
+            f"{path} is not a corpus manifest ({why})",
             required="what `ablate corpus add` wrote",
             fix=f"rm -r {path.parent} && ablate corpus add {name} FILE",
         ) from error
-    return manifest
+    # Under the name by which it was asked for: the folder may have been copied to another name.
+    placed = None if shards is None else replace(shards, folder=path.parent / shards.folder)
+    return replace(manifest, name=name, shards=placed)
 
 
-def _manifest(fields: dict[str, Any], name: str, folder: Path) -> Manifest:
-    licence, size = str(fields.get("licence", "")), int(fields["size_bytes"])
-    if "shards" in fields:
-        shards = _shards(fields, folder)
-        return Manifest(name, shards.sha256, size, None, licence, shards=shards)
-    if "files" in fields:
-        train, validation = (
-            TextFile(_plain_name(file["file"]), str(file["sha256"]), int(file["size_bytes"]))
-            for file in fields["files"]
-        )
-        return of_two(name, (train, validation), licence)
-    return Manifest(name, str(fields["sha256"]), size, None, licence)
-
-
-def _shards(fields: dict[str, Any], folder: Path) -> Shards:
-    files = []
-    for file in fields["shards"]:
-        if file["role"] not in get_args(Role):
-            raise ValueError(f"a shard's role is {file['role']!r}")
-        parts = [_plain_name(part) for part in str(file["file"]).split("/")]
-        files.append(Shard("/".join(parts), str(file["sha256"]), int(file["tokens"]), file["role"]))
-    if fields["stored"] not in get_args(Stored):
-        raise ValueError(f"ids are stored as {fields['stored']!r}")
-    lengths = fields["byte_lengths"]
-    return Shards(
-        folder=folder / str(fields["folder"]),
-        stored=fields["stored"],
-        vocabulary=int(fields["vocabulary"]),
-        files=tuple(files),
-        byte_lengths=None if lengths is None else tuple(int(length) for length in lengths),
-    )
-
-
-def _plain_name(name: object) -> str:
-    if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise ValueError(f"{name!r} is no file name")
-    return name
-
-
-def manifest_fields(manifest: Manifest) -> dict[str, Any]:
-    """A manifest as `ablate corpus add` writes it."""
-    head = {"name": manifest.name, "sha256": manifest.sha256, "size_bytes": manifest.size_bytes}
-    if manifest.shards is not None:
-        shards = manifest.shards
-        lengths = None if shards.byte_lengths is None else list(shards.byte_lengths)
-        files = [{"file": f.name, "sha256": f.sha256, "tokens": f.tokens, "role": f.role} for f in shards.files]
-        head |= {"folder": str(shards.folder), "stored": shards.stored, "vocabulary": shards.vocabulary}
-        return head | {"shards": files, "byte_lengths": lengths, "licence": manifest.licence}
-    if manifest.files:
-        head["files"] = [{"file": f.name, "sha256": f.sha256, "size_bytes": f.size_bytes} for f in manifest.files]
-    return head | {"licence": manifest.licence}
+def manifest_bytes(manifest: Manifest) -> bytes:
+    """A manifest's file, which `read_manifest` reads."""
+    return _format().dump_json(manifest, indent=2) + b"\n"

@@ -2,6 +2,9 @@
 
 Pydantic names Python types. A study's author wants the most useful fault: a misspelt field before the field it left
 missing. Lines are added by `prereg.study.load`, which alone knows the text.
+
+To say a kind of fault in other words: a row of `_KINDS` (what a value must be) or `_BOUNDS`, by pydantic's name for it;
+of YAML itself a row of `_YAML`. `python tests/error_examples.py docs/errors.md` shows the messages.
 """
 
 from __future__ import annotations
@@ -65,9 +68,10 @@ def spec_error(error: ValidationError, model: type[BaseModel], *, form: str = "t
     others after it."""
     faults: list[Fault] = [{**fault} for fault in error.errors(include_url=False) if not _echo(fault)]
     errors: dict[FieldPath, SpecError] = {}
+    # Misspelt fields come first, so that a field which they leave missing is told from one that nobody wrote.
     for chosen in sorted(faults, key=_usefulness):
         path = _path(chosen)
-        misspelt = (error.fix for other, error in errors.items() if other[:-1] == path[:-1])
+        misspelt = (fault.fix for place, fault in errors.items() if place[:-1] == path[:-1])
         if chosen["type"] == "missing" and f"did you mean '{path[-1]}'?" in misspelt:
             continue  # it is there, under another name
         if (
@@ -85,12 +89,13 @@ def _error(chosen: Fault, *, model: type[BaseModel], form: str) -> SpecError:
     """One fault, at the path that a user knows."""
     path = _path(chosen)
     if chosen["type"] == "extra_forbidden":
-        known = fields_at(model, path[:-1])
-        below = [one for one in known if path[-1] in fields_at(model, (*path[:-1], one))]
+        fields = fields_at(model, path[:-1])
+        # `layers` next to `model` was meant to be in it.
+        below = [field for field in fields if path[-1] in fields_at(model, (*path[:-1], field))]
         return SpecError(
             f"unknown field '{path[-1]}'",
             required=f"a field of {form}",
-            fix=f"{below[0]}: {{{path[-1]}: ...}}" if len(below) == 1 else nearest(str(path[-1]), known),
+            fix=f"{below[0]}: {{{path[-1]}: ...}}" if len(below) == 1 else nearest(str(path[-1]), fields),
             where=Where(field=path),
         )
     if chosen["type"] == "missing":
@@ -169,14 +174,15 @@ _YAML = (
 
 def yaml_error(error: yaml.MarkedYAMLError, text: str) -> StudyFileError:
     """What is wrong with a text that is no YAML, at its line, with the words that the line holds."""
-    said = f"{error.context or ''} {error.problem or ''}"
-    opened = error.context_mark if re.search("quoted|flow|expected ':'", said) else None
+    problem = f"{error.context or ''} {error.problem or ''}"
+    # PyYAML finds an open quote or bracket at the end of the file, and keeps in its context where it was opened.
+    opened = error.context_mark if re.search("quoted|flow|expected ':'", problem) else None
     mark = opened or error.problem_mark
     line = None if mark is None else mark.line + 1
     shown = "" if line is None or line > text.count("\n") + 1 else text.split("\n")[line - 1].strip()
-    for pattern, found, required, fix in _YAML:
-        if re.search(pattern, f"{said}\n{shown}"):
-            what = f"{found}: {shown[:60]}" if shown else found
+    for pattern, meant, required, fix in _YAML:
+        if re.search(pattern, f"{problem}\n{shown}"):
+            what = f"{meant}: {shown[:60]}" if shown else meant
             return StudyFileError(f"not YAML: {what}", required=required, fix=fix, where=Where(line=line))
     return StudyFileError(
         f"not YAML: {error.problem or error.context}", required="one YAML mapping", where=Where(line=line)
@@ -185,8 +191,8 @@ def yaml_error(error: yaml.MarkedYAMLError, text: str) -> StudyFileError:
 
 def fields_at(model: type[BaseModel], path: Sequence[str | int]) -> tuple[str, ...]:
     """Names of the fields that the format knows at a path of a document."""
-    known = (one for found in _models_at(model, path) for one in found.model_fields.items())
-    return tuple(dict.fromkeys(field.alias or name for name, field in known))
+    fields = (field for below in _models_at(model, path) for field in below.model_fields.items())
+    return tuple(dict.fromkeys(field.alias or name for name, field in fields))
 
 
 def _echo(fault: Mapping[str, Any]) -> bool:
@@ -217,8 +223,8 @@ def _required(fault: Fault) -> tuple[str, str]:
         args = [*map(str, context["error"].args), "", ""]
         return args[1], args[2]
     if kind == "literal_error":
-        known = [word.strip().strip("'") for word in context["expected"].replace(" or ", ", ").split(",")]
-        fix = nearest(fault["input"], known) if isinstance(fault["input"], str) else ""
+        choices = [word.strip().strip("'") for word in context["expected"].replace(" or ", ", ").split(",")]
+        fix = nearest(fault["input"], choices) if isinstance(fault["input"], str) else ""
         return context["expected"], fix if fix.startswith("did") else ""
     if kind in _BOUNDS:
         key, words = _BOUNDS[kind]
@@ -230,14 +236,14 @@ def _required(fault: Fault) -> tuple[str, str]:
 
 def _typed(fault: Fault) -> str:
     """The value without its unit, or in brackets, where that is all that is wrong with it; else nothing."""
-    kind, given, field = fault["type"], fault["input"], next(reversed(_path(fault)), "")
-    if kind in ("float_type", "int_type") and isinstance(given, str) and isinstance(field, str):
-        number = re.match(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?(?=\s)", given)
+    kind, value, field = fault["type"], fault["input"], next(reversed(_path(fault)), "")
+    if kind in ("float_type", "int_type") and isinstance(value, str) and isinstance(field, str):
+        number = re.match(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?(?=\s)", value)
         return f"{field}: {number[0]}" if number else ""
-    if field == "command" and isinstance(given, str):
-        return f"command: {words_of(given)}"
-    if kind in ("tuple_type", "list_type") and not isinstance(given, (dict, list)):
-        return "seeds: fresh 5" if field == "seeds" else f"[{json.dumps(given, default=str)}]"
+    if field == "command" and isinstance(value, str):
+        return f"command: {words_of(value)}"
+    if kind in ("tuple_type", "list_type") and not isinstance(value, (dict, list)):
+        return "seeds: fresh 5" if field == "seeds" else f"[{json.dumps(value, default=str)}]"
     return ""
 
 
@@ -250,6 +256,7 @@ def _documented(model: type[BaseModel], path: FieldPath) -> str:
 
 
 def _models_at(model: type[BaseModel], path: Sequence[str | int]) -> list[type[BaseModel]]:
+    """The models that a value at a path of a document may be of, every branch of a union included."""
     annotations: list[Any] = [model]
     for part in path:
         annotations = [below for annotation in annotations for below in _below(annotation, part)]

@@ -2,6 +2,9 @@
 
 What a study file leaves out is written here as a default and stored in the registration, so that a later change
 of a default changes no old study. `prereg.study.spec` adds what follows from the fields.
+
+To add a field, see `Study` there. The docstring below a field is its text in the JSON schema, in an editor and in
+docs/reference/study-file.md.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from prereg.yaml_model import YamlModel
 Overrides = dict[str, JsonValue]
 
 
+# Built once: an adapter in the validator would be compiled for every study that is read.
 _MAPPING: TypeAdapter[dict[str, JsonValue]] = TypeAdapter(dict[str, JsonValue])
 
 EACH_ONCE = once("seed", "each seed once: a repeated seed is the same run, not new evidence")
@@ -135,8 +139,11 @@ class StudyFields(YamlModel):
         # Left to itself, the union would take a misspelt Training for a free mapping, and a command's
         # mapping that happens to fit for a Training, all its defaults filled in.
         trainer = info.data.get("trainer")
+        # `trainer: command` was forgotten, or the command is faulty. prereg.study.conflicts refuses the first and
+        # pydantic the second, and reading a command's base as a Training would add an error for each of its fields.
         if trainer == "gpt" and info.data.get("command", True):
-            return Training()  # refused by prereg.study.conflicts: this is a command's base, or nobody knows whose
+            return Training()
         if trainer == "gpt":
             return value if isinstance(value, Training) else Training.model_validate_json(json.dumps(value))
+        # With a trainer that is none of the two, the base is nobody's, and the error about the trainer is enough.
         return _MAPPING.validate_python(value) if trainer == "command" else {}

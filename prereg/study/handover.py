@@ -51,7 +51,7 @@ class Forgotten:
 
 def check_handover(study: Study, root: Root) -> None:
     """Raise `SpecError` for what the script's text makes certain: the first, with the others after it."""
-    errors = [one.error for one in forgotten(study, root) if one.certain]
+    errors = [each.error for each in forgotten(study, root) if each.certain]
     if errors:
         raise errors[0].followed_by(errors[1:])
 
@@ -73,6 +73,7 @@ def forgotten(study: Study, root: Root) -> tuple[Forgotten, ...]:
 def _values(study: Study, path: str, script: Script) -> Iterator[Forgotten]:
     """Values in which arms differ and that nothing hands over."""
     used = placeholders(study.command)
+    # A script that gets the arm's name may look its values up itself.
     if script.reads & {"config", "all"} or "variant" in used:
         return
     by_arm = [values_of(study, arm) for arm in study.arms]
@@ -80,8 +81,9 @@ def _values(study: Study, path: str, script: Script) -> Iterator[Forgotten]:
         if len({values.get(name) for values in by_arm}) == 1 or name in used:
             continue
         last = name.rpartition(".")[2]
+        # An option of the same name makes it certain: it would stay at its default in every arm.
         option = script.option(last.replace("-", "_"))
-        close = get_close_matches(last, [one.dest for one in script.options], n=1, cutoff=0.5)
+        close = get_close_matches(last, [option.dest for option in script.options], n=1, cutoff=0.5)
         meant = option or (script.option(*close) if close else None)
         word = f"--{last}={{{name}}}" if meant is None else _word(meant, name)
         fix = f"command: {listed_words((*study.command, word))}"
@@ -135,33 +137,38 @@ def _word(option: Option, name: str) -> str:
 def _metrics(study: Study, root: Root, path: str, script: Script) -> Iterator[Forgotten]:
     """Metrics that a claim reads and the script does not record, and columns that its table does not have."""
     layout, certain, source = study.metrics, False, ""
-    known: tuple[str, ...] = ()
+
+    # What the script records: the header of the table that it writes, of one that an earlier run left, or the names
+    # that it hands to `log`. Certain only where nothing else can be recorded.
+    recorded: tuple[str, ...] = ()
     if PurePosixPath(layout.file).suffix == ".csv":
-        known = tuple(dict.fromkeys(name for header in script.headers for name in header))
+        recorded = tuple(dict.fromkeys(name for header in script.headers for name in header))
         # One table and one header: that header is the table's.
         names = {PurePosixPath(table).name for table in script.tables}
         certain = len(script.headers) == 1 and names == {PurePosixPath(layout.file).name}
         source = f"{path} writes"
-        if not known:
-            known, source = _header_of_file(root, path, layout.file)
+        if not recorded:
+            recorded, source = _header_of_file(root, path, layout.file)
     elif not layout.columns and script.logged and not script.logs_others and not script.tables:
-        known, certain, source = ("step", *script.logged), True, f"{path} records"
-    if not known:
+        recorded, certain, source = ("step", *script.logged), True, f"{path} records"
+    if not recorded:
         return
-    shown = f"{source} {listed([name for name in known if name != 'step' or layout.file.endswith('.csv')])}"
-    if layout.file.endswith(".csv") and layout.step not in known:
-        steps = [name for name in known if name in ("step", "epoch", "iter", "iteration", "global_step")]
+
+    # What the study reads: the column of the step, the columns that it lists, or else the metrics of its claims.
+    shown = f"{source} {listed([name for name in recorded if name != 'step' or layout.file.endswith('.csv')])}"
+    if layout.file.endswith(".csv") and layout.step not in recorded:
+        steps = [name for name in recorded if name in ("step", "epoch", "iter", "iteration", "global_step")]
         yield Forgotten(
             ("metrics", "step"),
             f"no column '{layout.step}': {shown}",
             "the column that counts the steps",
-            f"step: {(steps or known)[0]}",
+            f"step: {(steps or recorded)[0]}",
             certain,
         )
     if layout.columns:
         for metric, column in layout.columns.items():
-            if column not in known:
-                near = nearest_metric(column, known)
+            if column not in recorded:
+                near = nearest_metric(column, recorded)
                 yield Forgotten(
                     ("metrics", "columns", metric),
                     f"no column '{column}': {shown}",
@@ -171,10 +178,10 @@ def _metrics(study: Study, root: Root, path: str, script: Script) -> Iterator[Fo
                 )
         return
     for name, claim in study.claims.items():
-        if claim.metric in known:
+        if claim.metric in recorded:
             continue
         otherwise = f"a claim about one of these, or record {claim.metric}"
-        found, fix = unrecorded(claim.metric, study.hypotheses[name].claim, known, shown, otherwise)
+        found, fix = unrecorded(claim.metric, study.hypotheses[name].claim, recorded, shown, otherwise)
         required = "a metric under the name by which it is recorded"
         yield Forgotten(("hypotheses", name, "claim"), found, required, fix, certain)
 
@@ -189,16 +196,21 @@ def unrecorded(metric: str, claim: str, recorded: tuple[str, ...], shown: str, o
 _SAME = (("valid", "val"), ("validation", "val"), ("eval", "val"), ("dev", "val"), ("accuracy", "acc"))
 
 
-def nearest_metric(name: str, known: tuple[str, ...]) -> str:
-    """The one of the names that most likely means the same: val_acc, valid/acc and val/accuracy do; else nothing."""
+def nearest_metric(name: str, recorded: tuple[str, ...]) -> str:
+    """The one of the names that most likely means the same; empty where none does.
+
+    >>> nearest_metric("val/accuracy", ("loss", "valid_acc"))
+    'valid_acc'
+    """
 
     def plain(text: str) -> str:
         words = re.findall("[a-z0-9]+", text.lower())
         return " ".join(dict(_SAME).get(word, word) for word in words)
 
-    by_plain = {plain(one): one for one in reversed(known)}
-    close = get_close_matches(plain(name), by_plain, n=1, cutoff=0.8)
-    return by_plain[close[0]] if close else ""
+    # Of two names that read alike the first is the one that is suggested.
+    name_by_plain = {plain(metric): metric for metric in reversed(recorded)}
+    close = get_close_matches(plain(name), name_by_plain, n=1, cutoff=0.8)
+    return name_by_plain[close[0]] if close else ""
 
 
 def _header_of_file(root: Root, script: str, file: str) -> tuple[tuple[str, ...], str]:
@@ -207,6 +219,7 @@ def _header_of_file(root: Root, script: str, file: str) -> tuple[tuple[str, ...]
 
     for place in dict.fromkeys((root.path / PurePosixPath(script).parent / file, root.path / file)):
         if place.is_file():
+            # Excel writes a byte-order mark, which would be part of the first column's name.
             with place.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
                 line = stream.readline(_HEADER_BYTES)
             columns = next(csv.reader([line]), [])

@@ -10,12 +10,11 @@ import re
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from prereg.errors import field_error, not_one_of
 from prereg.escape import visible
 from prereg.frozen import FrozenModel
-from prereg.metrics.catalogue import TASK_METRICS
 
 if TYPE_CHECKING:
     from prereg.study.spec import Study
@@ -25,7 +24,18 @@ LONGEST = 60
 _NAMES = re.compile(r"[^\s()*+,]+")
 """What can be a name in the claim language: arms, metrics, verbs and numbers."""
 
-Label = Annotated[str, Field(min_length=1)]
+
+def _one_line(label: str) -> str:
+    # In LaTeX, SVG and a terminal the same: a line break or a mark of direction would move what comes after it.
+    plain = " ".join(label.split())
+    if label != plain or visible(label) != label or len(label) > LONGEST:
+        fault = f"a label of {len(label)} characters" if len(label) > LONGEST else f"the label {label!a}"
+        required = f"one line of at most {LONGEST} characters, without blanks at its ends"
+        raise ValueError(fault, required, plain[:LONGEST].strip() or "NAME")
+    return label
+
+
+Label = Annotated[str, Field(min_length=1), AfterValidator(_one_line)]
 
 
 class Labels(FrozenModel):
@@ -52,38 +62,35 @@ class Labels(FrozenModel):
 
     def in_claim(self, text: str) -> str:
         """A claim, or one side of it, with the arms and metrics that it names as people read them."""
-        names = self.metrics | self.arms
-        return _NAMES.sub(lambda found: names.get(found[0], found[0]), text)
+        # Arms last: where an arm has the name of a metric, a side of a claim means the arm.
+        labels = self.metrics | self.arms
+        return _NAMES.sub(lambda name: labels.get(name[0], name[0]), text)
 
 
 NO_LABELS = Labels()
 
 
 def check_labels(study: Study) -> None:
-    """Raise `SpecError` for a label of nothing, or one that cannot be read as one name."""
+    """Raise `SpecError` for a label of nothing, and for one that two things would have."""
     labels = study.labels
-    measured = [*(claim.metric for claim in study.claims.values()), *study.tie_breakers, *labels.metrics]
-    known = [
-        metric
-        for metric in dict.fromkeys(measured)
-        if study.trainer == "command" or study.metric(metric) is not None or metric in TASK_METRICS
+    read = [*(claim.metric for claim in study.claims.values()), *study.tie_breakers, *labels.metrics]
+    # What a trainer of the user's own records is known when its runs have ended, so any name may be labelled.
+    metrics = [
+        metric for metric in dict.fromkeys(read) if study.trainer == "command" or study.declaration(metric) is not None
     ]
     _check(labels.arms, "arms", study.arms)
     _check(labels.claims, "claims", study.hypotheses)
-    _check(labels.metrics, "metrics", known)
+    _check(labels.metrics, "metrics", metrics)
 
 
-def _check(labels: dict[str, str], kind: str, known: Collection[str]) -> None:
-    seen = {name: name for name in known if name not in labels}
+def _check(labels: dict[str, str], kind: str, ids: Collection[str]) -> None:
+    # An id without a label is shown as it is, so a label may not be such an id either.
+    id_by_label = {name: name for name in ids if name not in labels}
     for name, label in labels.items():
         place = ("labels", kind, name)
-        if name not in known:
-            raise not_one_of(place, f"a label of '{name}'", name, known)
-        if label != " ".join(label.split()) or visible(label) != label or len(label) > LONGEST:
-            found = f"a label of {len(label)} characters" if len(label) > LONGEST else f"the label {label!a}"
-            required = f"one line of at most {LONGEST} characters, without blanks at its ends"
-            raise field_error(place, found, required, f"{name}: {' '.join(label.split())[:LONGEST].strip() or 'NAME'}")
-        if label in seen:
-            whose = f"that of '{seen[label]}'" if seen[label] != label else "the id of another"
+        if name not in ids:
+            raise not_one_of(place, f"a label of '{name}'", name, ids)
+        if label in id_by_label:
+            whose = f"that of '{id_by_label[label]}'" if id_by_label[label] != label else "the id of another"
             raise field_error(place, f"the label '{label}', which is {whose} too", "a name each")
-        seen[label] = name
+        id_by_label[label] = name

@@ -54,10 +54,30 @@ def load_study(path: Path, root: str | Path | None = None) -> Loaded:
     """Read a study file. Raises a child of `StudyError` placed at file, line and field.
 
     The task pack of claims `per: task` is looked for from the root, which is that of the file where none is given.
+
+    >>> text = '''
+    ... study: tiny
+    ... title: Does a larger step help?
+    ... trainer: command
+    ... command: ["{python}", train.py, "--lr={lr}", "--seed={seed}"]
+    ... base: {lr: 0.1}
+    ... variants: {small: {}, large: {lr: 0.3}}
+    ... baseline: small
+    ... seeds: fresh 5
+    ... hypotheses: {gain: {claim: large lowers val/loss by at least 0.02}}
+    ... decision: [{verdict: take it, when: supported(gain)}, {verdict: keep it}]
+    ... '''
+    >>> _ = Path("tiny.yaml").write_text(text)
+    >>> loaded = load_study(Path("tiny.yaml"))
+    >>> loaded.study.seeds
+    (1, 2, 3, 4, 5)
+    >>> loaded.line(("hypotheses", "gain", "smallest"))
+    10
     """
     source = read_text_file(path)
     lines: Lines = {}
     try:
+        # Text, then macros that need the file's folder, then all others, then the models and what holds between fields.
         document = parse_yaml(source, lines, first=_FIRST)
         _refuse_published(document, path)
         refuse_families(document)
@@ -66,10 +86,12 @@ def load_study(path: Path, root: str | Path | None = None) -> Loaded:
         study = study_of(expansion)
         _check_name(study.study, path)
     except StudyError as error:
+        # `lines` holds what was read before the fault, so that an error of the reader has its line too.
         first, *others = (
-            one.at(file=path, line=one.where.line or line_of(one.where.field, lines)) for one in (error, *error.others)
+            fault.at(file=path, line=fault.where.line or line_of(fault.where.field, lines))
+            for fault in (error, *error.others)
         )
-        raise first.followed_by(sorted(others, key=lambda one: one.where.line or 0)) from None
+        raise first.followed_by(sorted(others, key=lambda fault: fault.where.line or 0)) from None
     return Loaded(study=study, source_bytes=source, path=path, lines=lines, expansion=expansion)
 
 
@@ -82,6 +104,7 @@ def read_text_file(path: Path) -> bytes:
     if path.suffix != ".yaml":
         raise refusal(*_no_study(path))
     try:
+        # A named pipe or a device would keep the command waiting, or never end.
         with open_regular(path) as stream:
             source = stream.read(_LARGEST_BYTES + 1)
     except FileNotFoundError:

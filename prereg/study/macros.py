@@ -154,6 +154,7 @@ def _with(document: Document, parent: FieldPath, fields: Sequence[Written]) -> d
     if parent:
         head, *rest = str(parent[0]), *parent[1:]
         inner = document.get(head) or {}
+        # Every mapping on the way is copied: the caller's document stays as it is.
         # What is no mapping is left to the models of the fields, which say so.
         return {**document, head: _with(inner, tuple(rest), fields) if isinstance(inner, Mapping) else inner}
     replaced = {written.origin[-1] for written in fields if written.how == "replaces"}
@@ -275,6 +276,7 @@ def written_for_arm_seeds(document: Document) -> Iterator[Written]:
     """Of `seeds: {ARM: list}` the fields `seeds` and `arm_seeds`."""
     seeds, each = document.get("seeds"), document.get("arm_seeds")
     if isinstance(seeds, Mapping):
+        # Checked here, since the union over all arms is made here: a text would be taken apart into letters.
         for arm, listed in seeds.items():
             if not isinstance(listed, list | tuple) or any(type(seed) is not int or seed < 0 for seed in listed):
                 fix = f"{arm}: [1, 2, 3, 4, 5]"

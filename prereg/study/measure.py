@@ -86,6 +86,7 @@ class Harness(FrozenModel):
     @field_validator("tasks")
     @classmethod
     def _name_tasks(cls, tasks: str) -> str:
+        # The same rule as for code and data: a study must mean the same on every machine, so nothing outside the root.
         if is_folder(tasks):
             if tasks.startswith("/") or ".." in tasks.split("/"):
                 required = "a folder of tasks, from the root, so that the study means the same on every machine"
@@ -112,12 +113,13 @@ def is_folder(tasks: str) -> bool:
 def units_of(metric: str, harness: Harness) -> int | None:
     """How many items, or tasks where these are what is sampled, a mean of this metric is over; none where it is not
     known before the tasks are read. Of one task it is the items that are asked for."""
-    tasks, each = PACKS.get(harness.tasks, (0, 0))
+    n_tasks, items_of_each = PACKS.get(harness.tasks, (0, 0))
     if task_of(metric) is not None:
         return harness.items_per_task
     if harness.clusters == "tasks":
-        return tasks or None
-    return tasks * harness.items_per_task if harness.items_per_task <= each else None
+        return n_tasks or None
+    # Tasks of unequal size: how many items there are is known only while each has as many as are asked for.
+    return n_tasks * harness.items_per_task if harness.items_per_task <= items_of_each else None
 
 
 class Calibration(FrozenModel):
@@ -169,7 +171,7 @@ class Measure(FrozenModel):
         for suite in at_end:
             if (*at_end, *suites).count(suite) > 1:
                 required = "each suite at every evaluation (suites) or at the last step alone (at_end)"
-                fix = f"suites: [{', '.join(one for one in suites if one != suite)}]"
+                fix = f"suites: [{', '.join(name for name in suites if name != suite)}]"
                 raise ValueError(f"the suite '{suite}' is named twice", required, fix)
         return at_end
 
@@ -178,8 +180,8 @@ class Measure(FrozenModel):
     def _of_a_loss(cls, level: float | None, info: ValidationInfo) -> float | None:
         suites = info.data.get("suites", ("loss",))
         if level is not None and "loss" not in suites:
-            found = "a level of the loss, and the loss is not evaluated during training"
-            raise ValueError(found, "'loss' among the suites", f"suites: [{', '.join([*suites, 'loss'])}]")
+            fault = "a level of the loss, and the loss is not evaluated during training"
+            raise ValueError(fault, "'loss' among the suites", f"suites: [{', '.join([*suites, 'loss'])}]")
         return level
 
     @property
@@ -194,8 +196,9 @@ class Measure(FrozenModel):
     @model_serializer(mode="wrap")
     def _without_settings_of_other_suites(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written: dict[str, Any] = handler(self)
-        wanted = {"calibration": "calibration" in self.recorded, "inference": "cost" in self.recorded}
-        return {field: value for field, value in written.items() if wanted.get(field, True)}
+        # Bins of a suite that nobody records would be one more thing that two registrations differ in.
+        belongs = {"calibration": "calibration" in self.recorded, "inference": "cost" in self.recorded}
+        return {field: value for field, value in written.items() if belongs.get(field, True)}
 
 
 class ItemSpread(FrozenModel):
@@ -261,6 +264,7 @@ def of_each_task(metric: str) -> str:
 def check_known(study: Study, metric: str, place: FieldPath, reader: str) -> None:
     """Raise `SpecError` where the built-in trainer does not record a metric, or not for shots that are declared."""
     harness = study.measure.harness
+    # What a user's own trainer records is known when its runs have ended.
     if study.trainer != "gpt" or study.metric(metric) is not None:
         return
     if not metric.startswith("harness/"):

@@ -2,6 +2,8 @@
 
 Presentation alone, as labels are: it is in the hash of the registration, and an amendment of it touches no claim and
 no run. What no report draws is in the CSV files of `ablate report --as csv`.
+
+To add a diagnostic: its name in `DIAGNOSTICS`, and its figure in `ablate.reporting.sections.curves`.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Final
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from prereg.errors import field_error, nearest
 from prereg.frozen import FrozenModel, once
@@ -32,11 +34,20 @@ FAMILIES: Final = tuple(metric.name.removesuffix("_N") for metric in METRICS.fam
 """Metrics with a value for each block: `grad/layer` of `grad/layer_N`. They are drawn by block, at the last step."""
 
 
+def _few(show: tuple[str, ...]) -> tuple[str, ...]:
+    if len(show) > MOST_SHOWN:
+        required = f"at most {MOST_SHOWN}: the report is for what was claimed, and every recorded value is in CSV"
+        raise ValueError(f"{len(show)} diagnostics", required, "ablate report STUDY --as csv")
+    return show
+
+
 class Report(FrozenModel):
     """What the report shows in addition to the claims."""
 
     show: Annotated[
-        tuple[Annotated[str, Field(min_length=1, max_length=120)], ...], once("diagnostic", "each diagnostic once")
+        tuple[Annotated[str, Field(min_length=1, max_length=120)], ...],
+        once("diagnostic", "each diagnostic once"),
+        AfterValidator(_few),
     ] = ()
     """Up to four diagnostics: a recorded metric (by step), a metric of every block (`grad/layer`, by block), or
     `differences`, `positions`, `token_classes`, `reliability`, `cost`, `power`. Each is a chart, and the metrics among
@@ -44,18 +55,10 @@ class Report(FrozenModel):
 
 
 def check_report(study: Study) -> None:
-    """Raise `SpecError` for a diagnostic that does not exist, and for more than four."""
-    show = study.report.show
-    if len(show) > MOST_SHOWN:
-        raise field_error(
-            ("report", "show"),
-            f"{len(show)} diagnostics",
-            f"at most {MOST_SHOWN}: the report is for what was claimed, and every recorded value is in CSV",
-            "ablate report STUDY --as csv",
-        )
-    for at, name in enumerate(show):
-        place = ("report", "show", at)
+    """Raise `SpecError` for a diagnostic that does not exist."""
+    for at, name in enumerate(study.report.show):
         # What a trainer of the user's own records is known when its runs have ended.
         if study.trainer == "gpt" and name not in (*DIAGNOSTICS, *FAMILIES) and study.metric(name) is None:
             required = f"a metric of the study, a metric of every block such as grad/layer, or {', '.join(DIAGNOSTICS)}"
-            raise field_error(place, f"'{name}'", required, nearest(name, [*DIAGNOSTICS, *FAMILIES, *METRICS]))
+            fix = nearest(name, [*DIAGNOSTICS, *FAMILIES, *METRICS])
+            raise field_error(("report", "show", at), f"'{name}'", required, fix)

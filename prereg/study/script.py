@@ -11,10 +11,10 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import reduce
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import JsonValue
 
@@ -73,20 +73,18 @@ class Script:
 
     def option(self, *names: str) -> Option | None:
         """The option that is read under one of the names."""
-        return next((one for name in names for one in self.options if one.dest == name), None)
+        return next((option for name in names for option in self.options if option.dest == name), None)
 
-    def __or__(self, other: Script) -> Script:
-        return Script(
-            options=self.options + other.options,
-            reads=self.reads | other.reads,
-            logged=tuple(dict.fromkeys(self.logged + other.logged)),
-            logs_others=self.logs_others or other.logs_others,
-            headers=tuple(dict.fromkeys(self.headers + other.headers)),
-            tables=tuple(dict.fromkeys(self.tables + other.tables)),
-            modules=self.modules + other.modules,
-            shares_generator=self.shares_generator or other.shares_generator,
-            states_matches=self.states_matches or other.states_matches,
-        )
+    def __or__(self, module: Script) -> Script:
+        """The script together with a module that it imports."""
+
+        def both(name: str) -> Any:
+            ours, theirs = getattr(self, name), getattr(module, name)
+            if isinstance(ours, tuple):
+                return tuple(dict.fromkeys(ours + theirs))
+            return ours | theirs  # of sets and of booleans
+
+        return Script(**{each.name: both(each.name) for each in fields(Script)})
 
 
 def script_in(root: Root, words: Sequence[str]) -> tuple[str, Script] | None:
@@ -94,6 +92,7 @@ def script_in(root: Root, words: Sequence[str]) -> tuple[str, Script] | None:
     imports from its folder and the root; none where no word is such a file, or one is no Python that can be read."""
     from prereg.study.command import script_of
 
+    # `torchrun ... train.py`: the first word that is a file of the root, whatever stands before it.
     for word in words:
         path = script_of(root.path, word)
         if path is None or path.suffix != ".py":
@@ -110,7 +109,7 @@ def read_script(path: Path, folders: Sequence[Path] = ()) -> Script:
 
     Raises `SyntaxError` or `ValueError` where it, or one of them, is no Python, `OSError` where it cannot be read.
     """
-    pending, scripts, known = [path], [], {path}
+    pending, scripts, queued = [path], [], {path}
     while pending:
         shown = parse_script(pending.pop().read_bytes())
         scripts.append(shown)
@@ -120,8 +119,8 @@ def read_script(path: Path, folders: Sequence[Path] = ()) -> Script:
             stems = [PurePosixPath(*parts[:depth]) for depth in range(1, len(parts) + 1)]
             leaves = [leaf for stem in stems for leaf in (f"{stem}.py", f"{stem}/__init__.py")]
             for place in (folder / leaf for folder in folders for leaf in leaves):
-                if place not in known and len(known) < _MOST_MODULES and place.is_file():
-                    known.add(place)
+                if place not in queued and len(queued) < _MOST_MODULES and place.is_file():
+                    queued.add(place)
                     pending.append(place)
     return reduce(Script.__or__, scripts)
 
@@ -131,7 +130,7 @@ def parse_script(source: bytes) -> Script:
     nodes = list(ast.walk(ast.parse(source)))
     strings = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    found = Script(
+    script = Script(
         options=tuple(_options(calls)),
         headers=tuple(dict.fromkeys(_headers(calls, nodes))),
         tables=tuple(dict.fromkeys(text for text in strings if _is_table(text))),
@@ -139,10 +138,11 @@ def parse_script(source: bytes) -> Script:
         shares_generator=any(map(_shuffles_by_global_generator, calls)),
         states_matches=b"must_match" in source,
     )
-    return _with_ablate(found, nodes, calls, strings)
+    return _with_ablate(script, nodes, calls, strings)
 
 
 def _is_table(text: str) -> bool:
+    # Not a bare ending (`path + ".csv"`), and no sentence that ends in a name.
     return text.endswith(_TABLES) and text not in _TABLES and len(text.split()) == 1 and len(text) < 200
 
 
@@ -156,11 +156,11 @@ def _shuffles_by_global_generator(call: ast.Call) -> bool:
 def _modules(nodes: Sequence[ast.AST]) -> Iterator[str]:
     for node in nodes:
         if isinstance(node, ast.Import):
-            yield from (one.name for one in node.names)
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             # A relative import is looked for in the same folders.
             base = node.module or ""
-            yield from (".".join(filter(None, (base, one.name))) for one in node.names)
+            yield from (".".join(filter(None, (base, alias.name))) for alias in node.names)
 
 
 def _literal(node: ast.expr | None) -> JsonValue:
@@ -169,6 +169,7 @@ def _literal(node: ast.expr | None) -> JsonValue:
         return None
     with suppress(ValueError, TypeError, SyntaxError, MemoryError, RecursionError):
         value = ast.literal_eval(node)
+        # `literal_eval` takes bytes, sets and complex numbers too, which no option of a command line holds.
         if isinstance(value, (str, int, float, bool)):
             return value
     return None
@@ -182,33 +183,35 @@ def _strings(node: ast.expr) -> tuple[str, ...]:
 
 
 def _options(calls: Sequence[ast.Call]) -> Iterator[Option]:
-    for call in sorted(calls, key=lambda one: (one.lineno, one.col_offset)):
+    # `ast.walk` goes level by level; options are wanted in the order of the file, as `--help` has them.
+    for call in sorted(calls, key=lambda call: (call.lineno, call.col_offset)):
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "add_argument":
             continue
         names = [name for name in map(_literal, call.args) if isinstance(name, str) and re.match(r"--?[A-Za-z]", name)]
         if not names:
             continue  # a positional argument, or a computed name
-        given = {one.arg: one.value for one in call.keywords}
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords}
         # argparse takes the first long name, else the first.
-        name = next((one for one in names if one.startswith("--")), names[0])
-        dest = _literal(given.get("dest")) or name.lstrip("-").replace("-", "_")
-        default, action = _literal(given.get("default")), _literal(given.get("action"))
+        name = next((name for name in names if name.startswith("--")), names[0])
+        dest = _literal(keywords.get("dest")) or name.lstrip("-").replace("-", "_")
+        default, action = _literal(keywords.get("default")), _literal(keywords.get("action"))
         kind: Kind = "text"
         if action in ("store_true", "store_false"):
             kind, default = "flag", action == "store_false"
-        elif "action" in given or "nargs" in given:
+        elif "action" in keywords or "nargs" in keywords:
             continue  # BooleanOptionalAction, append, lists: no one word with one value hands these over
-        elif isinstance(given.get("type"), ast.Name) and given["type"].id in ("int", "float"):  # type: ignore[attr-defined]  # isinstance says that it is a Name
+        elif isinstance(keywords.get("type"), ast.Name) and keywords["type"].id in ("int", "float"):  # type: ignore[attr-defined]  # isinstance says that it is a Name
             kind = "number"
-        choices = given.get("choices")
+        choices = keywords.get("choices")
         listed = choices.elts if isinstance(choices, (ast.List, ast.Tuple)) else []
         values = tuple(value for value in map(_literal, listed) if value is not None)
-        yield Option(name, str(dest), kind, default, values, _literal(given.get("required")) is True)
+        yield Option(name, str(dest), kind, default, values, _literal(keywords.get("required")) is True)
 
 
 def _headers(calls: Sequence[ast.Call], nodes: Sequence[ast.AST]) -> Iterator[tuple[str, ...]]:
     """Lists of texts that are written as the header of a table: a row of a writer of `csv`, the fields of a DictWriter,
     a line of names joined by commas."""
+    # FIELDS = [...] somewhere, and `writerow(FIELDS)` elsewhere.
     lists = {
         node.targets[0].id: _strings(node.value)
         for node in nodes
@@ -220,51 +223,62 @@ def _headers(calls: Sequence[ast.Call], nodes: Sequence[ast.AST]) -> Iterator[tu
 
     for call in calls:
         name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-        fields: ast.expr | None = None
+        header: ast.expr | None = None
         if name == "writerow" and call.args:
-            fields = call.args[0]
+            header = call.args[0]
         elif name == "DictWriter":
-            fields = next((one.value for one in call.keywords if one.arg == "fieldnames"), None)
-            fields = call.args[1] if fields is None and len(call.args) > 1 else fields
-        if fields is not None and len(texts(fields)) > 1:
-            yield texts(fields)
+            header = next((keyword.value for keyword in call.keywords if keyword.arg == "fieldnames"), None)
+            header = call.args[1] if header is None and len(call.args) > 1 else header
+        if header is not None and len(texts(header)) > 1:
+            yield texts(header)
         line = _literal(call.args[0]) if call.args and name in ("write", "print") else None
         if isinstance(line, str) and re.fullmatch(r"[A-Za-z_][\w/.-]*(,[A-Za-z_][\w/.-]*)+\n?", line):
             yield tuple(line.strip().split(","))
 
 
-def _with_ablate(found: Script, nodes: Sequence[ast.AST], calls: Sequence[ast.Call], strings: list[str]) -> Script:
+def _with_ablate(script: Script, nodes: Sequence[ast.AST], calls: Sequence[ast.Call], strings: list[str]) -> Script:
     """The script, with what it takes from ablate by functions or the environment, and what it records by `log`."""
-    own: dict[str, str] = {}  # name in the script -> name in ablate
-    modules: set[str] = set()  # names of the module itself
-    others = False
+    # Under which names the file has the module and its functions.
+    name_in_ablate: dict[str, str] = {}
+    names_of_module: set[str] = set()
+    logs_others = False
     for node in nodes:
         if isinstance(node, ast.Import):
-            modules |= {one.asname or one.name for one in node.names if one.name == "ablate"}
+            names_of_module |= {alias.asname or alias.name for alias in node.names if alias.name == "ablate"}
         elif isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "ablate":
-            own |= {one.asname or one.name: one.name for one in node.names}
-            others = others or node.module not in ("ablate", "ablate.client")  # such as the callback of transformers
-    used = set(own.values()) | {
+            name_in_ablate |= {alias.asname or alias.name: alias.name for alias in node.names}
+            # Such as the callback of transformers, which logs what its trainer does.
+            logs_others = logs_others or node.module not in ("ablate", "ablate.client")
+
+    # Which values of a run it reads: by a function, or by a variable of the environment.
+    used = set(name_in_ablate.values()) | {
         node.attr
         for node in nodes
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in names_of_module
     }
     reads = {_CONFIGURES[name] for name in used if name in _CONFIGURES}
     for text in strings:
         for variable in re.findall(r"ABLATE_?[A-Z_]*", text):
             if variable not in _SAYS_NOTHING:
-                reads.add(_ENVIRONMENT.get(variable, "all"))
+                reads.add(_ENVIRONMENT.get(variable, "all"))  # f"ABLATE_{name}" may be any of them
+
+    # Which metrics it records.
     logged: list[str] = []
     for call in calls:
-        by_name = isinstance(call.func, ast.Name) and own.get(call.func.id) == "log"
-        by_module = isinstance(call.func, ast.Attribute) and call.func.attr == "log"
-        by_module = by_module and isinstance(call.func.value, ast.Name) and call.func.value.id in modules  # type: ignore[attr-defined]  # by_module says that it is an Attribute
+        function = call.func
+        by_name = isinstance(function, ast.Name) and name_in_ablate.get(function.id) == "log"
+        by_module = (
+            isinstance(function, ast.Attribute)
+            and function.attr == "log"
+            and isinstance(function.value, ast.Name)
+            and function.value.id in names_of_module
+        )
         if not by_name and not by_module:
             continue
         names, computed = _keys(call.args[1] if len(call.args) > 1 else None, nodes)
         logged += names
-        others = others or computed
-    return replace(found, reads=frozenset(reads), logged=tuple(dict.fromkeys(logged)), logs_others=others)
+        logs_others = logs_others or computed
+    return replace(script, reads=frozenset(reads), logged=tuple(dict.fromkeys(logged)), logs_others=logs_others)
 
 
 def _keys(metrics: ast.expr | None, nodes: Sequence[ast.AST]) -> tuple[list[str], bool]:
@@ -275,22 +289,23 @@ def _keys(metrics: ast.expr | None, nodes: Sequence[ast.AST]) -> tuple[list[str]
         return [key for key in keys if isinstance(key, str)], not all(isinstance(key, str) for key in keys)
     if not isinstance(metrics, ast.Name):
         return [], True
-    found: list[str] = []
+    written: list[str] = []
     computed = assigned = False
     for node in nodes:
+        # row = {...}, and row["val/loss"] = ...
         targets = node.targets if isinstance(node, ast.Assign) else []
         for target in targets:
             if isinstance(target, ast.Name) and target.id == metrics.id and isinstance(node, ast.Assign):
                 names, more = _keys(node.value, ()) if isinstance(node.value, ast.Dict) else ([], True)
-                found, computed, assigned = [*found, *names], computed or more, True
+                written, computed, assigned = [*written, *names], computed or more, True
             elif isinstance(target, ast.Subscript) and getattr(target.value, "id", None) == metrics.id:
                 name = _literal(target.slice)
-                found += [name] if isinstance(name, str) else []
+                written += [name] if isinstance(name, str) else []
                 computed = computed or not isinstance(name, str)
         # row.update(...), row |= ..., add(row): what they add is not followed.
-        given = node.args if isinstance(node, ast.Call) else []
-        uses = [getattr(node, "value", None), *given] if isinstance(node, (ast.Attribute, ast.Call)) else []
+        arguments = node.args if isinstance(node, ast.Call) else []
+        uses = [getattr(node, "value", None), *arguments] if isinstance(node, (ast.Attribute, ast.Call)) else []
         uses += [node.target] if isinstance(node, ast.AugAssign) else []
         if any(getattr(use, "id", None) == metrics.id and use is not metrics for use in uses):
             computed = True
-    return found, computed or not assigned
+    return written, computed or not assigned

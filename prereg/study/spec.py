@@ -37,15 +37,51 @@ MACROS = (written_for_arm_seeds, written_by_components, written_for_percentages)
 """What writes fields of a study from nothing but the study; `prereg.study.load` adds what needs the file's folder."""
 
 
-class Study(StudyFields):
-    """One pre-registered comparison of training configurations."""
+def _for_a_file(schema: dict[str, Any]) -> None:
+    components_write_the_rest(schema)
+    schema["description"] = schema["description"].partition("\n\n")[0]  # an editor shows no examples of Python
 
-    model_config = ConfigDict(json_schema_extra=components_write_the_rest)
+
+class Study(StudyFields):
+    """One pre-registered comparison of training configurations.
+
+    Raises `SpecError`, `ClaimError` or `RuleError` for fields that make no study (`study_from_document`, for plain
+    data; built by its constructor, pydantic wraps them in a `ValidationError`).
+
+    >>> study = study_from_document({
+    ...     "study": "tiny",
+    ...     "title": "Does a larger step help?",
+    ...     "trainer": "command",
+    ...     "command": ["{python}", "train.py", "--lr={lr}", "--seed={seed}"],
+    ...     "base": {"lr": 0.1},
+    ...     "variants": {"small": {}, "large": {"lr": 0.3}},
+    ...     "baseline": "small",
+    ...     "seeds": [1, 2, 3],
+    ...     "hypotheses": {"gain": {"claim": "large lowers val/loss by at least 0.02"}},
+    ...     "decision": [{"verdict": "take it", "when": "supported(gain)"}, {"verdict": "keep it"}],
+    ... })
+    >>> study.arms["large"].config
+    {'lr': 0.3}
+    >>> study.judged[:3]
+    (('small', 1), ('large', 1), ('small', 2))
+    >>> study.claims["gain"].weights
+    {'large': 1.0, 'small': -1.0}
+    >>> study.rule.decide({"gain": "supported"}, stable={}).verdict
+    'take it'
+
+    To add a field: its line and docstring in `StudyFields` (`prereg.study.fields`), what it excludes in
+    `prereg.study.conflicts`, what else it must fit in `prereg.study.validate`; then whether an amendment of it touches
+    evidence, in `AMENDMENT_EFFECTS` (`prereg.registry.amendments`), and `python -m docs.generator`.
+    """
+
+    model_config = ConfigDict(json_schema_extra=_for_a_file)
 
     @model_validator(mode="after")
     def _promises_fit_together(self) -> Self:
+        # A stored study holds the block and what it wrote. It must expand to itself: else one of the two was edited,
+        # and the macro refuses it.
         if self.components is not None:
-            expand(self.model_dump(mode="json"), MACROS)  # to itself
+            expand(self.model_dump(mode="json"), MACROS)
         check_promises(self)
         return self
 
@@ -63,6 +99,7 @@ class Study(StudyFields):
     @cached_property
     def untuned(self) -> dict[str, Arm]:
         """Every arm as it is written, in the order of the file."""
+        # Under a grid without `arms` every arm is tuned, and then none can be like one that is not.
         tuned = () if self.tune is None else (*self.tune.arms, *self.tune.settings)
         return resolve_arms(self.base, self.variants, self.factors, tuned=tuned)
 
@@ -179,6 +216,7 @@ class Study(StudyFields):
         """What is corrected together for support: the families; under a gate "gate" -> all that it holds, in order."""
         if not self.gate_steps:
             return dict(self.families.items())
+        # What is exploratory is in no gate, so it cannot spend the alpha of what is.
         apart = {key: names for key, names in self.families.items() if self._is_exploratory(names[0])}
         return {"gate": tuple(name for step in self.gate_steps for name in step)} | apart
 
@@ -204,6 +242,7 @@ class Study(StudyFields):
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """A copy with fields replaced and every promise checked again; nothing cached is carried over. A study is
         frozen, so `deep` changes nothing. Raises `SpecError`."""
+        # Pydantic's own copy checks nothing, and would carry over the arms and claims of the old fields.
         fields = {name: getattr(self, name) for name in type(self).model_fields} | dict(update or {})
         try:
             return type(self).model_validate(fields)
@@ -274,6 +313,7 @@ def study_from_document(document: Document) -> Study:
 def study_of(expansion: Expansion) -> Study:
     """The study of plain data with all that its macros write. Raises `SpecError` naming the field of the file."""
     try:
+        # As JSON: in strict mode pydantic then takes a list for a tuple, and still no text for a number.
         return Study.model_validate_json(json.dumps(expansion.document, allow_nan=False))
     except ValidationError as error:
         raise expansion.placed(spec_error(error, Study)) from None

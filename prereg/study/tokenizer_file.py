@@ -77,6 +77,7 @@ class TokenizerJson:
 def read_tokenizer(root: Path, name: str) -> TokenizerJson:
     """The tokenizer.json of that name below the root. Raises `CorpusError` for one that cannot be used."""
     path = root / name
+    # Every folder on the way: a registration pins bytes at a path, and a link leads elsewhere on the next machine.
     for place in (path, *path.parents[: len(Path(name).parts) - 1]):
         if place.is_symlink():
             raise CorpusError(
@@ -98,11 +99,11 @@ def read_tokenizer(root: Path, name: str) -> TokenizerJson:
             required=f"a tokenizer.json of at most {LARGEST_FILE:,} bytes",
         ) from None
     try:
-        found = _parsed(content)
+        tokenizer = _parsed(content)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise malformed(name, f"it has no {error}" if isinstance(error, KeyError) else str(error)) from None
-    _require_usable(name, found)
-    return found
+    _require_usable(name, tokenizer)
+    return tokenizer
 
 
 def malformed(name: str, why: str) -> CorpusError:
@@ -136,28 +137,29 @@ def _parsed(content: bytes) -> TokenizerJson:
     ids = {**vocabulary, **added}
     if any(type(number) is not int for number in ids.values()) or any(type(entry) is not str for entry in ids):
         raise ValueError("entries that are no text, or ids that are no whole numbers")
-    over = {number: entry for entry, number in added.items()}
-    if not ids or sorted(n for entry, n in ids.items() if over.get(n, entry) == entry) != list(
-        range(len({*ids.values()}))
-    ):
+    # An added token may take the place of an entry of the model. Embeddings need every other id once, without a gap.
+    added_by_id = {number: entry for entry, number in added.items()}
+    in_use = sorted(number for entry, number in ids.items() if added_by_id.get(number, entry) == entry)
+    if not ids or in_use != list(range(len({*ids.values()}))):
         raise ValueError("its ids are not those from 0 to the largest, each once")
     unknown = model.get("unk_id") if kind == "Unigram" else ids.get(model.get("unk_token") or "")
-    found = TokenizerJson(content, definition, kind, ids, unknown)
-    _ = found.exact  # every part that is read later has its form
-    return found
+    tokenizer = TokenizerJson(content, definition, kind, ids, unknown)
+    _ = tokenizer.exact  # every part that is read later has its form
+    return tokenizer
 
 
-def _require_usable(name: str, found: TokenizerJson) -> None:
+def _require_usable(name: str, tokenizer: TokenizerJson) -> None:
     """Refuse a tokenizer that is not the same twice, or that leaves out parts of a text without a sign."""
-    model = found.definition["model"]
+    model = tokenizer.definition["model"]
     if model.get("dropout"):
         raise CorpusError(
             f"'{name}' drops merges at random (dropout: {model['dropout']})",
             required="a tokenizer that gives a text the same ids each time",
             fix='"dropout": null in its model',
         )
-    fallback = bool(model.get("byte_fallback")) and all(f"<0x{byte:02X}>" in found.ids for byte in range(256))
-    if found.kind == "BPE" and found.unknown is None and not found.over_bytes and not fallback:
+    fallback = bool(model.get("byte_fallback")) and all(f"<0x{byte:02X}>" in tokenizer.ids for byte in range(256))
+    # `tokenizers` drops a character without a token in silence, and bits per byte would then be of a shorter text.
+    if tokenizer.kind == "BPE" and tokenizer.unknown is None and not tokenizer.over_bytes and not fallback:
         raise CorpusError(
             f"'{name}' would leave out characters that it has no token for",
             required="byte pairs over all 256 bytes, or an unk_token, which shows what cannot be written",

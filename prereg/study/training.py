@@ -2,6 +2,10 @@
 
 These are the `base:` of a study whose `trainer` is `gpt`; variants override single fields of it by
 dotted path. Every ablatable part is a field here and nowhere else. This module knows no torch.
+
+To add a field: its line with a docstring that says what it does and who published it, its share in `parameters` and
+`flops_per_token`, its use in `ablate.gpt.model` or `ablate.gpt.trainer`, and as its default what was done before, so
+that no stored study changes its meaning.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from prereg.frozen import FrozenModel, branch, chosen_by
 from prereg.study.command import is_inside
+from prereg.text import compact
 
 Positive = Annotated[int, Field(ge=1)]
 Share = Annotated[float, Field(ge=0.0, lt=1.0)]
@@ -85,16 +90,17 @@ class Model(FrozenModel):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
+        # Attention splits the width into heads; rotations and sinusoids come in pairs (sine and cosine).
         if self.head_size is None and self.width % self.heads:
             width = self.heads * max(1, self.width // self.heads)
             fix = f"width: {width}, or head_size: {max(1, self.width // self.heads)}"
             raise ValueError(f"heads ({self.heads}) does not divide width ({self.width})", "heads of equal size", fix)
         if self.positions == "rope" and self.size_of_head % 2:
-            found = f"positions: rope turns pairs of features, and a head has {self.size_of_head}"
-            raise ValueError(found, "an even number of features in a head", f"head_size: {self.size_of_head + 1}")
+            fault = f"positions: rope turns pairs of features, and a head has {self.size_of_head}"
+            raise ValueError(fault, "an even number of features in a head", f"head_size: {self.size_of_head + 1}")
         if self.positions == "sinusoidal" and self.width % 2:
-            found = f"positions: sinusoidal, and the width is {self.width}"
-            raise ValueError(found, "an even width", f"width: {self.width + 1}")
+            fault = f"positions: sinusoidal, and the width is {self.width}"
+            raise ValueError(fault, "an even width", f"width: {self.width + 1}")
         return self
 
     @property
@@ -107,6 +113,7 @@ class Model(FrozenModel):
         """Width inside the feed-forward layer."""
         if self.feed_width is not None:
             return self.feed_width
+        # SwiGLU: 8/3 x width, rounded up to a multiple of 8, by 8 x ceil(width / 3).
         return 4 * self.width if self.activation != "swiglu" else 8 * -(-self.width // 3)
 
 
@@ -238,9 +245,52 @@ class Budget(FrozenModel):
     @model_validator(mode="after")
     def _micro_batches_are_equal(self) -> Self:
         if self.micro_batch is not None and self.batch % self.micro_batch:
-            found = f"micro_batch ({self.micro_batch}) does not divide batch ({self.batch})"
-            raise ValueError(found, "micro-batches of equal size", f"micro_batch: {gcd(self.micro_batch, self.batch)}")
+            fault = f"micro_batch ({self.micro_batch}) does not divide batch ({self.batch})"
+            raise ValueError(fault, "micro-batches of equal size", f"micro_batch: {gcd(self.micro_batch, self.batch)}")
         return self
+
+
+GIB = 2**30
+
+
+class Breach(FrozenModel):
+    """One limit that one run did not keep to."""
+
+    limit: str
+    """The field of the budget."""
+    promised: float
+    """Its value, in the field's own unit."""
+    measured: float
+    """What the run took, in the same unit."""
+
+    @property
+    def words(self) -> str:
+        """What was promised and what came."""
+        what, unit = ("memory", "GiB") if self.limit == "max_memory_gib" else ("time", "s")
+        return f"{compact(round(self.measured, 3))} {unit} of {what}, promised at most {compact(self.promised)} {unit}"
+
+
+def breaches(budget: Budget, *, wall_s: float, peak_memory_bytes: int | None) -> tuple[Breach, ...]:
+    """The limits of a budget that a run broke. Memory that nobody measured breaks nothing here; see `unmeasured`."""
+    memory = None if peak_memory_bytes is None else peak_memory_bytes / GIB
+    broken = []
+    for limit, promised, measured in (
+        ("max_memory_gib", budget.max_memory_gib, memory),
+        ("max_wall_s", budget.max_wall_s, wall_s),
+    ):
+        if promised is not None and measured is not None and measured > promised:
+            broken.append(Breach(limit=limit, promised=promised, measured=measured))
+    return tuple(broken)
+
+
+def unmeasured(budget: Budget, *, peak_memory_bytes: int | None) -> bool:
+    """Whether a promise about memory was made that nothing can be said about."""
+    return budget.max_memory_gib is not None and peak_memory_bytes is None
+
+
+def promises_any(budget: Budget) -> bool:
+    """Whether a budget holds any limit."""
+    return budget.max_memory_gib is not None or budget.max_wall_s is not None
 
 
 class Numerics(FrozenModel):
@@ -275,8 +325,8 @@ class Training(FrozenModel):
     @model_validator(mode="after")
     def _what_is_compiled_draws_nothing(self) -> Self:
         if self.numerics.compile and (self.model.dropout > 0.0 or self.numerics.recompute != "none"):
-            other = "model.dropout" if self.model.dropout > 0.0 else "numerics.recompute"
-            raise ValueError(f"numerics.compile with {other}: masks and recomputed blocks are not compiled")
+            drawn = "model.dropout" if self.model.dropout > 0.0 else "numerics.recompute"
+            raise ValueError(f"numerics.compile with {drawn}: masks and recomputed blocks are not compiled")
         return self
 
     @field_validator("budget")
@@ -286,6 +336,7 @@ class Training(FrozenModel):
             return budget
         context = info.data["model"].context
         step = budget.batch * context
+        # Rounded steps would give arms of other batch sizes other numbers of tokens, which they promise not to.
         if "steps" not in budget.model_fields_set:
             steps, rest = divmod(budget.tokens, step)
             if rest or not steps:
@@ -310,14 +361,22 @@ class Training(FrozenModel):
 
 
 def parameters(model: Model, vocabulary: int) -> int:
-    """Trainable parameters, tied ones counted once."""
+    """Trainable parameters, tied ones counted once; tests/prereg/test_size.py counts torch's own.
+
+    >>> parameters(Model(layers=1, width=16, heads=2, context=16), vocabulary=65)
+    4608
+    """
     width, inner, feed, bias = model.width, model.heads * model.size_of_head, model.inner_width, int(model.bias)
+
+    # In each block: queries, keys, values and the way back; the feed-forward layer, with a gate for SwiGLU; its norms.
     ways_in = 2 if model.activation == "swiglu" else 1
     attention = 3 * inner * (width + bias) + width * (inner + bias) + (2 * model.size_of_head if model.qk_norm else 0)
     feed_forward = ways_in * feed * (width + bias) + width * (feed + bias)
     kind = model.block_norm if model.norm != "none" else "none"
     norms = (4 if model.norm == "sandwich" else 2) * _norm(kind, width)
     block = attention + feed_forward + norms + (2 if model.residual_scale == "rezero" else 0)
+
+    # Around the blocks: norms after the embedding and before the output, and the tables.
     around = _norm(model.embedding_norm, width) + _norm(_final_norm(model), width)
     positions = model.context * width if model.positions == "learned" else 0
     embeddings = (width if model.tie_embeddings else 2 * width) * vocabulary
@@ -325,7 +384,13 @@ def parameters(model: Model, vocabulary: int) -> int:
 
 
 def flops_per_token(model: Model, vocabulary: int) -> int:
-    """FLOPs of training on one token, forward and backward (Chowdhery et al. 2022, appendix B)."""
+    """FLOPs of training on one token, forward and backward (Chowdhery et al. 2022, appendix B).
+
+        6 x weights in products + 12 x layers x heads x head size x context
+
+    6: a multiplication and an addition for each weight, once forward and twice backward. 12: queries by keys and scores
+    by values, likewise, over the whole context (causal masks are not subtracted).
+    """
     inner, feed = model.heads * model.size_of_head, model.inner_width
     matrices = 4 * model.width * inner + (3 if model.activation == "swiglu" else 2) * model.width * feed
     attention = 12 * model.layers * inner * model.context

@@ -9,6 +9,10 @@ do not: the border between training and validation is drawn in the text, before 
 token, which nothing predicts, is left out. So a claim across tokenizers must be about bits a byte. What the
 configurations show is refused when the study is read, and what only the texts show (single characters of two corpora)
 when it is registered.
+
+To add a check: a function that raises by `field_error` at the field that the user should change, its name in the stage
+of `_STAGES` whose earlier stages make true what it rests on, and a row in tests/designs/test_refusals.py. Where two
+settings exclude each other it is a row of `prereg.study.conflicts` instead.
 """
 
 from __future__ import annotations
@@ -81,12 +85,13 @@ def _check_arms(study: Study) -> None:
             "variants: {none: {}, layernorm: {model.embedding_norm: layernorm}}",
         )
     if study.baseline not in study.arms:
-        found = f"baseline '{study.baseline}' is not a variant"
-        raise not_one_of(("baseline",), found, study.baseline, study.arms)
+        fault = f"baseline '{study.baseline}' is not a variant"
+        raise not_one_of(("baseline",), fault, study.baseline, study.arms)
 
 
 def _check_names_of_arms(study: Study) -> None:
     place: FieldPath = ("variants",) if study.variants else ("factors",)
+    # One arm alone can only be compared with constants. By the text: that each claim is a sentence is checked later.
     if len(study.arms) < 2 and not all(" below " in h.claim or " above " in h.claim for h in study.hypotheses.values()):
         raise field_error(
             place,
@@ -97,8 +102,8 @@ def _check_names_of_arms(study: Study) -> None:
     # Runs lie in folders named after their variant, and some file systems do not tell capitals apart.
     (twin, times), *_ = Counter(name.casefold() for name in study.arms).most_common(1)
     if times > 1:
-        found = f"two variants are named '{twin}' but for capital letters"
-        raise field_error(place, found, "names that differ in more than that")
+        fault = f"two variants are named '{twin}' but for capital letters"
+        raise field_error(place, fault, "names that differ in more than that")
 
 
 _ENOUGH = (
@@ -114,13 +119,14 @@ def _check_seeds_of_arms(study: Study) -> None:
     if set(study.arm_seeds) != set(study.arms):
         lacking = [arm for arm in study.arms if arm not in study.arm_seeds]
         unknown = [arm for arm in study.arm_seeds if arm not in study.arms]
-        found = f"no seeds for {', '.join(lacking)}" if lacking else f"seeds for {', '.join(unknown)}, which is no arm"
+        fault = f"no seeds for {', '.join(lacking)}" if lacking else f"seeds for {', '.join(unknown)}, which is no arm"
         every = ", ".join(f"{arm}: [...]" for arm in study.arms)
-        raise field_error(("seeds",), found, "a list of seeds for every arm", f"seeds: {{{every}}}")
+        raise field_error(("seeds",), fault, "a list of seeds for every arm", f"seeds: {{{every}}}")
     for arm, seeds in study.arm_seeds.items():
         place = ("seeds", arm)
         if len(seeds) < LEAST_RUNS:
             raise field_error(place, counted(len(seeds), "run"), _ENOUGH, f"{arm}: [1, 2, 3, 4, 5]")
+    # In a lock both are stored, and either could be edited.
     if list(study.seeds) != all_seeds(study.arm_seeds):
         raise field_error(("arm_seeds",), "other seeds than in seeds", "seeds: every seed of arm_seeds, once")
 
@@ -205,11 +211,12 @@ def _check_claims(study: Study) -> None:
             claim = study.contrast(hypothesis.claim)
         except ClaimError as error:
             raise error.at(field=place) from None
+        # Arms that cancel out of the weights too: their runs are still part of what is compared.
         for arm in claim.named:
             if arm not in study.arms:
-                found = f"'{arm}' in claim '{hypothesis.claim}' is not a variant"
-                known = [*study.arms, *study.arm_groups]
-                raise field_error(place, found, "one of " + ", ".join(study.arms), nearest(arm, known))
+                fault = f"'{arm}' in claim '{hypothesis.claim}' is not a variant"
+                names = [*study.arms, *study.arm_groups]
+                raise field_error(place, fault, "one of " + ", ".join(study.arms), nearest(arm, names))
         _check_metric(study, name, claim)
         _check_margin(study, name, claim)
         if claim.kind.towards == "worse":
@@ -217,38 +224,40 @@ def _check_claims(study: Study) -> None:
 
 
 def _check_metric(study: Study, name: str, claim: Claim) -> None:
-    known, place = study.metric(claim.metric), ("hypotheses", name)
+    declared, place = study.metric(claim.metric), ("hypotheses", name)
     check_known(study, claim.metric, (*place, "claim"), f"{name} reads {claim.metric}")
+    # Which metrics there will be: of the built-in trainer all are known, of a command those that its columns
+    # name.
     if study.trainer == "gpt":
-        if known is not None and known.suite != "own":
-            _check_recorded(study, name, claim, known)
+        if declared is not None and declared.suite != "own":
+            _check_recorded(study, name, claim, declared)
         _check_comparable(study, name, claim)
     elif study.metrics.columns and claim.metric not in study.metrics.columns:
         columns = tuple(study.metrics.columns)
         shown = f"metrics.columns names {listed(columns)}, and no others are read"
         otherwise = f"columns: {{{claim.metric}: COLUMN}}, with the column that holds it"
-        found, fix = unrecorded(claim.metric, study.hypotheses[name].claim, columns, shown, otherwise)
-        raise field_error((*place, "claim"), found, "a metric that metrics.columns names", fix)
+        fault, fix = unrecorded(claim.metric, study.hypotheses[name].claim, columns, shown, otherwise)
+        raise field_error((*place, "claim"), fault, "a metric that metrics.columns names", fix)
     if claim.metric.startswith("harness/") and study.measure.harness is None:
-        found = f"{name} needs {claim.metric} and no harness is declared"
-        raise field_error(("measure", "harness"), found, "measure.harness", "harness: {tasks: blimp}")
-    if known is not None and not known.raw_scale and study.hypotheses[name].scale == "raw":
+        fault = f"{name} needs {claim.metric} and no harness is declared"
+        raise field_error(("measure", "harness"), fault, "measure.harness", "harness: {tasks: blimp}")
+    if declared is not None and not declared.raw_scale and study.hypotheses[name].scale == "raw":
         required = "its logarithm, or the loss it comes from: a mean of raw perplexities is ruled by its worst run"
-        found = f"raw differences of {claim.metric}"
-        raise field_error((*place, "scale"), found, required, "claim val/loss, or scale: log")
+        fault = f"raw differences of {claim.metric}"
+        raise field_error((*place, "scale"), fault, required, "claim val/loss, or scale: log")
 
 
-def _check_recorded(study: Study, name: str, claim: Claim, known: Metric) -> None:
+def _check_recorded(study: Study, name: str, claim: Claim, declared: Metric) -> None:
     """Every arm that the claim names will have the metric, as far as its configuration tells."""
     measure, metric, place = study.measure, claim.metric, ("hypotheses", name, "claim")
-    check_suite(study, known, f"{name} needs")
+    check_suite(study, declared, f"{name} needs")
     if metric == "val/steps_to_level" and measure.loss_level is None:
-        found = f"{name} asks for the steps to a level of the loss, and no level is declared"
-        raise field_error(("measure", "loss_level"), found, "measure.loss_level", "loss_level: 2.0")
+        fault = f"{name} asks for the steps to a level of the loss, and no level is declared"
+        raise field_error(("measure", "loss_level"), fault, "measure.loss_level", "loss_level: 2.0")
     number, n_bins = METRICS.bin(metric), measure.calibration.bins
     if number is not None and number >= n_bins:
-        found = f"{name} reads {metric}, and there are {n_bins} bins, counted from 0"
-        raise field_error(place, found, f"at most {metric.rpartition('_')[0]}_{n_bins - 1}")
+        fault = f"{name} reads {metric}, and there are {n_bins} bins, counted from 0"
+        raise field_error(place, fault, f"at most {metric.rpartition('_')[0]}_{n_bins - 1}")
     for arm in claim.named:
         _check_of_model(study.training(arm), metric, place, f"{name} reads {metric}, and '{arm}'")
 
@@ -260,8 +269,8 @@ def _check_of_model(training: Training, metric: str, place: FieldPath, reads: st
         required = f"at most {metric.rpartition('_')[0]}_{layers - 1}"
         raise field_error(place, f"{reads} has {layers} layers, counted from 0", required)
     if metric.startswith("length/") and training.model.positions == "learned":
-        found = f"{reads} has learned positions, which end with the context"
-        raise field_error(place, found, "positions that go on: rope, sinusoidal or none")
+        fault = f"{reads} has learned positions, which end with the context"
+        raise field_error(place, fault, "positions that go on: rope, sinusoidal or none")
     if metric.startswith("adam/") and training.optim.name == "sgd":
         raise field_error(place, f"{reads} trains with sgd", "an optimiser with second moments")
 
@@ -291,11 +300,11 @@ def _require_one(name: str, claim: Claim, tokenizers: Mapping[str, str]) -> None
     source, arms = source_of(claim.metric), sorted(claim.named)
     if (claim.metric.removesuffix(f"/{source}") if source else claim.metric) not in PER_TOKEN:
         return
-    other = next((arm for arm in arms if tokenizers[arm] != tokenizers[arms[0]]), None)
-    if other is not None:
+    differing = next((arm for arm in arms if tokenizers[arm] != tokenizers[arms[0]]), None)
+    if differing is not None:
         raise field_error(
             ("hypotheses", name, "claim"),
-            f"{name} compares {claim.metric} of '{arms[0]}' and '{other}', whose tokens are not the same",
+            f"{name} compares {claim.metric} of '{arms[0]}' and '{differing}', whose tokens are not the same",
             "bits/byte: val/bits_per_byte means the same whatever the tokenizer, for the same validation text",
             "claim val/bits_per_byte; or one tokenizer, over the same sources, for the arms of the claim",
         )
@@ -303,38 +312,43 @@ def _require_one(name: str, claim: Claim, tokenizers: Mapping[str, str]) -> None
 
 def _vocabulary(data: Data) -> str:
     """What the configuration shows of a tokenizer: byte pairs follow from the training text too."""
+    # Single characters follow from the text as well, but two corpora may have the same; registration reads
+    # them.
     trained_on = [*data.sources, data.validation] if isinstance(data.tokenizer, Bpe) else []
     return canonical_bytes([data.model_dump(mode="json")["tokenizer"], *trained_on]).decode()
 
 
 def _check_margin(study: Study, name: str, claim: Claim) -> None:
     hypothesis, place = study.hypotheses[name], ("hypotheses", name)
+    # A margin in percent is a logarithm, which two machines may round differently; any other is the number as
+    # written.
     if claim.by is not None and not isclose(hypothesis.smallest, claim.by, rel_tol=1e-9 if claim.percent else 0.0):
         raise two_margins(place, f"{hypothesis.smallest:g}", f"{claim.by:g}")
     if hypothesis.smallest == 0.0 and claim.kind.is_absence:
         required = "a margin above zero: no data can show a difference to be exactly nothing"
         raise field_error((*place, "smallest"), f"smallest is 0 and the claim is '{claim.verb}'", required)
     if claim.constant is not None and claim.constant <= 0.0 and hypothesis.scale != "raw":
-        found = f"{name} compares with {claim.constant:g}, and scale is '{hypothesis.scale}'"
-        raise field_error((*place, "scale"), found, "a constant above 0, which has a logarithm", "scale: raw")
+        fault = f"{name} compares with {claim.constant:g}, and scale is '{hypothesis.scale}'"
+        raise field_error((*place, "scale"), fault, "a constant above 0, which has a logarithm", "scale: raw")
 
 
 def _check_worsening(study: Study, name: str, claim: Claim) -> None:
     place = ("hypotheses", name)
     if study.claims[name].better == "neither":
         raise without_side((*place, "better"), claim.metric)
+    # (a - b) rises when a rises or b falls: neither is worse by itself.
     if not isclose(sum(claim.left.values()), 1.0):
-        found = f"'{study.hypotheses[name].claim}' asks whether a difference worsens"
-        raise field_error((*place, "claim"), found, "does_not_change for a difference of differences")
+        fault = f"'{study.hypotheses[name].claim}' asks whether a difference worsens"
+        raise field_error((*place, "claim"), fault, "does_not_change for a difference of differences")
 
 
 def _check_readings(study: Study) -> None:
     """Raise `SpecError` for the first claim that reads its metric where it is not evaluated."""
     for name, hypothesis in study.hypotheses.items():
         if hypothesis.read == "best" and study.claims[name].better == "neither":
-            found = f"the best {study.claims[name].metric}, and nothing says which way it improves"
+            fault = f"the best {study.claims[name].metric}, and nothing says which way it improves"
             required = "better: lower, or better: higher"
-            raise field_error(("hypotheses", name, "read"), found, required, "better: lower")
+            raise field_error(("hypotheses", name, "read"), fault, required, "better: lower")
         if hypothesis.read != "final":
             _check_reading(study, name)
 
@@ -357,6 +371,7 @@ def _check_reading(study: Study, name: str) -> None:
 
 def _check_window(study: Study, arm: str, metric: str, window: int, place: FieldPath) -> None:
     steps = study.training(arm).budget.steps
+    # The batch's own loss is recorded at every step; all else each `every` steps and at the last one.
     evaluations = steps if metric == "train/loss" else -(-steps // study.measure.every)
     if window > evaluations:
         raise field_error(
@@ -382,10 +397,10 @@ def _check_step(study: Study, arm: str, metric: str, step: int, place: FieldPath
 def _check_even_steps(study: Study, claim: Claim, what: str, place: FieldPath) -> None:
     lengths = {study.training(arm).budget.steps: arm for arm in claim.named}
     if len(lengths) > 1:
-        (one, first), (other, second), *_ = sorted(lengths.items())
+        (fewer, first), (more, second), *_ = sorted(lengths.items())
         raise field_error(
             place,
-            f"{what} of '{first}', which trains {one} steps, and of '{second}', which trains {other}: they are "
+            f"{what} of '{first}', which trains {fewer} steps, and of '{second}', which trains {more}: they are "
             "evaluated at other steps",
             "evaluations at the same steps, the value at the end, or a reason in measure.uneven_steps",
             "read: final",
@@ -401,15 +416,16 @@ def _check_levels(study: Study) -> None:
 
 
 def _check_level(study: Study, metric: str) -> None:
-    place, known, measure = ("stable", "reached"), study.metric(metric), study.measure
+    place, declared, measure = ("stable", "reached"), study.metric(metric), study.measure
     if study.better(metric) == "neither":
-        found = f"a level of {metric}, and nothing says which way it improves"
-        raise field_error(place, found, "a metric that has a better side, such as val/loss", "val/loss: 3.0")
+        fault = f"a level of {metric}, and nothing says which way it improves"
+        raise field_error(place, fault, "a metric that has a better side, such as val/loss", "val/loss: 3.0")
     if _one_value(study, metric):
         required = "a metric that is evaluated during training"
         raise field_error(place, f"{metric} has no curve", required, "val/loss: 3.0")
-    unknown = known is None or (known.suite not in measure.recorded and all(o.name != metric for o in measure.own))
-    if study.trainer == "gpt" and unknown:
+    own = {each.name for each in measure.own}
+    recorded = declared is not None and (declared.suite in measure.recorded or metric in own)
+    if study.trainer == "gpt" and not recorded:
         raise field_error(place, f"{metric} is not recorded", "a recorded metric", "val/loss: 3.0")
 
 
@@ -428,13 +444,13 @@ def _check_step_of_level(study: Study, metric: str) -> None:
 
 def _one_value(study: Study, metric: str) -> str:
     """Why a metric has one value, at the end of a run; nothing where it has a curve."""
-    known, measure = study.metric(metric), study.measure
+    declared, measure = study.metric(metric), study.measure
     if study.trainer == "gpt" and (
-        (known is not None and known.suite in measure.at_end)
+        (declared is not None and declared.suite in measure.at_end)
         or any(own.name == metric and own.at_end for own in measure.own)
     ):
         return f"{metric} has no curve, for it is measured at the end"
-    by_nature = metric.startswith("harness/") or (known is not None and known.suite in ("speed", "cost"))
+    by_nature = metric.startswith("harness/") or (declared is not None and declared.suite in ("speed", "cost"))
     return f"{metric} has no curve" if by_nature else ""
 
 
@@ -444,8 +460,8 @@ def _one_value(study: Study, metric: str) -> str:
 def _check_analysis(study: Study) -> None:
     analysis, n_seeds = study.analysis, min(len(study.seeds_of(arm)) for arm in study.arms)
     if analysis.test in analysis.also:
-        found = f"'{analysis.test}' decides and is under 'also'"
-        raise field_error(("analysis", "also"), found, "tests other than the deciding one")
+        fault = f"'{analysis.test}' decides and is under 'also'"
+        raise field_error(("analysis", "also"), fault, "tests other than the deciding one")
     if analysis.least_pairs is not None and analysis.least_pairs > n_seeds:
         raise field_error(
             ("analysis", "least_pairs"),
@@ -465,17 +481,17 @@ def _check_gate(study: Study) -> None:
 
 def _check_order(study: Study, gate: Gate) -> None:
     place = ("analysis", "gate", "order")
-    for entry in (one for step in gate.order for one in ((step,) if isinstance(step, str) else step)):
+    for entry in (entry for step in gate.order for entry in ((step,) if isinstance(step, str) else step)):
         _check_entry(study, entry)
     times = Counter(name for step in gate.order for name in members(study, step))
     twice = next((name for name, count in times.items() if count > 1), None)
     if twice is not None:
         raise field_error(place, f"'{twice}' comes twice", "every hypothesis once, by its name or by its role")
-    left = [name for name in _in_the_gate(study) if name not in times]
-    if left:
-        found = f"{listed(left)} {'is' if len(left) == 1 else 'are'} in no step"
+    missing = [name for name in _in_the_gate(study) if name not in times]
+    if missing:
+        fault = f"{listed(missing)} {'is' if len(missing) == 1 else 'are'} in no step"
         required = "every hypothesis that is not exploratory, so that one alpha holds over all of them"
-        raise field_error(place, found, required, f"order: [..., {', '.join(left)}], or role: exploratory")
+        raise field_error(place, fault, required, f"order: [..., {', '.join(missing)}], or role: exploratory")
 
 
 def _check_entry(study: Study, entry: str) -> None:
@@ -483,29 +499,29 @@ def _check_entry(study: Study, entry: str) -> None:
     if hypothesis is not None and entry in roles:
         raise field_error(place, f"'{entry}' is a hypothesis and a role", "names that are not those of roles")
     if hypothesis is None and entry not in roles:
-        known = [*_in_the_gate(study), *(role for role in roles if role != "exploratory")]
-        found = f"'{entry}' is neither a hypothesis nor a role that has any"
-        raise not_one_of(place, found, entry, known)
+        entries = [*_in_the_gate(study), *(role for role in roles if role != "exploratory")]
+        fault = f"'{entry}' is neither a hypothesis nor a role that has any"
+        raise not_one_of(place, fault, entry, entries)
     if "exploratory" in (entry, hypothesis and hypothesis.role):
         required = "hypotheses that may decide: an exploratory one would spend alpha of those that do"
         raise field_error(place, f"'{entry}' is exploratory", required, "leave it out, or give it another role")
 
 
 def _in_the_gate(study: Study) -> tuple[str, ...]:
-    return tuple(name for name, one in study.hypotheses.items() if one.role != "exploratory")
+    return tuple(name for name, hypothesis in study.hypotheses.items() if hypothesis.role != "exploratory")
 
 
 def _check_rule(study: Study) -> None:
-    _ = study.rule
+    _ = study.rule  # parsed and proved when it is first read
 
 
 def _check_assumed_metrics(study: Study) -> None:
     claimed = {claim.metric for claim in study.claims.values()}
-    claimed |= {of_each_task(metric) for metric in claimed}
+    claimed |= {of_each_task(metric) for metric in claimed}  # `harness/accuracy/*` is said of every task at once
     for metric, assumed in study.assume.metrics.items():
         place: FieldPath = ("assume", "metrics", metric)
         if metric not in claimed:
-            required = "one of " + ", ".join(sorted(one for one in claimed if task_of(one) is None))
+            required = "one of " + ", ".join(sorted(name for name in claimed if task_of(name) is None))
             raise field_error(place, f"'{metric}' is in no claim", required, nearest(metric, claimed))
         if assumed.over_items is not None and metric.removesuffix("/*") not in ITEM_METRICS:
             required, fix = "over_items for " + " or ".join(ITEM_METRICS), f"{metric}: without over_items"

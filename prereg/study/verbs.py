@@ -10,7 +10,10 @@ rejected is
     margins          the effect reaches d in either direction, two one-sided tests: what is left is less than d
 
 `ablate.judge.stats.null_hypotheses` tests them, `prereg.documents.claims` writes them down, `ablate.judge.design` plans
-by them. A new verb is a row here, and a word in the grammar of `prereg.study.claim`.
+by them.
+
+To add a verb: a row of `KINDS`, its word in `PlainVerb` and in the grammar of `prereg.study.claim` (`CLAIMS`, next to
+the verbs that the same words may follow), what it claims in `MEANS_OF_VERBS`, and its designs in tests/designs.
 """
 
 from __future__ import annotations
@@ -75,6 +78,7 @@ class VerbKind:
 
     def direction(self, better: Better) -> int:
         """The sign of an effect that goes the way the verb speaks of; 0 for either."""
+        # Without a better side worse would have none either; such claims are refused before this is asked.
         if self.towards == "worse":
             return 1 if better == "lower" else -1
         return {"lower": -1, "higher": 1, "either": 0}[self.towards]

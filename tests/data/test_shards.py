@@ -155,11 +155,13 @@ def test_a_manifest_comes_back_as_it_was_written_and_an_edited_one_is_refused(tm
     path = tmp_path / "corpora" / "mine" / "manifest.json"
     assert read_manifest(path, "mine") == manifest
     fields = json.loads(path.read_text())
-    for field, value in (("vocabulary", 41), ("stored", "uint32"), ("shards", fields["shards"][::-1])):
-        path.write_text(json.dumps(fields | {field: value}))
+    shards = fields["shards"]
+    for field, value in (("vocabulary", 41), ("stored", "uint32"), ("files", shards["files"][::-1])):
+        path.write_text(json.dumps(fields | {"shards": shards | {field: value}}))
         with pytest.raises(CorpusError, match="is not a corpus manifest"):
             read_manifest(path, "mine")
-    path.write_text(json.dumps(fields | {"shards": [fields["shards"][0] | {"file": "../../escape.bin"}]}))
+    escaping = shards["files"][0] | {"name": "../../escape.bin"}
+    path.write_text(json.dumps(fields | {"shards": shards | {"files": [escaping]}}))
     with pytest.raises(CorpusError, match="no file name"):
         read_manifest(path, "mine")
 

@@ -22,9 +22,8 @@ from prereg.errors import RunError
 from prereg.registry.history import plain
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
-from prereg.study.analysis import GIB, breaches, unmeasured
 from prereg.study.spec import Study, study_from_document
-from prereg.study.training import Budget, Model, Training
+from prereg.study.training import GIB, Budget, Model, Training, breaches, unmeasured
 
 LIMITS = "every run kept to its promised limits"
 

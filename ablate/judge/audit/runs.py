@@ -11,11 +11,10 @@ from ablate.records.run_record import RunRecord
 from prereg.registry.canon import sha256_of
 from prereg.registry.ledger_entry import Entry
 from prereg.registry.plan import Cell
-from prereg.study.analysis import breaches, promises_any, unmeasured
 from prereg.study.command import code_sha256
 from prereg.study.handover import PAIRING_LINES
 from prereg.study.spec import Study
-from prereg.study.training import Training
+from prereg.study.training import Training, breaches, promises_any, unmeasured
 from prereg.text import counted
 
 

@@ -251,10 +251,11 @@ class Components(FrozenModel):
             verb = "lowers" if (verb == "improves") == (better == "lower") else "raises"
         if verb not in VERBS:
             verbs = (*VERBS, "worsens", "improves")
-            found, required = f"'{verb}' where a verb should be", f"one of {', '.join(verbs)}"
+            fault, required = f"'{verb}' where a verb should be", f"one of {', '.join(verbs)}"
             close = nearest(verb, verbs)
             fix = close if close.startswith("did") else "claim: worsens val/loss by at least 0.02"
-            raise ClaimError(found, required=required, fix=fix).at(field=place)
+            raise ClaimError(fault, required=required, fix=fix).at(field=place)
+        # With a name in the arm's place, so that the caret stands under the user's own words.
         try:
             parse_claim(f"PART {verb} {metric} {rest}".strip(), baseline="")
         except ClaimError as error:
@@ -270,6 +271,8 @@ def _combination(present: frozenset[str], parts: Mapping[str, Part]) -> str:
 
 def _sign_of(effect: Effect, present: frozenset[str]) -> int:
     """The product of the signs of some parts in one run: + for present, - for absent."""
+    # Yates' rule: the effect of a product is the mean of its + arms minus the mean of its - arms. For two parts that is
+    # half the difference of differences.
     return -1 if sum(part not in present for part in effect) % 2 else 1
 
 
@@ -362,9 +365,9 @@ def _check_part(name: str, part: Part, part_by_field: dict[str, str]) -> None:
     """One part changes something, and nothing that another one changes; its own fields are added to the record."""
     place: FieldPath = ("components", "parts", name)
     if part.without == part.with_:
-        found = f"'{name}' changes {'the same with it and without it' if part.without else 'nothing'}"
+        fault = f"'{name}' changes {'the same with it and without it' if part.without else 'nothing'}"
         fix = "without: {model.positions: learned}"
-        raise field_error(place, found, "overrides of the base without the part, or with it", fix)
+        raise field_error(place, fault, "overrides of the base without the part, or with it", fix)
     for key in dict.fromkeys([*part.without, *part.with_]):
         # `opt` and `opt.name` are one field too: the outer override replaces the inner one.
         overlapping = (
@@ -390,6 +393,7 @@ def _check_options(components: Components) -> None:
             "design: factorial",
             "leave it out",
         )
+    # Of pairs that are listed: two parts of the study, and none twice (a*b is b*a).
     if not isinstance(components.interactions, str):
         earlier: list[Effect] = []
         for at, text in enumerate(components.interactions):
@@ -401,8 +405,8 @@ def _check_options(components: Components) -> None:
     names = ("_x_".join(pair) for pair in components.interacting())
     taken = next((name for name in names if name in components.parts), None)
     if taken is not None:
-        found = f"an interaction would be named '{taken}'"
-        raise field_error((*place, "parts", taken), found, "another name of the part")
+        fault = f"an interaction would be named '{taken}'"
+        raise field_error((*place, "parts", taken), fault, "another name of the part")
 
 
 def components_write_the_rest(schema: dict[str, Any]) -> None:

@@ -61,6 +61,7 @@ def task_names(tasks: str, root: Root, environment: Mapping[str, str] = os.envir
     if tasks.startswith(OWN_TASKS):
         return tuple(sorted({*tasks.removeprefix(OWN_TASKS).split(",")}))
     folder, is_pack = task_folder(tasks, root, environment), tasks in PACK_FOLDERS
+    # A folder of the harness' own tasks: its *.yaml may include, group and generate, which only the harness can read.
     if folder is None or (not is_pack and any(folder.rglob("*.yaml"))):
         return ()
     files = [*folder.glob("*.jsonl"), *(folder.glob("*.txt") if is_pack else ())]
@@ -98,6 +99,7 @@ def written_for_tasks(document: Document, tasks: tuple[str, ...]) -> Iterator[Wr
     """What every line `per: task` writes: a claim for each task, and what is expected of it. Raises `SpecError` where
     it cannot be written."""
     effects = mapping_at(document, "assume", "effects")
+    # In the place of the line, so that the registration keeps the order of the file.
     for line, hypothesis in _lines(document).items():
         for name, of_task in _of_line(line, hypothesis, tasks).items():
             yield Written(("hypotheses", name), of_task, ("hypotheses", line), "replaces")
@@ -147,6 +149,7 @@ def _check_family(study: Study, family: str, names: list[str]) -> None:
 def _fault_of_family(study: Study, family: str, names: list[str]) -> str:
     """In what a family differs from what one line writes; nothing where it does not."""
     claimed, listed_tasks = study.tasks_claimed, _tasks_listed(study)
+    # Without this a claim could be put alone into a family of its own, and would be corrected for nothing.
     same_but_for_the_task = len({_without_task(name, study) for name in names}) == 1
     named_by_task = all(name in claimed and name == f"{family}.{claimed[name]}" for name in names)
     if not same_but_for_the_task or not named_by_task:
@@ -170,6 +173,7 @@ def said_once(study: Study) -> dict[str, str]:
 
 def of_any_task(study: Study, label: str, text: str) -> str:
     """What is said of the first hypothesis of a family, without its task; any other text as it is."""
+    # Not the beginning of a longer name: /acc of /accuracy.
     names = study.task_families.get(label)
     return text if names is None else re.sub(rf"/{re.escape(study.tasks_claimed[names[0]])}(?!\w)", "", text)
 
@@ -232,6 +236,7 @@ def _of_line(line: str, hypothesis: Mapping[str, Any], tasks: tuple[str, ...]) -
     """The hypotheses that one line writes, by their names."""
     place: FieldPath = ("hypotheses", line)
     claim = hypothesis.get("claim")
+    # A family and a role are one kind of name: in a gate, and in what is corrected together.
     if line in _ROLES:
         raise field_error(place, f"per: task, and '{line}' is a role", "a name that is no role's")
     if not isinstance(claim, str) or len(_METRIC.findall(claim)) != 1:

@@ -141,6 +141,7 @@ def _label(setting: Mapping[str, JsonValue]) -> str:
     for field, value in setting.items():
         text = value if isinstance(value, str) else json.dumps(value)
         words.append(f"{field.rpartition('.')[2]}-{text.replace('+', '')}")
+    # A pilot arm is a folder and a name in the claim language: no blanks, no signs in a row, none at the end.
     return re.sub(r"[-.]+(?=[-.])|[-.]+$", "", re.sub(r"[^A-Za-z0-9_.-]+", "_", "-".join(words)))
 
 
@@ -179,11 +180,12 @@ def _check_choice(study: Study, tune: Tune) -> None:
 
 
 def _check_pilot_names(study: Study, _: Tune) -> None:
+    # Both are folders next to each other, on file systems that may not tell capitals apart.
     arms = {arm.casefold() for arm in study.arms}
     twin = next((name for name in study.pilots if name.casefold() in arms), None)
     if twin is not None:
-        found = f"a pilot of '{twin}' has the name of a variant"
-        raise field_error(("tune",), found, "another name of the variant")
+        fault = f"a pilot of '{twin}' has the name of a variant"
+        raise field_error(("tune",), fault, "another name of the variant")
 
 
 def _check_settings(study: Study, tune: Tune) -> None:
@@ -191,11 +193,12 @@ def _check_settings(study: Study, tune: Tune) -> None:
     sizes = {arm: len(listed) for arm, listed in settings.items()}
     place: FieldPath = ("tune", "settings" if tune.settings else "grid")
     if len(set(sizes.values())) > 1:
-        found = ", ".join(f"{arm} {size}" for arm, size in sizes.items())
-        raise field_error(place, f"unequal numbers of settings ({found})", "equally many: more tries find more luck")
+        fault = ", ".join(f"{arm} {size}" for arm, size in sizes.items())
+        raise field_error(place, f"unequal numbers of settings ({fault})", "equally many: more tries find more luck")
     if min(sizes.values()) < 2 or sum(sizes.values()) > _MOST_PILOTS:
-        found = f"{min(sizes.values())} settings for each of {len(sizes)} arms"
-        raise field_error(place, found, f"at least two for an arm, and at most {_MOST_PILOTS} in all")
+        fault = f"{min(sizes.values())} settings for each of {len(sizes)} arms"
+        raise field_error(place, fault, f"at least two for an arm, and at most {_MOST_PILOTS} in all")
+    # A setting with more data or steps than another would be chosen for its cost.
     for arm, listed in settings.items():
         for at, setting in enumerate(listed):
             for field in setting:
@@ -205,7 +208,7 @@ def _check_settings(study: Study, tune: Tune) -> None:
                         f"'{field}' is tuned",
                         "fields of model, optim or numerics: data and budget are the same for all settings",
                     )
-    _ = study.pilots
+    _ = study.pilots  # each setting is a configuration, checked when it is made
 
 
 def better(study: Study, tune: Tune) -> Better:
@@ -261,5 +264,6 @@ def choose(study: Study, values: Mapping[tuple[str, int], float]) -> tuple[Choic
 def _is_edge(value: JsonValue, field: str, pilots: Sequence[Pilot]) -> bool:
     tried = [pilot.setting[field] for pilot in pilots if field in pilot.setting]
     numbers = {float(number) for number in tried if isinstance(number, int | float) and not isinstance(number, bool)}
+    # Of two values either is an edge; that says nothing of whether the best lies beyond.
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and len(numbers) > 2 and float(value) in (min(numbers), max(numbers))  # type: ignore[arg-type]
