@@ -285,15 +285,15 @@ def require_names_of_files(study: Study) -> None:
 def _require_sound_test(study: Study) -> None:
     """Refuse a deciding test whose measured error exceeds alpha."""
     test, n = study.analysis.test, len(study.seeds)
-    if test != "bootstrap_t":
+    if test == "paired_t":
         return
-    from ablate.judge.stats.kinds import undecided  # here: it loads scipy, and most studies need none of it
+    from ablate.judge.stats.kinds import undecided  # here: it loads scipy, which the default test needs nothing of
 
     reason = undecided(test, n)
     if reason is not None:
         raise UnsupportedError(
             f"test is '{test}' with {n} seeds: {reason}",
-            required="a test that keeps its error rate: paired_t, sign_flip, wilcoxon, or bootstrap_t with more seeds",
+            required=f"a test that keeps its error rate: paired_t, sign_flip, wilcoxon, or {test} with more seeds",
             fix=f"test: paired_t, and also: [{test}] as description",
             where=Where(field=("analysis", "test")),
         )

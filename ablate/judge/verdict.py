@@ -69,11 +69,11 @@ class Estimate(FrozenModel):
     """One test of one contrast."""
 
     method: str
-    """paired_t, bootstrap_t, sign_flip, wilcoxon, items, welch; e_process where a study adds seeds until
-    decided."""
+    """The test, by its name in a study; e_process where a study adds seeds until decided."""
     difference: float | None
-    """The effect: left side of the claim minus right side, on the registered scale. The mean; under
-    wilcoxon, and where diverged runs are ranked, the Hodges-Lehmann estimate, and none where that is not finite."""
+    """The effect: left side of the claim minus right side, on the registered scale. The mean; of a
+    test over ranks, and where diverged runs are ranked, the Hodges-Lehmann estimate, and none where that is not
+    finite."""
     interval: Interval | None
     """Two-sided at 1 - alpha, uncorrected; none where the method yields no finite one at this n. Of a claim against a
     constant at 1 - 2 alpha: its ends are one-sided bounds."""

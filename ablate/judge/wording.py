@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy import special
 
 from ablate.judge.stats.tests import EQUAL
-from ablate.judge.verdict import Estimate, Stability
+from ablate.judge.verdict import Stability
 from prereg.text import p_value
 
 
@@ -59,11 +59,6 @@ def same_in_every_pair(left: npt.ArrayLike, right: npt.ArrayLike, *, paired: boo
     return (
         f"all {n} differences are the same: the seed seems to do nothing to them, or the metric does not depend on it"
     )
-
-
-def is_pseudomedian(estimate: Estimate) -> bool:
-    """Whether the difference of an estimate is the Hodges-Lehmann one and not the mean."""
-    return estimate.method == "wilcoxon" or estimate.ranked > 0
 
 
 def unstable_runs(arm: Stability) -> int:

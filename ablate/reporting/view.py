@@ -15,7 +15,7 @@ from statistics import fmean
 
 from ablate.judge.stats.null_hypotheses import deciding_interval, excludes, is_gated, nulls_of
 from ablate.judge.verdict import Estimate, Finding, Interval, MarginTest, Zone, shown_zone
-from ablate.judge.wording import is_pseudomedian, said_p, same_in_every_pair
+from ablate.judge.wording import said_p, same_in_every_pair
 from ablate.reporting import estimates
 from ablate.reporting.estimates import NONE
 from ablate.reporting.wording import phrase
@@ -96,7 +96,7 @@ class FindingView:
     def of_means(self) -> bool:
         """Whether the difference compares means: not a median of signed ranks, nor a difference of differences."""
         means = self.study is None or estimates_means(self.study, self.name)
-        return means and not self.of_ranks
+        return means and not self.centre
 
     @property
     def paired(self) -> bool:
@@ -324,9 +324,11 @@ class FindingView:
         return () if self.estimate is None else self.estimate.sizes
 
     @property
-    def of_ranks(self) -> bool:
-        """Whether the difference is the pseudomedian of Hodges and Lehmann and no mean."""
-        return self.estimate is not None and is_pseudomedian(self.estimate)
+    def centre(self) -> str:
+        """What the difference is, where it is not the mean difference."""
+        if self.estimate is None:
+            return ""
+        return PSEUDOMEDIAN if self.estimate.ranked else TESTS[self.estimate.method].centre
 
     @cached_property
     def sign(self) -> int:
@@ -640,9 +642,8 @@ class Shared:
     @property
     def centre(self) -> str:
         """Which number the differences are."""
-        kinds = {view.of_ranks for view in self.views if view.estimate}
-        names = {False: "mean difference", True: PSEUDOMEDIAN}
-        return " or ".join(names[kind] for kind in sorted(kinds)) or names[False]
+        kinds = {view.centre for view in self.views if view.estimate} or {""}
+        return " or ".join(kind or "mean difference" for kind in sorted(kinds))
 
     @property
     def tests(self) -> str:

@@ -28,6 +28,7 @@ from ablate.runner.messages import Message
 from ablate.runner.process import Place
 from prereg.errors import RunError, StudyError, nearest
 from prereg.frozen import FrozenModel
+from prereg.metrics.catalogue import task_of
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, RunSpec, plan
 from prereg.registry.registration import Registration
@@ -180,6 +181,10 @@ class TrialMaker:
                 metrics=tuple(dict.fromkeys(row.metric for row in rows)),
             )
         )
+        # A trainer of the user's own fails by itself here, before its run is sealed.
+        absent = {name for name in spec.claimed if task_of(name) is None} - {row.metric for row in found}
+        if status == "done" and not self.own and absent:
+            self._failed(f"{arm}/{seed}", f"no value of {', '.join(sorted(absent))}, which is claimed", spec, folder)
         if status in ("done", "diverged"):
             self.rows[arm, seed] = [(row.step, row.metric, row.value) for row in rows]
         if status == "diverged":
@@ -228,7 +233,7 @@ class TrialMaker:
             return
         fix = advise(error, spec, folder, self.root.path) if isinstance(spec, CommandSpec) else ""
         stderr = folder.path / "stderr.txt"
-        read = f"read {stderr.relative_to(self.root.path)}" if stderr.is_file() else ""
+        read = f"read {stderr.relative_to(self.root.path)}" if stderr.is_file() and stderr.stat().st_size else ""
         self.problems.append(
             Problem(
                 run=run,

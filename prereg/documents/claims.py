@@ -18,6 +18,7 @@ from prereg.study.analysis import AtStep, OverLast
 from prereg.study.claim import Claim, weights_in_words
 from prereg.study.designs.per_task import of_any_task, said_once, tasks_of
 from prereg.study.spec import Study
+from prereg.study.tests import TESTS
 from prereg.study.verbs import KINDS, Rejected, Verb, VerbKind
 from prereg.text import compact, listed, side
 
@@ -198,7 +199,7 @@ def estimates_means(study: Study, name: str) -> bool:
     is a difference of logarithms the ratio of two geometric means."""
     claim = study.claims[name]
     sides = (claim.left, claim.right) if claim.is_paired else (claim.left,)
-    return study.analysis.test != "wilcoxon" and all(isclose(sum(side.values()), 1.0) for side in sides)
+    return not TESTS[study.analysis.test].centre and all(isclose(sum(side.values()), 1.0) for side in sides)
 
 
 def _null(study: Study, name: str, rejected: Rejected) -> Null:

@@ -79,7 +79,7 @@ OF_SETTINGS = _rows(
      "no other test next to one without pairs; the report says what pairing would have given", "also: []"),
     ("stopping: looks or evidence", "analysis.test: welch",
      "test: paired_t, for which the levels of looks are computed, or a fixed number of runs", "stopping: fixed"),
-    ("analysis.test: bootstrap_t or sign_flip or wilcoxon or items", "stopping: looks or evidence",
+    ("analysis.test: not paired_t or welch", "stopping: looks or evidence",
      "paired_t: the levels of looks, and the e-process, are those of a t test", "test: paired_t, or stopping: fixed"),
     ("analysis.zeros: wilcox", "no test that ranks differences", "wilcoxon, or on_divergence: rank", "leave it out"),
     ("analysis.least_pairs: given", "on_divergence: rank or ceiling",

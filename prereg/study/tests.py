@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 Test = Literal["paired_t", "bootstrap_t", "sign_flip", "wilcoxon", "items", "welch"]
 """What a study can write."""
-PSEUDOMEDIAN: Final = "pseudomedian (Hodges-Lehmann)"
+PSEUDOMEDIAN: Final = "Hodges-Lehmann pseudomedian"
 """What Wilcoxon's test, its interval and the difference shown with them are about."""
 
 
@@ -27,6 +27,8 @@ class TestWords:
     """In a column of a table."""
     about: str
     """What it is and assumes, in a sentence or two."""
+    centre: str = ""
+    """What the difference shown with it is, where that is not the mean difference."""
 
 
 TESTS: Final[dict[str, TestWords]] = {
@@ -53,6 +55,7 @@ TESTS: Final[dict[str, TestWords]] = {
         "Wilcoxon",
         "The deciding test is the exact Wilcoxon signed-rank test (Wilcoxon 1945). It assumes that, under the null, "
         f"differences are symmetric about zero. The difference shown, and its interval, are of the {PSEUDOMEDIAN}.",
+        PSEUDOMEDIAN,
     ),
     "items": TestWords(
         "two-way test over seeds and items",

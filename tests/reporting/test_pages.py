@@ -93,10 +93,16 @@ FOUND: dict[str, Callable[[], ReportContext]] = {
 KEPT = ("## What was found", "## Component", "## Deviations", "## Methods")
 HERE = re.compile(r"(pingouin|scipy) [\d.]+\d|(largest relative difference) [\de.\\-]+\d")
 """Of the machine, not of the report."""
+COUNTED = re.compile(r"(\d+) checks (compared the evidence with the registration); (\d+) held")
+"""A new check changes both numbers of every design. Whole pages, whose checks are made by hand, keep them."""
 
 
 def page_of(account: ReportContext) -> str:
     return HERE.sub(lambda found: f"{found[1] or found[2]} ...", markdown.render(account))
+
+
+def without_count_of_checks(page: str) -> str:
+    return COUNTED.sub(lambda found: f"... checks {found[2]}; {int(found[1]) - int(found[3])} failed", page)
 
 
 @pytest.mark.parametrize("name", ACCOUNTS)
@@ -110,4 +116,4 @@ def test_what_was_found_by_a_design_is_as_it_was_read(name: str) -> None:
     head, *sections = re.split(r"^(?=## )", page_of(FOUND[name]()), flags=re.MULTILINE)
     kept = [one for one in sections if one.startswith(KEPT)]
     assert len(kept) >= 2
-    assert_snapshot(f"found-{name}.md", "".join([head, *kept]))
+    assert_snapshot(f"found-{name}.md", without_count_of_checks("".join([head, *kept])))

@@ -288,6 +288,24 @@ def test_the_built_in_trainer_is_tried_over_few_steps(tmp_path: Path, monkeypatc
 
 
 @pytest.mark.slow
+def test_a_claimed_metric_that_the_built_in_trainer_does_not_record_is_a_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from conftest import House
+
+    house = House(tmp_path / "gpt")
+    monkeypatch.delenv("ABLATE_CORPORA", raising=False)
+    # The text of the house holds no digit, so that no token is of that class.
+    claim = {"digits": {"claim": "layernorm raises val/accuracy_numeric", "smallest": 0.01}}
+    rule = [{"verdict": "adopt", "when": "supported(digits)"}, {"verdict": "inconclusive"}]
+    changed = house.write(hypotheses=claim, decision=rule)
+    trial = api.try_out(changed, replaced=["budget.steps=3"], workspace=api.Workspace(house.path))
+    (problem,) = trial.problems
+    assert problem.found == "no value of val/accuracy_numeric, which is claimed"
+    assert problem.run.count(", ") == len(trial.runs) - 1
+
+
+@pytest.mark.slow
 def test_arms_that_differ_only_in_what_a_trial_shortens_are_no_problem(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,8 +55,8 @@ def methods_section(context: ReportContext) -> Section:
         equivalences=any(claim.kind.supported == "margins" for claim in study.claims.values()),
         percent=bool(percents),
         percent_of_means=any(estimates_means(study, name) for name in percents),
-        percent_of_medians=study.analysis.test == "wilcoxon",
-        percent_of_ratios=study.analysis.test != "wilcoxon"
+        percent_of=TESTS[study.analysis.test].centre,
+        percent_of_ratios=not TESTS[study.analysis.test].centre
         and not all(estimates_means(study, name) for name in percents),
         also=words.listed(TESTS[test].name for test in study.analysis.also),
         alpha=alpha,
