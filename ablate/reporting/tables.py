@@ -303,15 +303,18 @@ _PART: Mapping[str, Cell[PartRow]] = {
     "Seconds per run:": lambda row: row.seconds.shown(1),
 }
 _FOUND = ("Difference:", "Interval:", "Outcome", "Parameters:", "Seconds per run:")
+_WHERE_KNOWN = frozenset({"Reason", "Parameters:", "Seconds per run:"})
 PARTS = Catalogued(
     "parts",
     picked(_PART, "Part", "Arm", "Reason", "n:", "Mean:", *_FOUND),
+    optional=_WHERE_KNOWN,
     note=True,
     shape={"stacked": True},
 )
 MAIN_EFFECTS = Catalogued(
     "main_effects",
     picked(_PART, "Part", "Reason", "n:", "With it:", "Without it:", *_FOUND),
+    optional=_WHERE_KNOWN,
     note=True,
     shape={"stacked": True},
 )
@@ -326,7 +329,7 @@ INTERACTIONS = Catalogued(
 PART_ARMS = Catalogued(
     "part_arms",
     picked(_PART, "Arm", "Reason", "n:", "Mean:", "Parameters:", "Seconds per run:"),
-    note=True,
+    optional=_WHERE_KNOWN,
     shape={"folded": True},
 )
 
@@ -458,6 +461,7 @@ DECISION = Catalogued[tuple[int, Any, bool]](
     },
     note=True,
     marked=lambda row: row[2],
+    shape={"stacked": True},
 )
 
 
@@ -484,6 +488,7 @@ CHECKS_FAILED = Catalogued[FailedCheck](
     },
     note=True,
     marked=lambda row: row.check.severity != "note",
+    shape={"stacked": True},
 )
 
 
@@ -529,6 +534,7 @@ ARMS = Catalogued[ArmRow](
         {"Initial tensors equal:", "Batches equal:", "Dropout keys equal:", "Tokens equal:", "In one arm only"}
     ),
     note=True,
+    shape={"stacked": True},
 )
 
 

@@ -16,6 +16,7 @@ from ablate.reporting.blocks import Block, Paragraph, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import Document, banner_of
 from ablate.reporting.exports import figures
+from ablate.reporting.headline import MOST_FINDINGS
 from ablate.reporting.latex.references import bibtex, keys_in, list_of_references
 from ablate.reporting.latex.render import Style, block, float_figure, float_table, paragraphs, sections
 from ablate.reporting.sections.audit import checks_section
@@ -99,7 +100,8 @@ def style_of(context: ReportContext) -> Style:
 
 
 def results(context: ReportContext) -> Iterator[str]:
-    """The verdict by the registered rule, then each hypothesis with estimate, interval, p, n, test and margin."""
+    """The verdict by the registered rule, then for each role three sentences: how its claims ended; estimates with
+    interval, n and margin; tests with p."""
     banner = banner_of(context.decision, context.registration)
     by_rule = " by the registered rule" * (context.decision.verdict is not None)
     failed = [f"{reason.rstrip('.')}." for reason in banner.failed]
@@ -110,8 +112,11 @@ def results(context: ReportContext) -> Iterator[str]:
     for one in findings_section(context).blocks:
         if isinstance(one, Paragraph) and one.tone == "warning":
             yield one.text
+    families: dict[str, list[FindingView]] = {}
     for view in views_of(context.decision.findings, context.study):
-        yield phrase("finding.result", view)
+        families.setdefault(view.role, []).append(view)
+    for role, views in families.items():
+        yield phrase("finding.results", role, views, MOST_FINDINGS)
 
 
 def methods(context: ReportContext) -> Iterator[str]:

@@ -210,11 +210,12 @@ def _time(context: ReportContext) -> str:
     runs = context.evidence.runs
     training, evaluation, wall = (sum(getattr(run, name) for run in runs) for name in ("train_s", "eval_s", "wall_s"))
     parts: tuple[str, ...] = ()
-    suites: list[str] = []
+    costliest = ""
     if context.study.trainer != "command" and wall:  # a command does not say what it spent its time on
         parts = (f"{training / wall:.0%}", f"{evaluation / wall:.0%}")
-        suites = [f"{suite} {words.duration(seconds)}" for suite, seconds in seconds_by_suite(context.evidence).items()]
-    return phrase("audit.time", words.duration(wall), len(runs), parts, suites)
+        by_suite = seconds_by_suite(context.evidence).items()
+        costliest = next((f"{suite} {words.duration(seconds)}" for suite, seconds in by_suite), "")
+    return phrase("audit.time", words.duration(wall), len(runs), parts, costliest)
 
 
 def decisions_in_words(entries: Sequence[Entry]) -> str:

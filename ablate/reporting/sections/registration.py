@@ -132,8 +132,12 @@ def _facts(context: ReportContext) -> Iterator[tuple[str, object]]:
     yield "estimand", _estimand(study)
     yield "looks", looks_shown(context)
     yield "lost", lost_starts(study)
-    yield "diverged", say("divergence_in_short", study)
-    yield "unstable", _instability(context)
+    # Rules that nothing met are in the registration's own document. While runs are missing, to leave one out would tell.
+    runs, stability = context.evidence.runs, context.decision.stability
+    diverged = context.withheld or any(run.status == "diverged" for run in runs)
+    unstable = context.withheld or bool(study.rule.arms_read) or not all(arm.stable for arm in stability)
+    yield "diverged", say("divergence_in_short", study) if diverged else ""
+    yield "unstable", _instability(context) if unstable else ""
 
 
 def _instability(context: ReportContext) -> str:
@@ -169,8 +173,7 @@ def _files(pins: Sequence[ScriptPin]) -> str:
 
 
 def _corpus(context: ReportContext, corpus: CorpusPin) -> str:
-    size = f"{extent(corpus)}, {words.counted(corpus.size_bytes, 'byte')}, sha256 {corpus.sha256}"
-    return f"{corpus.name}: {size}{counts_of(context, corpus.name)}"
+    return f"{corpus.name}: {extent(corpus)}, sha256 {corpus.sha256}{counts_of(context, corpus.name)}"
 
 
 def _tasks(study: Study, pin: TaskPin) -> str:
