@@ -1,4 +1,4 @@
-"""The examples in docstrings run: of the Python API in a folder that holds a decided study, all others in an empty one."""
+"""Examples in docstrings run: those of the Python API where a study is decided, all others in an empty folder."""
 
 from __future__ import annotations
 

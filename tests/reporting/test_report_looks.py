@@ -55,8 +55,8 @@ def with_ledger(
 def test_the_plan_is_called_a_plan_and_the_observation_stands_beside_it() -> None:
     account = with_ledger(told(), "|decided")
     for page in (markdown.render(account), html.render(account)):
-        assert "before the last planned run has ended goes on record and forfeits the verdict" in page
-        assert "Looks, as observed" in page and "none in the ledger before the seal of the last planned run" in page
+        assert "before the last run has ended forfeits the verdict" in page
+        assert "Looks, as observed" in page and "none in the ledger before the last planned run was sealed" in page
         assert "No check can show whether somebody read the records by hand" in page
 
 
@@ -65,11 +65,11 @@ def damaged() -> ReportContext:
     return replace(account, evidence=replace(account.evidence, ledger_faults=("entry 3: the chain does not hold",)))
 
 
-BEFORE = "1 entry in the ledger before the seal of the last planned run"
+BEFORE = "1 entry in the ledger before the last planned run was sealed"
 SHOWN: list[tuple[Callable[[], ReportContext], list[str], list[str]]] = [
     # the account, what is said of its looks, what is not
     (lambda: with_ledger(told(), "|decided", "|peeked"),
-     ["none in the ledger before the seal of the last planned run (entry 16, "], ["entry 17"]),
+     ["none in the ledger before the last planned run was sealed (entry 16, "], ["entry 17"]),
     *((lambda event=event: with_ledger(told(), event, "|decided"), [BEFORE, f"entry 16 ({event} "], ["earlier regis"])
       for event in ("peeked", "looked", "decided")),
     (lambda: with_ledger(told(), "decided@earlier", "peeked"), ["2 entries", "under an earlier registration"], []),

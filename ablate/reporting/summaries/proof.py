@@ -51,27 +51,27 @@ def _values(entry: Entry) -> str:
     )
 
 
-def programme_section(found: Programme) -> Section:
+def programme_section(programme: Programme) -> Section:
     """How many hypotheses were registered, how each ended, and the false discovery rate over all. No verdict.
 
     Every p has its n and its method next to it, or says that there is none.
     """
-    confirmatory = found.confirmatory
+    confirmatory = programme.confirmatory
     counts = [
-        (found.count(ending), ending, sum(one.carried_over for one in confirmatory if one.ending == ending))
+        (programme.count(ending), ending, sum(claim.carried_over for claim in confirmatory if claim.ending == ending))
         for ending in ENDINGS
-        if found.count(ending)
+        if programme.count(ending)
     ]
     made = blocks(
         "programme",
-        found=found,
+        found=programme,
         counts=counts,
-        repeated=sum(one.times_decided > 1 for one in confirmatory),
-        untold=[(one, words.moment(one.registered_at)) for one in found.untold],
-        unproven=sorted({(one.study, one.registration[:8]) for one in confirmatory if not one.proven}),
+        repeated=sum(claim.times_decided > 1 for claim in confirmatory),
+        untold=[(untold, words.moment(untold.registered_at)) for untold in programme.untold],
+        unproven=sorted({(claim.study, claim.registration[:8]) for claim in confirmatory if not claim.proven}),
         hypotheses=tables.PROGRAMME.of(confirmatory) if confirmatory else None,
-        steps=tables.FALSE_DISCOVERIES.of(found.steps) if found.steps else None,
-        n_found=sum(step.bh_found for step in found.steps),
-        unknown=sum(step.p is None for step in found.steps),
+        steps=tables.FALSE_DISCOVERIES.of(programme.steps) if programme.steps else None,
+        n_found=sum(step.bh_found for step in programme.steps),
+        unknown=sum(step.p is None for step in programme.steps),
     )
-    return Section("programme", phrase("ledger_parts.programme", found), made)
+    return Section("programme", phrase("ledger_parts.programme", programme), made)
