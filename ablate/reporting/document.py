@@ -244,7 +244,10 @@ def opening_blocks(decision: Decision, registration: Registration) -> Iterator[B
 def trust_line(decision: Decision, study: Study) -> str:
     """`Registered before any run, complete, matched, verified, recomputed.` What did not pass or was not checked comes
     first, and by name."""
-    held, unchecked, failed_by_word, as_stated = [], [], {}, False
+    held: list[str] = []
+    unchecked: list[str] = []
+    failed_by_word: dict[str, list[str]] = {}
+    as_stated = False
     for word, names in TRUST.items():
         made = [check for check in decision.checks if check.name in names]
         failed = [check.name for check in made if not check.passed]

@@ -182,7 +182,7 @@ class TrialMaker:
             )
         )
         # A trainer of the user's own fails by itself here, before its run is sealed.
-        absent = {name for name in spec.claimed if task_of(name) is None} - {row.metric for row in found}
+        absent = {name for name in spec.claimed if task_of(name) is None} - {row.metric for row in rows}
         if status == "done" and not self.own and absent:
             self._failed(f"{arm}/{seed}", f"no value of {', '.join(sorted(absent))}, which is claimed", spec, folder)
         if status in ("done", "diverged"):
