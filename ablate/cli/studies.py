@@ -123,7 +123,7 @@ def _check_one(path: Path, workspace: Workspace) -> Result:
             yield note
         yield from warned(checked.warnings)
 
-    then = f"ablate try {path}   (short runs; --seeds 10: how noisy)"
+    then = f"ablate try {path}   (short runs; --seeds 3: how noisy)"
     return Result(lambda: checked.facts, text, next=then)
 
 
