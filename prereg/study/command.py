@@ -165,7 +165,7 @@ def words_of(line: str) -> str:
         words = shlex.split(line)
     except ValueError:  # a quote that is not closed
         words = line.split()
-    # The Python of the shell may be another one than that of ablate, without the script's packages.
+    # `python` on the path may be another one than that which ablate runs under.
     if words and re.fullmatch(r"python3?", words[0]):
         words[0] = "{python}"
     return listed_words(words)
@@ -183,7 +183,11 @@ def listed_words(words: Iterable[str]) -> str:
 
 
 def placeholders(words: tuple[str, ...]) -> frozenset[str]:
-    """What the words' placeholders name, flags included: seed, optim.lr."""
+    """What the words' placeholders name, flags included.
+
+    >>> sorted(placeholders(("train.py", "--lr={optim.lr}", "{--amp if amp}", "{{literal}}")))
+    ['amp', 'optim.lr']
+    """
     flags = (flag[2] for flag in map(_FLAG.fullmatch, words) if flag is not None)
     return frozenset(name for word in words for name in _BRACES.findall(word) if name).union(flags)
 
@@ -232,7 +236,11 @@ def check_command(study: Study) -> None:
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path stays below the folder it is taken from."""
+    """Whether a path stays below the folder it is taken from.
+
+    >>> [is_inside(path) for path in ("data/mine", "../mine", "/mine", "")]
+    [True, False, False, False]
+    """
     parts = PurePosixPath(path).parts
     return bool(parts) and not PurePosixPath(path).is_absolute() and ".." not in parts and "\0" not in path
 

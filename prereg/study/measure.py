@@ -259,7 +259,11 @@ class Assume(FrozenModel):
 
 
 def of_each_task(metric: str) -> str:
-    """`harness/accuracy/*` of a task's `harness/accuracy/TASK`; any other metric as it is."""
+    """`harness/accuracy/*` of a task's `harness/accuracy/TASK`; any other metric as it is.
+
+    >>> of_each_task("harness/accuracy/anaphor"), of_each_task("val/loss")
+    ('harness/accuracy/*', 'val/loss')
+    """
     task = task_of(metric)
     return metric if task is None else f"{metric.removesuffix(task)}*"
 
