@@ -185,8 +185,8 @@ def listed_words(words: Iterable[str]) -> str:
 def placeholders(words: tuple[str, ...]) -> frozenset[str]:
     """What the words' placeholders name, flags included.
 
-    >>> sorted(placeholders(("train.py", "--lr={optim.lr}", "{--amp if amp}", "{{literal}}")))
-    ['amp', 'optim.lr']
+    >>> sorted(placeholders(("train.py", "--lr={optim.lr}", "--out={run_dir}/log.csv", "{{literal}}")))
+    ['optim.lr', 'run_dir']
     """
     flags = (flag[2] for flag in map(_FLAG.fullmatch, words) if flag is not None)
     return frozenset(name for word in words for name in _BRACES.findall(word) if name).union(flags)
