@@ -32,7 +32,7 @@ MODULES = [
     for path in sorted(ROOT.glob("ablate/*/**/*.py"))
     if ">>> " in path.read_text(encoding="utf-8")
 ]
-"""Below the Python API, where a new example runs by itself; those of `prereg` run in tests/prereg/test_docstrings.py."""
+"""Below the Python API, where an example runs by itself; those of `prereg` run in tests/prereg/test_docstrings.py."""
 
 
 @pytest.mark.parametrize("name", MODULES)
