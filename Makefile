@@ -37,9 +37,10 @@ check: lint test ## Before each commit: style, types and the fast tests
 test: .venv/.installed-dev ## Run the fast tests (under two minutes on two cores)
 	$(BIN)/python -m pytest -n auto --dist loadfile -m "not slow"
 
+# Tests of faults and clusters wait for processes most of their time: one worker more than there are cores.
 test-ci: .venv/.installed-dev ## Run the slow ones too: faults, clusters, browser, LaTeX, wheel; no simulation
 	@echo "left out: tests marked simulation or long; 'make test-all' runs them; last result: reports/bench/simulations.md"
-	$(BIN)/python -m pytest -n auto --dist loadfile -m "not simulation and not long"
+	$(BIN)/python -m pytest -n $$(( $$(nproc) + 1 )) --dist loadfile -m "not simulation and not long"
 
 test-all: .venv/.installed-dev ## Run every test, as before a release, and write reports/bench/simulations.md
 	RECORD_SIMULATIONS=reports/bench/simulations.md RECORD_COMMIT="$$(git log -1 --format='%h of %cs')" \

@@ -5,6 +5,10 @@ What a notebook needs: `Study` (`from_yaml`, `to_yaml`), `load`, `design`, `regi
 and `judge_frame` for a table of results, in memory or in a file.
 A study is the path of its file, a `Study`, or a mapping. What a training script needs: `config`, `log`, `must_match`,
 `seed`. Importing this package loads none of the heavy libraries; each function imports what it needs.
+
+To add a function: in the module of `ablate/` whose subject it is, its name in three lists here (for type checkers, for
+`__getattr__`, and `__all__`), an example in its docstring, which tests/docs/test_docstring_examples.py runs, and its
+command in `ablate.cli`.
 """
 
 from importlib import import_module

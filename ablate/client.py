@@ -25,7 +25,10 @@ _started: set[Path] = set()
 
 
 def seed(default: int = 0) -> int:
-    """The seed of the run; `default` outside a study."""
+    """The seed of the run; `default` outside a study.
+
+    torch.manual_seed(seed(args.seed))
+    """
     return int(os.environ.get("ABLATE_SEED", default))
 
 
@@ -33,7 +36,11 @@ def config(defaults: Given) -> Given:
     """The configuration of the run's arm over `defaults`, a dictionary or parsed arguments; outside a study `defaults`.
 
     Parsed arguments take a value by the last part of its dotted path (`optim.lr` sets `lr`); a dictionary keeps
-    sections. Raises `KeyError` for a value that the arguments do not have, and for a name that two paths end in.
+    sections. Raises `KeyError` for a value that the arguments do not have, and for a name that two paths end in: a
+    setting that reached nothing would make two arms the same.
+
+        args = config(parser.parse_args())
+        settings = config({"optim": {"lr": 3e-4}})
     """
     path = os.environ.get("ABLATE_CONFIG")
     if path is None:
@@ -41,16 +48,16 @@ def config(defaults: Given) -> Given:
     values = json.loads(Path(path).read_text(encoding="utf-8"))
     if isinstance(defaults, dict):
         return _merged(defaults, values)  # type: ignore[return-value]  # a dictionary for a dictionary
-    given = argparse.Namespace(**vars(defaults))
+    arguments = argparse.Namespace(**vars(defaults))  # a copy: what was parsed stays as it was
     set_by: dict[str, str] = {}
     for dotted, value in _leaves(values):
         name = dotted.rpartition(".")[2].replace("-", "_")
-        if not hasattr(given, name) or name in set_by:
-            other = f", as does {set_by[name]}" if name in set_by else ", which the script does not have"
-            raise KeyError(f"the study's configuration has {dotted}, which sets the argument {name}{other}")
+        if not hasattr(arguments, name) or name in set_by:
+            reason = f", as does {set_by[name]}" if name in set_by else ", which the script does not have"
+            raise KeyError(f"the study's configuration has {dotted}, which sets the argument {name}{reason}")
         set_by[name] = dotted
-        setattr(given, name, value)
-    return given
+        setattr(arguments, name, value)
+    return arguments
 
 
 def log(step: int, metrics: Mapping[str, float]) -> None:
@@ -58,6 +65,8 @@ def log(step: int, metrics: Mapping[str, float]) -> None:
 
     A resumed run drops what an earlier attempt recorded at this step or later. Raises `ValueError` where the study
     reads CSV, `OSError` where the file cannot be written.
+
+        log(step, {"train/loss": loss.item(), "val/loss": val_loss})
     """
     values = {name: float(value) for name, value in metrics.items()}
     place = os.environ.get("ABLATE_METRICS")
@@ -67,6 +76,7 @@ def log(step: int, metrics: Mapping[str, float]) -> None:
     path = Path(place)
     if path.suffix == ".csv":
         raise ValueError(f"log writes JSON lines, and the study reads {path.name}: metrics: {{file: metrics.jsonl}}")
+    # At the first line of an attempt, and not at import: only then is it known from which step it goes on.
     if path not in _started:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and int(os.environ.get("ABLATE_ATTEMPT", "1")) > 1:
@@ -81,6 +91,8 @@ def must_match(name: str, data: bytes) -> None:
 
     Its sha256 goes on record, and runs of a seed whose hashes differ give no verdict. Raises `ValueError` where the run
     has stated something else under this name, `OSError` where the file cannot be written.
+
+        must_match("initial weights", b"".join(p.detach().cpu().numpy().tobytes() for p in model.parameters()))
     """
     place = os.environ.get("ABLATE_RUN_DIR")
     if place is None:
@@ -90,6 +102,7 @@ def must_match(name: str, data: bytes) -> None:
     sha256 = hashlib.sha256(data).hexdigest()
     if stated.setdefault(name, sha256) != sha256:
         raise ValueError(f"this run has stated another {name!r} before: {stated[name][:12]}, and now {sha256[:12]}")
+    # By a rename: a run that is killed here leaves the old file or the new one, and no half of it.
     written = path.with_suffix(".part")
     written.write_text(json.dumps(stated), encoding="utf-8")
     written.replace(path)
@@ -97,8 +110,8 @@ def must_match(name: str, data: bytes) -> None:
 
 def _keep_before(path: Path, step: int) -> None:
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] < step]
-    path.write_text("".join(kept), encoding="utf-8")
+    earlier_lines = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] < step]
+    path.write_text("".join(earlier_lines), encoding="utf-8")
 
 
 def _merged(defaults: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

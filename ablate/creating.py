@@ -1,4 +1,8 @@
-"""New studies from the templates that the package carries."""
+"""New studies from the templates that the package carries.
+
+To add a template: `templates/NAME.yaml`, whose first line says what it is for, with `NAME` where the study's name goes;
+next to it NAME.py.txt or NAME.csv, if it needs a script or a table. tests/cli/test_new.py makes a study of each.
+"""
 
 from __future__ import annotations
 
@@ -96,6 +100,7 @@ def new(
         table = None if metrics is None else Path(metrics)
         body = study_of_script(name, Path(script), home, metrics=table, arms=arms, title=title)
         text, template = _required_valid(f"# yaml-language-server: $schema={SCHEMA}\n{body}", name), ""
+    # Everything that will be written, before any of it: a name that is taken leaves nothing behind.
     study = home / "studies" / f"{name}.yaml"
     parts = {study: text.encode()}
     for ending, place in ((".py.txt", _SCRIPT), (".csv", _TABLE)):  # a .py would be a module

@@ -24,12 +24,10 @@ from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import write_whole
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from ablate.judge.verdict import Decision
     from ablate.records.evidence import Evidence
     from ablate.reporting.context import ReportContext
-    from prereg.registry.ledger_entry import Entry
+    from prereg.registry.ledger_entry import DecidedEntry
     from prereg.registry.registration import Registration
 
 
@@ -44,7 +42,8 @@ def decide(
     `announce` gets the decision once it is in the ledger and before any report is drawn, so that a report that cannot
     be drawn takes no decision with it; it gets what is not logged (unfinished, a look that settled nothing) too.
 
-    Raises `StudyError` where the study is not registered, or is no longer what was registered.
+    Returns the decision with its findings; `status` is unfinished where planned runs are missing, and nothing is logged
+    then. Raises `StudyError` where the study is not registered, or is no longer what was registered.
 
     >>> ablate.decide("studies/own.yaml").verdict
     'take fast'
@@ -52,6 +51,7 @@ def decide(
     with with_evidence(workspace.open(study)) as context:
         registration = require_registered(context)
         published = published_beside(context)  # a mistake in it is found before anything is logged
+        # Judged in memory; what follows decides what of it goes on record, in the order look, decision, reports.
         decision, evidence = _judge(context, registration)
         decided = Decided(decision, registration, evidence.ledger_head, evidence_path=context.evidence_path)
         look = decision.look
@@ -95,42 +95,51 @@ def _altered(context: StudyContext, registration: Registration) -> tuple[str, ..
 
 def _log_look(context: StudyContext, registration: Registration, decision: Decision, evidence: Evidence) -> None:
     """Put a look in the ledger, once. Only that it was taken is said, not what it showed."""
+    from prereg.registry.ledger_entry import LookedEntry
+    from prereg.registry.looks import taken_looks
+
     look = decision.look
     assert look is not None, context.study.study
-    body: dict[str, JsonValue] = {
-        "look": look.number,
-        "of": look.of,
-        "seeds": look.n_seeds,
-        "evidence": evidence.sha256,
-        "final": decision.status != "continue",
-    }
-    if not any(
-        entry.event == "looked" and entry.registration in registration.lineage and entry.stated == body
-        for entry in evidence.ledger
-    ):
-        context.log("looked", registration.sha256, body)
+    entry = LookedEntry(
+        **context.about(registration.sha256),
+        look=look.number,
+        of=look.of,
+        seeds=look.n_seeds,
+        evidence=evidence.sha256,
+        final=decision.status != "continue",
+    )
+    if not any(earlier.stated == entry.stated for earlier in taken_looks(evidence.ledger, registration.lineage)):
+        context.ledger.append(entry)
 
 
-def _log_decision(context: StudyContext, registration: Registration, decision: Decision, evidence: Evidence) -> Entry:
+def _log_decision(
+    context: StudyContext, registration: Registration, decision: Decision, evidence: Evidence
+) -> DecidedEntry:
     """Write verdict.json, and put the decision in the ledger unless it is its last one; the entry that holds it."""
     from ablate.judge.verdict import verdict_bytes
     from ablate.verification.manifest import this_tool
+    from prereg.registry.ledger_entry import DecidedEntry
 
     verdict = verdict_bytes(decision)
-    body: dict[str, JsonValue] = {
-        "status": decision.status,
-        "verdict": decision.verdict,
-        "verdict_sha256": sha256_bytes(verdict),
-        "evidence": decision.evidence,
-    }
-    decisions = [entry for entry in evidence.ledger if entry.event == "decided"]
-    last = decisions[-1] if decisions else None
+    last = next((entry for entry in reversed(evidence.ledger) if isinstance(entry, DecidedEntry)), None)
     with context.ledger.hold():
         # A folder that cannot be written is found before the decision is logged.
         folder = _report_folder(context)
+        decided = DecidedEntry(
+            **context.about(registration.sha256),
+            status=decision.status,
+            verdict=decision.verdict,
+            verdict_sha256=sha256_bytes(verdict),
+            code=this_tool().code,
+            evidence=decision.evidence,
+        )
         # The same decision by later code is no new decision, unless its words are other bytes.
-        if last is None or last.registration != registration.sha256 or not body.items() <= last.stated.items():
-            last = context.log("decided", registration.sha256, body | {"code": this_tool().code})
+        if (
+            last is None
+            or last.registration != registration.sha256
+            or last.stated != decided.stated | {"code": last.code}
+        ):
+            last = context.ledger.append(decided)
         write_whole(folder / "verdict.json", verdict)
     return last
 
@@ -155,8 +164,9 @@ def report(study: StudySource, *, workspace: Workspace = HERE, forms: Sequence[s
         registration = require_registered(context)
         published = published_beside(context)
         entry = _last_decision(context, registration)
+        # Judged again, and not read from verdict.json: what a report shows is what the records give.
         decision, evidence = _judge(context, registration)
-        if sha256_bytes(verdict_bytes(decision)) != entry.body["verdict_sha256"]:
+        if sha256_bytes(verdict_bytes(decision)) != entry.verdict_sha256:
             require_same_decision(context.root, entry, decision)
         text = report_context(registration, entry, decision, evidence, published)
         written = Decided(decision, registration, evidence.ledger_head, evidence_path=context.evidence_path)
@@ -200,9 +210,9 @@ def results(study: StudySource, *, workspace: Workspace = HERE) -> Decided:
         wrong = ""
         if any(look.index > entry.index for look in recorded_afterwards(context.entries)):
             wrong = "an early look was recorded after the decision, and by the registered rules there is no verdict"
-        elif sha256_bytes(data) != entry.body["verdict_sha256"]:
+        elif sha256_bytes(data) != entry.verdict_sha256:
             wrong = f"{path} is not the decision taken {entry.at}"
-        elif evidence.sha256 != entry.body["evidence"]:
+        elif evidence.sha256 != entry.evidence:
             wrong = f"the evidence is not what was decided {entry.at}"
         if wrong:
             fix = f"ablate decide {context.path}"
@@ -212,11 +222,12 @@ def results(study: StudySource, *, workspace: Workspace = HERE) -> Decided:
         return _decided(context, text, head=context.ledger.head())
 
 
-def _last_decision(context: StudyContext, registration: Registration) -> Entry:
+def _last_decision(context: StudyContext, registration: Registration) -> DecidedEntry:
     """The last decision of a registration, whose sealed runs are here. Raises `EvidenceError` for each that is not."""
+    from prereg.registry.ledger_entry import DecidedEntry
     from prereg.registry.plan import places_of
 
-    decisions = [entry for entry in context.entries if entry.event == "decided"]
+    decisions = [entry for entry in context.entries if isinstance(entry, DecidedEntry)]
     if decisions:
         present = [path.exists() for path in places_of(context.root, context.entries, decisions[-1].registration)]
         if not all(present):
@@ -243,19 +254,24 @@ def _write_pages(context: StudyContext, text: ReportContext, only: Collection[st
     A report holds the hash of the decision's entry, so its own hash can only stand in a later one. With it goes that of
     the published figures that the report tells, so that `verify` can say when the two have parted.
     """
+    from prereg.registry.ledger_entry import ReportedEntry
+
     folder = _report_folder(context)
     written = {page: data for page, data in pages(text).items() if page in only or (folder / page).exists()}
-    body: dict[str, JsonValue] = {"decision": text.ledger_head}
-    body |= {page: sha256_bytes(data) for page, data in written.items()}
-    if text.published is not None:
-        body["published"] = text.published.sha256
     with context.ledger.hold():  # no page is replaced that the ledger cannot vouch for
         for page, data in written.items():
             write_whole(folder / page, data)
+        entry = ReportedEntry(
+            **context.about(text.registration.sha256),
+            decision=text.ledger_head,
+            report_md=sha256_bytes(written["report.md"]) if "report.md" in written else None,
+            report_html=sha256_bytes(written["report.html"]) if "report.html" in written else None,
+            published=None if text.published is None else text.published.sha256,
+        )
         earlier = [entry for entry in context.entries if entry.event == "reported"]
-        # The entry may hold more than its body was given: what a crash had left before it.
-        if not earlier or not body.items() <= earlier[-1].body.items():
-            context.log("reported", text.registration.sha256, body)
+        # The last entry may vouch for another page too.
+        if not earlier or not entry.stated.items() <= earlier[-1].stated.items():
+            context.ledger.append(entry)
     markdown, html = (folder / page if page in written else None for page in ("report.md", "report.html"))
     return replace(_decided(context, text, head=context.ledger.head()), markdown_path=markdown, html_path=html)
 

@@ -13,10 +13,8 @@ from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require
 from prereg.errors import EvidenceError
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from ablate.judge.interim import EarlyLook
-    from prereg.registry.ledger_entry import Entry
+    from prereg.registry.ledger_entry import PeekedEntry
 
 
 @dataclass(frozen=True)
@@ -24,13 +22,21 @@ class EarlyResults:
     """What was seen, and the entry that says so."""
 
     early_look: EarlyLook
-    entry: Entry
+    entry: PeekedEntry
 
 
 def early_results(study: StudySource, *, reason: str, workspace: Workspace = HERE) -> EarlyResults:
-    """Log a look at the runs that have ended, then describe them. Refused where a registered way to look is open."""
+    """Log a look at the runs that have ended, then describe them. Refused where a registered way to look is open.
+
+    `reason` goes into the ledger; a study that was looked at before its last run ended gives no verdict. Returns what
+    was seen, claim by claim and without a test, and the ledger's entry. Raises `EvidenceError` where every planned run
+    has ended, none has, or records are not what was sealed.
+
+        ablate.early_results("studies/own.yaml", reason="the loss curve looked flat").early_look
+    """
     from ablate.judge.interim import early_look, view
     from ablate.records.gather import gather, open_tables
+    from prereg.registry.ledger_entry import PeekedEntry
 
     context = workspace.open(study)
     registration = require_registered(context)
@@ -60,24 +66,25 @@ def early_results(study: StudySource, *, reason: str, workspace: Workspace = HER
             fix=f"ablate status {context.path}",
         )
     # First the entry, then the numbers: a look that a crash kept from being logged would be a free one.
-    body: dict[str, JsonValue] = {
-        "reason": reason.strip(),
-        "ended": ended,
-        "planned": len(evidence.planned),
-        "evidence": evidence.sha256,
-    }
-    entry = context.log("peeked", registration.sha256, body)
+    entry = context.ledger.append(
+        PeekedEntry(
+            **context.about(registration.sha256),
+            reason=reason.strip(),
+            ended=ended,
+            planned=len(evidence.planned),
+            evidence=evidence.sha256,
+        )
+    )
     return EarlyResults(early_look(registration, open_tables(context.root, evidence, look=entry)), entry)
 
 
-def record_look(study: StudySource, *, reason: str, took_place: str, workspace: Workspace = HERE) -> Entry:
+def record_look(study: StudySource, *, reason: str, took_place: str, workspace: Workspace = HERE) -> PeekedEntry:
     """Put an early look into the ledger that took place before, and show nothing. Needs no records.
 
     Returns the entry. Raises `EvidenceError` where `took_place` is no time, or not one at which a look was early.
     """
-    from prereg.registry.ledger_entry import SEALS
-    from prereg.registry.looks import TOOK_PLACE
-    from prereg.registry.plan import Cell, cell_of
+    from prereg.registry.ledger_entry import CallStartedEntry, PeekedEntry, RunStartedEntry, SealEntry
+    from prereg.registry.plan import Cell
 
     context = workspace.open(study)
     registration = require_registered(context)
@@ -87,13 +94,17 @@ def record_look(study: StudySource, *, reason: str, took_place: str, workspace: 
     planned = set(registration.study.cells)
     seals: dict[Cell, datetime] = {}  # the first of each run, not the newest: its values were there to see from then on
     for entry in entries:
-        cell = cell_of(entry)
-        if entry.event in SEALS and entry.registration in registration.lineage and cell in planned:
-            seals.setdefault(cell, datetime.fromisoformat(entry.at))
-    begun = [datetime.fromisoformat(entry.at) for entry in entries if entry.event in ("started", *SEALS)]
+        if isinstance(entry, SealEntry) and entry.registration in registration.lineage and entry.cell in planned:
+            seals.setdefault(entry.cell, datetime.fromisoformat(entry.at))
+    begun = [
+        datetime.fromisoformat(entry.at)
+        for entry in entries
+        if isinstance(entry, CallStartedEntry | RunStartedEntry | SealEntry)
+    ]
     finals = [datetime.fromisoformat(entry.at) for entry in entries if entry.event == "decided"]
     # With a fixed number of seeds nothing is early once all have ended; in a sequence every look but the planned ones.
     ends = [max(seals.values())] if context.study.stopping == "fixed" and len(seals) == len(planned) else finals[:1]
+    # Too early, in the future, or after the end: whatever the ledger can contradict is not taken down.
     wrong = ""
     if not begun or when < min(begun):
         wrong = f"the first run was started at {min(begun).isoformat()}" if begun else "no run has been started"
@@ -108,8 +119,15 @@ def record_look(study: StudySource, *, reason: str, took_place: str, workspace: 
             fix=f'ablate status {context.path} --reason "..." --past TIME',
         )
     n_ended = sum(ended <= when for ended in seals.values())
-    body: dict[str, JsonValue] = {"reason": reason.strip(), "ended": n_ended, "planned": len(planned)}
-    return context.log("peeked", registration.sha256, body | {TOOK_PLACE: when.isoformat(timespec="seconds")})
+    return context.ledger.append(
+        PeekedEntry(
+            **context.about(registration.sha256),
+            reason=reason.strip(),
+            ended=n_ended,
+            planned=len(planned),
+            took_place=when.isoformat(timespec="seconds"),
+        )
+    )
 
 
 def _require_reason(context: StudyContext, reason: str) -> None:

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 PAGES = {"html": "report.html", "markdown": "report.md"}
 """Forms of a report that the ledger binds to the decision, and their files."""
 FALSE_DISCOVERY_RATE = 0.05
+"""Level of the index over all studies (Benjamini and Hochberg 1995)."""
 ABANDONED_AFTER_DAYS = 90
+"""Days without an entry after which the index calls an undecided study abandoned."""
 
 
 def export_model(study: StudySource, run: str, folder: Path, *, workspace: Workspace = HERE) -> tuple[Path, ...]:
@@ -33,6 +35,8 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
 
     Returns the files. Raises `RunError` for a user's own trainer and for a folder that exists, `EvidenceError` before
     the decision, for weights that are not the sealed ones, and for a model that `transformers` has no architecture for.
+
+        ablate.export_model("studies/norm.yaml", "rmsnorm/1", Path("models/rmsnorm"))
     """
     from safetensors.torch import load, save_file
 
@@ -62,12 +66,13 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
         raise RunError(f"{folder} exists", required="a folder that is not there yet", fix=f"{folder}-2")
     sealed = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
     entry = newest_seals(entries, registration.runs_sha256).get((spec.variant, spec.seed))
-    if entry is None or entry.body.get("run_sha256") != sha256_file(sealed.record_path):
+    if entry is None or entry.run_sha256 != sha256_file(sealed.record_path):
         raise EvidenceError(
             f"{sealed.record_path} is not what the ledger sealed",
             required="the record of a run, byte for byte",
             fix=f"ablate verify {context.path}",
         )
+    # The ledger vouches for run.json, and that for the weights; read once, so that what is hashed is what is exported.
     place = sealed.weights_path
     data = place.read_bytes() if place.is_file() else b""
     if sha256_bytes(data) != record.weights_sha256:
@@ -96,6 +101,7 @@ def export_model(study: StudySource, run: str, folder: Path, *, workspace: Works
             "clean_up_tokenization_spaces": False,
             "model_max_length": spec.config.model.context,
         }
+    # Filled next to its place and then renamed: nobody loads half a model.
     folder.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(prefix=f".{folder.name}-", dir=folder.parent) as made_in:
         complete = Path(made_in) / folder.name
@@ -148,6 +154,7 @@ def report_index(*, workspace: Workspace = HERE) -> tuple[Path, ...]:
     programme = count_programme(
         project, level=FALSE_DISCOVERY_RATE, now=workspace.clock(), abandoned_after_days=ABANDONED_AFTER_DAYS
     )
+    # Four files of one document: text and table cannot tell different things.
     document = index_document(studies, programme)
     texts = {"index.md": markdown.page(document), "index.html": html.page(document)}
     texts |= latex_index(document, studies)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ablate.notebook.results import Results
 from ablate.records.rows import TableLayout
-from ablate.records.tables import LONG, complete, read_frame, require_complete
+from ablate.records.tables import LONG, guess_columns, read_frame, require_complete
 from prereg.errors import EvidenceError, SpecError, nearest
 from prereg.study.claim import parse_claim
 
@@ -50,6 +50,7 @@ class JudgedFrame(Results):
         """One row per claim: outcome, difference, the interval that agrees with the outcome, p, n and test."""
         import pandas as pd
 
+        # p of the direction that decided it; the other one says nothing about the outcome.
         rows = []
         for view in self._views:
             finding, bounds, estimate = view.finding, view.bounds, view.estimate
@@ -142,15 +143,17 @@ def judge_frame(
     """
     from ablate.judge.findings import judge_hypotheses
 
+    # The claims say which metrics are needed; the columns of the table say where they are.
     hypotheses = _hypotheses(claims, smallest)
     metrics = dict.fromkeys(parse_claim(str(fields.get("claim")), baseline="").metric for fields in hypotheses.values())
     layout = TableLayout(arm=arm, seed=seed, step=step, run_pattern=run_pattern)
     if isinstance(table, (str, Path)):
         table, layout = read_frame(Path(table), metrics, layout), LONG
     columns = [str(column) for column in table.columns]
-    layout = complete(columns, layout.model_copy(update={"metrics": metrics}))
+    layout = guess_columns(columns, layout.model_copy(update={"metrics": metrics}))
     require_complete(columns, layout)
     frame = table.rename(columns={label: metric for metric, label in layout.metrics.items()}).reset_index(drop=True)
+    # One row per run, values by (arm, seed), then the same tests as for a registered study.
     rows = _last_rows(frame, str(layout.arm), str(layout.seed), layout.step, metrics)
     first_arm = str(frame[layout.arm].iloc[0])
     analysis = {"test": test, "alpha": alpha, "correct": correct}
@@ -202,7 +205,8 @@ def _withheld(study: Study, findings: Sequence[Finding], there: set[tuple[str, i
     reasons: dict[str, str] = {}
     for name, outcome in outcomes.items():
         if missing[name] or len(possible[name]) > 1:
-            cells = missing[name] or [cell for other in study.corrected_with(name) for cell in missing[other]]
+            # A claim without a gap may hang on one with a gap: they are corrected together.
+            cells = missing[name] or [cell for corrected in study.corrected_with(name) for cell in missing[corrected]]
             what = counted(len(cells), "run is", "runs are")
             runs = listed([*(f"{arm}/{seed}" for arm, seed in cells[:5]), *(["others"] if cells[5:] else [])])
             instead = "" if outcome == "inconclusive" else f"inconclusive, not {outcome}: "
@@ -216,7 +220,7 @@ def _withheld(study: Study, findings: Sequence[Finding], there: set[tuple[str, i
 def _missing(study: Study, name: str, there: set[tuple[str, int]]) -> list[tuple[str, int]]:
     """Runs that some arm of a claim has and another lacks. Arms without pairs lack none where they share no seed."""
     arms = study.claims[name].named
-    seeds = {arm: {seed for other, seed in there if other == arm} for arm in arms}
+    seeds = {arm: {seed for arm_there, seed in there if arm_there == arm} for arm in arms}
     if not study.paired and not set.intersection(*seeds.values()):
         return []
     every = sorted(set.union(*seeds.values()))
@@ -240,6 +244,7 @@ def _last_rows(frame: pd.DataFrame, arm: str, seed: str, step: str | None, metri
     ordered = frame
     if step is not None:
         frame = frame.assign(**{step: _numbers(frame, step)})
+        # dropna=False: a run whose seed is blank must be refused below, and not vanish here.
         last = frame.groupby([arm, seed], observed=True, dropna=False)[step].transform("max")
         ordered = frame[frame[step].isna() | (frame[step] == last)]
         short = ordered[ordered[step] != ordered[step].max()]

@@ -75,8 +75,8 @@ class _Table:
     @property
     def recorded(self) -> dict[str, str]:
         """Metric -> column."""
-        known = [column for column in self.columns if column.better != "neither"]
-        return {column.metric: column.name for column in known or [self.claimed]}
+        with_direction = [column for column in self.columns if column.better != "neither"]
+        return {column.metric: column.name for column in with_direction or [self.claimed]}
 
 
 def study_of_script(

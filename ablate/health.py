@@ -95,6 +95,7 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
     6
     """
     from prereg.registry.history import differing_fields
+    from prereg.registry.ledger_entry import DecidedEntry
     from prereg.registry.looks import next_look, recorded_afterwards, taken_looks
     from prereg.registry.plan import plan
 
@@ -107,6 +108,7 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
         return StudyHealth(study=current.study, title=current.title, runs=waiting)
     registered = registration.study
     folder = context.root.runs(registered.study, registration.runs_sha256)
+    # A run that has no folder has not begun: of a thousand planned runs only those with one are opened.
     begun = _begun_runs(folder, registered.trained)
     runs = [
         _health(folder, spec) if (spec.variant, str(spec.seed)) in begun else _waiting(*spec.cell, spec.steps)
@@ -116,8 +118,14 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
         runs += [
             _waiting(arm, seed, _steps(context, arm)) for arm, seed in registered.judged if arm in context.study.arms
         ]
-    decisions = [entry for entry in entries if entry.event == "decided" and entry.registration == registration.sha256]
-    decision = decisions[-1] if decisions else None
+    decision = next(
+        (
+            entry
+            for entry in reversed(entries)
+            if isinstance(entry, DecidedEntry) and entry.registration == registration.sha256
+        ),
+        None,
+    )
     look = next_look(registered, taken_looks(entries, registration.lineage))
     job = newest_job(folder)
     return StudyHealth(
@@ -129,9 +137,9 @@ def status(study: StudySource, *, workspace: Workspace = HERE) -> StudyHealth:
         active=is_locked(folder.parent / ".lock") or any(run.state == "running" for run in runs),
         job=job,
         queued=queue(job),
-        decided=None if decision is None else str(decision.body["verdict"] or decision.body["status"]),
-        with_deviations=decision is not None and decision.body["status"] == "decided_with_deviations",
-        overruled=decision is not None and any(seen.index > decision.index for seen in recorded_afterwards(entries)),
+        decided=None if decision is None else decision.verdict or decision.status,
+        with_deviations=decision is not None and decision.status == "decided_with_deviations",
+        overruled=decision is not None and any(look.index > decision.index for look in recorded_afterwards(entries)),
         runs=tuple(runs),
         next_look=None if look is None else look.words,
         peeked=sum(entry.event == "peeked" for entry in entries),
@@ -190,6 +198,7 @@ def read_costs(context: StudyContext, options: RunOptions) -> RunCosts:
         slots=slots,
         seconds_per_run=each,
         timed=timed,
+        # Rounds of `slots` runs, the last one perhaps not full.
         seconds=None if each is None else each * -(-len(left) // slots),
         bytes_per_run=sum(sizes) // len(sizes) if sizes else None,
         free_bytes=shutil.disk_usage(context.root.path).free,
@@ -234,6 +243,7 @@ def _health(runs: Path, spec: RunSpec | CommandSpec) -> RunHealth:
         "error": record.error,
         "breaches": _breaches(record, spec),
     }
+    # "running" is what the run last wrote; the kernel knows whether its process still holds the lock.
     if record.status == "running":
         from ablate.runner.glance import Glance
 

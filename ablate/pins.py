@@ -31,6 +31,7 @@ def read_data(context: StudyContext, registered: DataPins | None = None) -> dict
     by_arm: dict[str, TokenizedCorpora] = {}
     for arm in context.study.arms:
         config = context.study.training(arm)
+        # By content: arms that differ in the optimizer alone read the same text, which takes seconds to tokenize.
         key = config.data.model_dump_json()
         if key not in readings:
             tokenizer = registered.tokenizers.get(arm) if registered is not None else None
@@ -155,13 +156,16 @@ def pin_code(context: StudyContext) -> tuple[tuple[ScriptPin, ...], tuple[Script
 
 
 def require_pinned(context: StudyContext, registration: Registration) -> None:
-    """The corpus, or the trainer's code, that was registered is here, and is still the same."""
+    """The corpus, or the trainer's code, that was registered is here, and is still the same.
+
+    Raises `CorpusError` or `RegistrationError` naming the first thing that is not.
+    """
     now = pin(context, registration.data).pins
     if now.corpus is not None and now.corpus != registration.corpus:
-        wanted = registration.corpus.sha256 if registration.corpus else "none"
+        sha256 = registration.corpus.sha256 if registration.corpus else "none"
         raise CorpusError(
             f"corpus '{now.corpus.name}' is now another text (sha256 {now.corpus.sha256})",
-            required=f"the registered one, sha256 {wanted}",
+            required=f"the registered one, sha256 {sha256}",
         )
     if now.data != registration.data:
         _refuse_data(now.data, registration)

@@ -64,11 +64,11 @@ def planned(context: StudyContext) -> PlannedRuns:
         n_runs = study.pilot_runs.get(arm, 0) + len(study.seeds_of(arm))
         n_parameters, tokens = _size(context, arm) if study.trainer == "gpt" else (None, None)
         flops = None if n_parameters is None or tokens is None else 6 * n_parameters * tokens
-        each = seconds.get(arm)
-        hours = None if each is None else each * n_runs / 3600
+        seconds_per_run = seconds.get(arm)
+        hours = None if seconds_per_run is None else seconds_per_run * n_runs / 3600
         arms.append(PlannedArm(arm, n_runs, n_parameters, tokens, flops, hours))
-    said = {"design": study.components is not None, "tuning": study.tune is not None}
-    about = tuple(say(name, study) for name, is_said in said.items() if is_said)
+    applies = {"design": study.components is not None, "tuning": study.tune is not None}
+    about = tuple(say(name, study) for name, does_apply in applies.items() if does_apply)
     return PlannedRuns(study.study, study.seeds, tuple(arms), study.judged, timed, about)
 
 
@@ -95,6 +95,7 @@ def _seconds(context: StudyContext) -> tuple[dict[str, float], str]:
         record = folder.read_record()
         if record is not None and record.status == "done" and record.wall_s:
             walls.setdefault(spec.variant, []).append(record.wall_s)
+    # An arm without a sealed run is taken to be as fast as the others: a guess, and the label says of what.
     every = [wall for of_arm in walls.values() for wall in of_arm]
     if every:
         mean = sum(every) / len(every)

@@ -46,7 +46,11 @@ def reproduce(
 
     `steps` makes only so many, of the same schedule. `within` is the largest relative difference to accept where equal
     bits are not promised: another processor, other libraries, other code. `keep` keeps the records of the new run.
-    Where no sealed run is in `data/runs`, the record is the one in the committed evidence.
+    Where no sealed run is in `data/runs`, the record is the one in the committed evidence. Raises `RunError` where the
+    run fails or cannot be made here, `EvidenceError` where it has no sealed record.
+
+        made = ablate.reproduce("studies/norm.yaml", "rmsnorm/1", steps=100)
+        made.exact, made.largest_relative
     """
     with with_evidence(workspace.open(study)) as context:
         return _reproduce(context, run, steps=steps, within=within, keep=keep, onlooker=onlooker)
@@ -67,6 +71,7 @@ def _reproduce(
     spec, sealed = recorded_run(context, registration, run)
     _require_possible(context, spec, sealed, steps)
     require_pinned(context, registration)
+    # Of an unfinished study nothing may show a value: an absolute difference over a relative one is one.
     unfinished = is_unfinished(registration, context.ledger.entries())
     if keep is not None:
         _require_elsewhere(context, keep)
@@ -78,11 +83,12 @@ def _reproduce(
             )
         return _held_against(context, spec, sealed, resolved(keep), steps=steps, within=within, onlooker=onlooker)
     with scratch("reproduce") as folder:
-        found = _held_against(context, spec, sealed, folder / "run", steps=steps, within=within, onlooker=onlooker)
+        place = folder / "run"
+        reproduction = _held_against(context, spec, sealed, place, steps=steps, within=within, onlooker=onlooker)
     if not unfinished:
-        return found
-    hidden = tuple(metric.model_copy(update={"largest_absolute": None}) for metric in found.metrics)
-    return found.model_copy(update={"metrics": hidden})
+        return reproduction
+    hidden = tuple(metric.model_copy(update={"largest_absolute": None}) for metric in reproduction.metrics)
+    return reproduction.model_copy(update={"metrics": hidden})
 
 
 def _held_against(
@@ -103,19 +109,22 @@ def _held_against(
     from ablate.runner.alone import rerun
 
     started = perf_counter()
+    # All of its steps is the whole run, with its end: weights and items are then compared too.
     until = None if steps is None or steps >= sealed.steps else steps
     device = sealed.provenance.device
     made = rerun(spec, scratch, context.root, made_on=device, until=until, onlooker=onlooker)
     record = made.read_record()
     assert record is not None, scratch
-    whole = record.status in ("done", "diverged")
+    has_ended = record.status in ("done", "diverged")
     place = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
-    rows = made.sealed_rows() if whole else read_rows(made.path / "work" / spec.metrics.file, spec.metrics)
+    rows = made.sealed_rows() if has_ended else read_rows(made.path / "work" / spec.metrics.file, spec.metrics)
     compared = max(sealed.steps, record.steps) if until is None else until
     metrics, left_out = compare_rows(place.sealed_rows(), rows, up_to=compared)
     hashes = (sealed.weights_sha256, record.weights_sha256)
-    items, items_apart = compare_items(place.sealed_items(), made.sealed_items()) if whole else ("not compared", None)
-    others = provenance_differences(sealed.provenance, record.provenance)
+    # Items are scored at the end: a run that was stopped has none to compare.
+    items_of_both = (place.sealed_items(), made.sealed_items()) if has_ended else ((), ())
+    items, items_apart = compare_items(*items_of_both)
+    differences = provenance_differences(sealed.provenance, record.provenance)
     return Reproduction(
         study=spec.study,
         registration=spec.registration,
@@ -124,9 +133,9 @@ def _held_against(
         steps=compared,
         of_steps=sealed.steps,
         status_sealed=sealed.status,
-        status_again=record.status if whole else "beginning",
-        unpromised=_unpromised(spec, [one.part for one in others]),
-        provenance=others,
+        status_again=record.status if has_ended else "beginning",
+        unpromised=_unpromised(spec, [difference.part for difference in differences]),
+        provenance=differences,
         metrics=metrics,
         left_out=left_out,
         weights="not compared" if None in hashes else "equal" if hashes[0] == hashes[1] else "different",
@@ -219,7 +228,13 @@ def bundle(
 ) -> Bundled:
     """Write the bundle of a registered study, and check it as a stranger would before it is left behind.
 
-    `evidence` writes the committed evidence of a decided study, every sealed run in it, over what was committed before.
+    `out` is the file, STUDY.ablate.zip by default. `whole_ledger` includes the entries of other studies, `weights` the
+    final weights. `evidence` writes the committed evidence of a decided study, every sealed run in it, over what was
+    committed before. Raises `StudyFileError` where another file is in its place, `EvidenceError` where the bundle would
+    fail its own check.
+
+        bundled = ablate.bundle("studies/own.yaml", out=Path("own.ablate.zip"))
+        bundled.path, bundled.check.intact
     """
     from ablate.verification.bundle import SUFFIX, write_bundle
 

@@ -14,15 +14,14 @@ from ablate.pins import Pinned, pin
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, load, placed, require_registered
 from prereg.errors import RegistrationError, StudyFileError, UndecidableDesignError, Where
 from prereg.registry.disk import write_whole
-from prereg.registry.ledger_entry import PROMISES
+from prereg.registry.ledger_entry import PromiseEntry
 
 if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from ablate.notebook.design import ShownDesign
     from prereg.documents.facts import Facts
-    from prereg.registry.amendments import Amendment
-    from prereg.registry.ledger_entry import Entry
-    from prereg.registry.registration import Override, Registration
+    from prereg.registry.ledger_entry import AmendedEntry, Entry, Override
+    from prereg.registry.registration import Registration
 
 Registered = TypeVar("Registered")
 
@@ -55,16 +54,16 @@ def characterise(context: StudyContext, *, pilot: str | None = None) -> Design:
 
     if pilot is None:
         return simulate(context.study)
-    other = replace(context.workspace, root=context.root.path).open(Path(pilot))
-    earlier = require_registered(other)
-    evidence = gather(other.root, earlier)
+    pilot_context = replace(context.workspace, root=context.root.path).open(Path(pilot))
+    earlier = require_registered(pilot_context)
+    evidence = gather(pilot_context.root, earlier)
     return placed(context, lambda: simulate(context.study, beliefs=learned(context.study, earlier, evidence)))
 
 
 def accepted(context: StudyContext, characteristics: Design, reason: str | None) -> Override | None:
     """Refuse an undecidable design, or put on record that the user goes on with it and why."""
     from ablate.judge.design.refusal import obstacle
-    from prereg.registry.registration import Override
+    from prereg.registry.ledger_entry import Override
 
     refusal = obstacle(characteristics)
     if refusal is None and reason is None:
@@ -149,7 +148,7 @@ def register_once(context: StudyContext, prepared: Callable[[], Prepared]) -> tu
 
     registered = context.load_registration()
     if registered is None:
-        return prepared().write(promise.register)
+        return prepared().write(promise.register_study)
     require_unchanged(registered, context.loaded)
     promise.complete(context.root, context.study.study)
     keep_page(context.root, context.study.study)
@@ -164,12 +163,18 @@ def amend(
     accept_underpowered: str | None = None,
     pilot: str | None = None,
 ) -> tuple[Registration, Entry]:
-    """Register a changed study in place of its earlier registration, with a reason; or put other words on record."""
+    """Register a changed study in place of its earlier registration, with a reason; or put other words on record.
+
+    Returns the registration in force and its entry. A change of text alone keeps the promise, and needs no design.
+    Raises `RegistrationError` where nothing differs or there is nothing to amend, `StudyError` as `register` does.
+
+        registration, entry = ablate.amend("studies/own.yaml", reason="the second corpus is no longer distributed")
+    """
     from prereg.registry import register as promise
 
     context = check(study, workspace)
     # Of evidence the ledger knows more than "none", and what it shows counts.
-    amended = partial(promise.amend, reason=reason, evidence="none")
+    amended = partial(promise.amend_study, reason=reason, evidence="none")
     registered = context.load_registration()
     if registered is not None and reason.strip():
         pins = pin(context).pins
@@ -178,10 +183,11 @@ def amend(
     return prepare(context, accept_underpowered=accept_underpowered, pilot=pilot).write(amended)
 
 
-def preview_amendment(study: StudySource, *, workspace: Workspace = HERE) -> Amendment:
-    """The amendment that `amend` would make now. Raises `RegistrationError` where nothing differs."""
-    from prereg.registry.amendments import Amendment
+def preview_amendment(study: StudySource, *, workspace: Workspace = HERE) -> AmendedEntry:
+    """The entry that `amend` would make now. Raises `RegistrationError` where nothing differs."""
+    from prereg.registry.canon import sha256_bytes
     from prereg.registry.history import as_registered
+    from prereg.registry.ledger_entry import AmendedEntry
     from prereg.registry.register import changes_since, evidence_by_now
 
     context = check(study, workspace)
@@ -192,21 +198,24 @@ def preview_amendment(study: StudySource, *, workspace: Workspace = HERE) -> Ame
         raise RegistrationError(f"'{name}' is not registered", required="a registration to amend", fix=fix)
     changes = changes_since(registered, as_registered(registered, context.loaded), pin(context).pins)
     evidence, failed_runs = evidence_by_now(context.ledger.entries(), name)
-    return Amendment(
-        index=0,
+    return AmendedEntry(
+        study=name,
+        registration="",
         at="",
+        lock_sha256="",
+        source_sha256=sha256_bytes(context.loaded.source_bytes),
+        file=context.root.relative(context.path),
+        replaces=registered.sha256,
         reason="",
         evidence=evidence,
-        previous=registered.sha256,
-        registration="",
         differences=changes,
         failed_runs=failed_runs if evidence == "none" else 0,
     )
 
 
-def registrations(study: StudySource, workspace: Workspace = HERE) -> tuple[Entry, ...]:
+def registrations(study: StudySource, workspace: Workspace = HERE) -> tuple[PromiseEntry, ...]:
     """The ledger's entries that registered a study and amended it, oldest first."""
-    return tuple(entry for entry in workspace.open(study).entries if entry.event in PROMISES)
+    return tuple(entry for entry in workspace.open(study).entries if isinstance(entry, PromiseEntry))
 
 
 FormName = Literal["osf", "markdown"]

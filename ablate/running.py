@@ -17,11 +17,9 @@ from ablate.runner.options import RunOptions
 from ablate.workspace import HERE, StudyContext, StudySource, Workspace, require_registered
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.canon import sha256_of
-from prereg.registry.ledger_entry import PROMISES
+from prereg.registry.ledger_entry import ImportedEntry, PromiseEntry, TunedEntry
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from ablate.records.rows import TableLayout
     from ablate.records.run_record import RunRecord
     from prereg.registry.looks import Look
@@ -39,7 +37,9 @@ def run(
 ) -> Ran:
     """Register if need be, then train what is left of the plan; of a sequential study, what its next look needs.
 
-    Returns how far the plan is. Raises `StudyError` where the study or the options cannot be carried out.
+    `options` say how many runs side by side, where, and which; `accept_underpowered` is the reason to register a design
+    that cannot decide, `pilot` an earlier study whose noise the design assumes. Returns how far the plan is: failed
+    runs and an interruption are in it, not raised. Raises `StudyError` where study or options cannot be carried out.
 
     >>> ablate.run("studies/own.yaml", ablate.RunOptions(slots=2))
     Ran(study='own', sealed=6, planned=6, failed=0)
@@ -49,6 +49,7 @@ def run(
     from prereg.documents.facts import unknown_power
     from prereg.registry.history import repeated, require_unchanged
 
+    # Everything that can be refused comes before the lock and the first entry.
     context = check(study, workspace)
     name = context.study.study
     registered = context.load_registration()
@@ -70,8 +71,8 @@ def run(
         if entry is not None:
             watcher.note(f"registered {name} before any run; registration {registration.sha256}")
             watcher.note(f"ledger head {entry.sha256}")
-            for other in repeated(context.root, registration.study):
-                watcher.note(other.words)
+            for repetition in repeated(context.root, registration.study):
+                watcher.note(repetition.words)
         if unknown := unknown_power(registration):
             watcher.note(unknown)
         look = look_to_run_up_to(context, registration)
@@ -112,14 +113,14 @@ def _require_options(context: StudyContext, options: RunOptions, planned: Study)
 
 def _require_launcher(context: StudyContext, options: RunOptions) -> None:
     """Refuse options of a launcher that is another one, or is not here."""
-    given: dict[str, tuple[object, tuple[str, ...]]] = {
+    launchers_by_flag: dict[str, tuple[object, tuple[str, ...]]] = {
         "--slurm": (options.slurm, ("slurm",)),
         "--tasks": (options.tasks, ("slurm", "ray")),
         "--address": (options.address, ("ray",)),
     }
     wrong = [
         f"{flag} without --on {launchers[0]}"
-        for flag, (value, launchers) in given.items()
+        for flag, (value, launchers) in launchers_by_flag.items()
         if value and options.on not in launchers
     ]
     if options.on not in ("local", "slurm", "ray"):
@@ -167,14 +168,17 @@ def freeze_choice(context: StudyContext, registration: Registration, note: Calla
             required="a setting of each tuned arm none of whose pilot runs diverges",
             fix=f"smaller values in tune.grid, then: ablate amend {context.path} --reason TEXT",
         )
+    # The entry is the choice: reading the registration again must give the settings that were just logged.
     chosen = {choice.arm: choice.setting for choice in choices}
-    body: dict[str, JsonValue] = {
-        "chosen": {**chosen},
-        "by": tune.choose_by,
-        "means": {name: mean for choice in choices for name, mean in choice.means.items()},
-        "pilot_runs": sum(len(choice.means) for choice in choices) * len(tune.seeds),
-    }
-    context.log("tuned", registration.sha256, body)
+    context.ledger.append(
+        TunedEntry(
+            **context.about(registration.sha256),
+            chosen=chosen,
+            by=tune.choose_by,
+            means={name: mean for choice in choices for name, mean in choice.means.items()},
+            pilot_runs=sum(len(choice.means) for choice in choices) * len(tune.seeds),
+        )
+    )
     for arm, setting in chosen.items():
         note(f"the pilot chose for {arm}: " + ", ".join(f"{key} {json.dumps(value)}" for key, value in setting.items()))
     chosen_now = context.load_registration()
@@ -206,7 +210,7 @@ def look_to_run_up_to(context: StudyContext, registration: Registration) -> Look
     look = next_look(study, taken)
     if look is None:
         raise RunError(
-            f"'{study.study}' was decided at look {taken[-1].number} of {len(looks_of(study))}",
+            f"'{study.study}' was decided at look {taken[-1].look} of {len(looks_of(study))}",
             required="no seed added after the verdict: more of them would undo the error rate that was promised",
             fix=f"ablate report {context.path}",
         )
@@ -221,7 +225,8 @@ def runs_left(
 
     look, records = look_to_run_up_to(context, registration), records_of(context.root, registration)
     seeds = {seed for _, seed in registration.study.cells} if look is None else registration.study.seeds[: look.n_seeds]
-    sealed = {f"{arm}/{seed}": one for (arm, seed), one in records.items() if one.status in ("done", "diverged")}
+    ended = ("done", "diverged")
+    sealed = {f"{arm}/{seed}": record for (arm, seed), record in records.items() if record.status in ended}
     return tuple(name for name in names if name not in sealed and int(name.rpartition("/")[2]) in seeds), sealed
 
 
@@ -283,10 +288,14 @@ def import_runs(
     """Import runs of a source; bound to the registration, or exploratory. `layout` is that of a wide table.
 
     A tracker is a source too, `mlflow:URI#EXPERIMENT` or `tensorboard:DIR`; `run_pattern` finds arm and seed in the
-    names of its runs, and of those of a panel that W&B exported. Raises `StudyError` for the first thing that is wrong,
+    names of its runs, and of those of a panel that W&B exported. `note` says where the runs come from and goes into the
+    report; `only` names some of the source's runs, ARM/SEED. Raises `StudyError` for the first thing that is wrong,
     before anything is written.
+
+        done = ablate.import_runs("studies/own.yaml", "results.csv", note="the cluster of 2025", exploratory=True)
+        done.imported, done.missing
     """
-    from ablate.records.imports import Terms, already_placed, is_replayed, put, read_source
+    from ablate.records.imports import Terms, already_placed, is_replayed, put, read_runs
     from ablate.records.store import RunFolder
     from ablate.records.tables import LONG
     from ablate.records.tracked import is_tracked, read_tracked
@@ -303,7 +312,9 @@ def import_runs(
             fix='--note "eight nodes of the cluster, made by ablate run from the same lock"',
         )
     registered_at = next(
-        entry.at for entry in context.entries if entry.event in PROMISES and entry.registration in registration.lineage
+        entry.at
+        for entry in context.entries
+        if isinstance(entry, PromiseEntry) and entry.registration in registration.lineage
     )
     at = context.now()
     layout = layout or LONG
@@ -323,7 +334,7 @@ def import_runs(
         return RunFolder(context.root.run(name, registration.runs_sha256, arm, seed))
 
     with study_lock(context.root, name):
-        pieces = read_source(Path(source), terms, left_out)
+        pieces = read_runs(Path(source), terms, left_out)
         early = [piece.variant for piece in pieces if piece.variant in registration.study.arms]
         if early and not registration.study.settings_known:
             raise EvidenceError(
@@ -335,23 +346,26 @@ def import_runs(
         # All are compared with what is here before the first is written.
         entries = ledger.entries()
         states = [already_placed(piece, folder, entries) for piece, folder in zip(pieces, folders, strict=True)]
-        import_sha256 = sha256_of([piece.body for piece in pieces])
+        import_sha256 = sha256_of([piece.seal for piece in pieces])
         recipes = recipes_of(registration)
         imported: list[str] = []
         already_here: list[str] = []
         for piece, folder, (in_ledger, in_folder) in zip(pieces, folders, states, strict=True):
             (already_here if in_ledger and in_folder else imported).append(f"{piece.variant}/{piece.seed}")
+            # The entry first: a crash in between leaves an entry without its run, which a second import completes.
             if not in_ledger:
-                body = {
-                    **piece.body,
-                    "recipe_sha256": recipes[piece.variant, piece.seed],
-                    "bound": not exploratory,
-                    "note": note.strip(),
-                    "import_sha256": import_sha256,
-                }
-                if exploratory and is_replayed(piece.record, registered_at):
-                    body["replayed"] = True
-                ledger.append("imported", study=name, registration=registration.runs_sha256, body=body, at=at)
+                entry = ImportedEntry(
+                    study=name,
+                    registration=registration.runs_sha256,
+                    at=at,
+                    **piece.seal,
+                    recipe_sha256=recipes[piece.variant, piece.seed],
+                    bound=not exploratory,
+                    note=note.strip(),
+                    import_sha256=import_sha256,
+                    replayed=exploratory and is_replayed(piece.record, registered_at),
+                )
+                ledger.append(entry)
             if not in_folder:
                 put(piece, folder)
         missing = sum(not folder_of(*cell).record_path.is_file() for cell in registration.study.cells)
@@ -372,7 +386,7 @@ def write_manifest(
 
     Returns where. Raises `EvidenceError` where the rows are not of planned runs, or a manifest is there.
     """
-    from ablate.records.imports import Made, Manifest, Terms, planned_rows
+    from ablate.records.imports import ImportManifest, Made, Terms, planned_rows
     from ablate.records.tables import LONG
     from prereg.registry.disk import create_whole
 
@@ -381,7 +395,7 @@ def write_manifest(
     place = source.parent / "manifest.json"
     rows = planned_rows(source, Terms(registration, "", context.now(), False, (), layout or LONG))
     made = tuple(Made(variant=arm, seed=seed, started_at="", ended_at="") for arm, seed in rows)
-    manifest = Manifest(registration=registration.sha256, runs=made).model_dump_json(indent=2)
+    manifest = ImportManifest(registration=registration.sha256, runs=made).model_dump_json(indent=2)
     if not create_whole(place, manifest.encode() + b"\n"):
         raise EvidenceError(f"{place} is there already", required="a folder without one", fix=f"rm {place}")
     return place

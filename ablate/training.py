@@ -65,19 +65,20 @@ def train(
     from ablate.runner.control import Signals
     from ablate.runner.machine import choose_machine, records_of
     from ablate.runner.options import RunOptions
-    from ablate.runner.process import Place, held, make_run, sign
+    from ablate.runner.process import Place, held, make_run, name_holder
     from prereg.registry.registration import folder_of_study
 
     context = check(study, workspace)
     registration = require_registered(context)
     spec = _planned(context, registration, run)
     require_pinned(context, registration)
+    # The device of the runs that are sealed: pairs across two kinds are not admissible.
     records = records_of(context.root, registration)
     machine = choose_machine(context.study, records.values(), RunOptions(device=device))
     folder = RunFolder(context.root.run(spec.study, spec.registration, spec.variant, spec.seed))
     if (sealed := _made_before(run, folder)) is not None:
         return sealed
-    with held(folder) as lock, sign(lock):
+    with held(folder) as lock, name_holder(lock):
         if (sealed := _made_before(run, folder)) is not None:
             return sealed  # by a process that held it a moment ago
         study_folder = folder_of_study(context.root, spec.study)

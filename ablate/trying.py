@@ -12,13 +12,14 @@ from ablate.workspace import HERE, StudyContext, StudySource, Workspace
 
 if TYPE_CHECKING:
     from ablate.judge.stats.tests import Floats
-    from ablate.runner.trial import Spread, Trial, Values
+    from ablate.runner.trial import Trial, TrialSpread, Values
     from prereg.registry.registration import Pins, Registration
     from prereg.study.spec import Study
 
 STEPS = 20
 """Steps of a trial run of the built-in trainer, which give its speed."""
 LIMIT_S = 60.0
+"""Seconds after which a trial run is stopped."""
 FEWEST_SEEDS_FOR_SD = 3
 
 
@@ -35,6 +36,10 @@ def try_out(
 
     With seeds enough for a spread the built-in trainer makes whole runs, because a spread of short ones plans nothing.
     `replaced` holds PATH=VALUE for the trial alone, to shorten a run; `on_run` hears the name of each run that begins.
+    Returns problems, notes and costs, and no value of a metric; nothing goes on record.
+
+        trial = ablate.try_out("studies/own.yaml", limit_s=20.0)
+        trial.problems, trial.seconds_in_all
     """
     from ablate.runner.trial import TrialMaker
 
@@ -53,6 +58,7 @@ def try_out(
         replaced=tuple(replaced),
         on_run=on_run,
     )
+    # Seeds after every planned one: a trial shows nothing of a run that will count.
     first = max(seed for _, seed in context.study.cells) + 1
     for seed in range(first, first + seeds):
         for arm in context.study.arms:
@@ -67,7 +73,7 @@ def try_out(
     return trial.model_copy(update={"assume": assume, "metric_correlation": correlation})
 
 
-def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict[str, Spread], float | None]:
+def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict[str, TrialSpread], float | None]:
     """The spread of every metric that is claimed on its own scale, where there are seeds enough to say; and the mean
     correlation of two of them within a run, each turned so that up is better, from 0 to 1."""
     import numpy as np
@@ -76,10 +82,11 @@ def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict
 
     arms = list(study.arms)
     seeds = sorted({seed for _, seed in rows if all((arm, seed) in rows for arm in arms)})
-    spreads: dict[str, Spread] = {}
+    spreads: dict[str, TrialSpread] = {}
     if len(seeds) < FEWEST_SEEDS_FOR_SD or len(arms) < 2:
         return spreads, None
     better = {claim.metric: -1.0 if claim.better == "lower" else 1.0 for claim in study.claims.values()}
+    # Seeds in rows, arms in columns; each metric's deviations from its arm's mean, turned so that up is better.
     noise = []
     raw = (claim.metric for name, claim in study.claims.items() if study.hypotheses[name].scale == "raw")
     for metric in dict.fromkeys(raw):
@@ -93,10 +100,10 @@ def _spreads(study: Study, rows: Mapping[tuple[str, int], Values]) -> tuple[dict
     return spreads, float(np.clip(pairs.mean(), 0.0, 1.0))
 
 
-def spread_of(table: Floats, *, paired: bool) -> Spread | None:
+def spread_of(table: Floats, *, paired: bool) -> TrialSpread | None:
     """From values, a row a seed and a column an arm; none where they do not vary."""
     from ablate.judge.design.assumptions import cautious, sd_range, variances
-    from ablate.runner.trial import Spread
+    from ablate.runner.trial import TrialSpread
 
     n_seeds, n_arms = table.shape
     rest, total = variances(table)
@@ -104,7 +111,7 @@ def spread_of(table: Floats, *, paired: bool) -> Spread | None:
         return None
     sd, correlation = cautious(rest, total, n_seeds, n_arms, paired=paired)
     low, _ = sd_range(total, n_seeds - 1 if paired else (n_seeds - 1) * n_arms)
-    return Spread(sd=sd, estimate=total**0.5, low=low, correlation=correlation)
+    return TrialSpread(sd=sd, estimate=total**0.5, low=low, correlation=correlation)
 
 
 def _final(rows: Iterable[tuple[int, str, float]], metric: str) -> float:

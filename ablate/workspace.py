@@ -21,13 +21,11 @@ from prereg.registry.paths import Root
 from prereg.text import listed
 
 if TYPE_CHECKING:
-    from pydantic import JsonValue
-
     from ablate.data.corpora import Library
     from ablate.runner.progress import Watcher
     from prereg.documents.published import LoadedPublished
     from prereg.registry.ledger import Ledger
-    from prereg.registry.ledger_entry import Entry, Event
+    from prereg.registry.ledger_entry import Entry
     from prereg.registry.registration import Registration
     from prereg.study.load import Loaded
     from prereg.study.spec import Study
@@ -135,9 +133,9 @@ class StudyContext:
         """The time, for the ledger."""
         return self.workspace.clock()
 
-    def log(self, event: Event, registration: str, body: Mapping[str, JsonValue]) -> Entry:
-        """Put an event of this study into the ledger, now; returns its entry."""
-        return self.ledger.append(event, study=self.study.study, registration=registration, body=body, at=self.now())
+    def about(self, registration: str) -> dict[str, Any]:
+        """What an entry about this study says of it: the study, the registration and the time."""
+        return {"study": self.study.study, "registration": registration, "at": self.now()}
 
     def load_registration(self) -> Registration | None:
         """The registration in force, whatever the file says now; none of a study that is not registered."""
@@ -182,10 +180,10 @@ def _file_of(study: Study, root: str | Path | None) -> Path:
     return path
 
 
-def _refuse_other(given: Study, context: StudyContext) -> None:
+def _refuse_other(in_memory: Study, context: StudyContext) -> None:
     from prereg.registry.history import differing_fields
 
-    fields = listed([difference.field for difference in differing_fields(context.study, given)][:5])
+    fields = listed([difference.field for difference in differing_fields(context.study, in_memory)][:5])
     raise StudyFileError(
         f"this study is not the one in memory, which differs in {fields}",
         required="the same study in the file, which is what is registered",

@@ -51,13 +51,13 @@ def measure_verbs() -> dict[str, Any]:
 
 def fill_with_records(path: Path) -> None:
     """A plausible run.json for every planned run, to be read and not believed."""
-    from ablate.records.provenance import collect
+    from ablate.records.provenance import current_provenance
     from ablate.records.run_record import RunRecord
     from ablate.workspace import Workspace, require_registered
     from prereg.registry.plan import RunSpec, plan
 
     case = Workspace().open(path)
-    made = collect(threads=1)
+    made = current_provenance(threads=1)
     for spec in plan(require_registered(case)):
         assert isinstance(spec, RunSpec), spec.run_id
         record = RunRecord(

@@ -176,9 +176,9 @@ class Peer:
 
 def machine() -> dict[str, str | int]:
     """What it was measured on."""
-    from ablate.records.provenance import collect
+    from ablate.records.provenance import current_provenance
 
-    made = collect(threads=1)
+    made = current_provenance(threads=1)
     return {
         "processor": made.processor,
         "cores": os.cpu_count() or 0,

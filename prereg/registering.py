@@ -15,11 +15,10 @@ from pydantic import JsonValue
 
 from prereg.documents.page import keep_page
 from prereg.errors import RegistrationError, Where
-from prereg.registry.history import EvidenceState, as_registered
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.history import as_registered
+from prereg.registry.ledger_entry import Entry, EvidenceState, PromiseEntry
 from prereg.registry.paths import Root
-from prereg.registry.register import amend as amend_registration
-from prereg.registry.register import register as register_loaded
+from prereg.registry.register import amend_study, register_study
 from prereg.registry.registration import Pins, Registration, load_registration
 from prereg.study.command import pin_data, pin_scripts
 from prereg.study.load import Loaded, load_study
@@ -27,18 +26,20 @@ from prereg.study.load import Loaded, load_study
 
 def register(
     study: str | Path, *, design: dict[str, JsonValue] | None = None, tool: dict[str, str] | None = None
-) -> tuple[Registration, Entry]:
+) -> tuple[Registration, PromiseEntry]:
     """Freeze the study of a file: its lock, an entry of the ledger, and the registration in words.
 
     `design` is what is known of power and error rates, `tool` names and versions of what registers; both are kept in
     the lock. Returns the registration and its entry, of an unchanged study those that it has. Raises a child of
     `StudyError`, with nothing written, for a study that is not as registered or whose files are not here.
 
-    Example: `registration, entry = register("studies/embnorm.yaml")`
+    >>> registration, entry = register("studies/own.yaml")
+    >>> registration.study.seeds, entry.event, entry.file
+    ((1, 2, 3), 'registered', 'studies/own.yaml')
     """
     root, loaded, pins = _opened(Path(study))
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    written = register_loaded(root, loaded, pins=pins, design=design, tool=tool or _TOOL, at=at)
+    written = register_study(root, loaded, pins=pins, design=design, tool=tool or _TOOL, at=at)
     keep_page(root, loaded.study.study)
     return written
 
@@ -53,11 +54,20 @@ def amend(
 ) -> tuple[Registration, Entry]:
     """Replace a registration by that of the changed file, on the record: why, what changed, what was known by then.
 
-    `evidence` is what the caller knows; where the ledger knows more, that counts. Returns and raises as `register`.
+    `evidence` is what the caller knows; where the ledger knows more, that counts. Returns the registration and its
+    entry; where title or question alone are others, the registration stays and the entry is of the new words. Raises
+    `RegistrationError` for a study that is not registered, an empty reason and a file in which nothing has changed,
+    and as `register`.
+
+    >>> path = Path("studies/own.yaml")
+    >>> _ = path.write_text(path.read_text().replace("0.05", "0.04"))
+    >>> registration, entry = amend(path, reason="a smaller difference matters")
+    >>> [change.field for change in entry.differences], entry.evidence
+    (['hypotheses.gain.smallest'], 'outcomes read')
     """
     root, loaded, pins = _opened(Path(study))
     at = datetime.now(UTC).isoformat(timespec="seconds")
-    written = amend_registration(
+    written = amend_study(
         root, loaded, pins=pins, design=design, tool=tool or _TOOL, at=at, reason=reason, evidence=evidence
     )
     keep_page(root, loaded.study.study)

@@ -21,7 +21,7 @@ from prereg.registry.amendments import chain_faults
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.history import as_registered, differing_fields
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import ContinuedEntry, Entry
 from prereg.registry.ledger_graph import is_merged
 from prereg.registry.paths import Root
 from prereg.registry.registration import (
@@ -122,11 +122,13 @@ def verify(
     certificates), in place of the files that the repository brings. Returns what is wrong; raises `StudyFileError`
     where there is no such study.
 
-    Example: `verify("studies/embnorm.yaml").intact`
+    >>> verification = verify("studies/own.yaml")
+    >>> verification.intact, [item.what for item in verification.items if item.state == "ok"][:3]
+    (True, ['chain', 'study and lock'])
     """
-    where, named = study_of(target, root)
+    where, named = target_study(target, root)
     chain = list(check_chain(where))
-    sound = all(one.state != "changed" for one in chain if one.what == "chain")
+    sound = all(chain_item.state != "changed" for chain_item in chain if chain_item.what == "chain")
     entries = Ledger(where.ledger).entries() if sound else ()
     trust, items, seals = Trust.of(where, signers=signers, roots=roots), chain, list[SealCheck]()
     for name in known_studies(where, entries) if named is None else (named,):
@@ -138,7 +140,7 @@ def verify(
     return Verification(items=tuple(items), head=Ledger(where.ledger).head() if sound else "", seals=tuple(seals))
 
 
-def study_of(target: str | Path | None, root: str | Path | None) -> tuple[Root, str | None]:
+def target_study(target: str | Path | None, root: str | Path | None) -> tuple[Root, str | None]:
     """The root, and the study that is meant, whose file may be gone; no study where all are.
 
     Raises `StudyFileError` where there is no such study.
@@ -149,29 +151,31 @@ def study_of(target: str | Path | None, root: str | Path | None) -> tuple[Root, 
     if path.suffix != ".yaml" and path.name == str(path):
         path = Path(root or "") / "studies" / f"{path.name}.yaml"
     where = Root.find(path, root)
-    known = known_studies(where, Ledger(where.ledger).readable())
-    if path.suffix == ".yaml" and (path.stem in known or path.is_file()):
+    studies = known_studies(where, Ledger(where.ledger).readable())
+    if path.suffix == ".yaml" and (path.stem in studies or path.is_file()):
         return where, path.stem
     raise StudyFileError(
         f"'{target}' is neither a study file nor the name of a registered study",
         required="studies/NAME.yaml, or what `ablate bundle` wrote",
-        fix=nearest(path.stem, known) or "ablate verify",
+        fix=nearest(path.stem, studies) or "ablate verify",
     )
 
 
 def known_studies(root: Root, entries: Iterable[Entry]) -> tuple[str, ...]:
     """Every study that has a lock, or that the ledger or its history speaks of."""
-    known = {lock.name.removesuffix(".lock.json") for lock in root.studies.glob("*.lock.json")}
-    known |= {entry.study for entry in entries if entry.event != "continued"}
-    known |= {one.entry.study for one in ledger_history(root).taken_back}
-    return tuple(sorted(known))
+    names = {lock.name.removesuffix(".lock.json") for lock in root.studies.glob("*.lock.json")}
+    names |= {entry.study for entry in entries if entry.event != "continued"}
+    names |= {lost.entry.study for lost in ledger_history(root).taken_back}
+    return tuple(sorted(names))
 
 
 def check_chain(root: Root) -> Iterator[Item]:
     """The chain of a repository's ledger, and git's history that stands behind it."""
     ledger = Ledger(root.ledger)
     faults, entries = ledger.faults(), ledger.readable()
-    faults += [fault for entry in entries if entry.event == "continued" for fault in _another_ledger(root, entry)]
+    faults += [
+        fault for entry in entries if isinstance(entry, ContinuedEntry) for fault in _another_ledger(root, entry)
+    ]
     yield item("ledger", "chain", *faults, note=extent_of(entries))
     if why := ledger_history(root).not_compared:
         fix = "git fetch --unshallow" if "shallow" in why else "git add studies && git commit"
@@ -186,10 +190,10 @@ def extent_of(entries: Sequence[Entry]) -> str:
     return note
 
 
-def _another_ledger(root: Root, entry: Entry) -> list[str]:
+def _another_ledger(root: Root, entry: ContinuedEntry) -> list[str]:
     """What is wrong with the file of the ledger that this one continues, where it lies here."""
-    path = root.path / str(entry.body.get("ledger"))
-    if not path.is_file() or sha256_file(path) == entry.body.get("ledger_sha256"):
+    path = root.path / entry.ledger
+    if not path.is_file() or sha256_file(path) == entry.ledger_sha256:
         return []
     return [f"{root.relative(path)} is not the ledger that entry {entry.index} continues"]
 
@@ -203,18 +207,18 @@ def verify_registration(root: Root, name: str) -> list[str]:
             return [*faults, f"{root.ledger.name}: no entry registers '{name}'"]
         elsewhere = f"its entries are on another branch, or were cut off ({lines_of_a_branch(root, name)})"
         return [*faults, f"{lock.name}: no entry of {root.ledger.name} names it: {elsewhere}"]
-    source = root.path / str(entry.body.get("file"))
+    source = root.path / entry.file
     if not source.is_file():
-        faults.append(f"{source.name}: missing; the registered file had sha256 {entry.body.get('source_sha256')}")
-    elif sha256_file(source) != entry.body.get("source_sha256") and not _is_reworded(root, name, source):
+        faults.append(f"{source.name}: missing; the registered file had sha256 {entry.source_sha256}")
+    elif sha256_file(source) != entry.source_sha256 and not _is_reworded(root, name, source):
         faults.append(f"{source.name}: its bytes differ from those registered on {entry.at}")
     if not lock.is_file():
         return [*faults, f"{lock.name}: missing; the ledger registered it on {entry.at}"]
     try:
         registration = read_lock(lock)
     except RegistrationError as error:
-        other = [f"{lock.name}: its bytes differ from those the ledger names"] * (not lock_matches(lock, entry))
-        return [*faults, *other, f"{lock.name}: {error.found}"]
+        changed = [f"{lock.name}: its bytes differ from those the ledger names"] * (not lock_matches(lock, entry))
+        return [*faults, *changed, f"{lock.name}: {error.found}"]
     faults += [f"{lock.name}: {fault}" for fault in disagreements(registration, entry)]
     faults += _code_faults(registration, source.parent)
     return faults + script_faults(registration.scripts or (), root.path)
@@ -226,8 +230,10 @@ def _is_reworded(root: Root, name: str, source: Path) -> bool:
         registration, loaded = load_registration(root, name), load_study(source)
     except StudyError:
         return False
-    rewordings = () if registration is None else registration.rewordings
-    if registration is None or sha256_bytes(loaded.source_bytes) not in [one.source_sha256 for one in rewordings]:
+    if registration is None:
+        return False
+    sources = {rewording.source_sha256 for rewording in registration.rewordings}
+    if sha256_bytes(loaded.source_bytes) not in sources:
         return False
     return not differing_fields(registration.study, as_registered(registration, loaded).study)
 
@@ -253,8 +259,8 @@ def check_registration(root: Root, name: str, entries: Sequence[Entry] | None) -
         return [not_checked(name, "registration", "nothing is frozen yet", fix)]
     faults = [fault for fault in verify_registration(root, name) if "ledger.jsonl" not in fault or entries is not None]
     faults += chain_faults(entry for entry in entries or () if entry.study == name)
-    whole = item(name, "study and lock", *faults, note="as registered", fix="restore it from version control")
-    return [whole, *_page(root, name)]
+    study_and_lock = item(name, "study and lock", *faults, note="as registered", fix="restore it from version control")
+    return [study_and_lock, *_page(root, name)]
 
 
 def _page(root: Root, name: str) -> Iterator[Item]:
@@ -265,8 +271,8 @@ def _page(root: Root, name: str) -> Iterator[Item]:
     except StudyError:
         return  # what is wrong with lock or study is an item of its own
     if standing == "other":
-        said = f"{root.relative(root.page(name))} does not say what the lock and the ledger say"
-        yield item(name, what, said, fix=fix)
+        fault = f"{root.relative(root.page(name))} does not say what the lock and the ledger say"
+        yield item(name, what, fault, fix=fix)
     elif standing == "as the lock says":
         yield item(name, what, note=standing)
     elif standing is not None:
@@ -297,7 +303,9 @@ def check_pins(root: Root, registration: Registration) -> Iterator[Item]:
     chosen = {arm: registration.study.training(arm).data.tokenizer for arm in tokenizers}
     trained = dict.fromkeys(sha256 for arm, sha256 in tokenizers.items() if isinstance(chosen[arm], Bpe))
     yield from _trained_tokenizers(root, name, tuple(trained))
-    files = {one.file: tokenizers[arm] for arm, one in chosen.items() if isinstance(one, TokenizerFile)}
+    files = {
+        tokenizer.file: tokenizers[arm] for arm, tokenizer in chosen.items() if isinstance(tokenizer, TokenizerFile)
+    }
     pins = tuple(ScriptPin(path=path, sha256=sha256) for path, sha256 in sorted(files.items()))
     yield from _files(root, name, "tokenizer files", pins)
 
@@ -307,8 +315,8 @@ def _corpus(root: Root, study: str, pin: CorpusPin) -> Item:
     what = f"corpus '{pin.name}'"
     if pin.name == "toy":
         # It lies nowhere: the generator checks its text against this hash whenever it makes it.
-        other = ("'toy' was generated otherwise when it was registered",) if pin.sha256 != TOY_SHA256 else ()
-        return item(study, what, *other, note="generated, of the registered sha256")
+        faults = ("'toy' was generated otherwise when it was registered",) if pin.sha256 != TOY_SHA256 else ()
+        return item(study, what, *faults, note="generated, of the registered sha256")
     folders = [folder / pin.name for folder in search_path(root.corpora)]
     try:
         listed = next((path for folder in folders if (path := folder / "manifest.json").is_file()), None)

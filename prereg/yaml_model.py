@@ -46,6 +46,24 @@ class YamlModel(FrozenModel):
 
         A file that holds this study already is left as it is. Raises `StudyFileError` where the file's name is not the
         study's, where another file is in its place (unless `replace`), and for text that no study file may hold.
+
+        >>> from prereg import Study
+        >>> study = Study.from_yaml('''
+        ... study: tiny
+        ... title: Does a larger step help?
+        ... trainer: command
+        ... command: ["{python}", train.py, "--lr={lr}", "--seed={seed}"]
+        ... base: {lr: 0.1}
+        ... variants: {small: {}, large: {lr: 0.3}}
+        ... baseline: small
+        ... seeds: [1, 2, 3]
+        ... hypotheses: {gain: {claim: large lowers val/loss by at least 0.02}}
+        ... decision: [{verdict: take it, when: supported(gain)}, {verdict: keep it}]
+        ... ''')
+        >>> Study.from_yaml(study.to_yaml()) == study
+        True
+        >>> print(study.to_yaml().splitlines()[-3])
+        decision:
         """
         from prereg.study.load import load_study
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+from ledger_samples import entry
 
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
 from ablate.records.run_record import Provenance, RunRecord
@@ -170,7 +171,7 @@ def make_ledger(registration: Registration, runs: list[RunRecord]) -> tuple[Entr
     """registered, started, one sealed entry a run, finished."""
     events: list[tuple[Event, dict[str, Any]]] = [
         ("registered", {"lock_sha256": registration.lock_sha256}),
-        ("started", {"runs": [f"{run.variant}/{run.seed}" for run in runs], "code": sha256_of("code")}),
+        ("started", {"runs": len(runs), "code": sha256_of("code")}),
         *(("sealed", sealed_body(run)) for run in runs),
         ("finished", {}),
     ]
@@ -197,18 +198,16 @@ def chain(
     """Entries of one study, hashed and chained; `under` names other registrations by the index of the entry."""
     entries: list[Entry] = []
     for index, (event, body) in enumerate(events):
-        fields = {
-            "format": 1,
-            "joins": [],
-            "index": index,
-            "at": f"2026-05-04T13:{20 + index // 60:02d}:{index % 60:02d}+00:00",
-            "event": event,
-            "study": registration.study.study,
-            "registration": (under or {}).get(index, registration.sha256),
-            "body": body,
-            "previous": entries[-1].sha256 if entries else FIRST,
-        }
-        entries.append(Entry.model_validate(fields | {"sha256": sha256_of(fields)}))
+        made = entry(
+            event,
+            body,
+            index=index,
+            at=f"2026-05-04T13:{20 + index // 60:02d}:{index % 60:02d}+00:00",
+            study=registration.study.study,
+            registration=(under or {}).get(index, registration.sha256),
+            previous=entries[-1].sha256 if entries else FIRST,
+        )
+        entries.append(made)
     return tuple(entries)
 
 
@@ -216,7 +215,7 @@ def with_entry(
     registration: Registration, evidence: Evidence, event: Event, body: dict[str, Any], *, at: int | None = None
 ) -> Evidence:
     """The same evidence with one more ledger entry, at the end or at a place."""
-    events = [(entry.event, dict(entry.body)) for entry in evidence.ledger]
+    events: list[tuple[Event, dict[str, Any]]] = [(one.event, one.stated) for one in evidence.ledger]
     events.insert(len(events) if at is None else at, (event, body))
     ledger = chain(registration, events)
     return replace(evidence, ledger=ledger, ledger_head=ledger[-1].sha256)
@@ -240,7 +239,7 @@ def with_amendments(
         body["differences"] = [{"field": field, "registered": old, "now": new} for field, old, new in changes]
         events.append(("amended", body))
     under = dict(enumerate(made))
-    events += [(entry.event, dict(entry.body)) for entry in evidence.ledger if entry.event != "registered"]
+    events += [(one.event, one.stated) for one in evidence.ledger if one.event != "registered"]
     ledger = chain(registration, events, under)
     changed = registration.model_copy(update={"previous": made[-2], "reason": "a better idea"})
     return changed, replace(evidence, ledger=ledger, ledger_head=ledger[-1].sha256)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from ledger_samples import entry
+
 from prereg.documents.claims import ClaimFacts, claims_of
 from prereg.documents.facts import Facts
 from prereg.documents.sentences import say
@@ -173,18 +175,9 @@ def registered(option: str, *, design: dict[str, Any] | None = None, amended: bo
 
 
 def _entry(index: int, event: Any, registration: str, body: dict[str, Any]) -> Entry:
-    return Entry(
-        format=1,
-        joins=(),
-        index=index,
-        at="2026-01-02T03:04:05+00:00",
-        event=event,
-        study="plain",
-        registration=registration,
-        body=body,
-        previous="9a" * 32,
-        sha256=f"{index:064x}",
-    )
+    at = "2026-01-02T03:04:05+00:00"
+    made = entry(event, body, index=index, at=at, study="plain", registration=registration, previous="9a" * 32)
+    return made.model_copy(update={"sha256": f"{index:064x}"})
 
 
 ROOT = Path(__file__).resolve().parents[1]

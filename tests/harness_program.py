@@ -23,7 +23,7 @@ from ablate.evaluation.harness.evaluate import evaluate_tasks, prepare_questions
 from ablate.evaluation.harness.pins import task_pin
 from ablate.gpt.trainer import Trainer
 from ablate.records.outcome import outcome_hash
-from ablate.records.store import rows_of
+from ablate.records.store import rows_at_step
 from prereg.registry.paths import Root
 from prereg.study.measure import Harness
 from prereg.study.training import Training
@@ -62,7 +62,7 @@ def main(folder: Path, wanted: dict[str, Any]) -> dict[str, Any]:
             {
                 "batch": batch,
                 "cpu_s": time.process_time() - began,
-                "outcome": outcome_hash(rows_of(0, answers.metrics), answers.items),
+                "outcome": outcome_hash(rows_at_step(0, answers.metrics), answers.items),
                 "scores": len(answers.items),
                 "metrics": dict(answers.metrics),
                 "record": answers.record.model_dump(mode="json"),

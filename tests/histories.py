@@ -25,6 +25,7 @@ from typing import IO, Any
 
 import pytest
 import yaml
+from ledger_samples import enter
 from own_trainer import OwnHouse, Stop
 from pydantic import JsonValue
 
@@ -52,7 +53,7 @@ from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_file
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
 from prereg.registry.paths import Root
-from prereg.registry.register import register
+from prereg.registry.register import register_study
 from prereg.registry.registration import Pins, Registration
 from prereg.study.command import pin_scripts
 from prereg.study.load import load_study
@@ -231,7 +232,7 @@ class History:
         self.sequential = looks
         loaded = load_study(self.house.write(**document(rng, looks=looks)))
         pins = pin_scripts(self.root, loaded.study)
-        made = register(self.root, loaded, pins=Pins(scripts=pins), design=None, tool={}, at=self.now())
+        made = register_study(self.root, loaded, pins=Pins(scripts=pins), design=None, tool={}, at=self.now())
         self.registration: Registration = made[0]
         self.study = path / "studies" / "own.yaml"
 
@@ -415,9 +416,7 @@ def reseal(history: History, folder: RunFolder, rows: list[Row], *, keep_outcome
 
 def append(history: History, event: Event, body: Mapping[str, JsonValue], *, at: str | None = None) -> None:
     """An entry by hand."""
-    history.ledger.append(
-        event, study="own", registration=history.registration.sha256, body=body, at=at or history.now()
-    )
+    enter(history.ledger, event, body, study="own", registration=history.registration.sha256, at=at or history.now())
 
 
 def forge(history: History) -> None:
@@ -543,7 +542,7 @@ def decide_by_hand(history: History) -> None:
     verdict["verdict"] = "take fast" if verdict["verdict"] != "take fast" else "inconclusive"
     path.write_bytes(canonical_bytes(verdict))
     last = [entry for entry in history.ledger.entries() if entry.event == "decided"][-1]
-    body = {**last.body, "verdict": verdict["verdict"], "verdict_sha256": sha256_file(path)}
+    body = {**last.stated, "verdict": verdict["verdict"], "verdict_sha256": sha256_file(path)}
     append(history, "decided", body)
 
 
@@ -669,7 +668,7 @@ def register_another(history: History, name: str = "other", **changes: Any) -> N
     pins = pin_scripts(history.root, loaded.study)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(register_room, "refuse_sealed_elsewhere", lambda *_: None)
-        made = register(history.root, loaded, pins=Pins(scripts=pins), design=None, tool={}, at=history.now())
+        made = register_study(history.root, loaded, pins=Pins(scripts=pins), design=None, tool={}, at=history.now())
     history.registration, history.study = made[0], path
 
 
@@ -724,7 +723,7 @@ def word_the_verdict(history: History) -> None:
     verdict = json.loads(path.read_bytes()) | {"title": "Proof that fast wins everywhere"}
     path.write_bytes(canonical_bytes(verdict))
     last = [entry for entry in history.ledger.entries() if entry.event == "decided"][-1]
-    append(history, "decided", {**last.body, "verdict_sha256": sha256_file(path)})
+    append(history, "decided", {**last.stated, "verdict_sha256": sha256_file(path)})
 
 
 Attack = Callable[[History], None]

@@ -22,7 +22,7 @@ from slurm_loopback import Slurm
 
 import ablate
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import Entry, RunStartedEntry, SealedEntry
 
 RESUMABLE = """
 import json, os, sys, time
@@ -73,14 +73,14 @@ def entries(house: OwnHouse) -> tuple[Entry, ...]:
 
 def starts(house: OwnHouse) -> Counter[str]:
     """How many starts of each run are on record."""
-    bodies = [entry.body for entry in entries(house) if entry.event == "started" and "variant" in entry.body]
-    return Counter(f"{body['variant']}/{body['seed']}" for body in bodies)
+    begun = [entry for entry in entries(house) if isinstance(entry, RunStartedEntry)]
+    return Counter(f"{entry.variant}/{entry.seed}" for entry in begun)
 
 
 def outcomes(house: OwnHouse) -> dict[str, str]:
     """The outcome of every run that the ledger has sealed. Fails where a run was sealed twice."""
-    seals = [entry.body for entry in entries(house) if entry.event == "sealed"]
-    outcome_by_run = {f"{body['variant']}/{body['seed']}": str(body["outcome_sha256"]) for body in seals}
+    seals = [entry for entry in entries(house) if isinstance(entry, SealedEntry)]
+    outcome_by_run = {f"{entry.variant}/{entry.seed}": entry.outcome_sha256 for entry in seals}
     assert len(outcome_by_run) == len(seals)
     return outcome_by_run
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import yaml
+from ledger_samples import enter
 
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
@@ -19,7 +20,7 @@ from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Event
 from prereg.registry.paths import Root
 from prereg.registry.plan import CommandSpec, plan
-from prereg.registry.register import register
+from prereg.registry.register import register_study
 from prereg.registry.registration import Pins, Registration
 from prereg.study.command import pin_data, pin_scripts
 from prereg.study.load import load_study
@@ -109,7 +110,7 @@ class OwnHouse:
         loaded = load_study(self.write(document, **changes))
         root = Root(self.path.resolve())
         pins, read = pin_scripts(root, loaded.study), pin_data(root, loaded.study)
-        return register(root, loaded, pins=Pins(scripts=pins, data_files=read), design=None, tool={}, at=AT)[0]
+        return register_study(root, loaded, pins=Pins(scripts=pins, data_files=read), design=None, tool={}, at=AT)[0]
 
     def carry_out(
         self,
@@ -137,9 +138,9 @@ class OwnHouse:
         ledger, name = Ledger(root.ledger), registration.study.study
 
         def log(event: Event, body: Mapping[str, Any]) -> None:
-            ledger.append(event, study=name, registration=registration.sha256, body=dict(body), at=at)
+            enter(ledger, event, dict(body), study=name, registration=registration.sha256, at=at)
 
-        log("started", {"runs": [run.run_id for run in runs]})
+        log("started", {"runs": len(runs), "of": len(runs)})
         for run in runs:
             record, _ = self.carry_out(registration, run.variant, run.seed)
             folder = RunFolder(root.run(name, registration.sha256, run.variant, run.seed))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from ledger_samples import enter
 from prereg_samples import EMBNORM, PIN, changed, load_text
 
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
-from prereg.registry.register import amend, register
+from prereg.registry.register import amend_study, register_study
 from prereg.registry.registration import Pins, Registration, load_registration
 
 NOW = "2026-03-01T00:00:00+00:00"
@@ -27,12 +28,14 @@ def named(name: str, text: str = EMBNORM) -> str:
 
 def registers(root: Root, name: str, text: str = EMBNORM, on: int = 1) -> Registration:
     loaded = load_text(root.studies, named(name, text), name)
-    return register(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=day(on))[0]
+    return register_study(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=day(on))[0]
 
 
 def amends(root: Root, name: str, text: str, on: int = 2) -> Registration:
     loaded = load_text(root.studies, named(name, text), name)
-    return amend(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=day(on), reason="r", evidence="none")[0]
+    return amend_study(
+        root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=day(on), reason="r", evidence="none"
+    )[0]
 
 
 def decides(
@@ -55,7 +58,7 @@ def decides(
     ]
     verdict = json.dumps({"findings": findings, "on": on}).encode()
     body = {"status": status, "verdict": "v", "verdict_sha256": sha256_bytes(verdict), "evidence": evidence}
-    Ledger(root.ledger).append("decided", study=name, registration=registration.sha256, body=body, at=day(on))
+    enter(Ledger(root.ledger), "decided", body, study=name, registration=registration.sha256, at=day(on))
     folder = root.report(name)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "verdict.json").write_bytes(verdict)

@@ -9,7 +9,7 @@ from prereg_samples import AT, PIN, house_with
 
 from ablate.workspace import HERE, StudyContext
 from prereg.registry.paths import Root
-from prereg.registry.register import register
+from prereg.registry.register import register_study
 from prereg.registry.registration import Pins, Registration
 
 # OpenSSL 3.0 writes two certificate hashes into a reply where `certs` is configured, and strict readers refuse that.
@@ -57,7 +57,7 @@ def git(folder: Path, *words: str) -> str:
 def registered(tmp_path: Path) -> tuple[StudyContext, Registration]:
     """A registered study in a root of its own."""
     root, loaded = house_with(tmp_path)
-    registration, _ = register(root, loaded, pins=Pins(corpus=PIN), design=None, tool={"ablate": "test"}, at=AT)
+    registration, _ = register_study(root, loaded, pins=Pins(corpus=PIN), design=None, tool={"ablate": "test"}, at=AT)
     return StudyContext(HERE, loaded.path, root, loaded), registration
 
 

@@ -3,6 +3,9 @@
 Importing this loads neither torch nor pandas nor altair: every command imports what it needs when it is called.
 `main` turns a `StudyError` into one message and exit code 2, and any other exception into a plain admission that the
 bug is ours (exit code 1, with the traceback).
+
+To add a command: see `ablate.cli.command`. To add an exit code: `Exit` in `ablate.cli.options`, the epilog below, and
+`python -m docs.generator` for the reference; tests/cli/test_every_command.py compares the three.
 """
 
 from __future__ import annotations
@@ -61,8 +64,8 @@ class _Panels(TyperGroup):
                 formatter.write_dl(rows)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         print(f"ablate {version('ablate-prereg')}")
@@ -89,8 +92,8 @@ def options(
     """Options before the name of a verb; each is carried out when it is read."""
 
 
-def application(wanted: str = "") -> typer.Typer:
-    """The command line; where `wanted` names a command, that command alone, so that the others need not be built."""
+def application(name: str = "") -> typer.Typer:
+    """The command line; where `name` is that of a command, that command alone, so that the others need not be built."""
     app = typer.Typer(
         cls=_Panels,
         name="ablate",
@@ -107,7 +110,8 @@ def application(wanted: str = "") -> typer.Typer:
     )
     app.callback()(options)
     every = [(command, panel) for panel, commands in PANELS.items() for command in commands]
-    named = [row for row in every if row[0].name == wanted]
+    # Building all of them takes longer than most commands do: typer inspects every parameter.
+    named = [row for row in every if row[0].name == name]
     for command, panel in named or every:
         app.command(command.name, rich_help_panel=panel)(command.callback())
     if not named:
@@ -138,6 +142,7 @@ def main() -> None:
     # Imports make a million objects and hardly any garbage: by default, 700 more of them start a search for cycles.
     gc.set_threshold(100_000, *gc.get_threshold()[1:])
     signal.signal(signal.SIGTERM, _interrupt)
+    # A terminal without UTF-8 gets escapes in place of an exception halfway through a report.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -151,10 +156,11 @@ def main() -> None:
 
 
 def _main() -> None:
-    for other in _foreign():
-        name = other.split()[0]
+    # `pip install ablate` installs another project: its modules and ours would be mixed in one folder.
+    for project in _foreign():
+        name = project.split()[0]
         warning = (
-            f"warning: {other} is another project, which installs the import name '{name}' too: pip uninstall {name}"
+            f"warning: {project} is another project, which installs the import name '{name}' too: pip uninstall {name}"
         )
         print(f"{warning}, then install ablate-prereg again", file=sys.stderr)
     try:
@@ -168,6 +174,7 @@ def _main() -> None:
             raise
         print("interrupted: nothing sealed was lost; repeat the command to go on", file=sys.stderr)
         sys.exit(Exit.INTERRUPTED)
+    # A disk or a permission is the user's to mend, and no traceback says more than the path.
     except OSError as error:
         place = f"{error.filename}: " if error.filename else ""
         full = error.errno in NO_ROOM

@@ -2,7 +2,11 @@
 
 `@command()` adds `--root`, `--json` and `--quiet`, gives the function a `Workspace`, prints what it returns as text or
 as JSON, and ends with its exit code. A command that asks, or that shows something before it has ended, also takes a
-`Screen`. To add a command: write such a function, and put it into `PANELS` in `ablate/cli/__init__.py`.
+`Screen`.
+
+To add a command: such a function in the module of this folder whose subject it is, with `Example:` in its docstring,
+which is its help; its name in `PANELS` of `ablate/cli/__init__.py`; what it does in a module of `ablate/`, for a
+notebook too; and `python -m docs.generator`. tests/cli/test_every_command.py checks the rest.
 """
 
 from __future__ import annotations
@@ -190,6 +194,7 @@ class Command:
 
     def callback(self) -> Callable[..., None]:
         """The function that typer calls: its parameters, and the common options."""
+        # typer reads a signature: the function's own, without what is given by us, with the common options at its end.
         hints = get_type_hints(self.verb, include_extras=True)
         own = inspect.signature(self.verb).parameters
         given_by_us = {name: hints[name] for name in own if hints[name] in (Workspace, Screen)}
@@ -217,7 +222,7 @@ class Command:
                 raise typer.Exit(exit_code)
 
         call.__doc__, call.__name__ = self.verb.__doc__, self.name
-        call.__annotations__ = {one.name: one.annotation for one in parameters}
+        call.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return call
 

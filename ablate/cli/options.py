@@ -119,6 +119,7 @@ class Patient:
 
     def _forget_reader(self) -> None:
         self.left = True
+        # The descriptor too: the interpreter flushes it once more at exit, and would complain of the pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), self.stream.fileno())
 
 
@@ -133,7 +134,8 @@ def put_error(error: StudyError) -> None:
         width = os.get_terminal_size(sys.stderr.fileno()).columns
     except (OSError, ValueError):
         width = 0
-    for head in {f"error: {one.where}" for one in (error, *error.others)}:
+    # Blanks of a path are hidden from `fill`, which would break the line at one of them.
+    for head in {f"error: {mistake.where}" for mistake in (error, *error.others)}:
         text = text.replace(head, head.replace(" ", "\0") if head != "error: " else head)
     broken = partial(
         fill, width=width or shutil.get_terminal_size().columns, break_long_words=False, break_on_hyphens=False

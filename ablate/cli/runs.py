@@ -65,6 +65,7 @@ def run(
     """
     from ablate.runner.options import RunOptions
 
+    # The command line has one name for each; which go together is checked by the API, as for a notebook.
     options = RunOptions(
         slots=slots,
         only=tuple(only or ()),
@@ -123,6 +124,7 @@ def train(
         if done.error:
             yield f"failed  {done.error}"
 
+    # A scheduler reads the exit code: 130 asks it to queue the run again, 5 not to.
     then = f"ablate train {study} {run}" if done.status == "stopped" else f"ablate run {study}"
     endings = {"failed": Exit.INCOMPLETE, "stopped": Exit.INTERRUPTED}
     return Result(done, text, next=then, exit=endings.get(done.status, Exit.OK))
@@ -163,6 +165,7 @@ def status(
             required="progress, or one look with its reason",
             fix=f'ablate status {study or "STUDY"} --results --reason "..."',
         )
+    # Without a study: one line each, and nothing that belongs to one of them.
     if study is None:
         if watch or results or past is not None:
             raise RunError(
@@ -210,6 +213,7 @@ def _watch(read: Callable[[], StudyHealth], every: float, screen: Screen) -> Stu
     from ablate.reporting import terminal
     from ablate.reporting.summaries.run import status_section
 
+    # Drawn again in place on a terminal; in a pipe a line of JSON each time, until its reader leaves.
     console, health = screen.console, read()
     drawn = console.is_terminal and not screen.as_json
     live = Live(console=console, auto_refresh=False, transient=True) if drawn else nullcontext()
@@ -229,10 +233,10 @@ def _show_results(workspace: Workspace, study: Path, reason: str) -> Result:
     from ablate.early_looks import early_results
     from ablate.reporting.summaries.run import early_look_section
 
-    seen = early_results(study, reason=reason, workspace=workspace)
-    logged = (f"this look is entry {seen.entry.index} of the ledger", f"ledger head {seen.entry.sha256}")
-    facts = {**seen.early_look.model_dump(mode="json"), "entry": seen.entry.index, "head": seen.entry.sha256}
-    return Result(facts, lambda: [early_look_section(seen.early_look), *logged])
+    look = early_results(study, reason=reason, workspace=workspace)
+    logged = (f"this look is entry {look.entry.index} of the ledger", f"ledger head {look.entry.sha256}")
+    facts = {**look.early_look.model_dump(mode="json"), "entry": look.entry.index, "head": look.entry.sha256}
+    return Result(facts, lambda: [early_look_section(look.early_look), *logged])
 
 
 def _record_look(workspace: Workspace, study: Path, reason: str, past: str) -> Result:
@@ -241,9 +245,9 @@ def _record_look(workspace: Workspace, study: Path, reason: str, past: str) -> R
 
     entry = record_look(study, reason=reason, took_place=past, workspace=workspace)
     return Result(
-        {**entry.body, "entry": entry.index, "head": entry.sha256},
+        {**entry.stated, "entry": entry.index, "head": entry.sha256},
         lambda: [
-            f"recorded: an early look, when {entry.body['ended']} of {entry.body['planned']} planned runs had ended",
+            f"recorded: an early look, when {entry.ended} of {entry.planned} planned runs had ended",
             "by the registered rules this study gives no verdict",
             f"this look is entry {entry.index} of the ledger",
             f"ledger head {entry.sha256}",
@@ -285,6 +289,7 @@ def decide(workspace: Workspace, screen: Screen, study: StudyFile) -> Result:
         screen.give(Result(done.decision, lambda: [document]))
         logged.extend([done] if done.verdict_path is not None else [])
 
+    # Shown by `announce`, before the reports are drawn; what is left for the end is where they lie.
     try:
         decided = judge(study, workspace=workspace, announce=announce)
     except Exception:
@@ -309,6 +314,7 @@ def _ran(study: Path, done: Ran) -> Result:
     summary, name = done.summary, done.registration.study.study
     if summary.job is not None:
         return _submitted(study, done)
+    # Keys that are mostly absent are left out, for whoever reads these lines by eye.
     facts = {
         "event": "summary",
         "study": name,

@@ -44,6 +44,7 @@ def check(
     paths = list(dict.fromkeys(_study_of(path) for path in studies))
     if len(paths) == 1:
         return _check_one(paths[0], workspace)
+    # All of them, whatever the first one says: a run in CI shows every mistake at once.
     checked: list[tuple[Path, _Checked]] = []
     mistakes: list[StudyError] = []
     for path in paths:
@@ -53,12 +54,12 @@ def check(
             mistakes.append(error)
 
     def text() -> Iterator[Shown]:
-        for path, one in checked:
-            yield from (f"ok  {path}", *(f"    {note}" for note in one.notes), *warned(one.warnings))
+        for path, valid in checked:
+            yield from (f"ok  {path}", *(f"    {note}" for note in valid.notes), *warned(valid.warnings))
         if mistakes:
             yield f"{len(mistakes)} of {len(paths)} studies have mistakes"
 
-    return Result([one.facts for _, one in checked], text, mistakes=mistakes)
+    return Result([valid.facts for _, valid in checked], text, mistakes=mistakes)
 
 
 def _schema(schema: str | None, studies: Sequence[Path]) -> Result:
@@ -115,15 +116,23 @@ def _check_one(path: Path, workspace: Workspace) -> Result:
 
         yield summary.study_section(context.study, checked.scripts, checked.data)
         yield summary.costs_section(planned(context))
-        yield from checked.notes
+        yield from noted(checked.notes)
         if checked.published is not None:
             yield checked.published.words
         if note := unnamed_metrics_file(context.study, context.root, checked.scripts):
             yield note
         yield from warned(checked.warnings)
 
-    then = f"ablate try {path}   (one short run per arm; --seeds 3: whole runs, and how noisy they are)"
+    then = f"ablate try {path}   (short runs; --seeds 3: how noisy)"
     return Result(lambda: checked.facts, text, next=then)
+
+
+def noted(notes: Sequence[str]) -> Iterator[Shown]:
+    """Notes, broken at the width of the terminal; nothing where there are none."""
+    from ablate.reporting.summaries.study import notes_section
+
+    if notes:
+        yield notes_section(notes)
 
 
 def warned(warnings: Sequence[DesignWarning]) -> Iterator[Shown]:

@@ -52,7 +52,13 @@ class Pooled:
 
 
 def halves(tokens: Tokens | Pooled, context: int) -> tuple[Tokens | Pooled, Tokens | Pooled]:
-    """A text cut between two windows; every token but the first is predicted in one of them. Pooled: part by part."""
+    """A text cut between two windows; every token but the first is predicted in one of them. Pooled: part by part.
+
+    The token at the cut stands in both halves: it is the last target of one and the first input of the other.
+
+    >>> halves(np.arange(9), context=2)
+    (array([0, 1, 2, 3, 4]), array([4, 5, 6, 7, 8]))
+    """
     if isinstance(tokens, Pooled):
         halves_by_source = {name: halves(part, context) for name, part in tokens.parts.items()}
         return tuple(Pooled({name: pair[side] for name, pair in halves_by_source.items()}) for side in (0, 1))  # type: ignore
@@ -76,7 +82,12 @@ def predictions_in(tokens: Tokens | Pooled) -> int:
 
 
 def windows_at(tokens: Tokens, starts: np.ndarray, width: int) -> np.ndarray:
-    """The ids from each start on, one row a start."""
+    """The ids from each start on, (len(starts), width).
+
+    >>> windows_at(np.arange(10), np.array([0, 5]), width=3)
+    array([[0, 1, 2],
+           [5, 6, 7]])
+    """
     if isinstance(tokens, np.ndarray):
         windows: np.ndarray = tokens[starts[:, None] + np.arange(width)]
         return windows
@@ -84,6 +95,7 @@ def windows_at(tokens: Tokens, starts: np.ndarray, width: int) -> np.ndarray:
 
 
 _ONE = 2**53
+"""How finely a draw divides the sources of a mixture: as finely as a float64 in [0, 1)."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,8 @@ class Mixture:
 
     def windows(self, seed: int, step: int, count: int, width: int) -> np.ndarray:
         """The windows of a step, one row each."""
+        # Each source draws a start for every window and uses those of its own: window k depends on draw k alone, and
+        # another weight moves the windows that change their source, no others.
         source_of_window = self._chosen(seed, step, count)
         windows = np.empty((count, width), dtype=np.int64)
         for place, tokens in enumerate(self.sources.values()):
@@ -173,12 +187,19 @@ class Batches:
     seed: int
 
     def at(self, step: int) -> tuple[Tensor, Tensor, bytes]:
-        """Inputs, targets, and the bytes that identify them, of one step (counted from 1)."""
+        """Inputs, targets (both (batch, context)), and the bytes that identify them, of one step, counted from 1.
+
+        >>> batches = Batches(np.arange(100) % 7, context=4, batch=2, seed=1)
+        >>> inputs, targets, _ = batches.at(step=3)
+        >>> inputs.shape, bool((targets[:, :-1] == inputs[:, 1:]).all())
+        (torch.Size([2, 4]), True)
+        """
         if isinstance(self.tokens, Mixture):
             windows = self.tokens.windows(self.seed, step, self.batch, self.context + 1)
         else:
             starts = draw_below(self.seed, "batch", step, count=self.batch, bound=len(self.tokens) - self.context)
             windows = windows_at(self.tokens, starts, self.context + 1)
+        # One window holds both sides: targets are its inputs, one token later.
         pair = torch.from_numpy(windows)
         return pair[:, :-1].contiguous(), pair[:, 1:].contiguous(), windows.astype("<u4").tobytes()
 
@@ -189,5 +210,10 @@ def chain_start() -> str:
 
 
 def chain_next(chain: str, batch: bytes) -> str:
-    """The chain after one more batch."""
+    """The chain after one more batch. Two runs with equal chains have read the same batches in the same order.
+
+    >>> one, other = chain_next(chain_start(), b"a"), chain_next(chain_start(), b"b")
+    >>> chain_next(one, b"b") == chain_next(other, b"a")
+    False
+    """
     return hashlib.sha256(chain.encode() + batch).hexdigest()

@@ -79,13 +79,19 @@ def _read_counts(note: dict[str, Any]) -> RepetitionCounts:
 
 
 def repetition(text: str, held_out: str | float) -> RepetitionCounts:
-    """Of a text whose held-out part is another text, or a share of this one, taken from its end."""
+    """Of a text whose held-out part is another text, or a share of this one, taken from its end.
+
+    >>> counts = repetition("to be\\nor not\\nto be\\n", held_out="to be\\nat all\\n")
+    >>> counts.lines, counts.held_out_lines
+    (Share(repeated=2, units=5), Share(repeated=1, units=2))
+    """
     texts: tuple[str, ...]
     if isinstance(held_out, str):
         train, held, texts = text, held_out, (text, held_out)
     else:
         border = int(len(text) * (1.0 - held_out))
         train, held, texts = text[:border], text[border:], (text,)
+    # Powers of two: the units that are followed at 1 in 4 are among those at 1 in 2.
     one_in = 1
     while sum(map(len, texts)) > one_in * EVERY_UNIT_UPTO:
         one_in *= 2

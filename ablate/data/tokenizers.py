@@ -26,7 +26,12 @@ from prereg.study.tokenizer_file import TokenizerJson, byte_characters, malforme
 
 @dataclass(frozen=True)
 class CharTokenizer:
-    """One token a character. The vocabulary is the corpus' own set of characters, in code point order."""
+    """One token a character. The vocabulary is the corpus' own set of characters, in code point order.
+
+    >>> tokenizer = CharTokenizer.of("banana")
+    >>> tokenizer.characters, tokenizer.encode("nab").tolist()
+    ('abn', [2, 0, 1])
+    """
 
     characters: str
 
@@ -47,6 +52,7 @@ class CharTokenizer:
 
     def encode(self, text: str) -> np.ndarray:
         """Token ids. A character outside the vocabulary is an error, never a stand-in."""
+        # In UTF-32 a code point has four bytes: a text is an array, looked up in the sorted vocabulary at once.
         points = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
         vocabulary = np.frombuffer(self.characters.encode("utf-32-le"), dtype=np.uint32)
         ids = np.searchsorted(vocabulary, points)
@@ -97,6 +103,7 @@ class StoredVocabulary:
 
 
 PIECE = re.compile(r"[^\n]*\n+|[^\n]+")
+"""Text is cut after each run of line breaks, to train and to encode: the cut is part of what the tokenizer is."""
 PIECES_AT_ONCE = 20_000
 SMALLEST = 257
 """256 bytes and one merge."""
@@ -174,7 +181,14 @@ class BpeTokenizer:
 def train_bpe(text: str, size: int) -> BpeTokenizer:
     """The `size` entries that byte-pair encoding finds in a text: 256 bytes, then the commonest pair again and again.
 
-    The same text gives the same merges: counts decide, and between equal counts the lower ids.
+    The same text gives the same merges: counts decide, and between equal counts the lower ids. Raises `CorpusError`
+    where the text has fewer pairs than `size` needs.
+
+    >>> tokenizer = train_bpe("low lower lowest\\n" * 3, size=258)
+    >>> tokenizer.merges
+    (('l', 'o'), ('lo', 'w'))
+    >>> len(tokenizer.encode("lower")), tokenizer.decode(tokenizer.encode("lower"))
+    (3, 'lower')
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 

@@ -28,12 +28,16 @@ def mean_cosine(vectors: Tensor) -> float | None:
 
     The sum over all pairs is |sum of unit vectors|^2 - n, so that no n x n matrix is needed. A zero vector has cosine 0
     with every other.
+
+    >>> mean_cosine(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 3.0]]))  # cosines 1, 0 and 0
+    0.3333333333333333
     """
     n = vectors.shape[-2]
     if n < 2:
         return None
     units = vectors.double()
     lengths = units.norm(dim=-1, keepdim=True)
+    # A zero vector is divided by 1, and stays one.
     units = torch.where(lengths > 0.0, units / torch.where(lengths > 0.0, lengths, 1.0), 0.0)
     pairs = units.sum(dim=-2).square().sum(dim=-1) - units.square().sum(dim=(-2, -1))
     return float((pairs / (n * (n - 1))).mean())

@@ -44,7 +44,14 @@ class Curve:
 
 
 def equal_width(confidence: np.ndarray, correct: np.ndarray, bins: int) -> Curve:
-    """Bins (i / bins, (i + 1) / bins]; a confidence of 0 is in the first (Guo et al. 2017)."""
+    """Bins (i / bins, (i + 1) / bins]; a confidence of 0 is in the first (Guo et al. 2017).
+
+    >>> curve = equal_width(np.array([0.2, 0.3, 0.9]), correct=np.array([0.0, 1.0, 1.0]), bins=2)
+    >>> curve.count, curve.accuracy
+    (array([2, 1]), array([0.5, 1. ]))
+    >>> round(curve.expected_error, 3)  # (2 x |.5 - .25| + 1 x |1 - .9|) / 3
+    0.2
+    """
     edges = np.linspace(0.0, 1.0, bins + 1)
     place = np.clip(np.searchsorted(edges, confidence, side="left") - 1, 0, bins - 1)
     count = np.bincount(place, minlength=bins)

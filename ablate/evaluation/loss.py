@@ -117,6 +117,7 @@ def sum_losses(
         logits = model(inputs).float()
         # (windows, time, vocabulary) -> (windows * time, vocabulary).
         flat, flat_targets = logits.view(-1, logits.shape[-1]), targets.reshape(-1)
+        # Losses in float32, as in training; their sum in float64, which the order of the windows does not move.
         losses = F.cross_entropy(flat, flat_targets, reduction="none").double()
         nats += float(losses.sum())
         right = flat.argmax(dim=-1) == flat_targets
@@ -190,7 +191,11 @@ _BY_CATEGORY = {"L": "alphabetic", "M": "alphabetic", "N": "numeric"}
 
 
 def class_of(piece: bytes) -> str:
-    """The class of one token; the rule is documented at `TOKEN_CLASSES`."""
+    """The class of one token; the rule is documented at `TOKEN_CLASSES`.
+
+    >>> [class_of(piece) for piece in (b" the", b"42", b".", b"\\n", b"", b"\\xc3")]
+    ['alphabetic', 'numeric', 'punctuation', 'whitespace', 'end_of_document', 'other']
+    """
     if not piece:
         return "end_of_document"
     text = piece.decode("utf-8", errors="ignore")
@@ -208,7 +213,11 @@ def classes_of(pieces: Sequence[bytes]) -> np.ndarray:
 
 
 def by_class(values: np.ndarray, classes: np.ndarray) -> dict[str, float]:
-    """The mean of values of tokens, by the class of each; classes without a token are left out."""
+    """The mean of values of tokens, by the class of each; classes without a token are left out.
+
+    >>> by_class(np.array([1.0, 3.0, 5.0]), np.array([0, 0, 2]))
+    {'alphabetic': 2.0, 'punctuation': 5.0}
+    """
     counts = np.bincount(classes, minlength=len(TOKEN_CLASSES))
     sums = np.bincount(classes, weights=values, minlength=len(TOKEN_CLASSES))
     return {kind: float(total / count) for kind, total, count in zip(TOKEN_CLASSES, sums, counts, strict=True) if count}

@@ -45,7 +45,7 @@ from ablate.records.outputs import ABOUT, ITEMS, MUST_MATCH, PROGRESS, RESUMABLE
 from ablate.records.provenance import code_hash, processor_name
 from ablate.records.rows import Row
 from ablate.records.run_record import About
-from ablate.records.store import ItemScore, rows_of
+from ablate.records.store import ItemScore, rows_at_step
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes
@@ -239,7 +239,7 @@ class Run:
         progress, config = trainer.progress, self.job.config
         assert (progress.step, progress.tokens) == (config.budget.steps, config.tokens), progress
         if answers is not None:
-            self.live.append(rows_of(progress.step, answers.metrics))
+            self.live.append(rows_at_step(progress.step, answers.metrics))
         self._hand_over(answers)
         return True
 
@@ -307,7 +307,7 @@ class Run:
 
     def _record(self, step: StepResult) -> bool:
         """Record one step, and evaluate where that is due. True when the run has diverged."""
-        self.rows += rows_of(step.step, {"train/loss": step.loss})
+        self.rows += rows_at_step(step.step, {"train/loss": step.loss})
         if self.trainer.diverged(step, self.job.diverged_above):
             return True
         if step.step % self.job.measure.every == 0 or step.step == self.job.config.budget.steps:
@@ -348,7 +348,7 @@ class Run:
 
     def _evaluate(self) -> None:
         values = self.observer.evaluate(self.live.curve)
-        self.live.append(rows_of(self.trainer.progress.step, values))
+        self.live.append(rows_at_step(self.trainer.progress.step, values))
         self._reported = time.perf_counter()
 
     def _evaluate_tasks(self) -> Answers | None:

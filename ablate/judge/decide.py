@@ -57,7 +57,28 @@ OwnChecks = Callable[[Evidence], tuple[Check, ...]]
 
 
 def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None = None) -> Decision:
-    """The decision of a registered study on its evidence. Its own checks, if it has any, are run by `own`."""
+    """The decision of a registered study on its evidence.
+
+    Parameters
+    ----------
+    registration : Registration
+        What was promised. Nothing else says which test, level or rule holds.
+    evidence : Evidence
+        The runs, and the ledger that they are in (`ablate.records.gather`).
+    own : function of the evidence, optional
+        Runs the checks that the study brings. Without it they count as not run, and fail.
+
+    Returns
+    -------
+    Decision, with a verdict or with the reason why there is none: see the table above. The same evidence gives the
+    same bytes.
+
+    Raises
+    ------
+    UnsupportedError
+        Where the study asks what no judge here can do, before any number is made.
+    """
+    # Audit: what is due to be judged, and whether it is what was promised.
     study = registration.study
     require_known_methods(study)
     look_view = view(registration, evidence)
@@ -77,6 +98,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     if early and not admissible(checks):
         checks = quiet(checks)
         return _decision(context, checks, _not_as_promised(checks))
+    # Findings: from here on only the study and numbers.
     values, items = final_values(study, evidence), evidence.items
     stability = judge_stability(study, evidence)
     diverged = [run.cell for run in context.ended if run.status == "diverged"]
@@ -95,6 +117,7 @@ def decide(registration: Registration, evidence: Evidence, own: OwnChecks | None
     described = checks + check_headroom(context)
     if not admissible(checks):
         return _decision(context, described, _not_as_promised(checks), findings=findings, stability=stability)
+    # The rule, and whether its verdict stands whatever became of what is in doubt.
     ruling = study.rule.decide({finding.hypothesis: finding.outcome for finding in findings}, stable)
     retried = retried_runs(context)
     worst = worst_cases(study, values, retried, look=look, items=items) if retried else None
@@ -160,6 +183,7 @@ def _decision(
     unfinished: bool = False,
 ) -> Decision:
     study = context.study
+    # The rule's verdict keeps its words; what deviated is said by the status. "inconclusive" has no such second form.
     deviates = any(not check.passed and check.severity == "deviation" for check in checks)
     status: Status = "decided_with_deviations" if deviates else "decided"
     if ruling is None:

@@ -122,14 +122,26 @@ def judge_study(
     items: pd.DataFrame | None = None,
     withheld: Mapping[str, str] | None = None,
 ) -> JudgedStudy:
-    """Every hypothesis' finding, and the judgement of the study. `values` is metric -> {(arm, seed): final value}, by
-    the words of `reading_of` where a claim reads another value than the last. `items` is the table of `Evidence`;
-    `lost` and `stable` are those of `judge`, one row.
+    """Every hypothesis' finding, and the judgement of the study.
 
-    A sequential study is judged at a registered look, by its adjusted tests; any other without one. The seed of
-    resampling tests is the same for every study: one that followed the registration could be chosen with it. Of a
-    hypothesis in `withheld` nothing is concluded, for the reason that stands there; its numbers are given.
+    Parameters
+    ----------
+    values : mapping
+        metric -> {(arm, seed): final value}, by the words of `reading_of` where a claim reads another value than the
+        last.
+    lost, stable : array, 1 x arms
+        Those of `judge`.
+    rng_seed : int
+        Seed of resampling tests. It is the same for every study: one that followed the registration could be chosen
+        with it.
+    look : Look, optional
+        The registered look at which a sequential study is judged, by its adjusted tests; any other without one.
+    items : data frame, optional
+        The items of `Evidence`.
+    withheld : mapping of hypothesis to reason, optional
+        Of these nothing is concluded; their numbers are given.
     """
+    # From values to tests, one row; then the same judge as for simulated studies.
     require_registered_look(study, look)
     seeds = study.seeds if look is None else study.seeds[: look.n_seeds]
     contrasts = {name: contrast(study, name, values, seeds) for name in study.hypotheses}
@@ -139,7 +151,7 @@ def judge_study(
     judged = judgement.single({name: name in tests for name in study.hypotheses})
     for name, reason in (withheld or {}).items():
         judged[name] = replace(judged[name], outcome="inconclusive", note=reason)
-    against = {name: one for name, one in zones(study, tests, judged).items() if name not in (withheld or {})}
+    against = {name: margin for name, margin in zones(study, tests, judged).items() if name not in (withheld or {})}
     findings = []
     for at, name in enumerate(study.hypotheses):
         p = None
@@ -179,6 +191,7 @@ def contrast(
     if not study.paired:
         samples, said, because = samples_of(study, name, value_by_run, fewest=fewest)
         return Contrast(reading, value_by_run, samples=samples, notes=said, refused=because)
+    # Seeds that every arm of the claim has a value for; a pair with one side is no pair.
     used_seeds: list[int] = []
     notes: list[str] = []
     planned = seeds if seeds is not None else study.seeds
@@ -208,6 +221,7 @@ def contrast(
             refused = f"{len(used_seeds)} {complete}, and at least {fewest or least} must be there"
     if refused is not None:
         return Contrast(reading, value_by_run, notes=tuple(notes), refused=refused)
+    # Weighted sums of the arms' values on the claim's scale, each side by seed.
     sides = [
         np.array(
             [
@@ -223,6 +237,7 @@ def contrast(
         sides[0] = np.array([slope(claim, seed, value_by_run, scale) for seed in used_seeds], dtype=np.float64)
     if claim.constant is not None:
         sides[1] = np.full(len(used_seeds), scaled(claim.constant, scale))
+    # Two finite values can lie further apart than the largest double.
     with np.errstate(over="ignore", invalid="ignore"):
         apart: npt.NDArray[np.bool_] = ~np.all(np.isfinite([*sides, sides[0] - sides[1]]), axis=0)
     too_far = [seed for seed, is_apart in zip(used_seeds, apart, strict=True) if is_apart]
@@ -242,6 +257,7 @@ def _tested(
         return NoTestError(pairs.refused)
     analysis, claim = study.analysis, study.claims[name]
     try:
+        # Over items, over runs of each arm, or over pairs.
         test: SignificanceTest
         if analysis.test == TwoWay.name:
             test = _over_items(study, name, pairs, items, analysis.estimand)
@@ -253,6 +269,7 @@ def _tested(
         return error if claim.is_paired else NoTestError(one_sample(str(error)))
     if not claim.is_paired and not pairs.samples:
         speak_of_seeds(test)
+    # Both nulls of the claim must be testable: without a standard error the t is undefined against any margin.
     points = [point for null in nulls_in(study, name) if null is not None for point, _ in null.points]
     refused = next(filter(None, map(test.refusal, points)), "")
     return NoTestError(refused) if refused else test
@@ -289,10 +306,12 @@ def _finding(
     family = len(study.family_of(name))
     level = _level(study, claim)
     notes = [*pairs.notes, *([judged.note] if judged.note else [])]
+    # Without pairs: what pairing would have given over the seeds that the arms share.
     shared = shared_seeds(pairs.samples) if pairs.samples else None
     notes += notes_on_seeds(pairs.samples) if pairs.samples else []
     if shared is not None and shared.correlation is not None and shared.correlation < 0.0:
         notes.append("over shared seeds the arms vary against each other: where that is no chance, p is too small")
+    # The registered test: estimate, interval of its family, test against the margin, interval of its step.
     deciding: Estimate | None = None
     interval: Interval | None = None
     margin: MarginTest | None = None
@@ -312,6 +331,7 @@ def _finding(
             if interval is None:
                 why = test.without_interval(share) if share else "it is in no first step of the gate"
                 notes.append(f"no simultaneous interval: {why}")
+        # A reader who sees a difference of one sign and a p that rests on the other must be told.
         shown_effect, leaning = shown_difference(test), float(test.leaning_at(0.0)[0])
         if shown_effect is not None and leaning and leaning != np.sign(shown_effect):
             notes.append(test.against_mean)
@@ -324,6 +344,7 @@ def _finding(
         shown = deciding_interval(kind, outcome, deciding, simultaneous=interval, margin=margin)
         null = rejected_null(*kind, outcome) if shown is None and family > 1 else None
         step = _step(test, null, level_of_step, gated=judged.gate is not None)
+    # Description: effects, tests under `also`, pairs.
     all_sized = bool(pairs.sized.all())
     if not all_sized:
         notes.append("no standardised effect: a diverged run has no number")
@@ -374,6 +395,7 @@ def _step(test: SignificanceTest, null: Null | None, level: float | None, *, gat
     without a null, where no step has a level, and where it does not show the rejection either."""
     if null is None or level is None:
         return None
+    # A one-sided test at `level` is the two-sided interval at 1 - 2 level.
     two_sided = any(side == "two" for _, side in null.points)
     share = level if two_sided else 2.0 * level
     by = "the gate" if gated else "the step of Holm's procedure"
@@ -407,6 +429,7 @@ def _description(
                 crossed = _over_items(study, name, pairs, items, "new_seeds_and_items")
                 estimates.append(summarise(crossed, study.analysis.alpha))
                 continue
+            # At every number of pairs that gives a test, also below `fewest`: it decides nothing.
             x = pairs.differences[None, :]
             test = over_seeds(method, x, rng_seed=rng_seed, zeros=study.analysis.zeros)
             if refused := test.refusal():

@@ -16,16 +16,15 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
+from ablate.judge.audit.checks import AuditContext, Found, check, named
 from ablate.judge.findings import Values, arm_summaries, contrast
 from ablate.judge.readings import final_values
 from ablate.judge.stats.tests import sd_of
 from ablate.judge.verdict import ArmSummary
 from ablate.records.evidence import Evidence
 from prereg.frozen import FrozenModel
-from prereg.registry.ledger_entry import SEALS
-from prereg.registry.looks import Look, Taken, due_look, looks_of, taken_looks
-from prereg.registry.plan import cell_of
+from prereg.registry.ledger_entry import LookedEntry, SealEntry
+from prereg.registry.looks import Look, due_look, looks_of, taken_looks
 from prereg.registry.registration import Registration
 from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.spec import Study
@@ -53,6 +52,7 @@ def view(registration: Registration, evidence: Evidence) -> View:
 
 def restrict(evidence: Evidence, seeds: tuple[int, ...]) -> Evidence:
     """The evidence without the planned runs of other seeds. What no plan names stays, for the audit to find."""
+    # By seed: the looks of a sequential study are numbers of seeds, and all arms of a seed are seen together.
     hidden = {cell for cell in evidence.planned if cell[1] not in seeds}
     table, items = evidence.metrics, evidence.items
     elsewhere = {seed for _, seed in hidden}
@@ -71,39 +71,32 @@ def _at_a_look(context: AuditContext) -> bool:
     return context.look is not None
 
 
-def _taken(context: AuditContext) -> tuple[Taken, ...]:
+def _taken(context: AuditContext) -> tuple[LookedEntry, ...]:
     return taken_looks(context.entries, context.registration.lineage)
-
-
-def _result(faults: list[str]) -> Result:
-    more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
-    return Result(passed=False, found=f"{len(faults)}: {'; '.join(faults[:5])}{more}") if faults else Result()
 
 
 @check("every look was taken in its turn", applies=_at_a_look)
 def _in_turn(context: AuditContext) -> Found:
     assert context.look is not None
-    numbers = [one.number for one in _taken(context)]
+    numbers = [entry.look for entry in _taken(context)]
     faults = [f"look {number} was left out" for number in range(1, context.look.number) if number not in numbers]
     faults += [f"look {b} was taken after look {a}" for a, b in pairwise(numbers) if b < a]
     faults += [f"look {number} is not registered" for number in numbers if not 1 <= number <= context.look.of]
-    return _result(faults)
+    return faults
 
 
 @check("no look was taken twice on different evidence", applies=_at_a_look)
 def _unchanged(context: AuditContext) -> Found:
     assert context.whole is not None
     evidence_by_look: dict[int, set[str]] = defaultdict(set)
-    for one in _taken(context):
-        evidence_by_look[one.number].add(one.evidence)
+    for entry in _taken(context):
+        evidence_by_look[entry.look].add(entry.evidence)
     sizes = {look.number: look.n_seeds for look in looks_of(context.study)}
-    return _result(
-        [
-            f"look {number}"
-            for number, hashes in evidence_by_look.items()
-            if number in sizes and hashes != {restrict(context.whole, context.study.seeds[: sizes[number]]).sha256}
-        ]
-    )
+    return [
+        f"look {number}"
+        for number, hashes in evidence_by_look.items()
+        if number in sizes and hashes != {restrict(context.whole, context.study.seeds[: sizes[number]]).sha256}
+    ]
 
 
 @check("no seed was added after the verdict", applies=_at_a_look)
@@ -116,20 +109,23 @@ def _early(context: AuditContext) -> Found:
     return _trained_between(context, after_end=False)
 
 
-def _trained_between(context: AuditContext, *, after_end: bool) -> Result:
+def _trained_between(context: AuditContext, *, after_end: bool) -> list[str]:
     """Runs sealed out of their place: after the end, or before a look that should have come first."""
+    # The ledger's order against that of the registered looks, seed by seed.
     looks = {look.number: look for look in looks_of(context.study)}
     place = {seed: at for at, seed in enumerate(context.study.seeds, start=1)}
     last_look, ended, faults = 0, False, []
     for entry in context.entries:
-        if entry.event == "looked":
-            number = int(str(entry.body.get("look")))
-            last_look, ended = max(last_look, number), ended or entry.body.get("final") is True
-        elif entry.event in SEALS and (seed := cell_of(entry)[1]) in place:
-            ahead = last_look + 1 in looks and place[seed] > looks[last_look + 1].n_seeds
-            if (ended and place[seed] > looks[last_look].n_seeds) if after_end else (ahead and not ended):
-                faults.append(named(cell_of(entry)))
-    return _result(faults)
+        if isinstance(entry, LookedEntry):
+            last_look, ended = max(last_look, entry.look), ended or entry.final
+        elif isinstance(entry, SealEntry) and entry.seed in place:
+            # A seed of a later look than the next one: its runs were made before the looks that decide whether they
+            # are made.
+            nth = place[entry.seed]
+            ahead = last_look + 1 in looks and nth > looks[last_look + 1].n_seeds
+            if (ended and nth > looks[last_look].n_seeds) if after_end else (ahead and not ended):
+                faults.append(named(entry.cell))
+    return faults
 
 
 class ClaimSoFar(FrozenModel):
@@ -199,8 +195,8 @@ def _so_far(study: Study, name: str, values: Values) -> ClaimSoFar:
     differences = pairs.differences[pairs.sized]
     n, difference = int(differences.size), float(differences.mean()) if differences.size else None
     if pairs.samples:
-        n = sum(one.values.size for one in pairs.samples)
-        difference = float(sum(one.weight * one.values.mean() for one in pairs.samples))
+        n = sum(sample.values.size for sample in pairs.samples)
+        difference = float(sum(sample.weight * sample.values.mean() for sample in pairs.samples))
     return ClaimSoFar(
         hypothesis=name,
         claim=study.hypotheses[name].claim,

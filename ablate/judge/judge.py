@@ -108,6 +108,7 @@ class Judgement(Outcomes):
         possible = self.possible()
         cases, place = distinct(np.concatenate([self.codes, self.stable, possible], axis=1))
         width, arms = self.codes.shape[1], self.stable.shape[1]
+        # For each combination of outcomes, stable arms and what is possible once.
         answers = []
         for case in cases:
             outcomes, stable = case_of(self.study, case[: width + arms])
@@ -120,6 +121,7 @@ class Judgement(Outcomes):
     def single(self, tested: Mapping[str, bool]) -> dict[str, Judged]:
         """What became of every hypothesis of the first study, of which some may have had no test."""
         study, judged_by_name, gates = self.study, {}, {}
+        # The levels of the gate, from which supports were let through.
         for together in study.corrected_together.values():
             if is_gated(study, together):
                 places = [self.names.index(name) for name in together]
@@ -139,9 +141,20 @@ class Judgement(Outcomes):
 def judge(study: Study, tests: Mapping[str, Tested], lost: Kept | None, stable: Kept) -> Judgement:
     """What becomes of studies of which each hypothesis has these tests.
 
-    `stable` are the stable arms, studies x arms; `lost` the arms that lost runs whose pairs are left out, likewise, and
-    none where no pair is left out.
+    Parameters
+    ----------
+    tests : mapping of hypothesis to tests
+        Each test with the rows, or studies, that it is of; a study in none of them cannot be tested.
+    lost : array, studies x arms, optional
+        Arms that lost runs whose pairs are left out; none where no pair is left out.
+    stable : array, studies x arms
+        Which arms are stable.
+
+    Returns
+    -------
+    Judgement: p values before and after correction, outcomes, and what the rule makes of them.
     """
+    # p values of all hypotheses, studies x hypotheses, then the correction over each role.
     weighed = [weigh(study, name, tests[name], len(stable))[0] for name in study.hypotheses]
     support, refute = (np.stack([p[which] for p in weighed], axis=1) for which in (0, 1))
     return replace(judge_p(study, tuple(study.hypotheses), support, refute), stable=stable, lost=lost)
@@ -168,7 +181,17 @@ def weigh(
 ) -> list[tuple[Floats, Floats]]:
     """p of support and of refutation of one hypothesis, study by study, in each case; 1 where it has no p.
 
-    One preparation of the tests serves all cases, because every test moves with its differences.
+    Parameters
+    ----------
+    tests : tests of the hypothesis
+        Each with the rows that it is of. They are used up one at a time: their arrays may be large.
+    cases : sequence of Shifted
+        The same studies under other true effects and margins. One preparation of the tests serves all of them, because
+        every test moves with its differences.
+
+    Returns
+    -------
+    For each case both p values, one number a study.
     """
     claim = study.claims[name]
     p_by_case = [(np.ones(n_studies), np.ones(n_studies)) for _ in cases]
@@ -183,19 +206,29 @@ def weigh(
 
 
 def judge_p(study: Study, names: Sequence[str], support: Floats, refute: Floats) -> Judgement:
-    """Outcomes from p values, studies x hypotheses, of whole roles (or the gate) at a time."""
+    """Outcomes from p values, studies x hypotheses, of whole roles (or the gate) at a time: the only place that
+    corrects over hypotheses.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The hypotheses of the columns: all of a role, or of the gate, or none of them.
+    support, refute : array, studies x hypotheses
+        Uncorrected p values; 1 where there is none.
+    """
     alpha, uncorrected = study.analysis.alpha, study.analysis.correct == "none"
+    # Support and refutation are corrected apart: each has its own alpha.
     support_adjusted, refute_adjusted = np.empty_like(support), np.empty_like(refute)
     for together in dict.fromkeys(study.corrected_with(name) for name in names):
         places = [names.index(name) for name in together]
-        p = support[:, places]
-        if is_gated(study, together):
-            support_adjusted[:, places] = adjusted_rows(study.gate_steps, p)
-        else:
-            support_adjusted[:, places] = p if uncorrected else holm_rows(p)
+        gated, p = is_gated(study, together), support[:, places]
+        # A role is a gate of one step.
+        steps = study.gate_steps if gated else [together]
+        support_adjusted[:, places] = p if uncorrected and not gated else adjusted_rows(steps, p)
     for family in dict.fromkeys(study.family_of(name) for name in names):
         places = [names.index(name) for name in family]
         refute_adjusted[:, places] = refute[:, places] if uncorrected else holm_rows(refute[:, places])
+    # Adjusted p values are compared with alpha itself, so that outcome and printed p cannot disagree.
     refuted = refute_adjusted <= alpha
     # Where both hold, the difference is real and smaller than what matters: it refutes a claim of a difference.
     yields = np.array([study.claims[name].kind.is_absence for name in names])
@@ -230,6 +263,7 @@ def possible_codes(
         support, refute = (judged.support, judged.refute) if worst is None else worst[end]
         moved = ends.get(end)
         if moved is not None:
+            # p at its best and at its worst: 0 and 1, as far as a p can be 0.
             at = (TINY, 1.0) if end == "supported" else (1.0, TINY)
             support = np.where(moved, at[0], support)
             refute = np.where(moved, np.where(can, at[1], 1.0), refute)
@@ -257,7 +291,13 @@ def case_of(study: Study, row: Iterable[int]) -> tuple[dict[str, Outcome], dict[
 
 
 def outcomes_of_masks(names: Sequence[str], masks: Codes) -> dict[str, frozenset[Outcome]]:
-    """Hypothesis -> the outcomes of its mask, of one study."""
+    """Hypothesis -> the outcomes of its mask, of one study.
+
+    Examples
+    --------
+    >>> sorted(outcomes_of_masks(["gain"], np.array([0b101]))["gain"])
+    ['inconclusive', 'supported']
+    """
     return {
         name: frozenset(outcome for code, outcome in enumerate(OUTCOME) if int(mask) >> code & 1)
         for name, mask in zip(names, masks, strict=True)
@@ -284,7 +324,14 @@ def settles(study: Study, outcomes: Mapping[str, Outcome], stable: Mapping[str, 
 
 
 def distinct(table: npt.NDArray[Any]) -> tuple[Codes, Rows]:
-    """The distinct rows of a table of small numbers, and which of them each row is: few, however many studies."""
+    """The distinct rows of a table of small numbers, and which of them each row is: few, however many studies.
+
+    Examples
+    --------
+    >>> rows, place = distinct(np.array([[0, 1], [2, 1], [0, 1]]))
+    >>> sorted(rows.tolist()), rows[place].tolist()
+    ([[0, 1], [2, 1]], [[0, 1], [2, 1], [0, 1]])
+    """
     base, width = int(table.max(initial=0)) + 1, table.shape[1]
     if base**width < 2**62:
         # One 64-bit number a row is unique many times faster than rows are.
@@ -325,7 +372,9 @@ def step_level(judged: Judgement, name: str, gate: GateLevel | None) -> float | 
         return None
     p = (judged.support if supported else judged.refute)[0]
     together = study.corrected_with(name) if supported else study.family_of(name)
-    return study.analysis.alpha / (len(together) - sum(bool(p[judged.names.index(one)] < p[at]) for one in together))
+    return study.analysis.alpha / (
+        len(together) - sum(bool(p[judged.names.index(member)] < p[at]) for member in together)
+    )
 
 
 @dataclass(frozen=True)
@@ -349,6 +398,8 @@ def zones(
     for name, test in tests.items():
         smallest, sign = study.hypotheses[name].smallest, study.claims[name].direction
         if smallest > 0.0:
+            # Evidence that the effect is short of the margin, and that it reaches it; of a claim without a direction
+            # on either side, by Bonferroni.
             short = (short_of(sign, smallest) if sign else within(smallest)).p(test)
             sides = [float(beyond(side, smallest).p(test)[0]) for side in ((sign,) if sign else (1, -1))]
             p_of[name] = (min(1.0, len(sides) * min(sides)), float(short[0]))
@@ -449,6 +500,8 @@ def tests_of(
     for rows, x in _blocks(differences, kept, least_pairs(study), numbers):
         if items is not None and estimand == "new_seeds_and_items":
             mine = items[name]
+            # MS_S / (S I): the variance of the seeds' means over S. The luck of items is the same for all seeds and
+            # leaves it alone.
             spread = Spread(x.var(axis=1, ddof=1) / x.shape[1], mine.units[rows], mine.both[rows])
             yield rows, TwoWay(x, spread, mine.tail, levels=levels_of(study, name))
             continue
@@ -461,6 +514,7 @@ def tests_of(
 def _blocks(differences: Floats, kept: Kept | None, least: int, numbers: int) -> Iterator[tuple[Rows, Floats]]:
     """Studies with equally many complete pairs and all or not all of them with a size, a block at a time."""
     for rows, values in _complete(differences, kept, least):
+        # Rows with a ranked run take the signed-rank test, whatever the registered one is.
         sized = np.isfinite(values).all(axis=1)
         for alike in (np.flatnonzero(sized), np.flatnonzero(~sized)):
             step = max(1, _CHUNK // numbers)
@@ -474,6 +528,7 @@ def _complete(differences: Floats, kept: Kept | None, least: int) -> Iterator[tu
     if kept is None:
         yield np.arange(len(differences)), differences
         return
+    # Studies with equally many pairs are one array: every test needs one n.
     counts = kept.sum(axis=1)
     for count in np.unique(counts):
         rows = np.flatnonzero(counts == count)
@@ -489,11 +544,13 @@ def _unpaired(study: Study, name: str, values: Floats, kept: Kept | None) -> Ite
     """
     weights = np.array(list(study.claims[name].weights.values()))
     parts = arms_of(study, name, values) * weights[None, :, None]
+    # A run is missing because it was never planned (NaN) or because it was lost (`kept`).
     there = ~np.isnan(parts)
     planned = there[:1].sum(axis=2)
     if kept is not None:
         there &= kept.reshape(parts.shape)
     counts = there.sum(axis=2)
+    # An arm that lost runs needs as many as the study registered; one that lost none, as many as the test.
     least = np.array([[least_of(study, int(size)) for size in planned[0]]])
     enough = np.all((counts >= LEAST_RUNS) & ((counts == planned) | (counts >= least)), axis=1)
     for sizes in np.unique(counts[enough], axis=0):
@@ -509,6 +566,7 @@ def arms_of(study: Study, name: str, values: Floats) -> Floats:
 
 def moved_by(study: Study, name: str, values: Floats, by: float) -> Floats:
     """The same studies with an effect that is larger by this: the runs of the first arm are shifted."""
+    # Moving the first arm alone moves the weighted sum: no other arm's runs change.
     weight = next(iter(study.claims[name].weights.values()))
     arms = arms_of(study, name, values).copy()
     arms[:, 0] += by / weight
@@ -539,5 +597,6 @@ def judge_rows(
         )
         for name, values in differences.items()
     }
+    # The tests are made and used up block by block, hypothesis by hypothesis (`weigh`).
     n_studies = len(next(iter(differences.values())))
     return judge(study, tests, lost, all_stable(study, n_studies) if stable is None else stable)

@@ -17,7 +17,7 @@ from ablate.records.store import RunFolder
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import DecidedEntry, Entry, PromiseEntry
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import PUBLISHED_SUFFIX, Root
 from prereg.registry.plan import places_of
@@ -58,14 +58,15 @@ class StudyOverview:
     @property
     def state_in_words(self) -> str:
         """`decided with 2 deviations`; where verdict.json is not here, how many is not known."""
-        if self.decision is not None and self.gives_verdict and (said := with_deviations(self.decision)):
-            return f"{self.state.partition('_')[0]} {said}"
+        if self.decision is not None and self.gives_verdict and (text := with_deviations(self.decision)):
+            return f"{self.state.partition('_')[0]} {text}"
         return self.state.replace("_", " ")
 
 
 def studies_of(root: Root) -> tuple[StudyOverview, ...]:
     """Every study in the order of registration, then those with a file and no registration by name."""
     entries = Ledger(root.ledger).sound().entries
+    # A dict keeps the order of registration and each study once.
     registered = dict.fromkeys(entry.study for entry in entries if entry.event == "registered")
     files = (path.stem for path in sorted(root.studies.glob("*.yaml")) if not path.name.endswith(PUBLISHED_SUFFIX))
     found = [_registered(root, name, [one for one in entries if one.study == name]) for name in registered]
@@ -79,16 +80,18 @@ def _registered(root: Root, name: str, mine: Sequence[Entry]) -> StudyOverview:
         registration = load_registration(root, name)
     except StudyError as error:
         registration, notes = None, [f"its lock cannot be read: {error.found}"]
-    promised = [entry for entry in mine if entry.event in ("registered", "amended")]
-    decided = [entry for entry in mine if entry.event == "decided"]
+    # What the ledger says, then what lies on this disk: the second may lack files, the first not.
+    promised = [entry for entry in mine if isinstance(entry, PromiseEntry)]
+    decided = [entry for entry in mine if isinstance(entry, DecidedEntry)]
     current = decided[-1].registration if decided else promised[-1].registration
     runs = places_of(root, mine, current)
     records = [record for path in runs if (record := _record(path)) is not None]
     state, verdict, decision = UNDECIDED, None, None
     if decided:
-        state, verdict = str(decided[-1].body.get("status")), decided[-1].body.get("verdict")
+        state, verdict = decided[-1].status, decided[-1].verdict
         decision = _decision(root, name, decided[-1])
         notes += [] if decision is not None else ["verdict.json is not here, or is not what the ledger holds"]
+        # By the registered rules there is no verdict then, whatever the file says.
         if any(look.index > decided[-1].index for look in recorded_afterwards(mine)):
             state, verdict = "inadmissible", None
             notes.append("an early look was recorded after the decision")
@@ -100,7 +103,7 @@ def _registered(root: Root, name: str, mine: Sequence[Entry]) -> StudyOverview:
         registration,
         promised[-1].at,
         decided[-1].at if decided else None,
-        None if verdict is None else str(verdict),
+        verdict,
         decision,
         tuple(notes),
         0 if registration is None else len(registration.study.cells),
@@ -119,12 +122,12 @@ def _record(folder: Path) -> float | None:
     return None if record is None else record.wall_s
 
 
-def _decision(root: Root, name: str, entry: Entry) -> Decision | None:
+def _decision(root: Root, name: str, entry: DecidedEntry) -> Decision | None:
     try:
         data = (root.report(name) / "verdict.json").read_bytes()
     except OSError:
         return None
-    if sha256_bytes(data) != entry.body.get("verdict_sha256"):
+    if sha256_bytes(data) != entry.verdict_sha256:
         return None
     try:
         return Decision.model_validate_json(data)

@@ -24,7 +24,7 @@ from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.history import PastRegistration, past_registrations
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import DecidedEntry, Entry
 from prereg.registry.ledger_graph import places
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
@@ -140,7 +140,7 @@ class Programme(FrozenModel):
 
     def count(self, ending: Ending) -> int:
         """Confirmatory hypotheses that ended so."""
-        return sum(one.ending == ending for one in self.confirmatory)
+        return sum(hypothesis.ending == ending for hypothesis in self.confirmatory)
 
 
 @dataclass(frozen=True)
@@ -164,38 +164,46 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
     untold: list[Unreadable] = []
     stream: list[tuple[int, Entry, str, float | None]] = []
     made: list[tuple[PastRegistration, PastRegistration | None]] = []
+    # Every registration that ever was, each with the one that replaced it.
     for study in dict.fromkeys(entry.study for entry in entries if entry.event in ("registered", "amended")):
         history = _distinct(past_registrations(root, study, entries))
         made += zip(history, [*history[1:], None], strict=True)
     order = places(entries)
-    for promise, following in sorted(made, key=lambda made_next: order[made_next[0].entry]):
+    for promise, following in sorted(made, key=lambda made_next: order[made_next[0].entry.sha256]):
         decisions = _decisions(root, promise, entries, order)
         if promise.document is None:
             why = (promise.unknown or "unknown") + (f"; decisions: {len(decisions)}" if decisions else "")
             untold.append(
-                Unreadable(study=promise.study, registration=promise.sha256, registered_at=promise.at, why=why)
+                Unreadable(
+                    study=promise.entry.study,
+                    registration=promise.entry.registration,
+                    registered_at=promise.entry.at,
+                    why=why,
+                )
             )
             continue
-        quiet = following is None and _is_quiet(entries, promise.study, now, abandoned_after_days)
+        undecided: Ending = "never decided"
+        if following is not None:
+            undecided = "amended away"
+        elif _is_quiet(entries, promise.entry.study, now, abandoned_after_days):
+            undecided = "abandoned"
         for name, hypothesis in _hypotheses(promise).items():
-            registered = _registered(promise, name, hypothesis, decisions)
-            if not decisions:
-                ending: Ending = "abandoned" if quiet else "never decided"
-                kept = False
-                if following is not None:
-                    ending, kept = "amended away", _hypotheses(following).get(name) == hypothesis
-                registered = registered.model_copy(update={"ending": ending, "carried_over": kept})
+            carried = not decisions and following is not None and _hypotheses(following).get(name) == hypothesis
+            registered = _registered(promise, name, hypothesis, decisions, undecided, carried_over=carried)
             if registered.role == "exploratory":
                 exploratory.append(registered)
                 continue
             confirmatory.append(registered)
-            stream += [(decision.place, decision.entry, name, _p(decision, name)) for decision in decisions]
+            # One step for each decision on other evidence, in the order of the ledger.
+            for decision in decisions:
+                p_support = (decision.findings or {}).get(name, {}).get("p_support")
+                stream.append((decision.place, decision.entry, name, p_support))
     return Programme(
         confirmatory=tuple(confirmatory),
         exploratory=tuple(exploratory),
         untold=tuple(untold),
         n_registrations=len(made),
-        n_studies=len({promise.study for promise, _ in made}),
+        n_studies=len({promise.entry.study for promise, _ in made}),
         steps=_steps(stream, level),
         level=level,
         faults=sound.faults,
@@ -205,7 +213,7 @@ def count_programme(root: Root, *, level: float, now: str, abandoned_after_days:
 
 def _distinct(history: Sequence[PastRegistration]) -> list[PastRegistration]:
     """Each promise once, where it was last made: one that an amendment took back and a later one restored is one."""
-    return sorted({promise.sha256: promise for promise in history}.values(), key=lambda promise: promise.index)
+    return sorted({past.entry.registration: past for past in history}.values(), key=lambda past: past.entry.index)
 
 
 def _hypotheses(promise: PastRegistration) -> dict[str, dict[str, Any]]:
@@ -216,20 +224,29 @@ def _hypotheses(promise: PastRegistration) -> dict[str, dict[str, Any]]:
 
 
 def _registered(
-    promise: PastRegistration, name: str, hypothesis: Mapping[str, Any], decisions: Sequence[_Decision]
+    promise: PastRegistration,
+    name: str,
+    hypothesis: Mapping[str, Any],
+    decisions: Sequence[_Decision],
+    undecided: Ending,
+    *,
+    carried_over: bool,
 ) -> Registered:
+    """A hypothesis and how it ended; `undecided` is how it did where there is no decision."""
     last = decisions[-1] if decisions else None
+    # Verdict files are read as data, not as models: those of any version count.
     finding: Mapping[str, Any] = {} if last is None else (last.findings or {}).get(name, {})
-    ending: Ending = finding.get("outcome") or ("never decided" if last is None else last.without)
+    ending: Ending = finding.get("outcome") or (undecided if last is None else last.without)
     return Registered(
-        study=promise.study,
-        registration=promise.sha256,
-        registered_at=promise.at,
+        study=promise.entry.study,
+        registration=promise.entry.registration,
+        registered_at=promise.entry.at,
         hypothesis=name,
         claim=str(hypothesis.get("claim")),
         role=str(hypothesis.get("role")),
         proven=promise.proven,
         ending=ending,
+        carried_over=carried_over,
         times_decided=len(decisions),
         n=finding.get("n"),
         method=(finding.get("estimate") or {}).get("method"),
@@ -245,21 +262,24 @@ def _decisions(
     root: Root, promise: PastRegistration, entries: Iterable[Entry], order: Mapping[str, int]
 ) -> list[_Decision]:
     """The decisions of a registration, one for each state of the evidence, in the ledger's order."""
-    all_of_study = [entry for entry in entries if entry.study == promise.study and entry.event == "decided"]
-    looks = recorded_afterwards(entry for entry in entries if entry.study == promise.study)
-    written, digest = _verdict(root, promise.study)
-    others = {entry.body.get("verdict_sha256") for entry in all_of_study}
+    study = promise.entry.study
+    all_of_study = [entry for entry in entries if entry.study == study and isinstance(entry, DecidedEntry)]
+    looks = recorded_afterwards(entry for entry in entries if entry.study == study)
+    # The file on disk is that of the last decision; the ledger's hash says of which.
+    written, digest = _verdict(root, study)
+    others = {entry.verdict_sha256 for entry in all_of_study}
     by_evidence: dict[str, _Decision] = {}
-    for entry in (entry for entry in all_of_study if entry.registration == promise.sha256):
-        evidence = str(entry.body.get("evidence"))
+    # A decision repeated on the same evidence keeps the place of the first: it is one step.
+    for entry in (entry for entry in all_of_study if entry.registration == promise.entry.registration):
+        evidence = entry.evidence
         place = by_evidence[evidence].place if evidence in by_evidence else order[entry.sha256]
         findings: Mapping[str, Mapping[str, Any]] | None = None
         without: Ending = "decided, its verdict file is not here"
-        if entry.body.get("status") == "inadmissible" or any(look.index > entry.index for look in looks):
+        if entry.status == "inadmissible" or any(look.index > entry.index for look in looks):
             # An early look recorded after the decision: by the registered rules there is no verdict.
             without = "inadmissible"
-        elif digest == entry.body.get("verdict_sha256") and written is not None:
-            findings = {str(one["hypothesis"]): one for one in written["findings"]}
+        elif digest == entry.verdict_sha256 and written is not None:
+            findings = {str(written_finding["hypothesis"]): written_finding for written_finding in written["findings"]}
         elif digest is not None and digest in others:
             without = "decided, a later decision replaced its file"
         elif digest is not None:
@@ -281,11 +301,6 @@ def _verdict(root: Root, study: str) -> tuple[dict[str, Any] | None, str | None]
     return (content if isinstance(content, dict) else None), sha256_bytes(data)
 
 
-def _p(decision: _Decision, hypothesis: str) -> float | None:
-    found = (decision.findings or {}).get(hypothesis)
-    return None if found is None else found["p_support"]
-
-
 def _is_quiet(entries: Sequence[Entry], study: str, now: str, days: int) -> bool:
     """Whether the ledger has nothing of a study for so long."""
     last = max(datetime.fromisoformat(entry.at) for entry in entries if entry.study == study)
@@ -298,8 +313,8 @@ def _steps(stream: list[tuple[int, Entry, str, float | None]], level: float) -> 
     from ablate.judge.stats.multiplicity import benjamini_hochberg  # here: it loads scipy
 
     # Stable: within a decision, hypotheses stay in the order of their study.
-    ordered = sorted(stream, key=lambda one: one[0])
-    p = [1.0 if one[3] is None else one[3] for one in ordered]
+    ordered = sorted(stream, key=lambda test: test[0])
+    p = [1.0 if test[3] is None else test[3] for test in ordered]
     return tuple(
         Step(
             number=number,

@@ -52,6 +52,7 @@ def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell,
     """(arm, seed) -> the value that the claim reads, of every finished run that has it."""
     metric, read = study.claims[hypothesis].metric, study.hypotheses[hypothesis].read
     done = {run.cell: run.steps for run in evidence.runs if run.status == "done"}
+    # The pairs of a finding are those of its test, and a test over items has means of them.
     if study.analysis.test == "items" or task_of(metric) is not None:
         means = {} if evidence.items is None else item_means(evidence.items, metric)
         return {cell: value for cell, value in means.items() if cell in done}
@@ -59,6 +60,7 @@ def read_values(study: Study, hypothesis: str, evidence: Evidence) -> dict[Cell,
         return evidence.final(metric)
     value_by_run: dict[Cell, float] = {}
     for cell, (steps, values) in evidence.lines(metric).items():
+        # A curve that ends before the run's last step was cut off; the audit names such runs.
         if cell not in done or steps[-1] != done[cell]:
             continue
         if isinstance(read, AtStep):
@@ -83,6 +85,7 @@ def final_values(study: Study, evidence: Evidence) -> dict[str, dict[Cell, float
     for reading, name in {reading_of(study, name): name for name in study.hypotheses}.items():
         value_by_run = read_values(study, name, evidence)
         if isinstance(study.on_divergence, Ceiling):
+            # A diverged run has a last value too, of no meaning: the registered one replaces it.
             value_by_run |= dict.fromkeys(diverged, study.on_divergence.ceiling)
         if study.on_divergence == "rank":
             # Claims about one metric agree on which end of the line is worse (`prereg.study.validate`).
@@ -106,6 +109,7 @@ def item_means(items: pd.DataFrame, metric: str) -> dict[Cell, float]:
     means: dict[Cell, float] = {}
     # In the order of the items' names: a sum depends on its order in the last bit.
     for (arm, seed), run in rows.sort_values(["task", "item"], kind="stable").groupby(["variant", "seed"], sort=True):
+        # Mean of tasks' means where tasks count alike, else of items.
         values = run["value"].to_numpy(np.float64)
         if declared.counts_alike == "tasks":
             codes = pd.factorize(run["task"])[0]
@@ -126,6 +130,7 @@ def samples_of(
     notes: list[str] = []
     refused: str | None = None
     for arm, weight in claim.weights.items():
+        # Each arm by itself: a seed that it lacks is no loss to the others.
         planned = study.seeds_of(arm)
         ended_seeds = tuple(seed for seed in planned if (arm, seed) in values)
         notes += [f"{arm}, seed {seed}, is left out: no {reading}" for seed in planned if seed not in ended_seeds]
@@ -137,10 +142,10 @@ def samples_of(
         if refused is None and len(ended_seeds) < least:
             refused = f"{len(ended_seeds)} of {len(planned)} runs of {arm}, and at least {least} must be there"
         if refused is None:
-            samples.append(Sample(arm, weight, ended_seeds, np.array([scaled(one, scale) for one in used.values()])))
+            samples.append(Sample(arm, weight, ended_seeds, np.array([scaled(raw, scale) for raw in used.values()])))
     if refused is None:
         with np.errstate(over="ignore"):
-            if not isfinite(sum(abs(one.weight) * float(np.abs(one.values).max(initial=0.0)) for one in samples)):
+            if not isfinite(sum(abs(raw.weight) * float(np.abs(raw.values).max(initial=0.0)) for raw in samples)):
                 refused = f"{reading} differs by more than the largest number there is"
     return (tuple(samples) if refused is None else ()), tuple(notes), refused
 
@@ -150,11 +155,11 @@ def notes_on_seeds(samples: Sequence[Sample]) -> tuple[str, ...]:
     shared = _shared(samples)
     notes = [] if shared else ["the arms share no seed: their runs could not be paired"]
     notes += [
-        f"all {one.values.size} runs of {one.arm} give the same value: the seed seems to do nothing there"
-        for one in samples
-        if one.values.size > 1 and np.ptp(one.values) <= EQUAL * np.abs(one.values).max()
+        f"all {sample.values.size} runs of {sample.arm} give the same value: the seed seems to do nothing there"
+        for sample in samples
+        if sample.values.size > 1 and np.ptp(sample.values) <= EQUAL * np.abs(sample.values).max()
     ]
-    notes += [said for said in [uneven_spread(samples)] if said]
+    notes += [text for text in [uneven_spread(samples)] if text]
     return tuple(notes)
 
 
@@ -164,8 +169,9 @@ SPREAD_APART = 4.0
 
 def uneven_spread(samples: Sequence[Sample]) -> str:
     """What a reader must know where the runs of one arm vary many times as much as those of another."""
-    sds = {one.arm: one.values for one in samples if one.values.size > 1}
+    sds = {sample.arm: sample.values for sample in samples if sample.values.size > 1}
     power = max((exponent_of(values) for values in sds.values()), default=0)
+    # One unit for all arms: their SDs are compared.
     spread = {arm: float(np.ldexp(values, -power).std(ddof=1)) for arm, values in sds.items()}
     if len(spread) < 2:
         return ""
@@ -184,11 +190,12 @@ def shared_seeds(samples: Sequence[Sample]) -> SharedSeeds | None:
     shared = _shared(samples)
     if len(shared) < 2:
         return None
-    columns = np.array([[one.values[one.seeds.index(seed)] for seed in shared] for one in samples])
-    weights = np.array([one.weight for one in samples])
+    columns = np.array([[sample.values[sample.seeds.index(seed)] for seed in shared] for sample in samples])
+    weights = np.array([sample.weight for sample in samples])
     power = exponent_of(columns)
     parts = weights[:, None] * np.ldexp(columns, -power)
     n = len(shared)
+    # The two sides of the claim, each a weighted sum of arms; their correlation is what pairing would have bought.
     sides = [parts[weights > 0].sum(axis=0), -parts[weights < 0].sum(axis=0)]
     correlation = None
     # Two points always lie on a line.
@@ -205,18 +212,24 @@ def shared_seeds(samples: Sequence[Sample]) -> SharedSeeds | None:
 def stated(samples: Sequence[Sample]) -> tuple[ArmSample, ...]:
     """The runs as a finding lists them."""
     return tuple(
-        ArmSample(arm=one.arm, weight=one.weight, seeds=one.seeds, values=tuple(map(float, one.values)))
-        for one in samples
+        ArmSample(arm=sample.arm, weight=sample.weight, seeds=sample.seeds, values=tuple(map(float, sample.values)))
+        for sample in samples
     )
 
 
 def _shared(samples: Sequence[Sample]) -> tuple[int, ...]:
     first, *others = samples
-    return tuple(seed for seed in first.seeds if all(seed in one.seeds for one in others))
+    return tuple(seed for seed in first.seeds if all(seed in sample.seeds for sample in others))
 
 
 def unusable(metric: str, scale: Scale, used: Mapping[Cell, float]) -> str | None:
-    """Why these values cannot be put on the scale: dropping them in silence would choose the data."""
+    """Why these values cannot be put on the scale: dropping them in silence would choose the data.
+
+    Examples
+    --------
+    >>> unusable("val/loss", "log", {("rope", 3): 0.0})
+    'val/loss of rope, seed 3, is 0, which has no logarithm'
+    """
     for (arm, seed), value in used.items():
         if not isfinite(value):
             return f"{metric} of {arm}, seed {seed}, is not finite"
@@ -226,13 +239,19 @@ def unusable(metric: str, scale: Scale, used: Mapping[Cell, float]) -> str | Non
 
 
 def scaled(value: float, scale: Scale) -> float:
-    """A value of the metric on the claim's scale."""
+    """A value of the metric on the claim's scale; an infinite one, of a diverged run, stays so.
+
+    Examples
+    --------
+    >>> scaled(100.0, "log10"), scaled(-inf, "log")
+    (2.0, -inf)
+    """
     if scale == "raw" or isinf(value):
         return value
     return log(value) if scale == "log" else log10(value)
 
 
-def slope(claim: Claim, seed: int, found: Mapping[Cell, float], scale: Scale) -> float:
+def slope(claim: Claim, seed: int, value_by_run: Mapping[Cell, float], scale: Scale) -> float:
     """A seed's slope, of values less the first arm's: arms that are all equal then have one of exactly 0."""
-    first = scaled(found[claim.named[0], seed], scale)
-    return sum(weight * (scaled(found[arm, seed], scale) - first) for arm, weight in claim.left.items())
+    first = scaled(value_by_run[claim.named[0], seed], scale)
+    return sum(weight * (scaled(value_by_run[arm, seed], scale) - first) for arm, weight in claim.left.items())

@@ -1,5 +1,7 @@
 """The deciding numbers once more, by other people's code: pingouin and scipy, from the pairs that a finding lists.
 
+To add a second opinion: what computes it in `OPINIONS`, under the name that a test gives in `second_opinion`.
+
 Nothing here shares code with the tests in `ablate.judge.stats` but the table of nulls (`nulls_of`).
 `decide` gives no verdict whose numbers differ, for then one of the two is wrong. What no library computes (bootstrap t,
 items, looks, e-process, ranked diverged runs, ties under a rank test) is counted as not covered.
@@ -69,7 +71,7 @@ class Recomputed:
         """One sentence: how many numbers, by what, how far apart."""
         if not self.numbers:
             return "No deciding number was recomputed: no library computes this test on these pairs."
-        apart = max(abs(one.ours - one.theirs) / (abs(one.theirs) or 1.0) for one in self.numbers)
+        apart = max(abs(number.ours - number.theirs) / (abs(number.theirs) or 1.0) for number in self.numbers)
         left_out = f" Not covered: {', '.join(self.not_covered)}." if self.not_covered else ""
         close = f"largest relative difference {apart:.0e}" if apart else "no difference"
         return f"{len(self.numbers)} numbers were recomputed by {self.libraries}: {close}.{left_out}"
@@ -78,9 +80,9 @@ class Recomputed:
 @check("independent computations of the deciding numbers agree")
 def check_numbers(recomputed: Recomputed) -> Found:
     return [
-        f"{one.hypothesis} {one.name} {one.ours!r}, recomputed {one.theirs!r}"
-        for one in recomputed.numbers
-        if not one.equal
+        f"{number.hypothesis} {number.name} {number.ours!r}, recomputed {number.theirs!r}"
+        for number in recomputed.numbers
+        if not number.equal
     ]
 
 
@@ -99,6 +101,7 @@ def recompute(study: Study, findings: Sequence[Finding], look: Look | None = Non
     not_covered: list[str] = []
     opinion = None if look is not None else OPINIONS[kind_of(study.analysis.test).second_opinion]
     with warnings.catch_warnings():
+        # Libraries warn of small samples and of division by zero; what counts is whether the numbers agree.
         warnings.simplefilter("ignore")
         for finding in findings:
             if finding.estimate is None:
@@ -108,8 +111,7 @@ def recompute(study: Study, findings: Sequence[Finding], look: Look | None = Non
             else:
                 not_covered.append(finding.hypothesis)
         if study.analysis.correct == "holm":
-            numbers += _holm(study, findings)
-            numbers += _gate(study, findings)
+            numbers += _corrected(study, findings)
     return Recomputed(tuple(numbers), tuple(not_covered))
 
 
@@ -164,8 +166,8 @@ def _p_values(study: Study, finding: Finding, p: PValue, statistic: Floats) -> I
         # A claimed direction that the statistic lacks gives 1; two points count by the larger.
         away = null.towards and np.sign(statistic.sum()) != null.towards
         theirs = [p(point, side) for point, side in null.points]
-        known = [value for value in theirs if value is not None]
-        yield from _number(finding, name, ours, 1.0 if away else max(known) if len(known) == len(theirs) else None)
+        defined = [value for value in theirs if value is not None]
+        yield from _number(finding, name, ours, 1.0 if away else max(defined) if len(defined) == len(theirs) else None)
 
 
 def _difference(finding: Finding, theirs: float, size: float) -> Iterator[Number]:
@@ -217,6 +219,7 @@ def _by_ttest(study: Study, finding: Finding) -> Iterator[Number]:
     yield from _p_values(study, finding, p, differences)
     yield from _difference(finding, float(differences.mean()), size)
     assert finding.estimate is not None, finding.hypothesis
+    # One t of scipy's serves the intervals at every level.
     one_sample = stats.ttest_1samp(differences, 0.0)
     yield from _number(finding, "standard error", finding.estimate.se, stats.sem(differences), size)
     yield from _intervals(finding, one_sample.confidence_interval, size)
@@ -239,6 +242,7 @@ def _by_wilcoxon(study: Study, finding: Finding) -> Iterator[Number]:
 
     ranks = np.argsort(np.argsort(np.abs(differences))) + 1.0
     yield from _p_values(study, finding, p, np.sign(differences) * ranks)
+    # By the definition, with no function of ours.
     walsh = [(a + b) / 2.0 for a, b in combinations_with_replacement(differences.tolist(), 2)]
     yield from _difference(finding, float(np.median(walsh)), float(np.abs(differences).max()))
 
@@ -248,6 +252,7 @@ def _by_permutation_test(study: Study, finding: Finding) -> Iterator[Number]:
     from scipy import stats
 
     differences = _differences(finding)
+    # All sign vectors, 2^n x n; the first is the observed one.
     signs = np.array(list(product((1.0, -1.0), repeat=len(differences))))
 
     def p(point: float, side: Side) -> float | None:
@@ -313,33 +318,26 @@ OPINIONS: dict[str, SecondOpinion | None] = {
 """By what a test declares (`SignificanceTest.second_opinion`)."""
 
 
-def _holm(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
-    """Adjusted p values by family, by Holm's procedure; a claim without a p keeps its place with 1."""
-    multicomp = pingouin_without_plots().multicomp
-    for names in study.families.values():
-        family = [finding for finding in findings if finding.hypothesis in names]
-        for which in ("p_refute",) if is_gated(study, names) else ("p_support", "p_refute"):
-            p = [1.0 if (value := getattr(one, which)) is None else value for one in family]
-            adjusted = multicomp(p, method="holm")[1] if len(p) > 1 else p
-            for one, theirs in zip(family, adjusted, strict=True):
-                ours = getattr(one, f"{which}_adjusted")
-                if ours is not None:
-                    yield Number(one.hypothesis, f"{which}, adjusted", ours, float(theirs))
-
-
-def _gate(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
-    """Adjusted p values of support under a gate: of each step by Holm's procedure, and never below one before it."""
+def _corrected(study: Study, findings: Sequence[Finding]) -> Iterator[Number]:
+    """Adjusted p values by family and over the gate; a claim without a p keeps its place with 1."""
     multicomp = pingouin_without_plots().multicomp
     by_name = {finding.hypothesis: finding for finding in findings}
-    before = 0.0
-    for step in study.gate_steps:
-        p = [1.0 if (value := by_name[name].p_support) is None else value for name in step]
-        adjusted = [max(before, float(one)) for one in (multicomp(p, method="holm")[1] if len(p) > 1 else p)]
-        for name, theirs in zip(step, adjusted, strict=True):
-            ours = by_name[name].p_support_adjusted
-            if ours is not None:
-                yield Number(name, "p_support, adjusted", ours, theirs)
-        before = max(adjusted)
+    # A family is a gate of one step: within a step Holm's procedure, and never below the step before.
+    steps_of: list[tuple[str, Sequence[Sequence[str]]]] = [
+        (which, [names])
+        for names in study.families.values()
+        for which in (("p_refute",) if is_gated(study, names) else ("p_support", "p_refute"))
+    ]
+    for which, steps in [*steps_of, ("p_support", study.gate_steps)]:
+        before = 0.0
+        for step in steps:
+            p = [1.0 if (value := getattr(by_name[name], which)) is None else value for name in step]
+            adjusted = [max(before, float(value)) for value in (multicomp(p, method="holm")[1] if len(p) > 1 else p)]
+            for name, theirs in zip(step, adjusted, strict=True):
+                ours = getattr(by_name[name], f"{which}_adjusted")
+                if ours is not None:
+                    yield Number(name, f"{which}, adjusted", ours, theirs)
+            before = max(adjusted)
 
 
 _PLOTS = "pingouin.plotting"
@@ -365,5 +363,5 @@ def _with_plots(name: str) -> Any:
     """A name that pingouin lacks, once its plots are loaded. Raises `AttributeError` where there is none even then."""
     package, plots = sys.modules["pingouin"], import_module(_PLOTS)
     vars(package).pop("__getattr__", None)
-    vars(package).update({one: getattr(plots, one) for one in plots.__all__})
+    vars(package).update({plot: getattr(plots, plot) for plot in plots.__all__})
     return getattr(package, name)

@@ -14,7 +14,13 @@ from prereg.text import p_value
 
 
 def said_p(p: float, levels: Sequence[float] = ()) -> str:
-    """A p value as `= .0004` or `< .0001`, never rounded across one of the levels in use."""
+    """A p value as `= .0004` or `< .0001`, never rounded across one of the levels in use.
+
+    Examples
+    --------
+    >>> said_p(0.0004), said_p(1e-9)
+    ('= .0004', '< .0001')
+    """
     text = p_value(p, levels)
     return text if text[0] in "<>" else f"= {text}"
 
@@ -23,16 +29,24 @@ def same_in_every_pair(left: npt.ArrayLike, right: npt.ArrayLike, *, paired: boo
     """What a reader must know where every pair has the same difference; nothing where they differ.
 
     Without `paired` each seed gives one number, and the right side is the same for all.
+
+    Examples
+    --------
+    >>> same_in_every_pair([0.5, 0.7], [0.25, 0.5])
+    ''
+    >>> same_in_every_pair([0.5, 0.75], [0.25, 0.5])[:34]
+    'all 2 differences are the same: th'
     """
     sides = [np.asarray(side_, dtype=np.float64) for side_ in (left, right)]
     differences = sides[0] - sides[1]
-    size = max(float(np.abs(one).max(initial=0.0)) for one in sides)
+    # Equal up to rounding, relative to the values and not to the differences: 0.1 + 0.2 - 0.3 is no difference.
+    size = max(float(np.abs(side).max(initial=0.0)) for side in sides)
     if differences.size < 2 or not np.isfinite(size) or np.ptp(differences) > EQUAL * size:
         return ""
     n = differences.size
     if not paired:
         return f"all {n} seeds give the same value: the seed seems to do nothing to it"
-    if all(np.ptp(one) <= EQUAL * size for one in sides):
+    if all(np.ptp(side) <= EQUAL * size for side in sides):
         return (
             f"all {n} seeds give the same values: the seed seems to do nothing, or the metric does not depend on it, "
             f"and {n} pairs are then no more evidence than one"
@@ -58,5 +72,13 @@ def share_of_bound(arm: Stability) -> str:
 
 
 def upper_bound(k: int, n: int) -> float:
-    """The largest chance of an event under which at most k of n would still have a probability of 5%."""
+    """The largest chance of an event under which at most k of n would still have a probability of 5%.
+
+    Examples
+    --------
+    None of n: about 3 / n, the rule of three. Exactly 1 - .05^(1 / n).
+
+    >>> round(upper_bound(0, 10), 4) == round(1 - 0.05**0.1, 4)
+    True
+    """
     return 1.0 if k >= n else float(special.betaincinv(k + 1, n - k, 0.95))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ablate.reporting.document import Document
     from ablate.reporting.exports.figures import Drawing
     from ablate.runner.local import Summary
-    from prereg.registry.ledger_entry import Entry
+    from prereg.registry.ledger_entry import DecidedEntry
     from prereg.registry.looks import Look
     from prereg.registry.registration import Registration
     from prereg.study.spec import Study
@@ -92,7 +92,7 @@ class Results(ABC):
     def figure(self, name: str) -> alt.LayerChart:
         """A figure of the report as an altair chart, with its caption. Raises `EvidenceError` for an unknown name,
         which lists the known ones, and where no contrast may be shown."""
-        from ablate.reporting.context import NOT_TO_BE_USED
+        from ablate.reporting.context import not_to_be_used
         from ablate.reporting.exports.figures import chart
 
         if name not in self._drawings:
@@ -100,7 +100,7 @@ class Results(ABC):
             raise EvidenceError(
                 f"no figure is named '{name}'", required=f"one of {', '.join(known)}", fix=nearest(name, known)
             )
-        return chart(self._drawings[name], warning=NOT_TO_BE_USED if self.status == "inadmissible" else "")
+        return chart(self._drawings[name], warning=not_to_be_used() if self.status == "inadmissible" else "")
 
     @cached_property
     def _drawings(self) -> dict[str, Drawing]:
@@ -140,7 +140,7 @@ class Decided(Results):
     html_path: Path | None = None
     exported: tuple[Path, ...] = ()
     """The files of forms other than the two pages."""
-    earlier: tuple[Entry, ...] = ()
+    earlier: tuple[DecidedEntry, ...] = ()
     """Decisions of the same registration before this one."""
     evidence_path: Path | None = None
     """The committed evidence that was judged, because no sealed run is in `data/runs`."""

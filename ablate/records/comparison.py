@@ -113,17 +113,29 @@ class Reproduction(FrozenModel):
         """To the bit; or, where that is not guaranteed, at every step within what the caller accepts."""
         if self.exact:
             return True
-        alike = self.status_again in (self.status_sealed, "beginning")
-        whole = not any(m.only_sealed or m.only_again for m in self.metrics)
-        accepted = self.within is not None and self.largest_relative <= self.within
-        scored = self.items != "different" or self.items_apart is not None
-        return bool(self.unpromised) and alike and whole and accepted and scored
+        # A tolerance excuses distances alone: a lacking step, another end or other items are no rounding.
+        same_end = self.status_again in (self.status_sealed, "beginning")
+        same_steps = not any(m.only_sealed or m.only_again for m in self.metrics)
+        within_tolerance = self.within is not None and self.largest_relative <= self.within
+        items_comparable = self.items != "different" or self.items_apart is not None
+        return bool(self.unpromised) and same_end and same_steps and within_tolerance and items_comparable
 
 
 def compare_rows(
     sealed: Sequence[Row], again: Sequence[Row], *, up_to: int
 ) -> tuple[tuple[MetricCompared, ...], tuple[str, ...]]:
-    """Every repeatable metric of either run up to a step, and the names of those that were not compared."""
+    """Compare the rows of a sealed run with those of the same run made again, bit by bit.
+
+    `up_to` is the last step that counts: of a run made again only in part, later steps are no
+    difference.
+    Returns one `MetricCompared` per repeatable metric of either run, by name, and the names of those left out.
+
+        >>> from ablate.records.rows import Row
+        >>> metrics, left_out = compare_rows([Row(1, "val/loss", 2.0)], [Row(1, "val/loss", 2.5)], up_to=1)
+        >>> metrics[0].n_different, metrics[0].largest_relative, left_out
+        (1, 0.2, ())
+    """
+    # One table per run, as a run's rows hold each (metric, step) once: metric -> step -> value.
     tables: list[dict[str, dict[int, float]]] = []
     for rows in (sealed, again):
         table: dict[str, dict[int, float]] = {}
@@ -142,15 +154,28 @@ def compare_items(sealed: Sequence[ItemScore], again: Sequence[ItemScore]) -> tu
     """The scores of items of both runs, whatever the order they are written in.
 
     And how far apart they lie, at most and relatively: none where they are not scores of the same items.
+
+        >>> from ablate.records.store import ItemScore
+        >>> score = ItemScore("blimp", "1", "ab" * 32, "acc", 1.0)
+        >>> compare_items([score], [score])
+        ('equal', 0.0)
     """
     if not sealed and not again:
         return "not compared", None
-    one, other = ({(i.task, i.item, i.item_sha256, i.metric): i.value for i in items} for items in (sealed, again))
-    if one.keys() != other.keys():
+    sealed_scores, scores_again = (
+        {(i.task, i.item, i.item_sha256, i.metric): i.value for i in items} for items in (sealed, again)
+    )
+    # The hash of the text is part of the key: the same id with another text is another item.
+    if sealed_scores.keys() != scores_again.keys():
         return "different", None
-    apart = [(one[key], other[key]) for key in one if one[key].hex() != other[key].hex()]
-    largest = max((_relative(abs(a - b), max(abs(a), abs(b))) for a, b in apart), default=0.0)
-    return "different" if apart else "equal", largest
+    # By hex(): == would take 0.0 for -0.0, and no NaN for itself.
+    differing_pairs = [
+        (sealed_scores[key], scores_again[key])
+        for key in sealed_scores
+        if sealed_scores[key].hex() != scores_again[key].hex()
+    ]
+    largest = max((_relative(abs(a - b), max(abs(a), abs(b))) for a, b in differing_pairs), default=0.0)
+    return "different" if differing_pairs else "equal", largest
 
 
 def provenance_differences(sealed: Provenance, again: Provenance) -> tuple[Differing, ...]:
@@ -163,6 +188,7 @@ def provenance_differences(sealed: Provenance, again: Provenance) -> tuple[Diffe
 
 def _compared(name: str, sealed: dict[int, float], again: dict[int, float]) -> MetricCompared:
     both = sorted(sealed.keys() & again.keys())
+    # By hex(): == would take 0.0 for -0.0.
     apart = [step for step in both if sealed[step].hex() != again[step].hex()]
     absolute = [abs(sealed[step] - again[step]) for step in apart]
     scales = [max(abs(sealed[step]), abs(again[step])) for step in apart]

@@ -2,6 +2,9 @@
 
 Reading is separate from judging: this module believes a run only when its seals match, says what
 does not match, and draws no conclusion from it.
+
+To add a field that the judge reads: here, filled in `ablate.records.gather.gather`, and in tests/evidence_factory.py,
+which makes evidence for the tests of the judge. A field that moves a verdict belongs into `sha256`, too.
 """
 
 from __future__ import annotations
@@ -21,31 +24,52 @@ from prereg.registry.canon import sha256_of
 from prereg.registry.ledger_entry import Entry
 
 ITEM_COLUMNS = ("variant", "seed", "task", "item", "item_sha256", "metric", "value")
+"""Columns of `Evidence.items`: one row per arm, seed, metric and item."""
 METRIC_COLUMNS = ("variant", "seed", "step", "metric", "value")
+"""Columns of `Evidence.metrics`: one row per arm, seed, metric and step."""
 Line = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]
 """Steps and values of one metric of one run, by step."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """The evidence of one registration, as found on disk."""
+    """The evidence of one registration, as found on disk. `ablate.records.gather.gather` makes it.
+
+    >>> import pandas as pd
+    >>> rows = [("wide", 0, 1, "val/loss", 2.5), ("wide", 0, 2, "val/loss", 2.25)]
+    >>> evidence = Evidence(planned=(("wide", 0),), runs=(), metrics=pd.DataFrame(rows, columns=METRIC_COLUMNS))
+    >>> evidence.missing
+    (('wide', 0),)
+    >>> steps, values = evidence.lines("val/loss")["wide", 0]
+    >>> steps.tolist(), values.tolist()
+    ([1, 2], [2.5, 2.25])
+    """
 
     planned: tuple[tuple[str, int], ...]
+    """(arm, seed) of every planned run, in the plan's order."""
     runs: tuple[RunRecord, ...]
+    """The records of planned runs that have one, whatever their status, in the plan's order."""
     metrics: pd.DataFrame
+    """One row per arm, seed, metric and step (`METRIC_COLUMNS`); `variant` and `metric` are categories. Empty while
+    values are withheld."""
     broken: tuple[str, ...] = ()
+    """What does not match its seal, a sentence each."""
     extra: tuple[str, ...] = ()
+    """ARM/SEED of run folders that no plan names."""
     ledger: tuple[Entry, ...] = ()
+    """The ledger's entries of this study, in order; none where the ledger is damaged."""
     elsewhere: tuple[Entry, ...] = ()
     """Entries of other studies of the ledger: seals of an outcome that this one sealed later, and looks at outcomes of
     those studies before this registration."""
     ledger_faults: tuple[str, ...] = ()
+    """What is wrong with the chain of the ledger, a sentence each."""
     history_faults: tuple[str, ...] = ()
     """Of a sound ledger: how two branches continued this study, and entries that git holds and the file lacks."""
     places: Mapping[str, int] = field(default_factory=dict)
     """Hash of an entry -> its place among all of a ledger that git has merged, where `index` cannot compare entries of
     different studies; empty for a ledger that is one chain."""
     ledger_head: str = ""
+    """sha256 of the last entry of the whole ledger."""
     unsealed: tuple[tuple[str, int], ...] = ()
     """Cells whose run.json claims an end that its seals or the ledger do not bear out."""
     items: pd.DataFrame | None = None
@@ -94,27 +118,28 @@ class Evidence:
         return self._stretches.of(metric)
 
     def curve(self, metric: str) -> pd.DataFrame:
-        """`lines` as one table of variant, seed, step, value."""
-        found = self.lines(metric)
-        sizes = [len(steps) for steps, _ in found.values()]
+        """`lines` as one frame: a row per arm, seed and step, with the columns variant, seed, step, value."""
+        line_by_cell = self.lines(metric)
+        sizes = [len(steps) for steps, _ in line_by_cell.values()]
         return pd.DataFrame(
             {
-                "variant": np.repeat(np.array([variant for variant, _ in found], dtype=object), sizes),
-                "seed": np.repeat(np.array([seed for _, seed in found], dtype=np.int64), sizes),
-                "step": np.concatenate([np.empty(0, np.int64), *(steps for steps, _ in found.values())]),
-                "value": np.concatenate([np.empty(0), *(values for _, values in found.values())]),
+                "variant": np.repeat(np.array([variant for variant, _ in line_by_cell], dtype=object), sizes),
+                "seed": np.repeat(np.array([seed for _, seed in line_by_cell], dtype=np.int64), sizes),
+                "step": np.concatenate([np.empty(0, np.int64), *(steps for steps, _ in line_by_cell.values())]),
+                "value": np.concatenate([np.empty(0), *(values for _, values in line_by_cell.values())]),
             }
         ).astype({"variant": str})
 
     def final(self, metric: str) -> dict[tuple[str, int], float]:
-        """The value at the last evaluated step of every finished run that recorded the metric."""
-        done = {run.cell: run.steps for run in self.runs if run.status == "done"}
-        found = {}
+        """The value at the last step of every finished run that recorded the metric there, by (arm, seed)."""
+        last_step_by_cell = {run.cell: run.steps for run in self.runs if run.status == "done"}
+        value_by_cell = {}
         for cell, (steps, values) in self.lines(metric).items():
-            last = int(np.searchsorted(steps, done.get(cell, -1), side="right")) - 1
-            if cell in done and last >= 0 and steps[last] == done[cell]:
-                found[cell] = float(values[last])
-        return found
+            # The last row at or before the last step; it counts only where it is of that very step.
+            last = int(np.searchsorted(steps, last_step_by_cell.get(cell, -1), side="right")) - 1
+            if cell in last_step_by_cell and last >= 0 and steps[last] == last_step_by_cell[cell]:
+                value_by_cell[cell] = float(values[last])
+        return value_by_cell
 
     @cached_property
     def _stretches(self) -> _Stretches:
@@ -145,9 +170,10 @@ class _Stretches:
         columns = [variants, seeds, metrics, steps, table["value"].to_numpy(np.float64)]
         ends = _ends(columns)
         keys = zip(*(column[ends - 1].tolist() for column in columns[:3]), strict=True)
+        # A new key at every end, and steps that fall at ends alone: then the table is in stretches already.
         falling = np.flatnonzero(steps[1:] < steps[:-1]) + 1
         if len(set(keys)) < len(ends) or not np.isin(falling, ends).all():
-            order = np.lexsort(columns[3::-1])
+            order = np.lexsort(columns[3::-1])  # the last key of lexsort is the first to sort by
             columns = [column[order] for column in columns]
             ends = _ends(columns)
         variants, seeds, metrics, steps, values = columns
@@ -161,11 +187,11 @@ class _Stretches:
         """The lines of one metric, by run."""
         if metric not in self.names:
             return {}
-        found = {}
-        for at in np.flatnonzero(self.metrics == self.names.index(metric)).tolist():
-            rows = slice(int(self.ends[at - 1]) if at else 0, int(self.ends[at]))
-            found[self.cells[at]] = self.steps[rows], self.values[rows]
-        return dict(sorted(found.items()))
+        line_by_cell = {}
+        for stretch in np.flatnonzero(self.metrics == self.names.index(metric)).tolist():
+            rows = slice(int(self.ends[stretch - 1]) if stretch else 0, int(self.ends[stretch]))
+            line_by_cell[self.cells[stretch]] = self.steps[rows], self.values[rows]
+        return dict(sorted(line_by_cell.items()))
 
 
 def _coded(column: pd.Series[Any]) -> tuple[npt.NDArray[np.integer[Any]], list[str]]:

@@ -1,4 +1,12 @@
-"""From folders and ledger to `Evidence`: read what is there, verify every seal, conclude nothing."""
+"""From folders and ledger to `Evidence`: read what is there, verify every seal, conclude nothing.
+
+    run.json of every planned run -> files against its seals -> seals against the ledger (`_records`)
+    -> tables whose values give the outcome that the record states (`read_curves`)
+    -> frames of all runs, one row per value (`metrics_frame`, `items_frame`), where nothing is withheld
+
+A hash of a file protects against accidents alone, since whoever writes the file can write its hash. So each outcome is
+derived from the values again, and the seal must be in the ledger, whose chain shows a later edit.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 
 from ablate.records.evidence import ITEM_COLUMNS, Evidence
 from ablate.records.outcome import OF_ITEMS, coded, numbers, ranked
@@ -25,11 +33,11 @@ from prereg.errors import EvidenceError, LedgerError
 from prereg.registry.amendments import promise_in_force
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import SEALS, Entry
+from prereg.registry.ledger_entry import Entry, PeekedEntry, SealEntry
 from prereg.registry.ledger_graph import continued_twice, is_merged, places
 from prereg.registry.looks import due_look
 from prereg.registry.paths import Root
-from prereg.registry.plan import Cell, CommandSpec, RunSpec, cell_of, recipes_of
+from prereg.registry.plan import Cell, CommandSpec, RunSpec, recipes_of
 from prereg.registry.registration import (
     Registration,
     bases_of,
@@ -39,8 +47,9 @@ from prereg.study.command import MetricsFile
 from prereg.study.training import Training
 
 Seal = tuple[str, int, str]
+"""Arm, seed, and sha256 of metrics.parquet."""
 _LONG_RUN = 10_000
-"""Steps from which on a table is long."""
+"""Steps from which on a table is read by a thread: of a shorter one, the thread costs more than the reading."""
 
 
 def sealed_in_ledger(ledger: Ledger, registration: str) -> dict[Seal, str]:
@@ -49,14 +58,11 @@ def sealed_in_ledger(ledger: Ledger, registration: str) -> dict[Seal, str]:
     Of every seal and not the newest alone (`prereg.registry.plan`): a run that lies here as an earlier seal has it was
     sealed, and that it is not the last one is for the audit to find.
     """
-    found: dict[Seal, str] = {}
+    run_sha256_by_seal: dict[Seal, str] = {}
     for entry in ledger.entries():
-        if entry.event in SEALS and entry.registration == registration:
-            metrics, run = (entry.body.get(key) for key in ("metrics_sha256", "run_sha256"))
-            # An entry that lacks a part binds nothing; the audit then finds the run unbound.
-            if isinstance(metrics, str) and isinstance(run, str):
-                found[(*cell_of(entry), metrics)] = run
-    return found
+        if isinstance(entry, SealEntry) and entry.registration == registration:
+            run_sha256_by_seal[(*entry.cell, entry.metrics_sha256)] = entry.run_sha256
+    return run_sha256_by_seal
 
 
 def gather(root: Root, registration: Registration) -> Evidence:
@@ -65,7 +71,18 @@ def gather(root: Root, registration: Registration) -> Evidence:
     No metric is read while runs are missing (of a sequential study: runs of the look that is due, and never those of
     later seeds): the tables are then `withheld`, and only `open_tables` gives them, for a look that the ledger holds.
     Until the ledger has all that a pilot chooses, those of the pilot alone are read.
+
+    A damaged ledger or a run that does not match its seal raises nothing: `ledger_faults`, `broken` and `unsealed` say
+    it, and the judge decides what follows.
+
+        from prereg.registry.paths import Root
+        from prereg.registry.registration import load_registration
+
+        root = Root(Path("."))
+        evidence = gather(root, load_registration(root, "width"))
+        evidence.missing, evidence.broken
     """
+    # The ledger first: what it does not hold is not sealed, whatever a run's own record says.
     study = registration.study.study
     ledger = Ledger(root.ledger)
     # An unfinished last line is what a crash leaves: it binds nothing, and the next append cuts it back.
@@ -78,20 +95,23 @@ def gather(root: Root, registration: Registration) -> Evidence:
         entries, head = (), ""
     planned = registration.study.cells
     bound = None if faults else sealed_in_ledger(ledger, registration.runs_sha256)
+    # Then the runs of the plan, by their seals, without a look at a value.
     runs, sealed, broken, unsealed = _records(root, registration, planned, bound)
     runs_of = root.runs(study, registration.runs_sha256)
     mine = tuple(entry for entry in entries if entry.study == study)
-    seen = _seeds_to_see(registration, mine, runs)
+    # Every outcome is derived again, and values are kept only where no planned run is missing: anything else would be
+    # an early look at the outcome.
+    seeds_read = _seeds_to_see(registration, mine, runs)
     ended = {run.cell for run in sealed}
-    whole = all(cell in ended for cell in planned if cell[1] in seen)
-    tables = _read_again(runs_of, sealed, kept=seen if whole else ())
+    all_ended = all(cell in ended for cell in planned if cell[1] in seeds_read)
+    tables = _read_again(runs_of, sealed, kept_seeds=seeds_read if all_ended else ())
     for cell, curves in tables.items():
-        if isinstance(curves, Curves) and (wrong := curves.out_of_range(registration.study.metrics)):
-            tables[cell] = f"{cell[0]}/{cell[1]}: {wrong}"
-    forged = {cell: wrong for cell, wrong in tables.items() if isinstance(wrong, str)}
+        if isinstance(curves, Curves) and (fault := curves.out_of_range(registration.study.metrics)):
+            tables[cell] = f"{cell[0]}/{cell[1]}: {fault}"
+    forged = {cell: fault for cell, fault in tables.items() if isinstance(fault, str)}
     broken += forged.values()
     unsealed += [cell for cell in forged if cell not in unsealed]
-    found = Evidence(
+    evidence = Evidence(
         planned=planned,
         runs=tuple(runs),
         metrics=metrics_frame([]),
@@ -106,10 +126,11 @@ def gather(root: Root, registration: Registration) -> Evidence:
         unsealed=tuple(unsealed),
         withheld=True,
     )
-    if any(seed in seen for _, seed in found.missing):
-        return found
-    kept = [one for one in tables.values() if isinstance(one, Curves)]
-    return _with_tables(runs_of, found, [run for run in sealed if run.seed in seen], kept)
+    # `missing` knows more than `all_ended`: a table that is forged, or a run that the ledger did not seal.
+    if any(seed in seeds_read for _, seed in evidence.missing):
+        return evidence
+    curves_read = [table for table in tables.values() if isinstance(table, Curves)]
+    return _with_tables(runs_of, evidence, [run for run in sealed if run.seed in seeds_read], curves_read)
 
 
 def _records(
@@ -133,6 +154,7 @@ def _records(
         runs.append(record)
         if record.status not in ("done", "diverged"):
             continue
+        # Do the files match run.json, is run.json of this run, and is it the one that the ledger sealed?
         wrong = folder.faults(record) or _unlike_its_place(record, registration, variant, seed)
         run_hash = (bound or {}).get((variant, seed, str(record.metrics_sha256)))
         if not wrong and run_hash is not None and run_hash != sha256_file(folder.record_path):
@@ -158,18 +180,19 @@ def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> 
     of_study = [entry for entry in entries if entry.study == study]
     order, promise = places(entries), promise_in_force(of_study, registration.lineage)
     promised = -1 if promise is None else order[promise.sha256]
+    # Hash of an outcome or a recipe -> place in the ledger: a seal of another study before it was there first.
     # By what a run is made of, too: a trainer that is not deterministic never gives the same bits.
-    first: dict[JsonValue, int] = dict.fromkeys(recipes_of(registration).values(), promised)
-    ended = [entry for entry in of_study if entry.event in SEALS]
-    keys = ("outcome_sha256", "recipe_sha256")
-    mine = {entry.body.get(key): order[entry.sha256] for entry in reversed(ended) for key in keys}
-    first |= {known: at for known, at in mine.items() if known is not None}
+    first: dict[str | None, int] = dict.fromkeys(recipes_of(registration).values(), promised)
+    ended = [entry for entry in of_study if isinstance(entry, SealEntry)]
+    for entry in reversed(ended):
+        first |= dict.fromkeys((entry.outcome_sha256, entry.recipe_sha256), order[entry.sha256])
+    first.pop(None, None)  # a seal without a recipe
     others = [
         entry
         for entry in entries
-        if entry.event in SEALS
+        if isinstance(entry, SealEntry)
         and entry.study != study
-        and any(order[entry.sha256] < first.get(entry.body.get(key), -1) for key in keys)
+        and any(order[entry.sha256] < first.get(same, -1) for same in (entry.outcome_sha256, entry.recipe_sha256))
     ]
     studies = {entry.study for entry in others}
     looks = [
@@ -180,13 +203,13 @@ def repeated_elsewhere(entries: Sequence[Entry], registration: Registration) -> 
     return tuple(sorted((*others, *looks), key=lambda entry: order[entry.sha256]))
 
 
-def open_tables(root: Root, evidence: Evidence, *, look: Entry) -> Evidence:
+def open_tables(root: Root, evidence: Evidence, *, look: PeekedEntry) -> Evidence:
     """Unfinished evidence with the values of the runs that have ended. `look` is the entry that puts this on record.
 
     Raises `EvidenceError` where the ledger does not hold that entry, or it is of other evidence.
     """
     entries = Ledger(root.ledger).entries()
-    if look not in entries or look.body.get("evidence") != evidence.sha256:
+    if look not in entries or look.evidence != evidence.sha256:
         raise EvidenceError(
             "an early look that the ledger does not hold",
             required="the `peeked` entry of this evidence",
@@ -196,7 +219,7 @@ def open_tables(root: Root, evidence: Evidence, *, look: Entry) -> Evidence:
     sealed = [run for run in ended if run.cell not in evidence.unsealed]
     base = bases_of(entry for entry in entries if entry.study == look.study).get(look.registration, look.registration)
     runs = root.runs(look.study, base)
-    tables = _read_again(runs, sealed, kept=[run.seed for run in sealed])
+    tables = _read_again(runs, sealed, kept_seeds=[run.seed for run in sealed])
     curves = [table for table in tables.values() if isinstance(table, Curves)]
     for fault in (table for table in tables.values() if isinstance(table, str)):
         raise EvidenceError(fault, required="the table that was sealed")
@@ -206,7 +229,7 @@ def open_tables(root: Root, evidence: Evidence, *, look: Entry) -> Evidence:
 def _with_tables(runs: Path, evidence: Evidence, records: list[RunRecord], metrics: list[Curves]) -> Evidence:
     scored = [_folder(runs, run).items_path for run in records if run.items_sha256 is not None]
     return replace(
-        evidence, metrics=metrics_frame(metrics), items=read_items(scored) if scored else None, withheld=False
+        evidence, metrics=metrics_frame(metrics), items=items_frame(scored) if scored else None, withheld=False
     )
 
 
@@ -257,15 +280,25 @@ def read_curves(folder: RunFolder, run: RunRecord) -> Curves | str:
     if isinstance(table, str):
         return table
     (metrics, names), steps, values = ranked(*coded(table["metric"])), numbers(table["step"]), numbers(table["value"])
-    metrics = metrics.astype(np.min_scalar_type(len(names)))
-    # Steps rise as a trainer writes them. Small integers are sorted by radix, several times faster.
+    metrics = metrics.astype(np.min_scalar_type(len(names)))  # uint8 for up to 255 metrics
+    # By metric, then step. Steps rise as a trainer writes them, and a stable sort keeps that order. Small integers are
+    # sorted by radix, several times faster.
     rising = (steps[1:] >= steps[:-1]).all()
     order = np.argsort(metrics, kind="stable") if rising else np.lexsort((steps, metrics))
     return Curves(run.cell, names, metrics[order], steps[order], values[order])
 
 
 def metrics_frame(runs: Sequence[Curves]) -> pd.DataFrame:
-    """The metrics of many runs as one table, by variant, seed, metric and step."""
+    """The metrics of many runs as one frame: variant, seed, step, metric, value, one row per value.
+
+    Sorted by variant, seed, metric and step. `variant` and `metric` are categories: a text per row would be most of the
+    memory.
+
+        >>> import numpy as np
+        >>> curves = Curves(("wide", 0), ["val/loss"], np.zeros(2, np.uint8), np.array([1, 2]), np.array([2.5, 2.25]))
+        >>> metrics_frame([curves]).to_dict("list")["value"]
+        [2.5, 2.25]
+    """
     # Every run is in order, and so is the table of all: of ten million rows, sorting them again takes longest.
     runs = sorted(runs, key=lambda run: run.cell)
     variants, names = sorted({run.cell[0] for run in runs}), sorted({name for run in runs for name in run.names})
@@ -283,16 +316,21 @@ def metrics_frame(runs: Sequence[Curves]) -> pd.DataFrame:
 
 
 def _categories(codes: Sequence[npt.NDArray[np.int64]], texts: list[str]) -> pd.Categorical[Any]:
-    kind = np.min_scalar_type(-len(texts) - 1)
-    whole = np.concatenate([np.empty(0, kind), *(part.astype(kind) for part in codes)])
-    return pd.Categorical.from_codes(whole, categories=pd.Index(texts, dtype=str))
+    kind = np.min_scalar_type(-len(texts) - 1)  # signed, as pandas has -1 for no category
+    place_of_row = np.concatenate([np.empty(0, kind), *(part.astype(kind) for part in codes)])
+    return pd.Categorical.from_codes(place_of_row, categories=pd.Index(texts, dtype=str))
 
 
-def read_items(scored: list[Path]) -> pd.DataFrame:
-    """Sealed items of many runs as one tidy table."""
+def items_frame(scored: list[Path]) -> pd.DataFrame:
+    """Sealed items of many runs as one frame: `ITEM_COLUMNS`, one row per run, metric and item.
+
+    Sorted by variant, seed, metric, task and item, so that the same runs give the same frame whatever their order.
+    Raises `TableError` for a file that is no such table.
+    """
     assert scored, "no run has items: there is no table, and an empty one would be taken for a run without any"
     import pyarrow as pa
 
+    # Texts arrive as dictionaries, each file with its own; as plain strings they can be put together.
     kinds = pa.schema([(name, OF_ITEMS[name]) for name in ITEM_COLUMNS])
     table = pa.concat_tables([read_parquet(path, ITEM_COLUMNS).cast(kinds) for path in scored])
     keys = ("variant", "seed", "metric", "task", "item")
@@ -300,13 +338,15 @@ def read_items(scored: list[Path]) -> pd.DataFrame:
     return frame
 
 
-def _read_again(runs: Path, records: list[RunRecord], *, kept: Collection[int]) -> dict[Cell, Curves | str | None]:
+def _read_again(
+    runs: Path, records: list[RunRecord], *, kept_seeds: Collection[int]
+) -> dict[Cell, Curves | str | None]:
     """Every outcome derived from its tables again: the fault of a run whose tables hold other values than its record
     says, its metrics where its seed is to be kept, and none for the others."""
 
     def read(run: RunRecord) -> Curves | str | None:
         curves = read_curves(_folder(runs, run), run)
-        return curves if isinstance(curves, str) or run.seed in kept else None
+        return curves if isinstance(curves, str) or run.seed in kept_seeds else None
 
     # Reading, sorting and hashing let go of the interpreter's lock; of short tables, threads would wait for it.
     with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
@@ -325,23 +365,26 @@ def _unlike_its_place(record: RunRecord, registration: Registration, variant: st
 
 def unlike(record: RunRecord, spec: RunSpec | CommandSpec) -> str:
     """What makes a record one of another run than the planned one, in words; empty where it is of this run."""
-    for what in ("study", "registration", "variant", "seed"):
-        if getattr(record, what) != getattr(spec, what):
-            return f"its {what} is {getattr(record, what)}, not {getattr(spec, what)}"
+    for field in ("study", "registration", "variant", "seed"):
+        if getattr(record, field) != getattr(spec, field):
+            return f"its {field} is {getattr(record, field)}, not {getattr(spec, field)}"
+    # A record keeps JSON. The model that wrote it reads it again: defaults that a later version adds are no difference.
     try:
-        found = Training.model_validate_json(json.dumps(record.config)) if isinstance(spec, RunSpec) else record.config
+        recorded_config = (
+            Training.model_validate_json(json.dumps(record.config)) if isinstance(spec, RunSpec) else record.config
+        )
     except ValidationError:
-        found = None
-    return "" if found == spec.config else "its configuration is not the registered one"
+        recorded_config = None
+    return "" if recorded_config == spec.config else "its configuration is not the registered one"
 
 
 def _unplanned(root: Root, registration: Registration, planned: set[tuple[str, int]]) -> tuple[str, ...]:
     """Run folders that no plan names."""
     base = root.runs(registration.study.study, registration.runs_sha256)
     names = {(arm, str(seed)) for arm, seed in planned}
-    found = []
+    unplanned = []
     for folder in sorted(path.parent for path in base.glob("*/*/run.json")):
         variant, seed = folder.parent.name, folder.name
         if (variant, seed) not in names:
-            found.append(f"{variant}/{seed}")
-    return tuple(found)
+            unplanned.append(f"{variant}/{seed}")
+    return tuple(unplanned)

@@ -5,13 +5,16 @@ Nothing is written before all of it is read; `put` alone writes, a run whole or 
 Three forms of a source:
 
     a folder of run folders       VARIANT/SEED/run.json with metrics.parquet, as `ablate run` leaves them
-    a folder with a manifest      manifest.json (`Manifest`) next to one metrics.jsonl, metrics.csv or metrics.parquet
+    a folder with a manifest      manifest.json (`ImportManifest`) next to a metrics.jsonl, .csv or .parquet
     a file of rows                variant, seed, step, metric, value, or wide by a layout; JSON lines, CSV or Parquet
 
 The first two can be *bound*: each run names the registration it was made under, and says that it began after it. That
 is its maker's word; the hash shows which registration the maker had, for nobody can name one that was not yet written.
 What is not bound is taken in as exploratory or not at all, and then no verdict comes from it
 (`ablate.judge.audit.audit`). A name from a source becomes part of a path only after the plan is found to hold it.
+
+To add a form of source: a reader here that gives rows by cell, a branch in `read_runs`, tests/records/test_import.py,
+and docs/how-to. A tracker goes into `ablate.records.tracked`, another kind of file into `ablate.records.tables`.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue, ValidationError
 
@@ -32,12 +36,12 @@ from ablate.records.rows import (
     LineError,
     Row,
     TableLayout,
-    collect,
+    cell_text,
     diverged_at,
     lacking,
-    named,
     read_bytes,
     require_range,
+    rows_by_run,
     until,
 )
 from ablate.records.run_record import RunRecord
@@ -47,8 +51,8 @@ from prereg.errors import EvidenceError, StudyError, Where, nearest
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes, sha256_file, sha256_of
 from prereg.registry.disk import move, write_whole
-from prereg.registry.ledger_entry import SEALS, Entry
-from prereg.registry.plan import Cell, cell_of, needed_metrics
+from prereg.registry.ledger_entry import Entry, FailedEntry, SealEntry
+from prereg.registry.plan import Cell, needed_metrics
 from prereg.registry.registration import Registration
 from prereg.study.command import MetricsFile
 from prereg.study.training import Training
@@ -72,7 +76,7 @@ class Made(FrozenModel):
     """Its end."""
 
 
-class Manifest(FrozenModel):
+class ImportManifest(FrozenModel):
     """What the maker of tidy rows says of them: under which registration, when, with which code."""
 
     registration: str
@@ -96,8 +100,8 @@ class Piece:
     """The scores of single items, where the run has some."""
 
     @property
-    def body(self) -> dict[str, JsonValue]:
-        """Its hashes, in the words in which the ledger seals runs."""
+    def seal(self) -> dict[str, Any]:
+        """Its end and its hashes, as the fields of the entry that seals it."""
         return self.record.seal(sha256_bytes(self.run_json))
 
 
@@ -109,22 +113,30 @@ class Terms:
     registered_at: str
     """When the ledger took the registration."""
     now: str
+    """The time of the import, ISO 8601 with offset."""
     exploratory: bool
+    """Whether runs that are not bound are taken in, too; a study that holds one gives no verdict."""
     only: Collection[Cell] = ()
+    """(arm, seed) of the runs that are requested; all of the plan where it is empty."""
     layout: TableLayout = LONG
     tracked: dict[Cell, list[Row]] | None = None
     """The rows of a tracker, which is no file."""
 
 
-def read_source(source: Path, terms: Terms, unfinished: list[str] | None = None) -> tuple[Piece, ...]:
+def read_runs(source: Path, terms: Terms, unfinished: list[str] | None = None) -> tuple[Piece, ...]:
     """Every run of a source, in the order of the plan. Raises `EvidenceError` for the first thing that is wrong.
 
-    Run folders of runs that have not ended, or failed, are left out, and named in `unfinished`.
+    Nothing is written: what comes back is bytes, which `put` lays in their places. Run folders of runs that have not
+    ended, or failed, are left out, and named in `unfinished`.
+
+        pieces = read_runs(Path("from-the-cluster"), Terms(registration, registered_at, now, exploratory=False))
+        for piece in pieces:
+            put(piece, RunFolder(root.run(study, registration.runs_sha256, piece.variant, piece.seed)))
     """
     if source.is_dir() and (source / "manifest.json").is_file():
-        found = _from_manifest(source, terms)
+        piece_by_cell = _from_manifest(source, terms)
     elif source.is_dir():
-        found = _from_folders(source, terms, [] if unfinished is None else unfinished)
+        piece_by_cell = _from_folders(source, terms, [] if unfinished is None else unfinished)
     elif source.is_file() or terms.tracked is not None:
         if not terms.exploratory:
             raise EvidenceError(
@@ -133,22 +145,23 @@ def read_source(source: Path, terms: Terms, unfinished: list[str] | None = None)
                 fix="--exploratory imports them; a study that holds such runs gives no verdict",
                 where=Where(file=source),
             )
-        found = {
+        piece_by_cell = {
             cell: _sealed(terms, cell, rows, started=terms.now, ended=terms.now, code=NOT_STATED)
             for cell, rows in planned_rows(source, terms).items()
         }
     else:
         raise EvidenceError("no such file or folder", where=Where(file=source))
     for cell in terms.only:
-        if cell not in found:
-            raise EvidenceError(f"no run of {named(cell)}", required="the runs of --only", where=Where(file=source))
+        if cell not in piece_by_cell:
+            raise EvidenceError(f"no run of {cell_text(cell)}", required="the runs of --only", where=Where(file=source))
+    # In the order of the plan and not of the source, so that the ledger takes the same runs in the same order.
     study = terms.registration.study
-    pieces = [found.get(cell) for cell in study.cells]
+    pieces = [piece_by_cell.get(cell) for cell in study.cells]
     return tuple(piece for piece in pieces if piece is not None)
 
 
 def _from_folders(source: Path, terms: Terms, unfinished: list[str]) -> dict[Cell, Piece]:
-    found: dict[Cell, Piece] = {}
+    piece_by_cell: dict[Cell, Piece] = {}
     for path in sorted(source.rglob("run.json")):
         folder = RunFolder(path.parent)
         run_json = read_bytes(path)
@@ -159,21 +172,22 @@ def _from_folders(source: Path, terms: Terms, unfinished: list[str]) -> dict[Cel
         if record is None:
             raise EvidenceError("not a run record", required="what the trainer wrote", where=Where(file=path))
         cell = (record.variant, record.seed)
-        if not _wanted(terms, cell, path):
+        if not _is_requested(terms, cell, path):
             continue
         if record.status not in ("done", "diverged"):
-            unfinished.append(f"{named(cell)}: {record.status}")
+            unfinished.append(f"{cell_text(cell)}: {record.status}")
             continue
-        if cell in found:
-            raise EvidenceError(f"a second run of {named(cell)}", required="each run once", where=Where(file=path))
+        if cell in piece_by_cell:
+            raise EvidenceError(f"a second run of {cell_text(cell)}", required="each run once", where=Where(file=path))
         rows, metrics = _sealed_rows(folder, record, terms.registration.study.metrics)
+        # An exploratory run is sealed anew: its record is of another registration, and ours must not repeat that.
         if terms.exploratory:
             code, start, end = record.provenance.code, record.started_at, record.ended_at or terms.now
-            found[cell] = _sealed(terms, cell, rows, started=start, ended=end, code=code)
+            piece_by_cell[cell] = _sealed(terms, cell, rows, started=start, ended=end, code=code)
             continue
-        study, wanted = terms.registration.study, terms.registration.sha256
+        study, registered_sha256 = terms.registration.study, terms.registration.sha256
         if record.study != study.study:
-            raise _unbound(path, f"{named(cell)} is of study '{record.study}'", f"study '{study.study}'")
+            raise _unbound(path, f"{cell_text(cell)} is of study '{record.study}'", f"study '{study.study}'")
         _require_bound(
             path,
             cell,
@@ -184,13 +198,14 @@ def _from_folders(source: Path, terms: Terms, unfinished: list[str]) -> dict[Cel
         )
         if sha256_of(record.config) != sha256_of(_config(terms, record.variant)):
             raise EvidenceError(
-                f"{named(cell)} has another configuration",
-                required=f"that of registration {wanted}",
+                f"{cell_text(cell)} has another configuration",
+                required=f"that of registration {registered_sha256}",
                 where=Where(file=path),
             )
+        # A bound run keeps its bytes: the hash that its maker may have published stays the one in our ledger.
         items = None if record.items_sha256 is None else read_bytes(folder.items_path)
-        found[cell] = Piece(*cell, record, run_json, metrics, items)
-    if not found and not terms.only:
+        piece_by_cell[cell] = Piece(*cell, record, run_json, metrics, items)
+    if not piece_by_cell and not terms.only:
         raise EvidenceError(
             f"no run has ended: {unfinished[0]}"
             if unfinished
@@ -198,13 +213,13 @@ def _from_folders(source: Path, terms: Terms, unfinished: list[str]) -> dict[Cel
             required="run folders as `ablate run` leaves them, a manifest, or a file of rows",
             where=Where(file=source),
         )
-    return found
+    return piece_by_cell
 
 
 def _from_manifest(source: Path, terms: Terms) -> dict[Cell, Piece]:
     place = source / "manifest.json"
     try:
-        manifest = Manifest.model_validate_json(read_bytes(place))
+        manifest = ImportManifest.model_validate_json(read_bytes(place))
     except ValidationError as error:
         fault = error.errors(include_url=False)[0]
         where = ".".join(map(str, fault["loc"]))
@@ -217,44 +232,38 @@ def _from_manifest(source: Path, terms: Terms) -> dict[Cell, Piece]:
             where=Where(file=place),
         )
     made: dict[Cell, Made] = {}
-    for one in manifest.runs:
-        if made.setdefault((one.variant, one.seed), one) is not one:
-            raise EvidenceError(f"{named((one.variant, one.seed))} is given twice", where=Where(file=place))
-        _wanted(terms, (one.variant, one.seed), place)
+    for times in manifest.runs:
+        cell = (times.variant, times.seed)
+        if made.setdefault(cell, times) is not times:
+            raise EvidenceError(f"{cell_text(cell)} is given twice", where=Where(file=place))
+        _is_requested(terms, cell, place)
+    # Runs of one and not of the other: with --only the manifest may name more than is requested.
     table = planned_rows(files[0], terms)
     odd = sorted((made.keys() ^ table.keys()) if not terms.only else table.keys() - made.keys())
     if odd:
         lacks = "manifest" if odd[0] in table else "file of rows"
         raise EvidenceError(
-            f"the {lacks} does not hold {named(odd[0])}", required="the same runs in both", where=Where(file=place)
+            f"the {lacks} does not hold {cell_text(odd[0])}", required="the same runs in both", where=Where(file=place)
         )
     stated = bool(manifest.code) or not terms.registration.files  # of no pinned file there is nothing to state
     code = sha256_of(dict(manifest.code)) if stated else NOT_STATED
-    found = {}
+    piece_by_cell = {}
     for cell, rows in table.items():
+        started, ended = made[cell].started_at, made[cell].ended_at
         if not terms.exploratory:
-            one = made[cell]
-            _require_bound(
-                place,
-                cell,
-                terms,
-                registration=manifest.registration,
-                started=one.started_at,
-                ended=one.ended_at,
-            )
-        times = made[cell]
-        found[cell] = _sealed(terms, cell, rows, started=times.started_at, ended=times.ended_at, code=code)
-    return found
+            _require_bound(place, cell, terms, registration=manifest.registration, started=started, ended=ended)
+        piece_by_cell[cell] = _sealed(terms, cell, rows, started=started, ended=ended, code=code)
+    return piece_by_cell
 
 
 def _sealed(terms: Terms, cell: Cell, rows: list[Row], *, started: str, ended: str, code: str) -> Piece:
-    """A record and its seals for rows that had none."""
+    """A record and its seals for rows that had none, by the rules that hold for a run that is made here."""
     study = terms.registration.study
     diverged = diverged_at(rows, study.stable.diverged.loss_above)
     absent = lacking(rows, needed_metrics(study), whole_curve=bool(study.rule.arms_read)) if diverged is None else []
     if absent and (not rows or not terms.exploratory):
-        raise EvidenceError(f"{named(cell)}: {'; '.join(absent)}", required="what the claims read")
-    kept, last = until(rows, diverged)
+        raise EvidenceError(f"{cell_text(cell)}: {'; '.join(absent)}", required="what the claims read")
+    rows_that_count, last = until(rows, diverged)
     record = RunRecord(
         format=1,
         study=study.study,
@@ -267,42 +276,48 @@ def _sealed(terms: Terms, cell: Cell, rows: list[Row], *, started: str, ended: s
         steps=last,
         tokens=0,
         parameters=0,
+        # This machine has not made the run: what it is stays out of the record.
         provenance=of_command(code).model_copy(update={"platform": NOT_STATED, "processor": NOT_STATED}),
         started_at=started,
         ended_at=ended,
     )
-    metrics = parquet_bytes(record, kept)
-    record = record.model_copy(update={"metrics_sha256": sha256_bytes(metrics), "outcome_sha256": outcome_hash(kept)})
+    metrics = parquet_bytes(record, rows_that_count)
+    record = record.model_copy(
+        update={"metrics_sha256": sha256_bytes(metrics), "outcome_sha256": outcome_hash(rows_that_count)}
+    )
     return Piece(*cell, record, record_bytes(record), metrics)
 
 
 def _require_bound(
     place: Path, cell: Cell, terms: Terms, *, registration: str, started: str, ended: str | None
 ) -> None:
-    wanted = terms.registration.runs_sha256
+    registered_sha256 = terms.registration.runs_sha256
     if registration not in terms.registration.lineage:
-        raise _unbound(place, f"{named(cell)} was made under registration {registration}", f"registration {wanted}")
+        raise _unbound(
+            place, f"{cell_text(cell)} was made under registration {registration}", f"registration {registered_sha256}"
+        )
+    # Aware times of any offset: texts with different offsets do not compare.
     times = [_moment(text, place, cell) for text in (terms.registered_at, started, ended or "", terms.now)]
     registered, start, end, now = times
     if start < registered:
         raise _unbound(
             place,
-            f"{named(cell)} began {started}, before the registration of {terms.registered_at}",
+            f"{cell_text(cell)} began {started}, before the registration of {terms.registered_at}",
             "runs made after the registration",
         )
     if end < start or end > now + CLOCKS_APART:
         wrong = "before it began" if end < start else "which has not come yet"
-        raise _unbound(place, f"{named(cell)} ended {ended}, {wrong}", "times that can be")
+        raise _unbound(place, f"{cell_text(cell)} ended {ended}, {wrong}", "times that can be")
 
 
 def _moment(text: str, place: Path, cell: Cell) -> datetime:
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
-        found = None
-    if found is None or found.tzinfo is None:
-        raise _unbound(place, f"{named(cell)} has the time '{text[:40]}'", "ISO 8601 with an offset from UTC")
-    return found
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise _unbound(place, f"{cell_text(cell)} has the time '{text[:40]}'", "ISO 8601 with an offset from UTC")
+    return moment
 
 
 def _unbound(place: Path, found: str, required: str) -> EvidenceError:
@@ -314,7 +329,7 @@ def _unbound(place: Path, found: str, required: str) -> EvidenceError:
     )
 
 
-def _wanted(terms: Terms, cell: Cell, place: Path) -> bool:
+def _is_requested(terms: Terms, cell: Cell, place: Path) -> bool:
     """Whether a cell is requested. Nothing outside the plan is passed over in silence."""
     study = terms.registration.study
     if terms.only and cell not in terms.only:
@@ -335,19 +350,19 @@ def _wanted(terms: Terms, cell: Cell, place: Path) -> bool:
 def planned_rows(path: Path, terms: Terms) -> dict[Cell, list[Row]]:
     """The rows of those runs of a file that are requested."""
     table = read_table(path, terms.layout) if terms.tracked is None else terms.tracked
-    wanted = {cell: rows for cell, rows in table.items() if _wanted(terms, cell, path)}
-    for cell, rows in wanted.items():
+    rows_by_cell = {cell: rows for cell, rows in table.items() if _is_requested(terms, cell, path)}
+    for cell, rows in rows_by_cell.items():
         for row in rows:
             try:
                 require_range(row.metric, row.value, terms.registration.study.metrics.range_of(row.metric))
             except LineError as fault:
                 raise EvidenceError(
-                    f"{named(cell)}, step {row.step}: {fault}",
+                    f"{cell_text(cell)}, step {row.step}: {fault}",
                     required="values in the unit in which the claims and their margins are written",
                     fix=fault.fix,
                     where=Where(file=path),
                 ) from None
-    return wanted
+    return rows_by_cell
 
 
 def _sealed_rows(folder: RunFolder, record: RunRecord, layout: MetricsFile) -> tuple[list[Row], bytes]:
@@ -357,12 +372,13 @@ def _sealed_rows(folder: RunFolder, record: RunRecord, layout: MetricsFile) -> t
     table = fault or folder.read_metrics(record, _OF_IMPORTED)
     if isinstance(table, str):
         raise EvidenceError(table, required="the run as its run.json sealed it")
+    # A seal is the maker's own hash. It says nothing of how many rows a few bytes decode to, nor of their values.
     data = read_bytes(path)
     if len(table) > (most := min(MOST_ROWS, FREE_ROWS + len(data))):
         raise EvidenceError(f"{len(table):,} rows", required=f"at most {most:,}", where=Where(file=path))
     records = ({"step": row.step, "metric": row.metric, "value": row.value} for row in folder.sealed_rows())
     try:
-        rows = collect(enumerate(records, start=1), LONG, layout.range_of, own=True).get(OWN_RUN, [])
+        rows = rows_by_run(enumerate(records, start=1), LONG, layout.range_of, own=True).get(OWN_RUN, [])
         odd = next((number for number, row in enumerate(rows, start=1) if not isfinite(row.value)), None)
         if odd is not None:
             raise LineError("a value that is not finite", line=odd)
@@ -380,7 +396,11 @@ def _config(terms: Terms, variant: str) -> dict[str, JsonValue]:
 
 
 def put(piece: Piece, folder: RunFolder) -> None:
-    """Lay a run in its place, whole or not at all: a folder next to it is filled and then renamed."""
+    """Lay a run in its place, whole or not at all: a folder next to it is filled and then renamed.
+
+    Raises `OSError` where the place holds anything: no run is ever replaced.
+    """
+    # Next to it, since a rename across file systems would be a copy that a crash can cut in two.
     staging = folder.path.with_name(f".{folder.path.name}.import")
     staging.mkdir(parents=True, exist_ok=True)
     write_whole(staging / folder.sealed_path.name, piece.metrics)
@@ -395,29 +415,31 @@ def put(piece: Piece, folder: RunFolder) -> None:
 def already_placed(piece: Piece, folder: RunFolder, entries: Iterable[Entry]) -> tuple[bool, bool]:
     """(in the ledger, in its place) of this very run. Another run of the cell is never replaced: `EvidenceError`."""
     # The newest end and not the newest seal: a run that failed on record is not replaced either.
-    known = [
+    ends_on_record = [
         entry
         for entry in entries
-        if entry.event in (*SEALS, "failed")
+        if isinstance(entry, SealEntry | FailedEntry)
         and entry.registration == piece.record.registration
-        and cell_of(entry) == (piece.variant, piece.seed)
+        and entry.cell == (piece.variant, piece.seed)
     ]
-    cell = named((piece.variant, piece.seed))
-    wanted = piece.body["run_sha256"]
-    if known and known[-1].body.get("run_sha256") != wanted:
+    cell = cell_text((piece.variant, piece.seed))
+    run_sha256 = piece.seal["run_sha256"]
+    if ends_on_record and not (
+        isinstance(ends_on_record[-1], SealEntry) and ends_on_record[-1].run_sha256 == run_sha256
+    ):
         raise EvidenceError(
-            f"the ledger has another run of {cell} ({known[-1].event}, entry {known[-1].index})",
+            f"the ledger has another run of {cell} ({ends_on_record[-1].event}, entry {ends_on_record[-1].index})",
             required="cells that have no run yet: no run is ever replaced",
             fix="--only ARM/SEED takes some runs of a source",
         )
-    there = folder.path.is_dir() and any(folder.path.iterdir())
-    if there and not (folder.record_path.is_file() and sha256_file(folder.record_path) == wanted):
+    is_occupied = folder.path.is_dir() and any(folder.path.iterdir())
+    if is_occupied and not (folder.record_path.is_file() and sha256_file(folder.record_path) == run_sha256):
         raise EvidenceError(
             f"a run of {cell} lies in {folder.path}",
             required="cells that have no run yet: no run is ever replaced",
             fix="ablate run, if it was interrupted; --only ARM/SEED takes other runs of the source",
         )
-    return bool(known), there
+    return bool(ends_on_record), is_occupied
 
 
 def is_replayed(record: RunRecord, registered_at: str) -> bool:

@@ -1,7 +1,7 @@
 """Strangers' files, decoded in a process of their own that may take only so much memory.
 
 A few bytes of Parquet, gzip or JSON can decode to any number of bytes, and what a file says of its own size can be a
-lie. So a file from elsewhere (of an import, or in a bundle) is decoded by a child process under `RLIMIT_AS`. What it
+lie. So a file from elsewhere (of an import, or in a bundle) is decoded by a child process under `RLIMIT_DATA`. What it
 decodes to then has a limit whatever the file says, and a decoder that crashes takes nothing of ours with it.
 """
 
@@ -54,6 +54,7 @@ def in_limited_process(
     it needs more memory or time, or its decoder crashes. Any other exception is our bug: `RuntimeError` with the
     child's traceback. The limit is kept by Linux; on macOS and Windows the child has none, and is a process apart.
     """
+    # By name and JSON: a pickle from a process that has read a stranger's file could run anything here.
     name = f"{function.__module__}:{function.__qualname__}"
     try:
         child = subprocess.run(
@@ -70,6 +71,7 @@ def in_limited_process(
             f"not decoded within {timeout_s:,.0f} s", required="a file that can be read in that time"
         ) from None
 
+    # One line of JSON, then the result: so that bytes of any kind need no second encoding.
     header, _, result = child.stdout.partition(b"\n")
     outcome = json.loads(header) if header.startswith(b"{") else {}
     if child.returncode == 0:
@@ -88,7 +90,7 @@ def in_limited_process(
 
 def _error_of(fields: dict[str, JsonValue]) -> StudyError:
     """The error that a child raised."""
-    kind = getattr(errors, str(fields["kind"]), StudyError)
+    kind = getattr(errors, str(fields["kind"]), StudyError)  # the caller handles it by its class
     file, line, field = fields["file"], fields["line"], fields["field"]
     where = Where(
         file=Path(file) if isinstance(file, str) else None,

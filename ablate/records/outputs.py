@@ -9,6 +9,9 @@
     progress.json          how far the run is, for a screen (`Progress`)
 
 docs/trainer-protocol.md says when each is read. Nothing is repaired, skipped or guessed.
+
+To add a file: a name and a reader here, a call in `ablate.runner.process._Run`, its row in docs/trainer-protocol.md,
+and tests/runner/test_own_trainer.py. A fact for the report alone is a field of `About` instead.
 """
 
 from __future__ import annotations
@@ -71,6 +74,13 @@ def read_must_match(path: Path) -> dict[str, str] | None:
     """Name -> sha256 of what the runs of a seed must have in common; none where the trainer says nothing.
 
     Raises `EvidenceError` where the file is anything but one JSON object of such hashes.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder, MUST_MATCH)
+        ...     _ = path.write_text(json.dumps({"batches": "ab" * 32}))
+        ...     sorted(read_must_match(path))
+        ['batches']
     """
     if not path.exists():
         return None
@@ -109,6 +119,14 @@ def read_items(path: Path, layout: MetricsFile) -> list[ItemScore]:
 
     Raises `EvidenceError` with the line for anything but the five keys, a score that is not finite or that its metric
     cannot have, and an item that is scored twice.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> line = {"task": "blimp", "item": "1", "item_sha256": "ab" * 32, "metric": "acc", "value": 1.0}
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder, ITEMS)
+        ...     _ = path.write_text(json.dumps(line))
+        ...     [(score.item, score.value) for score in read_items(path, MetricsFile())]
+        [('1', 1.0)]
     """
     if not path.exists():
         return []
@@ -117,6 +135,7 @@ def read_items(path: Path, layout: MetricsFile) -> list[ItemScore]:
     number = 0
     try:
         for number, line in enumerate(lines_of(read_bytes(path)), start=1):
+            # One item has one score per metric: a second would be a choice between the two.
             score = _item(object_of(line))
             first = line_by_item.setdefault((score.metric, score.task, score.item), number)
             if first != number:
@@ -150,6 +169,7 @@ def _item(values: dict[str, object]) -> ItemScore:
 
 def _object(path: Path) -> dict[str, object]:
     try:
+        # On one line, since `object_of` reads lines: it refuses a key that is given twice, which json.loads takes.
         return object_of(read_bytes(path).replace(b"\n", b" "), LARGEST_OBJECT)
     except LineError as fault:
         raise EvidenceError(str(fault), required="one JSON object", where=Where(file=path)) from None

@@ -41,10 +41,18 @@ def read_parquet(source: Path | bytes, columns: Sequence[str], *, most_rows: int
     """The named columns, all flat and of plain numbers or texts; texts come as dictionaries.
 
     Raises `TableError`, with the limit, for anything that is not such a table or not small.
+
+        >>> import pyarrow as pa
+        >>> import pyarrow.parquet as pq
+        >>> sink = pa.BufferOutputStream()
+        >>> pq.write_table(pa.table({"step": [1, 2], "value": [2.5, 2.25]}), sink)
+        >>> read_parquet(sink.getvalue().to_pybytes(), ["value"])["value"].to_pylist()
+        [2.5, 2.25]
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    # Before anything is decoded: what the metadata admits.
     file, texts = _opened(source, columns, most_rows)
     n_rows = file.metadata.num_rows
     try:
@@ -58,6 +66,8 @@ def read_parquet(source: Path | bytes, columns: Sequence[str], *, most_rows: int
         raise TableError(f"cannot be decoded: {str(error)[:200]}") from None
     if table.num_rows != n_rows:
         raise TableError("does not hold the rows that it says")
+    # Afterwards: how many bytes the texts of all rows would take as Python strings. The dictionary does not say, since
+    # one long text and a million indices are a few bytes here and gigabytes there.
     decoded = 8 * n_rows * (len(columns) - len(texts))
     for chunk in (chunk for name in texts for chunk in table[name].chunks):
         lengths = pc.binary_length(chunk.dictionary)
@@ -84,6 +94,7 @@ def _opened(source: Path | bytes, columns: Sequence[str], most_rows: int) -> tup
         data = source if isinstance(source, bytes) else _mapped(source)
         if len(data) < 12 or data[-4:] != b"PAR1" or int.from_bytes(data[-8:-4], "little") > _LARGEST_FOOTER:
             raise TableError("is not a Parquet file")
+        # Opened twice: which columns are texts is in the metadata, and the reader must know it to keep them encoded.
         texts = _texts(pq.ParquetFile(pa.BufferReader(pa.py_buffer(data))), columns, most_rows)
         return pq.ParquetFile(pa.BufferReader(pa.py_buffer(data)), read_dictionary=texts), texts
     except (OSError, pa.ArrowException, ValueError, LookupError, TypeError, RecursionError, OverflowError) as error:
@@ -92,6 +103,7 @@ def _opened(source: Path | bytes, columns: Sequence[str], most_rows: int) -> tup
 
 def _texts(file: pq.ParquetFile, columns: Sequence[str], most_rows: int) -> list[str]:
     """The columns of text among the wanted ones. Raises `TableError` for what the metadata does not admit."""
+    # By leaf column: a list or a struct has leaves whose path is not a plain name.
     places = {file.schema.column(at).path: at for at in range(file.metadata.num_columns)}
     if file.metadata.num_rows > most_rows:
         raise TableError(f"holds {file.metadata.num_rows:,} rows, and {most_rows:,} are the most")

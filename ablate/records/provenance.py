@@ -20,6 +20,7 @@ _REGISTRATION = ("prereg", "prereg/study", "prereg/study/designs", "prereg/rule"
 NOT_STATED = "not stated"
 NOT_INSTALLED = "not installed"
 SOURCE = Path(__file__).resolve().parents[2]
+"""Where the packages lie: the source tree, or site-packages."""
 
 
 def executed_files() -> tuple[Path, ...]:
@@ -36,8 +37,16 @@ def code_hash() -> str:
     )
 
 
-def collect(*, threads: int, device: str = "cpu", compiler: str = "") -> Provenance:
-    """The provenance of a run made by this process."""
+def current_provenance(*, threads: int, device: str = "cpu", compiler: str = "") -> Provenance:
+    """The provenance of a run made by this process.
+
+    `threads` are those of one run, `device` is a device class ("cpu", "NVIDIA H100"), `compiler` what compiles its
+    steps. The commit is of the source tree of ablate, None where it is installed as a wheel.
+
+        >>> current_provenance(threads=1).device
+        'cpu'
+    """
+    # Uncommitted changes count in what a run executes alone: an edited page of the documentation moves no bit.
     commit = _git(SOURCE, "rev-parse", "HEAD")
     status = (
         _git(SOURCE, "status", "--porcelain", "--", *_WINGS, *(f":(glob){wing}/*.py" for wing in _REGISTRATION))
@@ -63,13 +72,14 @@ MOVES_BITS = ("code", "python", "torch", "numpy", "platform", "processor", "devi
 """The parts of a provenance that may move the last bit of a step."""
 
 
-def differing(one: Provenance, other: Provenance) -> tuple[str, ...]:
+def differing(first: Provenance, second: Provenance) -> tuple[str, ...]:
     """The parts in which two runs differ that may move a bit; none where both would take a step to the same bits."""
-    return tuple(part for part in MOVES_BITS if getattr(one, part) != getattr(other, part))
+    return tuple(part for part in MOVES_BITS if getattr(first, part) != getattr(second, part))
 
 
 def made_with(provenance: Provenance) -> str:
     """A hash of the parts of a provenance that may move a bit: equal where `differing` finds nothing."""
+    # Without the commit: a commit that touches no executed module is another name for the same code.
     return sha256_of([getattr(provenance, part) for part in MOVES_BITS])
 
 
@@ -120,6 +130,7 @@ def _git(source: Path, *words: str) -> str | None:
 
 @cache
 def processor_name() -> str:
+    """The processor's model. `platform.processor()` is empty or "x86_64" on Linux, which tells no two apart."""
     info = Path("/proc/cpuinfo")
     if info.is_file():
         for line in info.read_text().splitlines():

@@ -2,7 +2,7 @@
 
     file -> records: a dict of cells and its line (`json_records`, `csv_records`; Parquet in `ablate.records.tables`)
          -> series: which column holds what, by the columns of a record and a `TableLayout` (`series_of`)
-         -> rows by run: every cell by its rule (`RULES`), none twice, none outside its metric's range (`collect`)
+         -> rows by run: every cell by its rule (`RULES`), none twice, none outside its metric's range (`rows_by_run`)
 
 A user's own trainer writes long rows {"step", "metric", "value"} or wide ones, a step and a number per metric; tables
 of many runs have `variant` and `seed` besides. The one value that need not be finite is a training loss, because that
@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 CURVE = "train/loss"
 """The metric by which a run diverges, and by which it is stable."""
 MOST_BYTES = 256 * 2**20
+"""Of a file that is read whole."""
 MOST_LINE = 4096
+"""Bytes of one line of JSON; of a file that is one object, its reader says another limit."""
 ROUNDING = 1e-6
 """Of the width of a range: a mean of shares in single precision can pass 1 by so much."""
 _LARGEST_WHOLE = 2**53 - 1
@@ -74,12 +76,12 @@ class Row:
 class LineError(ValueError):
     """What is wrong with one line."""
 
-    def __init__(self, found: str, *, line: int | None = None, fix: str = "") -> None:
+    def __init__(self, message: str, *, line: int | None = None, fix: str = "") -> None:
         self.line = line
         """None: the line that is being read."""
         self.fix = fix
         """What to do about it, where that is known."""
-        super().__init__(found)
+        super().__init__(message)
 
 
 class RangeError(LineError):
@@ -92,7 +94,7 @@ Column = Annotated[str, Field(min_length=1)]
 class TableLayout(FrozenModel):
     """Which columns hold what. Long rows have `metric` and `value` besides; wide ones a column for each metric.
 
-    None leaves a column to be guessed (`ablate.records.tables.complete`).
+    None leaves a column to be guessed (`ablate.records.tables.guess_columns`).
     """
 
     arm: Column | None = "variant"
@@ -154,7 +156,11 @@ def typed(role: str, text: str) -> Any:
 
 
 def value_of(cell: object, metric: str) -> float:
-    """A finite number; of a training loss, any."""
+    """A finite number; of a training loss, any. Raises `LineError`.
+
+    >>> value_of(3, "val/loss"), value_of(float("inf"), "train/loss")
+    (3.0, inf)
+    """
     try:
         number = float(checked("value", cell))
     except OverflowError:  # an integer of JSON may have any number of digits
@@ -168,6 +174,7 @@ def require_range(metric: str, value: float, limits: tuple[float, float] | None)
     """Raise `RangeError` for a value that its metric cannot have: a margin means nothing in another unit."""
     if limits is None or not math.isfinite(value):
         return
+    # The value itself stays out of the message: of a failed run, too, it would say which arm is better.
     slack = ROUNDING * (limits[1] - limits[0])
     if not limits[0] - slack <= value <= limits[1] + slack:
         which = f"above {limits[1]:g}, the largest" if value > limits[1] else f"below {limits[0]:g}, the smallest"
@@ -184,13 +191,13 @@ def range_fix(metric: str, limits: tuple[float, float]) -> str:
     )
 
 
-def require_keys(record: Collection[str], wanted: Collection[str]) -> None:
+def require_keys(record: Collection[str], allowed: Collection[str]) -> None:
     """Raise `LineError` for other keys or columns than exactly these."""
-    lacking = [key for key in wanted if key not in record]
-    more = [key for key in record if key not in wanted]
-    if lacking or more:
+    lacking = [key for key in allowed if key not in record]
+    extra = [key for key in record if key not in allowed]
+    if lacking or extra:
         parts = [f"no {', no '.join(map(repr, lacking))}"] if lacking else []
-        parts += [f"{json.dumps(more[0])[:60]}, which is none of {', '.join(wanted)}"] if more else []
+        parts += [f"{json.dumps(extra[0])[:60]}, which is none of {', '.join(allowed)}"] if extra else []
         raise LineError(" and ".join(parts))
 
 
@@ -265,8 +272,9 @@ def series_of(
         labels = {str(label): metric for metric, label in layout.metrics.items()}
         return [Series(places | {"metric": "metric", "value": "value"}, cells, labels)]
     metrics = layout.metrics or {name: name for name in columns if name not in places.values()}
-    wanted = [*places.values(), *(metrics.values() if header and form == "wide" else ())]
-    for column in wanted:
+    # Of JSON lines each may have other metrics; the header of CSV is all there is, and a name that it lacks a mistake.
+    required_columns = [*places.values(), *(metrics.values() if header and form == "wide" else ())]
+    for column in required_columns:
         if column not in columns:
             raise LineError(f"no column '{column}'; there are {', '.join(columns)[:120]}")
     if form == "panel":
@@ -291,7 +299,7 @@ def _panel_series(
         metric = metric_of.get(part["metric"], "" if layout.metrics else part["metric"])
         cell = run["variant"], int(run["seed"])
         if metric and (cell, metric) in series:
-            raise LineError(f"two runs of {named(cell)}: '{part['run']}' and one before it")
+            raise LineError(f"two runs of {cell_text(cell)}: '{part['run']}' and one before it")
         if metric:
             own = {"variant": cell[0], "seed": cell[1], "metric": metric}
             ends = [end for end in (part[0] + "__MIN", part[0] + "__MAX") if end in columns]
@@ -315,17 +323,26 @@ def compiled_pattern(text: str) -> re.Pattern[str]:
     return re.compile("".join(kinds.get(word, re.escape(word)) for word in words))
 
 
-def collect(
+def rows_by_run(
     records: Records, layout: TableLayout, range_of: RangeOf = lambda _: None, *, own: bool = False
 ) -> dict[Cell, list[Row]]:
-    """Rows by run, in their order; of a run without a value none. Raises `LineError` with the line."""
+    """Rows by (arm, seed), in their order; an empty list for a run without a value. Raises `LineError` with the line.
+
+    `own` says that one run wrote all of it, under the key `OWN_RUN`: then there are no columns of arm and seed.
+
+        >>> records = [(1, {"variant": "wide", "seed": 0, "step": 10, "metric": "val/loss", "value": 2.5})]
+        >>> rows_by_run(records, TableLayout())
+        {('wide', 0): [Row(step=10, metric='val/loss', value=2.5)]}
+    """
     runs: dict[Cell, list[Row]] = {}
     series_by_columns: dict[tuple[str, ...], list[Series]] = {}
+    # Run -> (step, metric) -> the line that has it: a second value would be a choice between the two.
     line_by_value: dict[Cell, dict[tuple[int, str], int]] = {}
     number = 1
     try:
         for number, record in records:
             columns = tuple(record)
+            # A file has few sets of columns and many lines: what a column holds is worked out once for each set.
             if columns not in series_by_columns:
                 series_by_columns[columns] = series_of(columns, layout, own=own)
             for cell, row in (series.row(record) for series in series_by_columns[columns]):
@@ -335,7 +352,7 @@ def collect(
                 lines = line_by_value.setdefault(cell, {})
                 key = row.step, row.metric
                 if key in lines:
-                    whose = "" if own else f" of {named(cell)}"
+                    whose = "" if own else f" of {cell_text(cell)}"
                     raise LineError(f"{row.metric}{whose} at step {row.step} is already on line {lines[key]}")
                 lines[key] = number
                 require_range(row.metric, row.value, range_of(row.metric))
@@ -375,7 +392,7 @@ def object_of(line: bytes, most: int = MOST_LINE) -> Record:
     except (json.JSONDecodeError, RecursionError):
         raise LineError("not JSON") from None
     except LineError:
-        raise
+        raise  # a ValueError, too, and of `_single`
     except ValueError:
         raise LineError("a number with too many digits") from None
     if not isinstance(record, dict):
@@ -406,6 +423,7 @@ def csv_table(data: bytes) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
         except csv.Error as error:
             raise LineError(f"not CSV: {error}", line=max(reader.line_num, 1)) from None
 
+    # utf-8-sig: Excel begins its files with a mark, which would be part of the first column's name.
     reader = csv.reader(io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline=""), strict=True)
     numbered = lines()
     _, header = next(numbered, (1, []))
@@ -419,7 +437,7 @@ def csv_records(
 ) -> Records:
     """The lines of CSV, typed by their columns. Raises `LineError` with the line."""
     series = series_of(header, layout, own=own, header=True) if header else []  # an empty file has no rows
-    role_of = {column: role for one in series for role, column in one.columns.items()}
+    role_of = {column: role for part in series for role, column in part.columns.items()}
     roles = [role_of.get(column, "value") for column in header]
     for number, cells in lines:
         if len(cells) != len(header):
@@ -445,13 +463,20 @@ def read_rows(path: Path, metrics: MetricsFile | None = None, *, torn: bool = Fa
     """Every row of a trainer's own metrics file. Raises `EvidenceError` with the line.
 
     `torn` says that its writer was killed: then a last line without an end is no line yet, and is dropped.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder, "metrics.jsonl")
+        ...     _ = path.write_text('{"step": 10, "val/loss": 2.5}\\n{"step": 20, "val/l')
+        ...     read_rows(path, torn=True)
+        [Row(step=10, metric='val/loss', value=2.5)]
     """
     if metrics is None:
         from prereg.study.command import MetricsFile
 
         metrics = MetricsFile()
     try:
-        return collect(*_own_records(path, metrics, torn=torn), metrics.range_of, own=True).get(OWN_RUN, [])
+        return rows_by_run(*_own_records(path, metrics, torn=torn), metrics.range_of, own=True).get(OWN_RUN, [])
     except LineError as fault:
         raise EvidenceError(
             f"line {fault.line}: {fault}",
@@ -502,6 +527,9 @@ def diverged_at(rows: Iterable[Row], above: float) -> int | None:
 
     The same rule as the built-in trainer's. Of a first loss that is not above 0, such as a log density, multiples mean
     nothing: then only a loss that is not finite has diverged.
+
+        >>> diverged_at([Row(1, "train/loss", 5.0), Row(2, "train/loss", 16.0)], above=3.0)
+        2
     """
     curve = sorted((row for row in rows if row.metric == CURVE), key=lambda row: row.step)
     if not curve:
@@ -511,32 +539,43 @@ def diverged_at(rows: Iterable[Row], above: float) -> int | None:
 
 
 def lacking(rows: Iterable[Row], needed: Mapping[str, tuple[int, ...]], *, whole_curve: bool) -> list[str]:
-    """What a finished run should have recorded and has not: claimed metrics where they are read, the whole curve."""
-    has: dict[str, set[int]] = {}
+    """What a finished run should have recorded and has not, a sentence each; empty where nothing is lacking.
+
+    `needed` is metric -> steps at which a claim reads it, besides the last. `whole_curve` asks for a training loss at
+    every step, which the rule of stability reads.
+
+        >>> lacking([Row(10, "train/loss", 2.0)], {"val/loss": ()}, whole_curve=False)
+        ['no val/loss at step 10, its last']
+    """
+    steps_by_metric: dict[str, set[int]] = {}
     for row in rows:
-        has.setdefault(row.metric, set()).add(row.step)
-    if not has:
+        steps_by_metric.setdefault(row.metric, set()).add(row.step)
+    if not steps_by_metric:
         return ["it is empty"]
-    last = max(max(steps) for steps in has.values())
-    found = [
+    last = max(max(steps) for steps in steps_by_metric.values())
+    absent = [
         f"no {metric} at step {step}" + (", its last" if step == last else "")
         for metric, steps in needed.items()
         for step in sorted({*steps, last})
-        if step not in has.get(metric, set())
+        if step not in steps_by_metric.get(metric, set())
     ]
-    if whole_curve and has.get(CURVE, set()) - {0} != set(range(1, last + 1)):
-        found.append(f"no {CURVE} at every step from 1 to {last}, which the rule of stability reads")
-    return found
+    # A loss at step 0 is that of the initial weights: allowed, and not asked for.
+    if whole_curve and steps_by_metric.get(CURVE, set()) - {0} != set(range(1, last + 1)):
+        absent.append(f"no {CURVE} at every step from 1 to {last}, which the rule of stability reads")
+    return absent
 
 
 def until(rows: Iterable[Row], diverged: int | None) -> tuple[list[Row], int]:
-    """The rows that count, up to the divergence where there was one, and the last step."""
+    """The rows that count, up to the divergence where there was one, and the last step.
+
+    A loss that is not finite is dropped, and the status says it: no table, mean or hash then holds a NaN.
+    """
     rows = list(rows)
     last = diverged if diverged is not None else max(row.step for row in rows)
     return [row for row in rows if row.step <= last and math.isfinite(row.value)], last
 
 
-def named(cell: Cell) -> str:
+def cell_text(cell: Cell) -> str:
     """A run in a message; a name from elsewhere cannot move a terminal's cursor."""
     return f"{json.dumps(cell[0])[1:-1][:60]} seed {cell[1]}"
 

@@ -3,6 +3,9 @@
 A run is done when its `run.json` says so and the hashes in it match; nothing else is believed.
 Metrics themselves live next to it, in `metrics.jsonl` while the run lives and `metrics.parquet`
 once sealed, and the scores of single items, where there are any, in `items.parquet` (see `ablate.records.store`).
+
+To add a field: here, with a default, since sealed records lack it; in `About`, too, where the trainer states it, and
+then in `_stated` of `ablate.runner.process`; docs/reference/files.md is generated from both (`make docs`).
 """
 
 from __future__ import annotations
@@ -80,7 +83,7 @@ class Provenance(FrozenModel):
     """What compiled its steps, with its version; empty where torch took them operator by operator."""
 
 
-class Repeated(FrozenModel):
+class RepeatedUnits(FrozenModel):
     """A count of repeated lines or paragraphs."""
 
     repeated: int
@@ -97,13 +100,13 @@ class Repeated(FrozenModel):
 class Repetition(FrozenModel):
     """How much of a corpus repeats itself, exactly alike; or why that was not measured."""
 
-    lines: Repeated | None = None
+    lines: RepeatedUnits | None = None
     """Lines that occur earlier in it."""
-    paragraphs: Repeated | None = None
+    paragraphs: RepeatedUnits | None = None
     """Paragraphs that occur earlier in it."""
-    held_out_lines: Repeated | None = None
+    held_out_lines: RepeatedUnits | None = None
     """Lines of its validation part that occur in the rest."""
-    held_out_paragraphs: Repeated | None = None
+    held_out_paragraphs: RepeatedUnits | None = None
     """Paragraphs of its validation part that occur in the rest."""
     one_in: int = 1
     """One in so many of the different units was followed, chosen by its hash; 1: every one."""
@@ -298,10 +301,14 @@ class RunRecord(FrozenModel):
     """Attempts whose values of a claimed metric a resumed one replaced by others."""
 
     @classmethod
-    def begin(cls, spec: Planned, earlier: RunRecord | None, provenance: Provenance, **known: Any) -> RunRecord:
-        """The record of an attempt at a planned run; `earlier` is that of the attempt before it, if there was one."""
+    def begin(cls, spec: Planned, earlier: RunRecord | None, provenance: Provenance, **fields: Any) -> RunRecord:
+        """The record of an attempt at a planned run; `earlier` is that of the attempt before it, if there was one.
+
+        `fields` are other fields of the record, which take precedence over what is carried over.
+        """
+        # Carried over: when the run first started and the time that it has cost, which no restart gives back.
         if earlier is not None:
-            known = {"started_at": earlier.started_at, "wall_s": earlier.wall_s, **known}
+            fields = {"started_at": earlier.started_at, "wall_s": earlier.wall_s, **fields}
         return cls(
             format=1,
             **{name: getattr(spec, name) for name in ("study", "registration", "variant", "seed")},
@@ -309,7 +316,7 @@ class RunRecord(FrozenModel):
             steps=0,
             tokens=0,
             provenance=provenance,
-            **{"status": "queued", "started_at": utc_now(), **known},
+            **{"status": "queued", "started_at": utc_now(), **fields},
         )
 
     @property
@@ -317,8 +324,8 @@ class RunRecord(FrozenModel):
         """Its variant and seed."""
         return self.variant, self.seed
 
-    def seal(self, run_sha256: str) -> dict[str, JsonValue]:
-        """What the ledger says of the run where it seals it: its end, and its hashes with that of its run.json."""
+    def seal(self, run_sha256: str) -> dict[str, Any]:
+        """The fields of the ledger's entry that seals the run: its end, and its hashes with that of its run.json."""
         return {
             "variant": self.variant,
             "seed": self.seed,

@@ -8,6 +8,9 @@
 
 A file of lines that is killed while it is written keeps all its whole lines; an open Parquet file would lose
 everything. So a trainer writes lines, and the sealed form is written once.
+
+run.json is written after the tables whose hashes it holds. A crash in between leaves tables that no record vouches for,
+and never a record that vouches for tables that are not there.
 """
 
 from __future__ import annotations
@@ -60,7 +63,13 @@ class ItemScore:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run and what may be done with it."""
+    """The folder of one run and what may be done with it.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     RunFolder(Path(folder)).read_record() is None
+    True
+    """
 
     path: Path
 
@@ -81,7 +90,7 @@ class RunFolder:
         return self.path / "weights.safetensors"
 
     def read_record(self) -> RunRecord | None:
-        """`run.json`, or none when the run has never begun."""
+        """`run.json`, or none when the run has never begun. Raises `EvidenceError` where it is no run record."""
         try:
             return RunRecord.model_validate_json(read_regular(self.record_path, LARGEST_RECORD))
         except FileNotFoundError:
@@ -108,12 +117,15 @@ class RunFolder:
                 self.write_record(record.model_copy(update={"status": "failed", "error": error, "ended_at": at}))
 
     def write_record(self, record: RunRecord, *, durable: bool = True) -> None:
-        """Replace `run.json`."""
+        """Replace `run.json`, by a rename: a reader finds the old one or the new one, whole.
+
+        Not `durable`: not synced to the disk either, for what is written every few seconds and may be lost with power.
+        """
         write = write_whole if durable else write_passing
         write(self.record_path, record_bytes(record))
 
     def sealed_rows(self) -> list[Row]:
-        """The rows that were sealed, in their order."""
+        """The rows that were sealed, in their order. Raises `EvidenceError` where the table cannot be read."""
         return [Row(*cells) for cells in _cells(self.sealed_path, OF_METRICS, ("step", "metric", "value"))]
 
     def sealed_items(self) -> list[ItemScore]:
@@ -128,7 +140,10 @@ class RunFolder:
             path.unlink(missing_ok=True)
 
     def seal(self, record: RunRecord, rows: list[Row], items: Sequence[ItemScore] = ()) -> RunRecord:
-        """Write the tables of a run that has ended, then the record that vouches for them."""
+        """Write the tables of a run that has ended, then the record that vouches for them. Returns that record.
+
+        `record` has its final status and no hashes yet. Raises `OSError` on a full disk; the run is then not sealed.
+        """
         data = parquet_bytes(record, rows)
         scored = items_bytes(record, items) if items else None
         sealed = record.model_copy(
@@ -138,14 +153,14 @@ class RunFolder:
                 "outcome_sha256": outcome_hash(rows, items),
             }
         )
-        if scored is None:
+        if scored is None:  # of an earlier attempt: a table that the record does not seal is a fault
             self.items_path.unlink(missing_ok=True)
         tables = [(self.items_path, scored)] if scored is not None else []
         write_in_turn([*tables, (self.sealed_path, data), (self.record_path, record_bytes(sealed))])
         return sealed
 
     def faults(self, record: RunRecord) -> list[str]:
-        """What does not match the record's seals, one sentence each."""
+        """What does not match the record's seals, one sentence each; of a run that has not ended nothing is sealed."""
         if record.status not in ("done", "diverged"):
             return []
         wrong = []
@@ -164,14 +179,14 @@ class RunFolder:
         The values are read and hashed again, for a record whose seals match (`faults`): those are hashes of files, and
         anyone who writes a file can write its hash.
         """
-        found = self.read_metrics(record)
-        return [found] if isinstance(found, str) else []
+        metrics = self.read_metrics(record)
+        return [metrics] if isinstance(metrics, str) else []
 
     def read_metrics(self, record: RunRecord, kinds: Mapping[str, str] = OF_METRICS) -> pa.Table | str:
         """The sealed metrics, or the fault that `outcome_faults` finds in the sealed tables."""
         import pyarrow as pa
 
-        path = self.sealed_path
+        path = self.sealed_path  # the table that is being read, for the message
         try:
             metrics = own_rows(path, record, kinds)
             items = None
@@ -227,11 +242,14 @@ def items_bytes(record: RunRecord, items: Sequence[ItemScore]) -> bytes:
     """The sealed form of a run's items, likewise. An item scored twice, or without a finite score, is our own bug."""
     import pyarrow as pa
 
-    twice = [key for key, n in Counter((one.metric, one.task, one.item) for one in items).items() if n > 1]
+    # `read_items` refuses both in a trainer's file, so that none can get here.
+    twice = [key for key, n in Counter((score.metric, score.task, score.item) for score in items).items() if n > 1]
     assert not twice, twice[:5]
-    assert all(math.isfinite(one.value) for one in items), [one for one in items if not math.isfinite(one.value)][:5]
-    texts = {name: _column(pa.string(), [getattr(one, name) for one in items]) for name in ITEM_TEXTS}
-    values = {"value": _column(pa.float64(), [one.value for one in items])}
+    assert all(math.isfinite(score.value) for score in items), [
+        score for score in items if not math.isfinite(score.value)
+    ][:5]
+    texts = {name: _column(pa.string(), [getattr(score, name) for score in items]) for name in ITEM_TEXTS}
+    values = {"value": _column(pa.float64(), [score.value for score in items])}
     return _written(_columns_of_run(record, len(items)) | texts | values)
 
 
@@ -252,6 +270,7 @@ def _column(kind: pa.DataType, values: Sequence[Any]) -> pa.Array:
         data = np.array(values, kind.to_pandas_dtype())
         return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(data)])
     texts = [text.encode() for text in values]
+    # Arrow's layout of texts: offsets of 32 bits into one buffer, one more of them than there are texts.
     ends = np.cumsum([0, *map(len, texts)], dtype=np.int32)
     return pa.Array.from_buffers(kind, len(texts), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))])
 
@@ -260,13 +279,18 @@ def _written(columns: dict[str, pa.Array]) -> bytes:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    # In memory, because its hash goes into run.json: what is hashed is what is written, whatever happens to the file.
     sink = pa.BufferOutputStream()
     pq.write_table(pa.table(columns), sink, compression="zstd")
     return bytes(sink.getvalue().to_pybytes())
 
 
-def rows_of(step: int, values: Mapping[str, float]) -> list[Row]:
-    """Metrics of one step as rows; values that are not finite are left out (the status says so)."""
+def rows_at_step(step: int, values: Mapping[str, float]) -> list[Row]:
+    """Metrics of one step as rows; values that are not finite are left out (the status says so).
+
+    >>> rows_at_step(10, {"val/loss": 2.5, "train/loss": float("nan")})
+    [Row(step=10, metric='val/loss', value=2.5)]
+    """
     return [Row(step, metric, value) for metric, value in values.items() if math.isfinite(value)]
 
 

@@ -9,6 +9,9 @@ A layout may be a small YAML file, of which `template` guesses one from the tabl
     step: iter
     metrics:
       val/loss: valid_loss
+
+To add a kind of file: its ending in `SUFFIXES`, a branch in `_opened` that gives the columns and the records by line,
+and tests/records/test_tidy.py. To add a name that people give a column: `ARMS`, `SEEDS`, `STEPS` or `_SAME`.
 """
 
 from __future__ import annotations
@@ -29,13 +32,13 @@ from ablate.records.rows import (
     Records,
     Row,
     TableLayout,
-    collect,
     csv_records,
     csv_table,
     form_of,
     json_records,
     panel_metrics,
     read_bytes,
+    rows_by_run,
     series_of,
 )
 from prereg.errors import EvidenceError, SpecError, StudyError, Where, nearest
@@ -52,9 +55,11 @@ FREE_ROWS = 200_000
 space on a disk too."""
 SUFFIXES = (".jsonl", ".csv", ".parquet")
 LONG = TableLayout()
+"""Long rows under the names that this project writes."""
 ARMS = ("variant", "arm", "model", "config", "run_name", "name", "group", "method")
 SEEDS = ("seed", "random_seed", "rng", "rng_seed", "random_state")
 STEPS = ("step", "_step", "global_step", "iter", "iteration", "train_step", "epoch")
+"""Names that columns of arms, seeds and steps have elsewhere; the first that a table has is taken."""
 _SAME = {"val": ("val", "valid", "validation", "eval", "dev"), "train": ("train", "training")}
 _PREFIXES = ("params", "metrics", "tags", "config", "summary")
 """Of columns that MLflow and W&B write for tables of runs: `params.seed`, `metrics.val_loss`."""
@@ -64,6 +69,13 @@ def read_table(path: Path, layout: TableLayout = LONG) -> dict[Cell, list[Row]]:
     """The rows of a stranger's file by run, by a layout whose names that are none are guessed.
 
     Raises `EvidenceError` with the line, and where decoding takes more memory than such a file may.
+
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder, "runs.csv")
+        ...     _ = path.write_text("arm,seed,iter,val_loss\\nwide,0,10,2.5\\n")
+        ...     read_table(path, TableLayout(arm=None, step=None, metrics={"val/loss": None}))
+        {('wide', 0): [Row(step=10, metric='val/loss', value=2.5)]}
     """
     # Two million long rows (98 MB of CSV) were read within 1.2 GiB, with the lines on which they are.
     runs = json.loads(in_limited_process(decode, str(path), layout.model_dump(), memory_bytes=2 * MOST_MEMORY))
@@ -75,9 +87,9 @@ def decode(path: str, fields: dict[str, Any]) -> bytes:
     layout, place = TableLayout(**fields), Path(path)
     try:
         columns, records = _opened(place)
-        layout = complete(columns, layout)
+        layout = guess_columns(columns, layout)
         require_complete(columns, layout)
-        runs = collect(_counted(records(layout)), layout)
+        runs = rows_by_run(_counted(records(layout)), layout)
         if not runs:
             raise LineError("no row", line=1)
     except EvidenceError as fault:
@@ -89,6 +101,7 @@ def decode(path: str, fields: dict[str, Any]) -> bytes:
             fix=fault.fix or f"--template prints a mapping of {place.name}, for --mapping; or --column METRIC=COLUMN",
             where=Where(file=place, line=fault.line),
         ) from None
+    # By column and not by row: the keys of two million rows would be most of the JSON.
     parts = [
         [*cell, [r.step for r in rows], [r.metric for r in rows], [r.value for r in rows]]
         for cell, rows in runs.items()
@@ -121,7 +134,7 @@ def _opened(path: Path) -> tuple[list[str], Callable[[TableLayout], Records]]:
 
 def _parquet_records(data: bytes, names: Sequence[str], layout: TableLayout) -> Records:
     series = series_of(names, layout, header=True)
-    columns = dict.fromkeys(column for one in series for column in (*one.columns.values(), *one.ends))
+    columns = dict.fromkeys(column for part in series for column in (*part.columns.values(), *part.ends))
     try:
         table = read_parquet(data, list(columns), most_rows=min(MOST_ROWS, FREE_ROWS + len(data)))
     except TableError as error:
@@ -161,19 +174,26 @@ def read_frame(path: Path, metrics: Iterable[str], layout: TableLayout) -> pd.Da
     return pd.DataFrame(records.values(), columns=["variant", "seed", "step", *metrics])
 
 
-def complete(columns: Sequence[str], layout: TableLayout) -> TableLayout:
+def guess_columns(columns: Sequence[str], layout: TableLayout) -> TableLayout:
     """The layout with each name that is none guessed from the columns, whatever their case and punctuation.
 
     Where no column is likely, a name stays none; without a column for steps every row is of step 0.
+
+        >>> layout = TableLayout(arm=None, seed=None, step=None, metrics={"val/loss": None})
+        >>> layout = guess_columns(["run_name", "Seed", "iter", "valid_loss"], layout)
+        >>> layout.arm, layout.seed, layout.step, layout.metrics
+        ('run_name', 'Seed', 'iter', {'val/loss': 'valid_loss'})
     """
+    # Each column is taken once: the arm's before the metrics', so that no name is guessed twice.
     free = [column for column in columns if column not in (layout.arm, layout.seed, layout.step)]
 
     def take(names: Sequence[str]) -> str | None:
-        likely = (one for name in names for one in free if one == names[0] or plain_name(name) in _plain_forms(one))
-        column = next(likely, None)
-        if column is not None:
-            free.remove(column)
-        return column
+        for name in names:
+            for column in free:
+                if column == names[0] or plain_name(name) in _plain_forms(column):
+                    free.remove(column)
+                    return column
+        return None
 
     layout = layout.model_copy(update={"arm": layout.arm or take(ARMS)})
     is_panel = form_of(columns, layout) == "panel"
@@ -232,7 +252,7 @@ def template(path: Path, study: Study) -> str:
 
     columns: list[str] = json.loads(in_limited_process(column_names, str(path)))
     metrics = dict.fromkeys([*needed_metrics(study), CURVE])
-    layout = complete(columns, TableLayout(arm=None, seed=None, step=None, metrics=metrics))
+    layout = guess_columns(columns, TableLayout(arm=None, seed=None, step=None, metrics=metrics))
     form = form_of(columns, layout)
     if form != "wide":
         raise EvidenceError(

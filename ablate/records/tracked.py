@@ -3,6 +3,9 @@
 MLflow says of a run whether it has finished, and its parameters or tags name arm and seed. TensorBoard says neither: a
 pattern over the folder's name gives arm and seed, and a run that lacks a claimed value is taken for unfinished. What is
 left out is named, with the reason.
+
+To add a tracker: its name in `KINDS`, an iterator of `Held` next to `_mlflow` and `_tensorboard`, an extra of that name
+in pyproject.toml, and a recorded store in tests/records/trackers. W&B is in `KINDS` for its message alone.
 """
 
 from __future__ import annotations
@@ -22,11 +25,11 @@ from ablate.records.rows import (
     LineError,
     Row,
     TableLayout,
+    cell_text,
     checked,
     compiled_pattern,
     diverged_at,
     lacking,
-    named,
     value_of,
 )
 from ablate.records.tables import MOST_ROWS
@@ -72,7 +75,11 @@ def is_tracked(source: str) -> bool:
 def read_tracked(source: str, study: Study, layout: TableLayout) -> Tracked:
     """The runs of `mlflow:URI#EXPERIMENT` or `tensorboard:DIR`; a pattern finds arm and seed in the name of a run.
 
-    Raises `EvidenceError` where the tracker cannot be read or a value is none.
+    `layout.arm` and `layout.seed` name parameters or tags where there is no pattern. Raises `EvidenceError` where the
+    tracker cannot be read or a value is no number, `RunError` where its library is not installed.
+
+        tracked = read_tracked("tensorboard:runs", study, TableLayout(run_pattern="{variant}-s{seed}"))
+        tracked.rows["wide", 0][-1], tracked.left_out
     """
     kind, _, place = source.partition(":")
     if kind == "wandb":
@@ -85,26 +92,29 @@ def read_tracked(source: str, study: Study, layout: TableLayout) -> Tracked:
     pattern = None
     if layout.run_pattern or kind == "tensorboard":
         pattern = compiled_pattern(layout.run_pattern or RUN_PATTERN)
-    held = _mlflow(source, place) if kind == "mlflow" else _tensorboard(source, place)
+    # One run after another: the curves of a run are read when its turn comes, and not at all where it is left out.
+    runs = _mlflow(source, place) if kind == "mlflow" else _tensorboard(source, place)
     rows: dict[Cell, list[Row]] = {}
     left_out: list[str] = []
-    for run in held:
+    for run in runs:
         try:
             cell = _cell(run, pattern, layout)
             if isinstance(cell, str) or run.state not in ("finished", "unknown"):
                 left_out.append(f"{run.name}: {cell if isinstance(cell, str) else run.state}")
                 continue
             if cell in rows:
-                raise LineError(f"a second run of {named(cell)}")
-            found = _rows(run.curves(), layout)
+                raise LineError(f"a second run of {cell_text(cell)}")
+            run_rows = _rows(run.curves(), layout)
         except LineError as fault:
             raise EvidenceError(f"{source}: {run.name}: {fault}", required="each run once, with numbers") from None
-        absent = lacking(found, needed_metrics(study), whole_curve=False)
-        ended = run.state == "finished" or diverged_at(found, study.stable.diverged.loss_above) is not None
-        if not found or (absent and not ended):
-            left_out.append(f"{named(cell)}: {absent[0]}")
+        # A run that diverged has ended whatever it lacks. Where the tracker does not say that a run has finished, one
+        # without a claimed value is taken to be at work still.
+        absent = lacking(run_rows, needed_metrics(study), whole_curve=False)
+        ended = run.state == "finished" or diverged_at(run_rows, study.stable.diverged.loss_above) is not None
+        if not run_rows or (absent and not ended):
+            left_out.append(f"{cell_text(cell)}: {absent[0]}")
         else:
-            rows[cell] = found
+            rows[cell] = run_rows
         if sum(map(len, rows.values())) > MOST_ROWS:
             raise EvidenceError(f"{source}: more than {MOST_ROWS:,} rows", required="fewer runs at a time")
     if not rows:
@@ -119,8 +129,8 @@ def read_tracked(source: str, study: Study, layout: TableLayout) -> Tracked:
 def _cell(run: Held, pattern: re.Pattern[str] | None, layout: TableLayout) -> Cell | str:
     """Arm and seed of a run, or why it has none."""
     if pattern is not None:
-        found = pattern.fullmatch(run.name)
-        return (found["variant"], int(found["seed"])) if found else "its name is not of the pattern"
+        match = pattern.fullmatch(run.name)
+        return (match["variant"], int(match["seed"])) if match else "its name is not of the pattern"
     arm_field, seed_field = str(layout.arm), str(layout.seed)
     for name in (arm_field, seed_field):
         if name not in run.fields:
@@ -134,21 +144,21 @@ def _cell(run: Held, pattern: re.Pattern[str] | None, layout: TableLayout) -> Ce
 def _rows(curves: Curves, layout: TableLayout) -> list[Row]:
     """Rows by metric and step; a point that was sent twice counts once."""
     columns = layout.metrics or {name: name for name in curves}
-    found: dict[tuple[str, int], float] = {}
+    value_by_point: dict[tuple[str, int], float] = {}
     for metric, column in columns.items():
         for step, number in curves.get(str(column), ()):
             key = (checked("metric", metric), checked("step", step if layout.at_step is None else layout.at_step))
             value = value_of(number, metric)
-            first = found.setdefault(key, value)
+            first = value_by_point.setdefault(key, value)
             if repr(first) != repr(value):  # a loss that is no number equals itself here
                 raise LineError(f"{metric} at step {key[1]} is {first} and {value}")
-    return [Row(step, metric, value) for (metric, step), value in found.items()]
+    return [Row(step, metric, value) for (metric, step), value in value_by_point.items()]
 
 
 def _require_installed(kind: str, source: str) -> None:
-    found = find_spec(kind)
+    module_spec = find_spec(kind)
     # A folder of that name where the command was typed is no package.
-    if found is None or found.origin is None:
+    if module_spec is None or module_spec.origin is None:
         raise RunError(
             f"'{source}', and {kind} is not installed",
             required=f"the extra {kind}",
@@ -158,7 +168,7 @@ def _require_installed(kind: str, source: str) -> None:
 
 def _client(source: str, uri: str) -> MlflowClient:
     """A client of a server or store. Raises `RunError` where this installation cannot use it."""
-    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
+    os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read at its import: it would call home
     from mlflow.exceptions import MlflowException
     from mlflow.tracking import MlflowClient
 
@@ -180,12 +190,13 @@ def _mlflow(source: str, place: str) -> Iterator[Held]:
     from mlflow.exceptions import MlflowException
 
     def curves(run: str, names: Iterable[str]) -> Curves:
-        return {one: [(m.step, m.value) for m in client.get_metric_history(run, one)] for one in names}
+        return {name: [(m.step, m.value) for m in client.get_metric_history(run, name)] for name in names}
 
     try:
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
             raise EvidenceError(f"{source}: no experiment {name!r}", required="the name of one that is there")
+        # The server gives runs a page at a time, and a token for the next one as long as there is one.
         token: str | None = ""
         while token is not None:
             page = client.search_runs([experiment.experiment_id], page_token=token or None)
@@ -201,8 +212,8 @@ def _mlflow(source: str, place: str) -> Iterator[Held]:
                     partial(curves, info.run_id, names),
                 )
     except MlflowException as error:
-        said_by = str(error).splitlines()[0][:300]
-        raise EvidenceError(f"{source}: {said_by}", required="a tracking server or store that answers") from None
+        message = str(error).splitlines()[0][:300]
+        raise EvidenceError(f"{source}: {message}", required="a tracking server or store that answers") from None
 
 
 def _tensorboard(source: str, place: str) -> Iterator[Held]:
@@ -214,7 +225,7 @@ def _tensorboard(source: str, place: str) -> Iterator[Held]:
         raise EvidenceError(f"{source}: no such folder", required="a folder with a folder of event files for each run")
 
     def curves(folder: Path) -> Curves:
-        events = EventAccumulator(str(folder), size_guidance={"tensors": 0})
+        events = EventAccumulator(str(folder), size_guidance={"tensors": 0})  # 0 is all; by default it samples 10
         events.Reload()
         names = events.PluginTagToContent("scalars") if "scalars" in events.ActivePlugins() else ()
         return {n: [(e.step, float(make_ndarray(e.tensor_proto).item())) for e in events.Tensors(n)] for n in names}

@@ -21,6 +21,7 @@ from altair.utils.schemapi import debug_mode
 
 from ablate.reporting import estimates
 from ablate.reporting.view import FindingView
+from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.escape import visible
 from prereg.rule.condition import Outcome
@@ -43,7 +44,6 @@ PANEL_WIDTH = 300
 MOST_SEED_LABELS = 14
 SIGNED = "datum.value == 0 ? '0' : format(datum.value, '+~g')"
 PLAIN = "format(datum.value, '~g')"
-DIRECTIONS = {"lower": "lower is better", "higher": "higher is better", "neither": "no direction is better"}
 OUTCOME_COLOUR: dict[str, str] = {"supported": BLUE, "refuted": VERMILLION, "inconclusive": GREY}
 OUTCOME_SHAPE: dict[Outcome, str] = {"supported": "circle", "refuted": "square", "inconclusive": "diamond"}
 FONT = "Arial, Helvetica, sans-serif"
@@ -96,7 +96,7 @@ def paired(view: FindingView, left: str, right: str) -> alt.LayerChart:
         labelPadding=8,
         labelExpr=f"datum.value == 0 ? {_lines(right)} : {_lines(left)}",
     )
-    title = view.metric + (f" ({view.unit})" if view.unit else "")
+    title = estimates.with_unit(view.metric, view.unit)
     y = quantity(alt.Y, "value", (low, high), zero=False, title=title, tickCount=5, titleLimit=220)
     ways = ["falls", "rises", "level"]
     colour = alt.Color("way:N", legend=None, scale=alt.Scale(domain=ways, range=[BLUE, VERMILLION, GREY]))
@@ -108,7 +108,8 @@ def paired(view: FindingView, left: str, right: str) -> alt.LayerChart:
     ]
     if places:
         named = [
-            {"seed": f"seed {pair.seed}", "at": 1.06, "value": place} for pair, place in zip(pairs, places, strict=True)
+            {"seed": phrase("charts.seed", pair.seed), "at": 1.06, "value": place}
+            for pair, place in zip(pairs, places, strict=True)
         ]
         layers.append(
             alt.Chart(inline(named))
@@ -123,8 +124,8 @@ def power(
 ) -> alt.LayerChart:
     """Chance of success by number of seeds: solid in closed form, dashed by simulation of the rule."""
     last = max(n for n, _ in [*least, *adopting])
-    x = quantity(alt.X, "n", (0, last), title="seeds of each arm", tickCount=6, format="d")
-    y = quantity(alt.Y, "share", (0, 1), title="chance", tickCount=5, format=".0%")
+    x = quantity(alt.X, "n", (0, last), title=phrase("charts.seeds"), tickCount=6, format="d")
+    y = quantity(alt.Y, "share", (0, 1), title=phrase("charts.chance"), tickCount=5, format=".0%")
     layers: list[Any] = [
         alt.Chart(inline([{"share": 0.8}])).mark_rule(color=GREY, strokeWidth=1).encode(y=y),
         alt.Chart(inline([{"n": registered}])).mark_rule(color=GREY, strokeWidth=1, strokeDash=[1, 3]).encode(x=x),
@@ -224,9 +225,9 @@ def lines(
             points = base.mark_point(color=colour, shape=shape, filled=True, size=30, opacity=1)
             layers.append(points.encode(x=x_channel, y=at("mean")))
         named_ends.append((rows[-1]["x"], rows[-1]["mean"], arm, colour))
-    for place, value, said in marks:
+    for place, value, label in marks:
         mark = alt.Chart(inline([{"x": place, "mean": value}])).mark_text(
-            text=said, align="left", baseline="middle", color=RUST, fontSize=12
+            text=label, align="left", baseline="middle", color=RUST, fontSize=12
         )
         layers.append(mark.encode(x=x_channel, y=at("mean")))
     layers += _names(named_ends, y, x_channel, at("mean"))
@@ -351,7 +352,7 @@ def forest(views: Sequence[FindingView], *, wide: bool) -> alt.LayerChart:
     rows = [_forest_row(place, view, low, high, half) for place, view in enumerate(views)]
     x_scale = alt.Scale(domain=[low, high], range=list(plot), nice=False, zero=False)
     axis = alt.Axis(
-        title=_forest_title(views[0]),
+        title=[phrase("charts.difference", views[0]), phrase("charts.direction", views[0].finding.better)],
         grid=False,
         tickCount=6 if wide else 4,
         labelFlush=False,
@@ -433,9 +434,9 @@ def _forest_row(place: int, view: FindingView, low: float, high: float, half: fl
         "outcome": finding.outcome,
         "colour": "exploratory" if view.exploratory else finding.outcome,
         "contrast": "\n".join(wrap(view.meaning, 40)),
-        "ending": f"{finding.outcome}, n = {finding.n}",
-        "numbers": f"no estimate, n = {finding.n}",
-        "in_full": f"no estimate, n = {finding.n}",
+        "numbers": phrase("charts.numbers", view),
+        "ending": phrase("charts.ending", view),
+        "in_full": phrase("charts.in_full", view),
         "difference": None,
         "zone_low": -finding.smallest,
         "zone_high": finding.smallest,
@@ -448,10 +449,6 @@ def _forest_row(place: int, view: FindingView, low: float, high: float, half: fl
     if view.estimate is None:
         return row
     row["difference"] = view.difference_value
-    row["numbers"] = f"{view.amount} {estimates.interval(bounds, view.decimals)}"
-    if bounds is not None:
-        row["ending"] = f"{finding.outcome}, {view.level}, n = {finding.n}"
-        row["in_full"] = f"{row['numbers']} {view.level}, n = {finding.n}"
     row["low"] = low if bounds is None or bounds.low is None else bounds.low
     row["high"] = high if bounds is None or bounds.high is None else bounds.high
     return row
@@ -467,11 +464,6 @@ def forest_domain(views: Sequence[FindingView]) -> tuple[float, float]:
         if view.bounds is not None:
             ends += [end for end in (view.bounds.low, view.bounds.high) if end is not None]
     return padded(ends)
-
-
-def _forest_title(view: FindingView) -> list[str]:
-    unit = f" ({view.unit})" if view.unit else ""
-    return [f"difference in {view.metric}{unit}", DIRECTIONS[view.finding.better]]
 
 
 def _by_outcome() -> alt.Color:

@@ -8,14 +8,15 @@ from dataclasses import dataclass, field
 from ablate.judge.verdict import Decision
 from ablate.records.evidence import Evidence
 from ablate.reporting.blocks import Block, Paragraph, Section
+from ablate.reporting.wording import phrase
 from prereg.documents.published import LoadedPublished
 from prereg.registry.registration import Registration
 from prereg.study.spec import Study
 
-NOT_TO_BE_USED = (
-    "Not to be used: the evidence is inadmissible. These numbers are shown for the record and support no "
-    "conclusion, in either direction."
-)
+
+def not_to_be_used() -> str:
+    """The warning over everything that is shown of inadmissible evidence."""
+    return phrase("first_screen.not_to_be_used")
 
 
 @dataclass(frozen=True)
@@ -58,5 +59,5 @@ class ReportContext:
     def outcomes(self, id: str, title: str, blocks: Iterable[Block]) -> Section | None:
         """A section of outcomes, marked where they are not to be used; none where it is empty or must stay hidden."""
         shown = () if self.withheld else tuple(blocks)
-        marked = (Paragraph(NOT_TO_BE_USED, "warning"),) if self.unusable else ()
+        marked = (Paragraph(not_to_be_used(), "warning"),) if self.unusable else ()
         return Section(id, title, (*marked, *shown)) if shown else None

@@ -40,7 +40,7 @@ def recorded_metrics(evidence: Evidence) -> list[str]:
 
 
 def seconds_by_suite(evidence: Evidence) -> dict[str, float]:
-    """Suite -> seconds of measuring it in the sealed rows of all runs; empty where no suite was timed."""
+    """Suite -> seconds of measuring it in the sealed rows of all runs, costliest first; empty where none was timed."""
     sums: dict[str, float] = {}
     for metric in evidence.metrics["metric"].unique():
         timed = _PRICE.fullmatch(str(metric))

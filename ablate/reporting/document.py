@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ablate.judge.decide import WAITING
 from ablate.judge.recompute import recompute
-from ablate.judge.verdict import Decision, Status, with_deviations
+from ablate.judge.verdict import Decision, with_deviations
 from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.forest import forest_figure
@@ -30,21 +30,11 @@ from ablate.reporting.view import FindingView, Shared, views_of
 from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.documents.claims import capital
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import DecidedEntry
 from prereg.registry.registration import Registration
 from prereg.study.designs.per_task import by_family
 from prereg.study.handover import PAIRING_LINES
 from prereg.study.spec import Study
-
-STATUS_WORDS: Mapping[Status, str] = {
-    "decided": "Decided",
-    "decided_with_deviations": "Decided",
-    "inconclusive": "Not decided",
-    "inadmissible": "INADMISSIBLE",
-    "continue": "Continue",
-    "unfinished": "Unfinished",
-}
-
 
 FOREST = "Differences"
 
@@ -77,13 +67,13 @@ class Document:
     @property
     def on_opening(self) -> tuple[Block, ...]:
         """The blocks of the first screen for paper: the legend is the caption of the figure, which has a name."""
-        legends = [one for one in self.opening if isinstance(one, Paragraph) and one.tone == "aside"]
+        legends = [block for block in self.opening if isinstance(block, Paragraph) and block.tone == "aside"]
         return tuple(
-            replace(one, name=FOREST, caption=" ".join(legend.text for legend in legends))
-            if isinstance(one, Figure)
-            else one
-            for one in self.opening
-            if one not in legends
+            replace(block, name=FOREST, caption=" ".join(legend.text for legend in legends))
+            if isinstance(block, Figure)
+            else block
+            for block in self.opening
+            if block not in legends
         )
 
     @property
@@ -126,7 +116,7 @@ def banner_of(decision: Decision, registration: Registration) -> Banner:
     headline = headline_of(decision, registration)
     failed = [check for check in in_order(decision.checks) if not check.passed and check.severity != "note"]
     inadmissible, deviates = decision.status == "inadmissible", with_deviations(decision)
-    word, verdict = STATUS_WORDS[decision.status], decision.verdict or headline.verdict
+    word, verdict = phrase("first_screen.status", decision.status), decision.verdict or headline.verdict
     if deviates and decision.status == "inconclusive":
         verdict += f", {deviates}"
     elif deviates:
@@ -134,8 +124,8 @@ def banner_of(decision: Decision, registration: Registration) -> Banner:
     return Banner(
         decision.status,
         word,
-        "No verdict" if inadmissible else verdict,
-        () if inadmissible else tuple(f"{_begun(one, decision)}." for one in headline.clauses),
+        phrase("first_screen.without_verdict") if inadmissible else verdict,
+        () if inadmissible else tuple(f"{_begun(clause, decision)}." for clause in headline.clauses),
         tuple(
             check.found if not inadmissible and check.name in WAITING else phrase("first_screen.reason", check)
             for check in failed
@@ -148,7 +138,9 @@ def _begun(clause: str, decision: Decision) -> str:
     return capital(clause) if decision.line is None or clause.startswith("whether ") else clause
 
 
-def decision_document(decision: Decision, registration: Registration, *, earlier: Sequence[Entry] = ()) -> Document:
+def decision_document(
+    decision: Decision, registration: Registration, *, earlier: Sequence[DecidedEntry] = ()
+) -> Document:
     """What `ablate decide` shows before it writes the report: the first screen, then every finding in short."""
     decision = decision.labelled(registration.study.labels)
     banner = banner_of(decision, registration)
@@ -252,28 +244,30 @@ def opening_blocks(decision: Decision, registration: Registration) -> Iterator[B
 def trust_line(decision: Decision, study: Study) -> str:
     """`Registered before any run, complete, matched, verified, recomputed.` What did not pass or was not checked comes
     first, and by name."""
-    held, unchecked, missing = [], [], []
+    held: list[str] = []
+    unchecked: list[str] = []
+    failed_by_word: dict[str, list[str]] = {}
+    as_stated = False
     for word, names in TRUST.items():
         made = [check for check in decision.checks if check.name in names]
-        failed = [check for check in made if not check.passed]
-        if made and not failed:
-            held.append(word)
-        elif word == "matched" and (len(study.arms) == 1 or not study.paired):
+        failed = [check.name for check in made if not check.passed]
+        if word == "matched" and (len(study.arms) == 1 or not study.paired) and (failed or not made):
             continue
-        elif [check.name for check in failed] == [PROMISED] and any(check.name == STATED for check in made):
-            held.append("matched in what its trainer states")
-        elif failed:
-            missing.append(f"not {word} (failed: {'; '.join(check.name for check in failed)})")
+        if failed == [PROMISED] and any(check.name == STATED for check in made):
+            as_stated, failed = True, []
+        if failed:
+            failed_by_word[word] = failed
         else:
-            unchecked.append(word)
+            (held if made else unchecked).append(word)
     again = recompute(study, decision.findings, decision.look)
-    if any(not one.equal for one in again.numbers):
-        missing.append("not recomputed: another library's numbers differ")
-    elif not again.numbers or len(again.not_covered) == len(decision.findings):
-        missing.append("not recomputed: no library computes this test")
-    else:
-        held.append("recomputed")
-        missing += [f"not recomputed: {words.listed(again.not_covered)}"] if again.not_covered else []
-    missing += [f"not checked: {', '.join(unchecked)}"] if unchecked else []
-    parts = [f"{part[0].upper()}{part[1:]}." for part in ("; ".join(missing), ", ".join(held)) if part]
-    return " ".join(parts)
+    covered = bool(again.numbers) and len(again.not_covered) < len(decision.findings)
+    return phrase(
+        "first_screen.trust",
+        held,
+        as_stated,
+        failed_by_word,
+        unchecked,
+        equal=all(number.equal for number in again.numbers),
+        covered=covered,
+        not_covered=again.not_covered,
+    )

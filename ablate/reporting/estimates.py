@@ -20,7 +20,7 @@ _HYPHEN_MINUS = re.compile(r"(?<![\w.)])-(?=\.?\d)")
 
 def shown_truth(name: str, labels: Labels = NO_LABELS) -> str:
     """A simulated state of the world as it is shown, its claim by its name for people."""
-    return re.sub(r"^only (\S+) true", lambda found: f"only {labels.claim(found[1])} true", name)
+    return re.sub(r"^only (\S+) true", lambda match: f"only {labels.claim(match[1])} true", name)
 
 
 def power_at(power: float | None, effect: float | None) -> str:
@@ -91,7 +91,7 @@ def interval(bounds: Interval | None, decimals: int) -> str:
 
 def apart(decimals: int, intervals: Iterable[Interval | None], smallest: float = 0.0) -> int:
     """At least so many decimals, and as many more as keep each end of the intervals on its side of zero and margin."""
-    ends = [end for one in intervals if one is not None for end in (one.low, one.high) if end is not None]
+    ends = [end for bounds in intervals if bounds is not None for end in (bounds.low, bounds.high) if end is not None]
     marks = (0.0, smallest, -smallest)
     tried = range(decimals, max(13, decimals + 4))
     more = (more for more in tried if not any(crosses(end, more, marks) for end in ends))
@@ -111,6 +111,6 @@ def value(found: object) -> str:
 
 def sentences(notes: Iterable[str]) -> str:
     """Notes of the judge as sentences, each once."""
-    kept = [note.strip().rstrip(".") for note in dict.fromkeys(notes) if note.strip()]
+    written = [note.strip().rstrip(".") for note in dict.fromkeys(notes) if note.strip()]
     # The name of an effect size, such as d_z, stays as it is.
-    return proper(" ".join(f"{note[0].upper() if note[:2].isalpha() else note[0]}{note[1:]}." for note in kept))
+    return proper(" ".join(f"{note[0].upper() if note[:2].isalpha() else note[0]}{note[1:]}." for note in written))

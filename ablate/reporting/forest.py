@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from ablate.reporting.blocks import Figure, Panel
-from ablate.reporting.charts import DIRECTIONS, forest, forest_domain
+from ablate.reporting.charts import forest, forest_domain
 from ablate.reporting.view import FindingView, by_scale, of_all_tasks
 from ablate.reporting.wording import phrase
 from prereg.metrics.catalogue import task_of
@@ -23,9 +23,9 @@ def forest_figure(views: Sequence[FindingView]) -> Figure:
     """Every finding, metrics on scales of their own; the phrase `finding.legend` is its caption."""
     panels = []
     for group in by_scale(views):
-        said = phrase("finding.forest", group)
+        spoken = phrase("finding.forest", group)
         for shape in ("wide", "narrow"):
-            panels.append(Panel("", partial(forest, group, wide=shape == "wide"), said, shape))
+            panels.append(Panel("", partial(forest, group, wide=shape == "wide"), spoken, shape))
     return Figure("", "", tuple(panels), tuple(text_forest(views)))
 
 
@@ -42,7 +42,7 @@ def text_forest(views: Sequence[FindingView]) -> Iterator[str]:
         metric = first.metric
         if len(group) > 1 and task_of(first.finding.metric):
             metric = first.labels.metric(of_all_tasks(first.finding.metric))
-        yield f"{metric}{unit} ({DIRECTIONS[first.finding.better]})"
+        yield f"{metric}{unit} ({phrase('charts.direction', first.finding.better)})"
         for view in group:
             row = cells[view.name]
             line = "  ".join(row[at].ljust(sizes[at]) if at < 3 else row[at].rjust(sizes[at]) for at in shown)

@@ -47,29 +47,35 @@ def headline_of(decision: Decision, registration: Registration) -> Headline:
     if decision.status == "continue":
         return Headline(phrase("first_screen.continues"), (decision.because.rstrip("."),))
     if decision.verdict is None or decision.line is None:
-        failed = next((one for one in decision.checks if not one.passed and one.severity == "inadmissible"), None)
+        failed = next(
+            (check for check in decision.checks if not check.passed and check.severity == "inadmissible"), None
+        )
         why = () if failed is None else (f"{failed.name}: {failed.found}",)
         return Headline(phrase("first_screen.no_verdict"), why)
     study, (findings, stability) = registration.study, _decisive(decision, registration.study)
     clauses = [FindingView(finding, study).clause for finding in findings[:MOST_FINDINGS]]
     left = [finding.label for finding in findings[MOST_FINDINGS:]]
     clauses += [phrase("first_screen.and_so", left)] if left else []
-    clauses += [stability_in_words(one, study.labels) for one in stability]
+    clauses += [stability_in_words(arm, study.labels) for arm in stability]
     return Headline(capital(decision.verdict), tuple(clauses))
 
 
 def _decisive(decision: Decision, study: Study) -> tuple[list[Finding], list[Stability]]:
     """The findings and the arms whose answers made the line of the rule hold, in the order of its questions."""
     by_name = {finding.hypothesis: finding for finding in decision.findings}
-    by_arm = {one.variant: one for one in decision.stability}
+    by_arm = {arm.variant: arm for arm in decision.stability}
     outcomes = {name: finding.outcome for name, finding in by_name.items()}
-    stable = {arm: one.stable for arm, one in by_arm.items()}
+    stable = {name: arm.stable for name, arm in by_arm.items()}
     questions = study.rule.decided_by(decision.line or 0, outcomes, stable)
-    findings = [by_name[name] for name in dict.fromkeys(one.name for one in questions if one.state != "stable")]
+    findings = [
+        by_name[name] for name in dict.fromkeys(question.name for question in questions if question.state != "stable")
+    ]
     undecided = [finding for finding in findings if finding.outcome == "inconclusive"]
     if decision.verdict == UNDECIDED and undecided:
         return undecided, []
-    return findings, [by_arm[arm] for arm in dict.fromkeys(one.name for one in questions if one.state == "stable")]
+    return findings, [
+        by_arm[arm] for arm in dict.fromkeys(question.name for question in questions if question.state == "stable")
+    ]
 
 
 def stability_in_words(arm: Stability, labels: Labels) -> str:
@@ -84,14 +90,22 @@ def next_step(decision: Decision, registration: Registration) -> str:
     if decision.status != "inconclusive":
         return ""
     study = registration.study
-    undecided = [one.hypothesis for one in decision.findings if one.outcome == "inconclusive"]
-    looked = {one.hypothesis: one for one in look_back(registration, decision.findings) if one.hypothesis in undecided}
-    seeds = {name: one.n + one.more_seeds for name, one in looked.items() if one.more_seeds is not None}
-    beyond = next((name for name, one in looked.items() if one.beyond_reach), "")
+    undecided = [finding.hypothesis for finding in decision.findings if finding.outcome == "inconclusive"]
+    looked = {
+        hindsight.hypothesis: hindsight
+        for hindsight in look_back(registration, decision.findings)
+        if hindsight.hypothesis in undecided
+    }
+    seeds = {
+        name: hindsight.n + hindsight.more_seeds
+        for name, hindsight in looked.items()
+        if hindsight.more_seeds is not None
+    }
+    beyond = next((name for name, hindsight in looked.items() if hindsight.beyond_reach), "")
     named = beyond or (max(seeds, key=seeds.__getitem__) if seeds else "")
     where = ""
     if named:
-        [finding] = [one for one in decision.findings if one.hypothesis == named]
+        [finding] = [finding for finding in decision.findings if finding.hypothesis == named]
         view = FindingView(finding, study)
         where = phrase("findings_parts.stated_at", view, looked[named].effect)
         where += f" ({view.label})" * (len(undecided) > 1)
@@ -102,5 +116,5 @@ def next_step(decision: Decision, registration: Registration) -> str:
         sequential=study.stopping != "fixed",
         where=where,
         seeds=seeds.get(named),
-        n=next((one.n for one in looked.values()), 0),
+        n=next((hindsight.n for hindsight in looked.values()), 0),
     )

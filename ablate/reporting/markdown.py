@@ -26,7 +26,7 @@ def page(document: Document) -> str:
 
 def _banner(banner: Banner, study: str) -> str:
     failed = [">", *[f"> - {escape(reason)}" for reason in banner.failed]] if banner.failed else []
-    reasons = [part for one in banner.reasons for part in (">", f"> {escape(one)}")]
+    reasons = [part for reason in banner.reasons for part in (">", f"> {escape(reason)}")]
     lines = [f"> **{escape(banner.word)}: {escape(banner.headline)}**", *failed, *reasons]
     return "\n".join([*([f"Study `{study}`", ""] if study else []), *lines])
 

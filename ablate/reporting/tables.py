@@ -303,15 +303,18 @@ _PART: Mapping[str, Cell[PartRow]] = {
     "Seconds per run:": lambda row: row.seconds.shown(1),
 }
 _FOUND = ("Difference:", "Interval:", "Outcome", "Parameters:", "Seconds per run:")
+_WHERE_KNOWN = frozenset({"Reason", "Parameters:", "Seconds per run:"})
 PARTS = Catalogued(
     "parts",
     picked(_PART, "Part", "Arm", "Reason", "n:", "Mean:", *_FOUND),
+    optional=_WHERE_KNOWN,
     note=True,
     shape={"stacked": True},
 )
 MAIN_EFFECTS = Catalogued(
     "main_effects",
     picked(_PART, "Part", "Reason", "n:", "With it:", "Without it:", *_FOUND),
+    optional=_WHERE_KNOWN,
     note=True,
     shape={"stacked": True},
 )
@@ -326,7 +329,7 @@ INTERACTIONS = Catalogued(
 PART_ARMS = Catalogued(
     "part_arms",
     picked(_PART, "Arm", "Reason", "n:", "Mean:", "Parameters:", "Seconds per run:"),
-    note=True,
+    optional=_WHERE_KNOWN,
     shape={"folded": True},
 )
 
@@ -458,6 +461,7 @@ DECISION = Catalogued[tuple[int, Any, bool]](
     },
     note=True,
     marked=lambda row: row[2],
+    shape={"stacked": True},
 )
 
 
@@ -484,6 +488,7 @@ CHECKS_FAILED = Catalogued[FailedCheck](
     },
     note=True,
     marked=lambda row: row.check.severity != "note",
+    shape={"stacked": True},
 )
 
 
@@ -529,6 +534,7 @@ ARMS = Catalogued[ArmRow](
         {"Initial tensors equal:", "Batches equal:", "Dropout keys equal:", "Tokens equal:", "In one arm only"}
     ),
     note=True,
+    shape={"stacked": True},
 )
 
 
@@ -608,11 +614,11 @@ def _day(at: str | None) -> str:
     return NONE if at is None else words.moment(at)[:10]
 
 
-def _time_of_runs(one: StudyOverview) -> str:
-    if not one.n_timed:
+def _time_of_runs(study: StudyOverview) -> str:
+    if not study.n_timed:
         return NONE
-    part = "" if one.n_timed == one.n_sealed else f" ({one.n_timed} of {one.n_sealed} runs)"
-    return words.duration(one.wall_s) + part
+    part = "" if study.n_timed == study.n_sealed else f" ({study.n_timed} of {study.n_sealed} runs)"
+    return words.duration(study.wall_s) + part
 
 
 INDEX = Catalogued[StudyOverview](
@@ -636,7 +642,7 @@ INDEX = Catalogued[StudyOverview](
 
 def _false(scenario: Scenario) -> str:
     """The largest chance of a false finding; of what no simulated study showed, an upper bound in place of a zero."""
-    wrong = max((*scenario.false_supported, *scenario.false_refuted), key=lambda one: one.share, default=None)
+    wrong = max((*scenario.false_supported, *scenario.false_refuted), key=lambda chance: chance.share, default=None)
     if wrong is None:
         return NONE
     return words.share(wrong.share) if wrong.at_most is None else estimates.upper_bound(wrong.at_most)
@@ -644,7 +650,7 @@ def _false(scenario: Scenario) -> str:
 
 def _ends(scenario: Scenario) -> str:
     ends = (*scenario.verdicts, *((scenario.inadmissible,) if scenario.inadmissible else ()))
-    return ", ".join(f"{one.of} {words.share(one.share)}" for one in ends if one.share > 0.0)
+    return ", ".join(f"{ending.of} {words.share(ending.share)}" for ending in ends if ending.share > 0.0)
 
 
 SCENARIOS = Catalogued[Scenario](

@@ -121,9 +121,9 @@ def _table(console: Console, table: Table) -> Grid:
     grid = Grid(box=None, show_header=named, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for at, column in enumerate(table.columns):
         words = [column.name, *(row[at] for row in table.rows)]
-        whole = column.numeric or all(len(word) <= _SHORT and " " not in word for word in words)
+        unbroken = column.numeric or all(len(word) <= _SHORT and " " not in word for word in words)
         head = fit(console, column.name)
-        grid.add_column(head, justify="right" if column.numeric else "left", no_wrap=whole, overflow="fold")
+        grid.add_column(head, justify="right" if column.numeric else "left", no_wrap=unbroken, overflow="fold")
     for at, row in enumerate(table.rows):
         cells = [fit(console, cell) for cell in row]
         warned = "red" if at in table.marked else _FIRST_CELLS.get(row[0], "")

@@ -170,8 +170,8 @@ class FindingView:
     @property
     def only_p(self) -> bool:
         """Whether no interval that was computed shows the outcome, and p alone does."""
-        whole = self.estimate is not None and self.estimate.interval is not None
-        return self.bounds is None and self.outcome != "inconclusive" and whole
+        computed = self.estimate is not None and self.estimate.interval is not None
+        return self.bounds is None and self.outcome != "inconclusive" and computed
 
     @property
     def interval_kind(self) -> str:
@@ -189,19 +189,19 @@ class FindingView:
         the half-width, and as many more as keep each end of its intervals on its side of zero and of the margin."""
         own = None if self.estimate is None else self.estimate.interval
         spans = [
-            (one.high - one.low) / 2
-            for one in (own, self.bounds)
-            if one is not None and one.low is not None and one.high is not None and one.high > one.low
+            (bounds.high - bounds.low) / 2
+            for bounds in (own, self.bounds)
+            if bounds is not None and bounds.low is not None and bounds.high is not None and bounds.high > bounds.low
         ]
         size = self._size
-        wanted = estimates.decimals_for(min(spans, default=0.0), size)
+        decimals = estimates.decimals_for(min(spans, default=0.0), size)
         if self.finding.percent is None:  # a round percentage is no round logarithm
             shown = words.compact(self.finding.smallest)
             margin_digits = len(shown.partition(".")[2]) if "." in shown else 0
-            wanted = max(wanted, margin_digits + 1 if self.finding.smallest else 0)
+            decimals = max(decimals, margin_digits + 1 if self.finding.smallest else 0)
         others = [own, *(estimate.interval for estimate in self.finding.also)]
         most = max(MOST_DECIMALS, estimates.decimals_for(size, size)) if size > 0 else MOST_DECIMALS
-        deciding = estimates.apart(min(most, wanted), [self.bounds], self.finding.smallest)
+        deciding = estimates.apart(min(most, decimals), [self.bounds], self.finding.smallest)
         # An interval that decides nothing may end next to zero, and is no reason to print every number in ten digits.
         of_all = estimates.apart(deciding, others, self.finding.smallest)
         return of_all if of_all <= deciding + 3 else deciding
@@ -210,8 +210,10 @@ class FindingView:
     def _size(self) -> float:
         """The largest of the numbers shown: the difference and the ends of both intervals."""
         intervals = [self.bounds, None if self.estimate is None else self.estimate.interval]
-        ends = [end for one in intervals if one is not None for end in (one.low, one.high) if end is not None]
-        return max((abs(one) for one in (self.difference_value or 0.0, *ends)), default=0.0)
+        ends = [
+            end for bounds in intervals if bounds is not None for end in (bounds.low, bounds.high) if end is not None
+        ]
+        return max((abs(end) for end in (self.difference_value or 0.0, *ends)), default=0.0)
 
     @property
     def levels(self) -> tuple[float, ...]:
@@ -244,7 +246,7 @@ class FindingView:
         if not self.finding.pairs:
             return NONE, NONE
         left, right = (
-            self.number(fmean(getattr(one, side) for one in self.finding.pairs)) for side in ("left", "right")
+            self.number(fmean(getattr(pair, side) for pair in self.finding.pairs)) for side in ("left", "right")
         )
         return left, right
 
@@ -484,7 +486,7 @@ class FindingView:
             return []
         smallest = self.finding.smallest
         margins = [self.claim.direction * smallest] if self.claim.direction else [-smallest, smallest]
-        return [(words.number((value - one) / estimate.se, 2), words.compact(one)) for one in margins]
+        return [(words.number((value - margin_at) / estimate.se, 2), words.compact(margin_at)) for margin_at in margins]
 
     @property
     def df(self) -> str:
@@ -609,16 +611,16 @@ def percent_of(difference: float) -> float:
 def is_corrected(views: Iterable[FindingView]) -> bool:
     """Whether any number of these findings is corrected over several hypotheses."""
     return any(
-        one.gate is not None
+        finding.gate is not None
         or (
-            one.family > 1
+            finding.family > 1
             and (
-                one.simultaneous is not None
-                or one.p_support != one.p_support_adjusted
-                or one.p_refute != one.p_refute_adjusted
+                finding.simultaneous is not None
+                or finding.p_support != finding.p_support_adjusted
+                or finding.p_refute != finding.p_refute_adjusted
             )
         )
-        for one in (view.finding for view in views)
+        for finding in (view.finding for view in views)
     )
 
 
@@ -637,7 +639,7 @@ class Shared:
                 kinds.setdefault(phrase("finding.kind_of_interval", view), []).append(view)
         if len(kinds) == 1:
             return [(next(iter(kinds.values()))[0], "")]
-        return [(found[0], words.listed(one.label for one in found)) for found in kinds.values()]
+        return [(views[0], words.listed(view.label for view in views)) for views in kinds.values()]
 
     @property
     def centre(self) -> str:

@@ -53,10 +53,10 @@ def _blocks(page: str, values: dict[str, object]) -> Iterator[Block]:
         if not text:
             continue
         if place := _PLACE.fullmatch(text):
-            found = values[place[1]]
-            assert found is None or isinstance(found, Table | Figure | Paragraph | Facts), (place[1], found)
-            if found is not None:
-                yield found
+            block = values[place[1]]
+            assert block is None or isinstance(block, Table | Figure | Paragraph | Facts), (place[1], block)
+            if block is not None:
+                yield block
         elif text.startswith("- "):
             yield Facts(tuple(_item(item) for item in re.split(r"(?:^|\n)- ", text)[1:]))
         else:
@@ -65,8 +65,8 @@ def _blocks(page: str, values: dict[str, object]) -> Iterator[Block]:
 
 
 def _item(text: str) -> tuple[str, str]:
-    term, found, rest = text.partition(" :: ")
-    return (_plain(term), _plain(rest)) if found else ("", _plain(text))
+    term, separator, rest = text.partition(" :: ")
+    return (_plain(term), _plain(rest)) if separator else ("", _plain(text))
 
 
 def _plain(text: str) -> str:

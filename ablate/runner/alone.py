@@ -30,9 +30,10 @@ def rerun(
     until: int | None = None,
     onlooker: Callable[[Message], None] | None = None,
 ) -> RunFolder:
-    """The folder of a registered run, sealed, or after step `until` as it is then. Raises `RunError` where it fails.
+    """Make a registered run again in `folder`. Returns that folder, sealed, or after step `until` as it is then.
 
-    By itself, on one device: a run that was made on an accelerator, on one where there is one.
+    By itself, on one device: a run that was made on an accelerator, on one where there is one. No ledger hears of it.
+    `onlooker` hears of its progress. Raises `RunError` where the run fails or its process dies.
     """
     device = choose_device(CPU if made_on in (CPU, NOT_STATED) else "auto")
     place = Place(root.path, folder_of_study(root, spec.study), device, until=until)
@@ -55,7 +56,9 @@ def run_alone(
     Raises `RunError` where its process dies.
     """
     home = RunFolder(folder)
+    # Not in the run's folder: what the maker says is none of the run's output.
     with TemporaryFile("w+", encoding="utf-8") as log:
+        # Resolved, since a trainer starts in another folder than this process.
         with Pool((spec,), replace(place, root=place.root.resolve()), log) as pool:
             maker = pool.fork()
             try:
@@ -79,6 +82,7 @@ def _follow(maker: Maker, limit_s: float | None, onlooker: Callable[[Message], N
     """Listen until the run has ended: how. None where its process is gone without a word."""
     ends_at: float | None = None
     while (messages := _heard(maker, ends_at)) is not None:
+        # From the moment when the maker is ready: the import of torch is no time of the run.
         if ends_at is None and limit_s is not None and maker.is_ready:
             ends_at = time.monotonic() + limit_s
         for message in messages:

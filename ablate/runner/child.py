@@ -7,6 +7,9 @@ of birth in the run's folder, and whoever resumes the run ends that process firs
 A process that leaves its group (setsid, a daemon) becomes a child of the run's process on Linux when its parent ends
 (`adopt_orphans`): it is found there when the run ends, ended too, and named in the run's record. Elsewhere, and in a
 container, it is beyond reach.
+
+A pid alone names no process: the kernel gives it to another one sooner or later. So `end_leftover` compares the time of
+birth first. A child of this process is safe: the kernel keeps its pid until somebody has waited for it.
 """
 
 from __future__ import annotations
@@ -32,12 +35,15 @@ from prereg.registry.disk import write_passing
 
 HEAD_BYTES = 256 * 2**10
 TAIL_BYTES = 768 * 2**10
+"""What is kept of a stream: its first and its last bytes, so that a trainer that prints without end fills no disk."""
 TERM_PATIENCE_S = 30.0
 """What a child that is sent SIGTERM has, to save its state."""
 _PIECE = 64 * 2**10
+"""Bytes of one read: what a pipe of Linux holds."""
 _DRAIN_S = 5.0
 _GLIMPSE_S = 0.02
 _PR_SET_CHILD_SUBREAPER = 36
+"""Of linux/prctl.h; Python has no name for it."""
 
 
 class Started(Protocol):
@@ -77,7 +83,21 @@ class Process:
 
 
 def start_program(words: Sequence[str], home: Path, environment: Mapping[str, str]) -> Process:
-    """A program in a session of its own."""
+    """Start a program in a session of its own. Raises `OSError` where it cannot be started.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     process = start_program([sys.executable, "-c", "print('trained')"], Path(folder), os.environ)
+    ...     process.stdout.read()
+    ...     while process.poll() is None:
+    ...         time.sleep(0.01)
+    b'trained\\n'
+    >>> process.poll()
+    0
+    >>> process.stdout.close(), process.stderr.close()
+    (None, None)
+    """
+    # Its own session and group: Ctrl-C in a terminal reaches the scheduler alone, and one killpg all that it started.
     started = subprocess.Popen(
         words,
         cwd=home,
@@ -85,7 +105,7 @@ def start_program(words: Sequence[str], home: Path, environment: Mapping[str, st
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        bufsize=0,
+        bufsize=0,  # raw pipes: select says nothing of what a buffer of ours holds
         start_new_session=True,
     )
     assert started.stdout is not None and started.stderr is not None
@@ -106,11 +126,12 @@ class Child:
         """What is known of the process goes into `folder`, a run's."""
         self.folder = folder
         self.process = process
-        known = {"pid": self.process.pid, "born": born(self.process.pid)}
+        identity = {"pid": self.process.pid, "born": born(self.process.pid)}
         try:
-            write_passing(_mark(folder), json.dumps(known).encode())
-            self.stdout = Kept(self.process.stdout, folder / "stdout.txt")
-            self.stderr = Kept(self.process.stderr, folder / "stderr.txt")
+            # Not synced: after a loss of power there is no process to find, and `_boot` tells one start from another.
+            write_passing(_mark(folder), json.dumps(identity).encode())
+            self.stdout = CappedLog(self.process.stdout, folder / "stdout.txt")
+            self.stderr = CappedLog(self.process.stderr, folder / "stderr.txt")
         except OSError:  # on a full disk: what nobody knows of must not go on
             self.kill()
             while self.ended() is None:
@@ -120,7 +141,7 @@ class Child:
     @property
     def output(self) -> list[IO[bytes]]:
         """The pipes that are still open, to wait for; `read_output` takes what arrives."""
-        return [kept.stream for kept in (self.stdout, self.stderr) if not kept.ended]
+        return [capped.stream for capped in (self.stdout, self.stderr) if not capped.ended]
 
     def read_output(self) -> None:
         """Keep what has been printed by now. A child whose pipe is full waits for this."""
@@ -142,6 +163,7 @@ class Child:
 
     def finish(self) -> int:
         """End what is left of its group, and close its books. Returns the exit status."""
+        # First the group, then whoever left it: a child of the group could start another one in the meantime.
         self.kill()
         while (status := self._wait(_DRAIN_S)) is None:
             pass
@@ -165,7 +187,7 @@ class Child:
         return status
 
 
-class Kept:
+class CappedLog:
     """The beginning and the end of a stream, in a file; what lies between is counted and dropped."""
 
     def __init__(self, stream: IO[bytes], path: Path) -> None:
@@ -221,12 +243,17 @@ class Kept:
 
 
 def end_leftover(folder: Path) -> bool:
-    """End a child that a killed process left behind in a run's folder. Whether there was one."""
+    """End a child that a killed process left behind in a run's folder. Returns whether there was one.
+
+    The caller holds the folder's lock, and a trainer writes in the folder as long as it lives. So this comes before
+    anything there is read.
+    """
     try:
-        known = json.loads(_mark(folder).read_bytes())
-        pid, birth = int(known["pid"]), known["born"]
+        identity = json.loads(_mark(folder).read_bytes())
+        pid, birth = int(identity["pid"]), identity["born"]
     except (OSError, ValueError, KeyError, TypeError):
         return False
+    # A machine that was started anew since has another boot id in every time of birth.
     alive = birth is not None and born(pid) == birth
     if alive:
         _signal(pid, signal.SIGKILL)
@@ -253,20 +280,21 @@ def adopt_orphans() -> None:
 def _end_orphans() -> tuple[tuple[str, ...], int]:
     """End every living child of this process, and what these leave behind in turn; their names, and the most resident
     memory of one of them."""
-    found: dict[int, str] = {}
+    # Again until none is left: the children of what is ended here become children of this process in turn.
+    name_by_pid: dict[int, str] = {}
     peak = 0
     deadline = time.monotonic() + _DRAIN_S
     while has_children() and (children := _children()) and time.monotonic() < deadline:
         for pid, name in children.items():
             if born(pid) is not None:
-                found[pid] = name
+                name_by_pid[pid] = name
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             with suppress(ChildProcessError):
                 ended, _, usage = os.wait4(pid, os.WNOHANG)
                 peak = max(peak, _peak_bytes(usage) if ended else 0)
         time.sleep(0.01)
-    return tuple(f"{name} ({pid})" for pid, name in found.items()), peak
+    return tuple(f"{name} ({pid})" for pid, name in name_by_pid.items()), peak
 
 
 def _peak_bytes(usage: resource.struct_rusage) -> int:
@@ -286,13 +314,14 @@ def has_children() -> bool:
 
 def _children() -> dict[int, str]:
     """The children of this process by number, with their names."""
-    found: dict[int, str] = {}
-    for place in Path("/proc").glob("[0-9]*/stat"):
+    name_by_pid: dict[int, str] = {}
+    for stat_file in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError, ValueError):
-            head, _, rest = place.read_text(errors="replace").rpartition(")")
+            # PID (NAME) STATE PPID ...: a name may hold blanks and brackets, so the last bracket ends it.
+            head, _, rest = stat_file.read_text(errors="replace").rpartition(")")
             if int(rest.split()[1]) == os.getpid():
-                found[int(place.parent.name)] = visible(head.partition("(")[2])
-    return found
+                name_by_pid[int(stat_file.parent.name)] = visible(head.partition("(")[2])
+    return name_by_pid
 
 
 def born(pid: int) -> str | None:
@@ -301,9 +330,11 @@ def born(pid: int) -> str | None:
     if Path("/proc/self/stat").exists():
         try:
             fields = place.read_text().rpartition(")")[2].split()
+            # Zombies and dead ones have ended. Field 22 of /proc/PID/stat is the start in ticks since boot (proc(5)).
             return None if fields[0] in ("Z", "X") else f"{_boot()} {fields[19]}"
         except OSError:
             return None
+    # macOS has no /proc; `ps` gives the start to the second, and no boot id.
     command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
     output = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
     return None if not output or output.startswith("Z") else output.partition(" ")[2].strip()

@@ -38,6 +38,7 @@ class Signals:
     def __init__(self, scheduler: socket.socket | None = None) -> None:
         self.stopped = False
         self._scheduler = scheduler
+        # The wakeup pipe must not block: a handler that waits for room in it would stop the process.
         self._wake, self._woken = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._woken, False)
@@ -47,6 +48,7 @@ class Signals:
         """Signals arrive here for as long as the block lasts."""
         # The end of a child is written into the pipe by the interpreter itself, whatever the process is at.
         earlier_pipe = signal.set_wakeup_fd(self._woken, warn_on_full_buffer=False)
+        # SIGCHLD needs a handler of Python, or the interpreter writes nothing for it.
         handlers = {signal.SIGTERM: self._stop, signal.SIGINT: self._stop, signal.SIGCHLD: lambda *_: None}
         earlier = {number: signal.signal(number, handler) for number, handler in handlers.items()}
         try:

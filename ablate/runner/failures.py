@@ -1,4 +1,8 @@
-"""A run that failed: whether it left values, whether another failed in the same way, and what to do about it."""
+"""A run that failed: whether it left values, whether another failed in the same way, and what to do about it.
+
+To add advice for an error: its pattern in `_KNOWN`, before any that matches more, with a function that says what to
+write in the study file; and a trainer that fails in that way in tests/runner/test_commands.py.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +23,10 @@ _TAIL_CHARACTERS = 2**14
 
 def advise(error: str, spec: CommandSpec, folder: RunFolder, root: Path) -> str:
     """The next step after a failed run, in words of the study file; empty where none is known."""
-    said = _tail(folder.path / "stderr.txt")
+    stderr_tail = _tail(folder.path / "stderr.txt")
     for pattern, advice in _KNOWN:
-        found = re.search(pattern, f"{error}\n{said}")
-        if found is not None and (text := advice(found, spec, folder, root)):
+        match = re.search(pattern, f"{error}\n{stderr_tail}")
+        if match is not None and (text := advice(match, spec, folder, root)):
             return text
     return ""
 
@@ -33,7 +37,10 @@ def left_values(spec: Planned, folder: RunFolder) -> bool:
 
 
 def claimed_values(spec: Planned, folder: RunFolder) -> dict[str, float]:
-    """METRIC at STEP -> finite value of every claimed metric, as far as what a run has recorded can be read."""
+    """METRIC at STEP -> finite value of every claimed metric, as far as what a run has recorded can be read.
+
+    For run.json, where a resumed attempt is compared with what the one before had recorded. Shown nowhere.
+    """
     return {place_of(row): row.value for row in _claimed(spec, folder) if math.isfinite(row.value)}
 
 
@@ -47,8 +54,14 @@ def place_of(row: Row) -> str:
     return f"{row.metric} at {row.step}"
 
 
-def kind_of(error: str, spec: Planned) -> str:
-    """An error without what differs from run to run."""
+def failure_kind(error: str, spec: Planned) -> str:
+    """An error without what differs from run to run: two of the same kind end a call where no run has ended well.
+
+    >>> from types import SimpleNamespace
+    >>> spec = SimpleNamespace(variant="wide", run_id="width/1f/wide/3")
+    >>> failure_kind("data/wide/3/x: line 14", spec) == failure_kind("data/wide/12/x: line 5", spec)
+    True
+    """
     return re.sub(r"[0-9]+", "0", error.replace(f"/{spec.variant}/", "/").replace(spec.run_id, ""))
 
 
@@ -58,8 +71,8 @@ def recorded(spec: CommandSpec, folder: RunFolder) -> tuple[str, ...]:
     return tuple(dict.fromkeys(row.metric for row in rows))
 
 
-def _module(found: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
-    name = found[1]
+def _module(match: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
+    name = match[1]
     places = [place / leaf for place in (root, root / "src") for leaf in (name, f"{name}.py")]
     own = next((path for path in places if path.exists()), None)
     if own is not None:
@@ -69,34 +82,34 @@ def _module(found: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Pa
     return f"install {name} for it, or name another program: {where}"
 
 
-def _file(found: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
-    name = found[1]
+def _file(match: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
+    name = match[1]
     if Path(name).is_absolute() or not (root / name).exists():
         return f"put {name} there, or name the right path (relative to {root}: {{root}}/PATH)"
     return f"working_directory: root, or {{root}}/{name}: a run starts in a directory of its own"
 
 
-def _flags(found: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
-    known = sorted(set(re.findall(r"--[A-Za-z][\w-]*", _tail(folder.path / "stderr.txt"))) - {found[1].split("=")[0]})
-    close = nearest(found[1].split("=")[0], known) if known else ""
+def _flags(match: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
+    flags = sorted(set(re.findall(r"--[A-Za-z][\w-]*", _tail(folder.path / "stderr.txt"))) - {match[1].split("=")[0]})
+    close = nearest(match[1].split("=")[0], flags) if flags else ""
     return f"command: a flag that the script has{f' ({close})' if close else ''}"
 
 
-def _value_after_flag(found: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
-    name = found[1].lstrip("-").replace("-", "_")
-    return f'command: a word "{{{found[1]} if {name}}}", which is left out where {name} is false'
+def _value_after_flag(match: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
+    name = match[1].lstrip("-").replace("-", "_")
+    return f'command: a word "{{{match[1]} if {name}}}", which is left out where {name} is false'
 
 
-def _metric(found: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
+def _metric(match: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
     names = recorded(spec, folder)
-    if found[1] in names:
-        return f"record {found[1]} at the last step too, or name another step in the claim: read: {{step: N}}"
+    if match[1] in names:
+        return f"record {match[1]} at the last step too, or name another step in the claim: read: {{step: N}}"
     return f"the run recorded {', '.join(names[:8]) or 'nothing'}; " + (
-        nearest(found[1], names) if names else "its script must write metrics"
+        nearest(match[1], names) if names else "its script must write metrics"
     )
 
 
-def _missing(found: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
+def _missing(match: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
     home = folder.path / "work"
     left = sorted(path.relative_to(home).as_posix() for path in home.rglob("*") if path.is_file())
     if left:
@@ -104,23 +117,23 @@ def _missing(found: re.Match[str], spec: CommandSpec, folder: RunFolder, root: P
     return "write the file named by ABLATE_METRICS, or a path under {run_dir}; or call ablate.log(step, {...})"
 
 
-def _csv(found: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
+def _csv(match: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
     first = _text(folder.path / "work" / spec.metrics.file).partition("\n")[0]
     if "," in first and not first.startswith(("{", "[")):
         return f"a name that ends in .csv: metrics: {{file: {Path(spec.metrics.file).stem}.csv, step: STEP_COLUMN}}"
     return 'a line {"step": 10, "val/loss": 2.31} per step'
 
 
-def _range(found: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
-    limits = spec.metrics.range_of(found[1])
-    return "" if limits is None else range_fix(found[1], limits)
+def _range(match: re.Match[str], spec: CommandSpec, folder: RunFolder, root: Path) -> str:
+    limits = spec.metrics.range_of(match[1])
+    return "" if limits is None else range_fix(match[1], limits)
 
 
 _KNOWN: tuple[tuple[str, Callable[[re.Match[str], CommandSpec, RunFolder, Path], str]], ...] = (
     (r"No module named '([\w.]+)'", _module),
     (r"argument (--[\w-]+)(?:/-\w+)?: ignored explicit argument", _value_after_flag),
     (r"unrecognized arguments: (\S+)", _flags),
-    (r"arguments are required: (--[\w-]+)", lambda found, *_: f"command: {found[1]}, which the script requires"),
+    (r"arguments are required: (--[\w-]+)", lambda match, *_: f"command: {match[1]}, which the script requires"),
     (r"[Nn]o such option:? (--?[\w-]+)", _flags),
     (r"No such file or directory: '([^']+)'", _file),
     (r"no (\S+) at step \d+", _metric),
@@ -133,9 +146,13 @@ _KNOWN: tuple[tuple[str, Callable[[re.Match[str], CommandSpec, RunFolder, Path],
 )
 
 
-def same_values(one: Iterable[tuple[int, str, float]], other: Sequence[tuple[int, str, float]]) -> bool:
-    """Whether two runs recorded the same values, metrics of time apart."""
-    return [row for row in one if not _is_time(row[1])] == [row for row in other if not _is_time(row[1])]
+def same_values(first: Iterable[tuple[int, str, float]], second: Sequence[tuple[int, str, float]]) -> bool:
+    """Whether two runs recorded the same values, metrics of time apart: those differ between equal runs.
+
+    >>> same_values([(1, "val/loss", 2.5), (1, "step_time", 0.1)], [(1, "val/loss", 2.5), (1, "step_time", 0.2)])
+    True
+    """
+    return [row for row in first if not _is_time(row[1])] == [row for row in second if not _is_time(row[1])]
 
 
 def _is_time(metric: str) -> bool:

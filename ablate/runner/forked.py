@@ -1,7 +1,7 @@
 """The built-in trainer started as a fork of the process that makes its run: what is loaded there is loaded once.
 
-To import torch costs seconds, more than a small run takes. `ablate.gpt.main.prepare` has loaded it, and the texts; the
-fork has its own session, output, environment and folder, as if it had been started as `python -m ablate.gpt`.
+To import torch costs seconds, more than a small run takes. `ablate.gpt.main.load_inputs` has loaded it, and the texts;
+the fork has its own session, output, environment and folder, as if it had been started as `python -m ablate.gpt`.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ def start_forked(words: Sequence[str], home: Path, environment: Mapping[str, str
     out_here, out_there = os.pipe()
     error_here, error_there = os.pipe()
     begun_here, begun_there = os.pipe()
+    # What a buffer holds at the fork would be printed twice, by this process and by the fork.
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -36,7 +37,7 @@ def start_forked(words: Sequence[str], home: Path, environment: Mapping[str, str
         _become_trainer(words, (out_there, error_there, begun_there), home, environment)
     for descriptor in (out_there, error_there, begun_there):
         os.close(descriptor)
-    # Before that it has no group of its own, by which it could be ended.
+    # Wait until it has a group of its own: before that, killpg on its pid would miss it.
     os.read(begun_here, 1)
     os.close(begun_here)
     return Process(pid, os.fdopen(out_here, "rb", buffering=0), os.fdopen(error_here, "rb", buffering=0))
@@ -53,6 +54,7 @@ def _become_trainer(
     out, error, begun = pipes
     try:
         os.setsid()
+        # Handlers and wakeup pipe are the maker's: a signal to the trainer would be written into the maker's pipe.
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
@@ -65,6 +67,7 @@ def _become_trainer(
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 (as long as the process)
         sys.stdout = open(1, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
         sys.stderr = open(2, "w", encoding="utf-8", buffering=1, closefd=False)  # noqa: SIM115
+        # CUDA_VISIBLE_DEVICES counts only if it is set before the first use of CUDA, which a fork has yet to make.
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(home)
@@ -76,4 +79,4 @@ def _become_trainer(
     except BaseException:
         traceback.print_exc()
     finally:
-        os._exit(status)
+        os._exit(status)  # exit handlers and unread buffers are the maker's, and not to be run twice

@@ -12,6 +12,7 @@ from ablate.records.rows import CURVE, csv_records, own_layout, own_rows_of
 from prereg.study.command import MetricsFile
 
 _GLANCE_BYTES = 64 * 2**10
+"""Of the beginning and of the end of a file: a look every half second must not cost more as the file grows."""
 
 
 class Glance:
@@ -26,11 +27,12 @@ class Glance:
         self.worst: float | None = None
 
     def look(self) -> None:
-        """Read the last whole lines."""
+        """Read the last whole lines; of a file that is not there yet, or cannot be read, nothing."""
         try:
             with self.path.open("rb") as stream:
                 if self.first is None:
                     self._take(stream.read(_GLANCE_BYTES))
+                # The first line may begin in the middle, and the last one end there: `_take` skips what is no record.
                 size = stream.seek(0, os.SEEK_END)
                 stream.seek(max(0, size - _GLANCE_BYTES))
                 self._take(stream.read(_GLANCE_BYTES))

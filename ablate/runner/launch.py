@@ -4,6 +4,10 @@ All of them call `ablate train STUDY ARM/SEED`, which makes one planned run in i
 start of each run is put on record here, before it is handed out, and its end by whichever call of `ablate run` finds it
 (`Logbook.collect`). An attempt that nobody put on record, of a job that its cluster queued again by itself, is found
 there too, and is a deviation by name.
+
+To add a launcher: a subclass of `Scheduler` here with its own `serve`, which calls `hand_out` before it starts anything
+and `end`, `end_sealed` or `retry` when a run is over; its name in `RunOptions.on` (`ablate.runner.options`); a branch
+in `_scheduler` of `ablate.runner.local`; the option `--on` of `ablate.cli.runs`; and tests/runner/test_launch.py.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ _LOOK_EVERY_S = 0.5
 
 
 def train_words(book: Logbook, spec: Spec) -> list[str]:
-    """The words of `ablate` that make a run, on any machine that sees the folder."""
+    """The words of `ablate` that make a run, on any machine that sees the folder: train STUDY ARM/SEED --root ROOT."""
     study = book.root.path.resolve() / book.study_folder.relative_to(book.root.path) / f"{spec.study}.yaml"
     return ["train", str(study), f"{spec.variant}/{spec.seed}", "--root", str(book.root.path.resolve())]
 
@@ -54,6 +58,7 @@ class SlurmScheduler(Scheduler):
 
     def serve(self, slots: int) -> bool:
         """Put all starts on record, and submit."""
+        # Starts first: a job that begins at once must find its run queued on record.
         specs = self.hand_out(list(self.pending), self.machine.device, launcher="slurm")
         self.pending.clear()
         if specs:
@@ -98,6 +103,7 @@ class RayScheduler(Scheduler):
                         spec_by_name[spec.run_id] = spec
                         self.tally.hear(spec.run_id, Message(event="progress", run_id=spec.run_id, steps=spec.steps))
                         self.cluster.start(spec.run_id, train_words(self, spec))
+                # What the task printed decides nothing: the run's folder says whether it is sealed.
                 for name, status, last_line in self.cluster.wait(_LOOK_EVERY_S):
                     self._task_ended(spec_by_name.pop(name), status, last_line)
                 self._look(spec_by_name)
@@ -118,7 +124,7 @@ class RayScheduler(Scheduler):
             self.end_sealed(spec, record)
         elif record is not None and record.status == "failed":
             self.end(spec, message.model_copy(update={"error": record.error or last_line}))
-        elif status in (None, 130) or (status or 0) < 0:
+        elif status in (None, 130) or (status or 0) < 0:  # lost with its node, stopped and saved, or killed by a signal
             self.retry(spec, status)
         else:
             self.end(spec, message.model_copy(update={"error": f"its task ended with exit code {status}: {last_line}"}))

@@ -20,17 +20,17 @@ from ablate.runner.launch import RayScheduler, SlurmScheduler, train_words
 from ablate.runner.logbook import Logbook
 from ablate.runner.machine import Machine, records_of
 from ablate.runner.options import RunOptions
-from ablate.runner.process import Spec, holder_of, sign
+from ablate.runner.process import Spec, holder_of, name_holder
 from ablate.runner.progress import Tally, Watcher
 from ablate.runner.scheduler import Scheduler
 from ablate.runner.slurm import Job, SlurmSettings, read_settings
 from prereg.errors import RunError
 from prereg.registry.disk import open_locked
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import SEALS
+from prereg.registry.ledger_entry import CallStartedEntry, FinishedEntry, SealEntry
 from prereg.registry.looks import Look
 from prereg.registry.paths import Root
-from prereg.registry.plan import cell_of, plan, planned_runs
+from prereg.registry.plan import plan, planned_runs
 from prereg.registry.registration import Registration
 from prereg.study.command import code_sha256
 from prereg.study.spec import Study
@@ -43,9 +43,13 @@ class Summary:
     planned: int
     """Runs of the plan, or of those that were chosen."""
     sealed: int
+    """Runs that are sealed now, those of earlier calls among them."""
     failed: tuple[str, ...]
+    """RUN: ERROR of each run that failed in this call."""
     interrupted: bool
+    """Whether the user stopped it; every run at work has saved its state then."""
     head: str
+    """The ledger's head after the call."""
     gave_up: str = ""
     """The error after which nothing more was started: two runs had failed in the same way, and none had ended well."""
     disk_full: bool = False
@@ -64,6 +68,7 @@ class Summary:
 
     @property
     def complete(self) -> bool:
+        """Whether every run of the call is sealed."""
         return self.sealed == self.planned
 
 
@@ -77,10 +82,18 @@ def run_study(
     watcher: Watcher,
     look: Look | None = None,
 ) -> Summary:
-    """Carry out what is left of a registration's plan, up to a look if there is one. The caller holds the lock."""
+    """Carry out what is left of a registration's plan, up to a look if there is one. The caller holds the lock.
+
+    `now` gives the time of ledger entries, and `watcher` hears of progress. Returns a `Summary`, also where runs failed
+    or the user interrupted; raises `EvidenceError` for a seal that does not hold, `RunError` where nothing can start.
+
+        with study_lock(root, study):
+            summary = run_study(root, registration, RunOptions(slots=2), Machine(), now=utc_now, watcher=watcher)
+        summary.sealed, summary.failed
+    """
     ledger = Ledger(root.ledger)
-    wanted = planned_runs(registration.study, options.only)
-    specs = [spec for spec in plan(registration) if f"{spec.variant}/{spec.seed}" in wanted]
+    chosen_runs = planned_runs(registration.study, options.only)
+    specs = [spec for spec in plan(registration) if f"{spec.variant}/{spec.seed}" in chosen_runs]
     if look is not None:
         specs = [spec for spec in specs if spec.seed in registration.study.seeds[: look.n_seeds]]
     tally = Tally(
@@ -129,17 +142,17 @@ def hand_out(
 
 
 @contextmanager
-def _scheduler(options: RunOptions, **given: Any) -> Iterator[Scheduler]:
+def _scheduler(options: RunOptions, **fields: Any) -> Iterator[Scheduler]:
     """What makes the runs where the options say."""
     if options.on == "ray":
         from ablate.runner.ray_cluster import connected
 
         with connected(options.address, options.tasks) as cluster:
-            yield RayScheduler(cluster=cluster, **given)
+            yield RayScheduler(cluster=cluster, **fields)
     elif options.on == "slurm":
-        yield SlurmScheduler(settings=slurm_settings(given["root"], options), **given)
+        yield SlurmScheduler(settings=slurm_settings(fields["root"], options), **fields)
     else:
-        yield Scheduler(**given)
+        yield Scheduler(**fields)
 
 
 def slurm_settings(root: Root, options: RunOptions) -> SlurmSettings:
@@ -151,6 +164,7 @@ def slurm_settings(root: Root, options: RunOptions) -> SlurmSettings:
 def _carry_out(scheduler: Scheduler, specs: Sequence[Spec], options: RunOptions) -> Summary:
     """Take in what is sealed, make what is left, and say how it ended."""
     registration, ledger, tally = scheduler.registration, scheduler.ledger, scheduler.tally
+    # First what earlier calls and other processes left: only then is it known what there is to make.
     n_planned = len(registration.study.cells)
     waiting = scheduler.collect(specs)
     tally.steps_before, tally.ended_before = tally.steps_done, tally.sealed
@@ -162,27 +176,27 @@ def _carry_out(scheduler: Scheduler, specs: Sequence[Spec], options: RunOptions)
                 f"decided on {decided[0].at}: a run that is trained now gives no verdict, unless to the outcome it had "
                 "then"
             )
+        # One entry for the call: how many runs, with which code, and how many of them had been sealed once before.
         records = records_of(scheduler.root, registration).values()
         slots = options.slots or scheduler.default_slots(slots_of(registration.study, scheduler.machine, records))
-        sealed_before = {cell_of(entry) for entry in entries if entry.event in SEALS}
+        sealed_before = {entry.cell for entry in entries if isinstance(entry, SealEntry)}
         n_again = sum(spec.cell in sealed_before for spec in waiting)
-        scheduler.log(
-            "started",
-            {
-                "runs": len(waiting),
-                "of": len(specs),
-                "slots": slots,
-                "code": code_hash() if registration.scripts is None else code_sha256(registration.files),
-                **({"trained_again": n_again} if n_again else {}),
-            },
+        call = CallStartedEntry(
+            **scheduler.about(),
+            runs=len(waiting),
+            of=len(specs),
+            slots=slots,
+            code=code_hash() if registration.scripts is None else code_sha256(registration.files),
+            trained_again=n_again,
         )
+        scheduler.log(call)
         scheduler.pending.extend(waiting)
         with scheduler.watcher.watching(tally):
             interrupted = scheduler.serve(slots)
     # Where nothing was left to do, this entry repairs what a crash left in the ledger, and says so.
     unsaid = all(entry.event != "finished" for entry in entries) or ledger.unfinished()
     if tally.sealed == n_planned and unsaid and scheduler.all_bound(specs):
-        scheduler.log("finished", {"runs": n_planned})
+        scheduler.log(FinishedEntry(**scheduler.about(), runs=n_planned))
     return Summary(
         len(specs),
         tally.sealed,
@@ -199,11 +213,11 @@ def _carry_out(scheduler: Scheduler, specs: Sequence[Spec], options: RunOptions)
 
 
 def default_slots() -> int:
-    """As many runs side by side as this process may use cores."""
+    """As many runs side by side as this process may use cores; a container or `taskset` may leave it fewer than all."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     # Slurm need not bind a job to the cores that it was given.
-    given = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE") or ""
-    return min(cores, int(given)) if given.isdecimal() and int(given) else cores
+    slurm_cores = os.environ.get("SLURM_CPUS_PER_TASK") or os.environ.get("SLURM_CPUS_ON_NODE") or ""
+    return min(cores, int(slurm_cores)) if slurm_cores.isdecimal() and int(slurm_cores) else cores
 
 
 def slots_of(study: Study, machine: Machine, records: Iterable[RunRecord] = ()) -> int:
@@ -211,6 +225,7 @@ def slots_of(study: Study, machine: Machine, records: Iterable[RunRecord] = ()) 
     that are on record leaves no room for so many in memory."""
     on_gpus = machine.gpus if study.trainer != "gpt" else machine.device != CPU
     slots = machine.gpu_slots if on_gpus else default_slots()
+    # By what runs of this study took so far: none is known before the first, which is no reason to start fewer.
     peaks = [record.peak_memory_bytes for record in records if record.peak_memory_bytes]
     if not peaks or not (available := available_memory()):
         return slots
@@ -253,5 +268,5 @@ def study_lock(root: Root, study: str) -> Iterator[None]:
             required="a writable data/runs folder",
             fix=f"ls -ld {root.path / 'data'}   (or use --root)",
         ) from error
-    with stream, sign(stream):
+    with stream, name_holder(stream):
         yield

@@ -2,15 +2,19 @@
 
 A start is entered before its run begins; a run that was made by another process, or whose end a crash kept out of the
 ledger, is found in its folder and entered then (`collect`).
+
+The order of a run's life: `log_start` (entry "started") before a process exists, `seal` ("sealed") or `fail` ("failed")
+after it has ended. A crash between two steps loses the later entry, and never leaves a run that has no start.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -19,14 +23,22 @@ from ablate.records.provenance import made_with
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.failures import left_values
-from ablate.runner.process import Begun, BusyError, Place, Spec, held, prepare
+from ablate.runner.process import Begun, BusyError, Place, Spec, held, queue_attempt
 from ablate.runner.progress import Tally, Watcher
 from prereg.errors import EvidenceError
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import SEALS, Entry, Event
+from prereg.registry.ledger_entry import (
+    BreachedEntry,
+    Entry,
+    FailedEntry,
+    RunEntry,
+    RunStartedEntry,
+    SealedEntry,
+    SealEntry,
+)
 from prereg.registry.paths import Root
-from prereg.registry.plan import Cell, RunSpec, cell_of, recipe_sha256
+from prereg.registry.plan import Cell, RunSpec, recipe_sha256
 from prereg.registry.registration import Registration, folder_of_study
 from prereg.study.training import breaches
 from prereg.text import counted
@@ -34,7 +46,10 @@ from prereg.text import counted
 
 @dataclass(kw_only=True)
 class Logbook:
-    """The ledger of one study, and what this call has counted of it. The caller holds the study's lock."""
+    """The ledger of one study, and what this call has counted of it. The caller holds the study's lock.
+
+    One process writes the ledger at a time, so what it has read once (`starts`, `logged_breaches`) stays true.
+    """
 
     root: Root
     registration: Registration
@@ -58,31 +73,28 @@ class Logbook:
         return [entry.stated for entry in self.ledger.entries() if entry.event == "breached"]
 
     @cached_property
-    def starts(self) -> dict[Cell, Starts]:
+    def starts(self) -> dict[Cell, AttemptStarts]:
         """What the ledger says of the attempts at each run, kept up with what is entered here."""
-        starts: dict[Cell, Starts] = defaultdict(Starts)
+        starts: dict[Cell, AttemptStarts] = defaultdict(AttemptStarts)
         for entry in self.ledger.entries():
-            if entry.registration in self.registration.lineage and "variant" in entry.body:
-                starts[cell_of(entry)].take_in(entry)
+            if entry.registration in self.registration.lineage and isinstance(entry, RunEntry):
+                starts[entry.cell].take_in(entry)
         return starts
 
     def folder(self, spec: Spec) -> RunFolder:
         """Where a run lies."""
         return RunFolder(self.root.run(spec.study, spec.registration, spec.variant, spec.seed))
 
-    def log(self, event: Event, body: Mapping[str, JsonValue], *, durable: bool = True) -> Entry:
-        """One ledger entry about this study."""
-        entry = self.ledger.append(
-            event,
-            study=self.registration.study.study,
-            registration=self.registration.runs_sha256,
-            body=body,
-            at=self.now(),
-            durable=durable,
-        )
-        if "variant" in body and "starts" in self.__dict__:
-            self.starts[cell_of(entry)].take_in(entry)
-        return entry
+    def about(self) -> dict[str, Any]:
+        """What an entry about this study says of it: the study, the registration of its runs, and the time."""
+        study, registration = self.registration.study.study, self.registration.runs_sha256
+        return {"study": study, "registration": registration, "at": self.now()}
+
+    def log(self, entry: Entry, *, durable: bool = True) -> None:
+        """Put an entry into the ledger, and keep count of the starts of its run."""
+        entry = self.ledger.append(entry, durable=durable)
+        if isinstance(entry, RunEntry) and "starts" in self.__dict__:
+            self.starts[entry.cell].take_in(entry)
 
     def hand_out(self, specs: Sequence[Spec], device: str, *, launcher: str, name_busy: bool = True) -> list[Spec]:
         """Put the next attempt at each run on record, in its folder and in the ledger, and make none of them here.
@@ -95,7 +107,7 @@ class Logbook:
             folder = self.folder(spec)
             try:
                 with held(folder):
-                    self.log_start(spec, prepare(spec, folder, self.place(device)), launcher=launcher)
+                    self.log_start(spec, queue_attempt(spec, folder, self.place(device)), launcher=launcher)
             except BusyError:
                 if name_busy:
                     self.watcher.note(f"{spec.run_id}: at work in another process")
@@ -112,15 +124,19 @@ class Logbook:
         record = begun.record
         if begun.waited and self.starts[spec.cell].awaits(record.attempts):
             return
-        body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "attempt": record.attempts}
-        body["recipe_sha256"] = recipe_sha256(spec)
-        if begun.resumed_from is not None:
-            body["resumed_from"] = begun.resumed_from
-        if begun.left_values is not None:
-            body["left_values"] = begun.left_values
-        body |= {"launcher": launcher} if launcher else {"made_with": made_with(record.provenance)}
+        started = RunStartedEntry(
+            **self.about(),
+            variant=spec.variant,
+            seed=spec.seed,
+            attempt=record.attempts,
+            recipe_sha256=recipe_sha256(spec),
+            resumed_from=begun.resumed_from,
+            left_values=begun.left_values,
+            launcher=launcher,
+            made_with=None if launcher else made_with(record.provenance),
+        )
         # Every run would wait for the disk. A start that a loss of power takes was one of a run that it ended, too.
-        self.log("started", body, durable=False)
+        self.log(started, durable=False)
 
     def seal(self, spec: Spec, *, recovered: bool = False) -> int:
         """Bind a sealed run to the ledger; how many of its attempts no start of the ledger explains, which the entry
@@ -129,11 +145,15 @@ class Logbook:
         record = folder.read_record()
         assert record is not None and record.metrics_sha256 is not None, spec.run_id
         self.log_breaches(spec, record)
-        body = record.seal(sha256_file(folder.record_path)) | {"recipe_sha256": recipe_sha256(spec)}
         without_start = self.starts[spec.cell].unexplained(record.attempts)
-        body |= {"recovered": True} if recovered and not without_start else {}
-        body |= {"without_start": without_start} if without_start else {}
-        self.log("sealed", body)
+        sealed = SealedEntry(
+            **self.about(),
+            **record.seal(sha256_file(folder.record_path)),
+            recipe_sha256=recipe_sha256(spec),
+            recovered=recovered and not without_start,
+            without_start=without_start,
+        )
+        self.log(sealed)
         self.tally.sealed += 1
         return without_start
 
@@ -141,21 +161,32 @@ class Logbook:
         """Limits that a run broke go on record before its seal: a crash in between repeats them, and loses none."""
         if not isinstance(spec, RunSpec):
             return
+        assert record.metrics_sha256 is not None, spec.run_id
         broken = breaches(spec.config.budget, wall_s=record.wall_s, peak_memory_bytes=record.peak_memory_bytes)
         for breach in broken:
-            body = {"variant": spec.variant, "seed": spec.seed, **breach.model_dump(mode="json")}
-            body |= {"metrics_sha256": record.metrics_sha256}
-            if body not in self.logged_breaches:
-                self.log("breached", body)
-                self.logged_breaches.append(body)
+            breached = BreachedEntry(
+                **self.about(),
+                variant=spec.variant,
+                seed=spec.seed,
+                **breach.model_dump(),
+                metrics_sha256=record.metrics_sha256,
+            )
+            if breached.stated not in self.logged_breaches:
+                self.log(breached)
+                self.logged_breaches.append(breached.stated)
                 self.watcher.note(f"{spec.run_id}: {breach.words}")
 
     def fail(self, spec: Spec, error: str, *, wrote_in: Sequence[str] = ()) -> None:
         """One failure. `wrote_in` are files that were written in the folders of other runs meanwhile."""
-        body: dict[str, JsonValue] = {"variant": spec.variant, "seed": spec.seed, "error": error}
-        body["left_values"] = left_values(spec, self.folder(spec))
-        body |= {"wrote_in": list(wrote_in)} if wrote_in else {}
-        self.log("failed", body)
+        failed = FailedEntry(
+            **self.about(),
+            variant=spec.variant,
+            seed=spec.seed,
+            error=error,
+            left_values=left_values(spec, self.folder(spec)),
+            wrote_in=tuple(wrote_in),
+        )
+        self.log(failed)
 
     def collect(self, specs: Sequence[Spec]) -> list[Spec]:
         """The runs that are left to make. Sealed ones are counted, and entered where the ledger lacks their end; so are
@@ -163,6 +194,7 @@ class Logbook:
 
         Raises `EvidenceError` for a seal that does not hold, and for a record of another run; nothing is entered then.
         """
+        # All records are checked before the first entry: a fault in the last one must leave the ledger as it is.
         bound = sealed_in_ledger(self.ledger, self.registration.runs_sha256)
         record_by_cell: dict[Cell, RunRecord] = {}
         for spec in specs:
@@ -173,6 +205,7 @@ class Logbook:
             record_by_cell[spec.cell] = record
             if is_sealed(folder, record) and (*spec.cell, record.metrics_sha256) not in bound:
                 _require_own(spec, folder, record)
+        # Then what the ledger lacks: failures of other processes, seals whose entry a crash kept out.
         waiting: list[Spec] = []
         unexplained_runs: list[Spec] = []
         for spec in specs:
@@ -204,34 +237,32 @@ class Logbook:
 
 
 @dataclass
-class Starts:
+class AttemptStarts:
     """What the ledger says of the attempts at one run, since its last seal."""
 
     attempts: set[int] = field(default_factory=set)
     """Those that may have led to what lies in its folder: after the removal of a record they count anew."""
 
-    last: Entry | None = None
+    last: RunEntry | None = None
     """The last entry about an attempt, or its end."""
 
-    def take_in(self, entry: Entry) -> None:
+    def take_in(self, entry: RunEntry) -> None:
         """Count one more entry of the run."""
-        if entry.event == "started":
-            number = entry.body.get("attempt")
-            attempt = number if isinstance(number, int) else 0
-            self.attempts = {earlier for earlier in self.attempts if earlier < attempt} | {attempt}
-        elif entry.event in SEALS:
+        if isinstance(entry, RunStartedEntry):
+            self.attempts = {earlier for earlier in self.attempts if earlier < entry.attempt} | {entry.attempt}
+        elif isinstance(entry, SealEntry):
             self.attempts = set()
-        elif entry.event != "failed":
+        elif not isinstance(entry, FailedEntry):
             return
         self.last = entry
 
     def awaits(self, attempt: int) -> bool:
         """Whether the start of an attempt is the last that the ledger says of the run."""
-        return self.last is not None and self.last.event == "started" and self.last.body.get("attempt") == attempt
+        return isinstance(self.last, RunStartedEntry) and self.last.attempt == attempt
 
     def handed_out(self, attempt: int) -> bool:
         """Whether it is, and a launcher made the attempt elsewhere."""
-        return self.awaits(attempt) and self.last is not None and "launcher" in self.last.body
+        return self.awaits(attempt) and isinstance(self.last, RunStartedEntry) and self.last.launcher is not None
 
     def unexplained(self, n_attempts: int) -> int:
         """How many of the attempts that a sealed record counts have no start that can have led to it."""
@@ -247,16 +278,19 @@ ENDED = ("done", "diverged")
 
 def _require_own(spec: Spec, folder: RunFolder, record: RunRecord) -> None:
     """A record that no entry knows is sealed only where it is of the run whose folder it lies in."""
-    if other := unlike(record, spec):
+    if difference := unlike(record, spec):
         raise EvidenceError(
-            f"{folder.path} holds a sealed record of another run: {other}",
+            f"{folder.path} holds a sealed record of another run: {difference}",
             required=f"a record of {spec.variant} seed {spec.seed}",
             fix=f"move it elsewhere, then: ablate run {spec.study}",
         )
 
 
 def is_sealed(folder: RunFolder, record: RunRecord) -> bool:
-    """Whether a run is sealed; a seal that does not hold is never trained over in silence."""
+    """Whether a run is sealed; a seal that does not hold is never trained over in silence.
+
+    Raises `EvidenceError` for such a seal.
+    """
     if record.status not in ENDED:
         return False
     faults = folder.faults(record)

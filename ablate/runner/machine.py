@@ -45,11 +45,15 @@ class Machine:
 
 
 def choose_machine(study: Study, records: Iterable[RunRecord], options: RunOptions) -> Machine:
-    """The device that was requested, or the one that is here. Raises `RunError` where the study cannot be run on it."""
+    """The device that was requested, or the one that is here. Raises `RunError` where the study cannot be run on it.
+
+    `records` are those of the study's runs: where sealed ones were made on a CPU, `auto` stays there.
+    """
     require_devices(study, options)
     if study.trainer == "command":
         return Machine(gpus=visible_gpus(), gpus_per_run=options.devices_per_run)
     device = _device(study, records, options.device)
+    # Now and not when the first arm that compiles has its turn, hours later.
     for name, arm in study.trained.items():
         if isinstance(arm.config, Training) and arm.config.numerics.compile and (why := cannot_compile(device)):
             raise RunError(
@@ -62,7 +66,8 @@ def choose_machine(study: Study, records: Iterable[RunRecord], options: RunOptio
 
 
 def require_devices(study: Study, options: RunOptions) -> None:
-    """Refuse options about devices that the study's trainer cannot follow."""
+    """Refuse options about devices that the study's trainer cannot follow. Raises `RunError`."""
+    # A user's own trainer places itself; the built-in one takes one device. So each option is for one of them alone.
     several = options.devices_per_run
     if study.trainer == "command":
         if options.device != "auto":
@@ -85,14 +90,14 @@ def require_devices(study: Study, options: RunOptions) -> None:
         )
 
 
-def _device(study: Study, records: Iterable[RunRecord], wanted: str) -> str:
+def _device(study: Study, records: Iterable[RunRecord], requested: str) -> str:
     """The requested device; `auto` stays where the sealed runs were made."""
-    made = Counter(record.provenance.device for record in records if record.status in ("done", "diverged"))
-    made.pop(NOT_STATED, None)
-    chosen = choose_device(CPU if wanted == "auto" and set(made) == {CPU} else wanted)
+    runs_by_device = Counter(record.provenance.device for record in records if record.status in ("done", "diverged"))
+    runs_by_device.pop(NOT_STATED, None)
+    chosen = choose_device(CPU if requested == "auto" and set(runs_by_device) == {CPU} else requested)
     name = device_name(chosen)
-    if made and name not in made:
-        kind, count = made.most_common(1)[0]
+    if runs_by_device and name not in runs_by_device:
+        kind, count = runs_by_device.most_common(1)[0]
         raise RunError(
             f"{count} sealed runs of '{study.study}' were made on {kind}, and this call would use {name}",
             required="one device class for all runs: pairs across two are not admissible",
@@ -103,9 +108,9 @@ def _device(study: Study, records: Iterable[RunRecord], wanted: str) -> str:
 
 def records_of(root: Root, registration: Registration) -> dict[tuple[str, int], RunRecord]:
     """The record of every planned run that has one, by arm and seed."""
-    found = {}
+    record_by_cell = {}
     for spec in plan(registration):
         record = RunFolder(root.run(spec.study, spec.registration, spec.variant, spec.seed)).read_record()
         if record is not None:
-            found[spec.cell] = record
-    return found
+            record_by_cell[spec.cell] = record
+    return record_by_cell

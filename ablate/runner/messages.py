@@ -83,6 +83,7 @@ def said(error: Exception, folder: RunFolder) -> str:
 
 def failed(spec: Planned, error: Exception, line: str) -> Message:
     """That a run failed with an error, which the line says."""
+    # The disk may be full for the trainer alone, which says so in its own words: of those two of `NO_ROOM`.
     cause: BaseException | None = error
     while cause is not None and not (isinstance(cause, OSError) and cause.errno in NO_ROOM):
         cause = cause.__cause__

@@ -29,6 +29,7 @@ class Neighbours:
 
     folders: Mapping[Cell, Path]
     known: dict[Cell, Files] = field(default_factory=dict)
+    """The files of each run's folder when it was last settled."""
     _looked_at: float = 0.0
     _cost_s: float = 0.0
 
@@ -49,20 +50,22 @@ class Neighbours:
 
     def changed(self, at_work: Collection[Cell]) -> list[str]:
         """What was added or changed in folders of other runs than those at work, as ARM/SEED/FILE."""
+        # Time of this thread and not of the clock: while others compute, a look takes longer and costs no more.
         begun = time.thread_time()
         names = [name for cell in self.folders if cell not in at_work for name in self._changed_in(cell)]
         self._looked_at, self._cost_s = time.monotonic(), time.thread_time() - begun
         return names
 
     def _changed_in(self, cell: Cell) -> list[str]:
-        files, known = _files(self.folders[cell]), self.known[cell]
-        if files == known:
+        files, earlier = _files(self.folders[cell]), self.known[cell]
+        if files == earlier:
             return []
-        return [f"{cell[0]}/{cell[1]}/{name}" for name in sorted(files) if known.get(name) != files[name]]
+        return [f"{cell[0]}/{cell[1]}/{name}" for name in sorted(files) if earlier.get(name) != files[name]]
 
 
 def _files(folder: Path) -> Files:
     """The files of a run's folder, and of the trainer's directory in it."""
+    # By inode, size and time, and not by content: hashing a thousand folders after each run would be most of the work.
     files: Files = {}
     for place, prefix in ((str(folder), ""), (f"{folder}/work", "work/")):
         try:

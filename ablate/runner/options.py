@@ -8,7 +8,11 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Passed whole from the command line, or a notebook, to the scheduler. Checked where each is used."""
+    """Passed whole from the command line, or a notebook, to the scheduler. Checked where each is used.
+
+    To add an option: a field here, its flag in `ablate.cli.runs`, its use in `ablate.runner.local` or a launcher. Only
+    what moves no bit of a run: anything else is part of the study.
+    """
 
     slots: int | None = None
     """Runs side by side; by default one per core, or per GPU, and fewer where memory is known to be

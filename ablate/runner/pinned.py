@@ -32,24 +32,33 @@ SETTLED_NS = 2 * 10**9
 
 @dataclass
 class Hashed:
-    """Hashes of large files, kept while their inode, size and times stay as they are. Only for one process."""
+    """Hashes of large files, kept while their inode, size and times stay as they are. Only for one process.
+
+    Data files may be many gigabytes and are hashed before and after each run. Code is hashed anew every time.
+    """
 
     known: dict[tuple[str, int, int, int, int, int], str] = field(default_factory=dict)
 
     def sha256(self, path: Path) -> str:
         """The hash of a file. Raises `OSError`."""
-        found = path.stat()
-        key = (str(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+        status = path.stat()
+        key = (str(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
         if key not in self.known:
             sha256 = sha256_file(path)
-            if time.time_ns() - max(found.st_mtime_ns, found.st_ctime_ns) < SETTLED_NS:
-                return sha256
+            if time.time_ns() - max(status.st_mtime_ns, status.st_ctime_ns) < SETTLED_NS:
+                return sha256  # by its times it could not be told from what is written next
             self.known[key] = sha256
         return self.known[key]
 
 
-def require_registered(root: Path, pins: Iterable[ScriptPin], hashed: Callable[[Path], str] = sha256_file) -> None:
-    """The files under the root are the registered ones. Raises `RunError`."""
+def require_registered_files(
+    root: Path, pins: Iterable[ScriptPin], hashed: Callable[[Path], str] = sha256_file
+) -> None:
+    """The files under the root are the registered ones. Raises `RunError` naming the first that is not.
+
+    Called before the trainer starts, on its private copy, and after it has ended, on the root. A file that was changed
+    for the time of a run alone is found by neither, and by the copy's own hashes (`PrivateCopy.require_unchanged`).
+    """
     for pin in pins:
         path = root / pin.path
         if not path.is_file() or hashed(path) != pin.sha256:
@@ -70,17 +79,19 @@ class PrivateCopy:
 
     def lay_out(self) -> None:
         """Copy and link, in place of whatever an earlier attempt left. Raises `RunError` for bytes that differ."""
-        self.remove()
+        self.remove()  # of a killed attempt; what cannot be removed makes mkdir fail
         self.place.mkdir()
         for pin in self.spec.scripts:
             copy = self.place / pin.path
             copy.parent.mkdir(parents=True, exist_ok=True)
             try:
+                # Copied and then hashed in the copy: hashed under the root, a file could change before it is copied.
                 shutil.copyfile(self.root / pin.path, copy)
                 copy.chmod(stat.S_IMODE((self.root / pin.path).stat().st_mode) & 0o555)
             except FileNotFoundError:
                 pass  # said below
-        require_registered(self.place, self.spec.scripts)
+        require_registered_files(self.place, self.spec.scripts)
+        # Folder -> names of the pinned modules in it, which nothing that is linked there may shadow.
         stems: dict[PurePosixPath, set[str]] = {}
         for path in map(PurePosixPath, (pin.path for pin in self.spec.scripts)):
             stems.setdefault(path.parent, set()).add(path.stem)
@@ -112,12 +123,12 @@ class PrivateCopy:
             return str(self.place / name)
         return str(path) if any(pin.path == name for pin in self.spec.data_files) else word
 
-    def environment(self, given: Mapping[str, str]) -> dict[str, str]:
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Variables under which Python imports from the copy, and finds no bytecode for it but its own."""
-        found = {name: value for name, value in given.items() if name != "PYTHONPYCACHEPREFIX"}
-        if "PYTHONPATH" in found:
-            found["PYTHONPATH"] = os.pathsep.join(map(self._moved, found["PYTHONPATH"].split(os.pathsep)))
-        return found
+        variables = {name: value for name, value in inherited.items() if name != "PYTHONPYCACHEPREFIX"}
+        if "PYTHONPATH" in variables:
+            variables["PYTHONPATH"] = os.pathsep.join(map(self._moved, variables["PYTHONPATH"].split(os.pathsep)))
+        return variables
 
     def _moved(self, entry: str) -> str:
         """A folder under the root as the copy has it, where it holds pinned code."""
@@ -131,12 +142,17 @@ class PrivateCopy:
     def _link_others(self, folder: PurePosixPath, pinned: set[str]) -> None:
         """Link what lies in a folder of the root next to its pinned files, given by their names without endings."""
         here = self.place / folder
-        named = {PurePosixPath(name) for name in self.spec.code}
-        whole = bool(named & {folder, *folder.parents})
+        code_paths = {PurePosixPath(name) for name in self.spec.code}
+        in_pinned_folder = bool(code_paths & {folder, *folder.parents})
         for entry in os.scandir(self.root / folder):
             inside = folder / entry.name
-            if entry.name.startswith("__pycache__") or (whole and not entry.name.startswith(".")) or inside in named:
+            if (
+                entry.name.startswith("__pycache__")
+                or (in_pinned_folder and not entry.name.startswith("."))
+                or inside in code_paths
+            ):
                 continue
+            # train.so or a package train/ would be imported in place of the pinned train.py.
             module = entry.name.endswith(_MODULES) or Path(entry.path, "__init__.py").exists()
             if (module and entry.name.partition(".")[0] in pinned) or os.path.lexists(here / entry.name):
                 continue

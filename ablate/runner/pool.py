@@ -9,6 +9,10 @@ One JSON object a line, no pickle. An import costs a run nothing: of a user's ow
 and seals, of the built-in one also torch and the texts. It has one thread and touches no accelerator, so that what it
 forks is sound; a maker that sealed a run has neither, and so may fork the built-in trainer for the next. Server and
 makers end with their scheduler: each hears its own connection close.
+
+Why makers and no `multiprocessing`: a run must survive the death of any other process, hold the lock of its folder
+itself, and get its own signals; and fork after torch or CUDA has started threads is unsound, which a library's pool
+does not prevent.
 """
 
 from __future__ import annotations
@@ -40,12 +44,14 @@ from ablate.runner.child import adopt_orphans, has_children
 from ablate.runner.control import Abandoned, Signals
 from ablate.runner.messages import Message
 from ablate.runner.pinned import Hashed
-from ablate.runner.process import ALONE, ONE_THREAD, Place, Spec, make_run, sign
+from ablate.runner.process import ALONE, ONE_THREAD, Place, Spec, make_run, name_holder
 from prereg.registry.plan import CommandSpec, RunSpec
 
 _PIECE = 64 * 2**10
 _MOST_AT_ONCE = 8
+"""Connections that one read from the scheduler may bring."""
 _PATIENCE_S = 60.0
+"""How long a server whose scheduler leaves may take to end."""
 _MOMENT_S = 1.0
 """How long a server without a scheduler waits for its makers. One whose trainer saves its state may take longer."""
 _ABANDONED = 3
@@ -83,6 +89,8 @@ class Maker:
             "gpus": ",".join(gpus),
         }
         line = json.dumps(order).encode() + b"\n"
+        # The lock travels with the order: the kernel holds it as long as any process has it open, so that the folder is
+        # never free between scheduler and maker. send_fds may take a part of the line, and the descriptor with it.
         sent = socket.send_fds(self.connection, [line], [lock.fileno()])
         self.connection.sendall(line[sent:])
         self.spec, self.stopping = spec, False
@@ -101,6 +109,7 @@ class Maker:
             piece = b""
         if not piece:
             return None
+        # A stream has no messages: what comes after the last newline waits for its rest.
         *lines, self._unread = (self._unread + piece).split(b"\n")
         messages = []
         for line in lines:
@@ -127,6 +136,7 @@ class Pool:
     """Where the server and its makers write what they have to say."""
 
     def __enter__(self) -> Pool:
+        # A pair of sockets, of which the server inherits one by its number; both ends close with their processes.
         here, there = socket.socketpair()
         own = all(isinstance(spec, CommandSpec) for spec in self.specs)
         # A user's own trainer keeps its threads to itself; the built-in one trains many runs side by side.
@@ -137,7 +147,7 @@ class Pool:
                 stdin=subprocess.DEVNULL,
                 stdout=self.log,
                 stderr=self.log,
-                start_new_session=True,
+                start_new_session=True,  # Ctrl-C is for the scheduler, which then stops its runs
                 pass_fds=[there.fileno()],
                 env={**os.environ, **needed},
             )
@@ -201,16 +211,19 @@ class _Server:
 
     def serve(self) -> socket.socket | None:
         """Until the scheduler is gone. In a forked process: its connection."""
-        given, connections = b"", list[int]()
-        while b"\n" not in given:
-            piece, received, _, _ = socket.recv_fds(self.scheduler, _PIECE, _MOST_AT_ONCE)
+        # The first line says what to load. Requests for makers, a byte and a connection each, may come right behind it.
+        first, connections = b"", list[int]()
+        while b"\n" not in first:
+            piece, descriptors, _, _ = socket.recv_fds(self.scheduler, _PIECE, _MOST_AT_ONCE)
             if not piece:
                 return None
-            given, connections = given + piece, [*connections, *received]
-        to_load, _, piece = given.partition(b"\n")
+            first, connections = first + piece, [*connections, *descriptors]
+        to_load, _, piece = first.partition(b"\n")
         self._load(json.loads(to_load))
+        # What is loaded never becomes garbage.
         gc.collect()
         gc.freeze()  # else a collection in a fork would copy every page
+        # The end of a maker wakes select by a byte in the pipe.
         signal.set_wakeup_fd(self.woken, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         # A cluster sends SIGTERM to every process of a job: makers hear it while they make a run, which they save.
@@ -238,28 +251,29 @@ class _Server:
             self._bury()
         return None
 
-    def _load(self, given: Mapping[str, Any]) -> None:
-        paths = {name: Path(given["place"][name]) for name in ("root", "study_folder")}
-        self.place = Place(**given["place"] | paths)
-        for path in given["data"]:  # what is known here no maker hashes again
+    def _load(self, to_load: Mapping[str, Any]) -> None:
+        paths = {name: Path(to_load["place"][name]) for name in ("root", "study_folder")}
+        self.place = Place(**to_load["place"] | paths)
+        for path in to_load["data"]:  # what is known here no maker hashes again
             with suppress(OSError):  # the run says what is wrong with it
                 self.hashed.sha256(self.place.root / path)
         # What every run is sealed with sets itself up at its first table, which takes ten milliseconds.
         rows = [Row(1, "metric", 1.0)]
         outcome_hash(rows)
         parquet_bytes(RunRecord.model_construct(**_OF_NO_RUN), rows)
-        if given["runs"]:
+        if to_load["runs"]:
             from ablate.gpt.main import load_inputs
-            from ablate.records.provenance import collect
+            from ablate.records.provenance import current_provenance
 
-            collect(threads=1)  # hashes the sources and asks git, once
-            specs = [RunSpec.model_validate_json(json.dumps(spec)) for spec in given["runs"]]
+            current_provenance(threads=1)  # hashes the sources and asks git, once
+            specs = [RunSpec.model_validate_json(json.dumps(spec)) for spec in to_load["runs"]]
             load_inputs(specs, self.place.corpora, self.place.root)
 
     def _bury(self) -> None:
         with suppress(BlockingIOError):
             os.read(self.wake, 4096)
         for pid in list(self.connection_by_pid):
+            # Every maker is asked: one byte in the pipe may stand for several ends.
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
                 with self.connection_by_pid.pop(pid) as connection:
@@ -284,7 +298,7 @@ def _say(connection: socket.socket, message: Message) -> None:
 
 def make_runs(scheduler: socket.socket, place: Place, hashed: Hashed) -> None:
     """Be a maker: one run after another, until the scheduler is gone."""
-    adopt_orphans()
+    adopt_orphans()  # before the first run, while it has no child that could be taken for one
     _say(scheduler, Message(event="ready"))
     for order, lock in _orders(scheduler):
         content, more = json.dumps(order["run"]), {}
@@ -304,7 +318,7 @@ def make_runs(scheduler: socket.socket, place: Place, hashed: Hashed) -> None:
         folder = RunFolder(Path(order["folder"]))
         with (
             os.fdopen(lock, "r+", encoding="utf-8") as stream,
-            sign(stream),
+            name_holder(stream),
             Signals(scheduler).heard() as control,
         ):
             ended = make_run(
@@ -325,6 +339,7 @@ def _orders(scheduler: socket.socket) -> Iterator[tuple[dict[str, Any], int]]:
         *lines, unread = (unread + piece).split(b"\n")
         locks += received
         for order in map(json.loads, lines):
+            # The lock arrives with the first byte of its order, so locks and orders are in the same sequence.
             if "run" in order:  # a stop may arrive when its run has just ended
                 yield order, locks.pop(0)
 

@@ -15,7 +15,7 @@ at the step whose recorded train/loss says so; it ends there, whatever its exit 
 failure. What the trainer is to record is checked at the end of each run, not when all of them have been paid for.
 
 The ledger is none of this module's business. An attempt that is on record before it begins is a record that says
-`queued` (`prepare`); the attempts of every other start are found by the judge, which has the ledger's starts too.
+`queued` (`queue_attempt`); the attempts of every other start are found by the judge, which has the ledger's starts too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from ablate.records.outputs import (
     read_progress,
     readable_about,
 )
-from ablate.records.provenance import collect, of_command
+from ablate.records.provenance import current_provenance, of_command
 from ablate.records.rows import Row, diverged_at, lacking, read_rows, until
 from ablate.records.run_record import About, LiveValues, Provenance, RunRecord, utc_now
 from ablate.records.store import RunFolder
@@ -58,7 +58,7 @@ from ablate.runner.failures import claimed_values, left_values, place_of
 from ablate.runner.glance import Glance
 from ablate.runner.messages import Message, failed, said, show_trace
 from ablate.runner.neighbours import LOCK
-from ablate.runner.pinned import Hashed, PrivateCopy, require_registered
+from ablate.runner.pinned import Hashed, PrivateCopy, require_registered_files
 from prereg.errors import EvidenceError, RunError, StudyError
 from prereg.registry.canon import sha256_file
 from prereg.registry.disk import NO_ROOM, open_locked, write_passing, write_whole
@@ -70,8 +70,11 @@ Content = TypeVar("Content")
 
 LEFT_BEHIND = "the command left processes of its own session behind, which were ended"
 SIGNAL_GAP_S = 0.3
+"""By how much a signal to all processes of a job may reach the trainer earlier than this process."""
 SAY_EVERY_S = 0.5
+"""Between two reports of progress to the scheduler."""
 NOTE_EVERY_S = 10.0
+"""Between two notes of progress in run.json, which tell how long a run took that is killed."""
 
 ONE_THREAD: Mapping[str, str] = {
     "JE_ARROW_MALLOC_CONF": "background_thread:false",
@@ -157,6 +160,10 @@ def make_run(
 
     Returns how it ended: `ended` with its status (done, diverged or failed), or `stopped`, when it can be resumed.
     Whatever goes wrong becomes a `failed` record and is not raised. `report` hears progress and notes meanwhile.
+
+        with held(folder) as lock, name_holder(lock), Signals().heard() as control:
+            ended = make_run(spec, folder, place, control, report=print)
+        ended.status    # "done", "diverged" or "failed"
     """
     try:
         run = _Run(spec, folder, place, control=control, report=report, start=start, hashed=hashed or Hashed())
@@ -181,6 +188,7 @@ def held(folder: RunFolder) -> Iterator[IO[str]]:
 
     Raises `BusyError` where another process holds it, `UnsupportedError` where the file system has no locks.
     """
+    # A lock of the kernel and no file with a pid: it ends with its process, however that ends.
     path = folder.path / LOCK
     try:
         stream = open_locked(path, wait=False)
@@ -195,12 +203,12 @@ def held(folder: RunFolder) -> Iterator[IO[str]]:
 
 
 def holder_of(lock: Path) -> str:
-    """Who holds a lock, as `sign` wrote it."""
+    """Who holds a lock, as `name_holder` wrote it."""
     return lock.read_text(encoding="utf-8").strip() or "unknown"
 
 
 @contextmanager
-def sign(lock: IO[str]) -> Iterator[None]:
+def name_holder(lock: IO[str]) -> Iterator[None]:
     """Say in a lock that is held who holds it, for as long as the block lasts."""
     holder = f"pid {os.getpid()} on {socket.gethostname()}\n"
     os.ftruncate(lock.fileno(), 0)
@@ -216,12 +224,13 @@ class BusyError(RunError):
     """Another process holds the folder of a run."""
 
 
-def prepare(spec: Spec, folder: RunFolder, place: Place) -> Begun:
+def queue_attempt(spec: Spec, folder: RunFolder, place: Place) -> Begun:
     """Put the next attempt at a run on record, before it begins. The caller holds the lock of the folder.
 
     A start that was put on record and never began is that attempt. Raises `EvidenceError` where what an attempt that
     could be resumed left was changed since.
     """
+    # The folder is read once nothing writes in it any more: a trainer may have outlived the process that ran it.
     end_leftover(folder.path)
     earlier = folder.read_record()
     if earlier is not None and earlier.status == "queued":
@@ -233,6 +242,8 @@ def prepare(spec: Spec, folder: RunFolder, place: Place) -> Begun:
     step: int | None = None
     left: bool | None = None
     live: LiveValues | None = None
+    # Resumed: what lies here is the beginning of the run. The values of the attempt before are kept, to be compared
+    # with those that are sealed (`redrawn`).
     if earlier is not None and (home / RESUMABLE).is_file():
         _require_as_left(spec, folder, earlier)
         folder.clear()
@@ -243,12 +254,13 @@ def prepare(spec: Spec, folder: RunFolder, place: Place) -> Begun:
         live = LiveValues(values=claimed_values(spec, folder))
         redrawn += _gave_up(earlier.live, live.values)
     else:
+        # From the first step: whether values are given up is found out before they are removed.
         left = None if earlier is None else _left_values(spec, folder, earlier)
         folder.clear()
         if home.exists():
             shutil.rmtree(home)
         home.mkdir(parents=True)
-    kept = ("mishaps", "peak_memory_bytes", "memory_since")
+    carried_over = ("mishaps", "peak_memory_bytes", "memory_since")
     record = RunRecord.begin(
         spec,
         earlier,
@@ -258,7 +270,7 @@ def prepare(spec: Spec, folder: RunFolder, place: Place) -> Begun:
         resumed_from=resumed,
         live=live,
         redrawn=redrawn,
-        **({} if earlier is None else {name: getattr(earlier, name) for name in kept}),
+        **({} if earlier is None else {name: getattr(earlier, name) for name in carried_over}),
     )
     # As durable as the ledger's entry of this start: what a loss of power takes of a run, it takes of both.
     folder.write_record(record, durable=False)
@@ -269,10 +281,10 @@ def provenance_of(spec: Spec, place: Place) -> Provenance:
     """With what a run is about to be made here, as far as that is known without its trainer."""
     if isinstance(spec, CommandSpec):
         return of_command(code_sha256(spec.files))
-    return collect(threads=1, device=place.device_name or device_name(place.device))
+    return current_provenance(threads=1, device=place.device_name or device_name(place.device))
 
 
-def tracker_names(spec: Spec, given: Mapping[str, str]) -> dict[str, str]:
+def tracker_names(spec: Spec, environment: Mapping[str, str]) -> dict[str, str]:
     """How W&B and MLflow name a run whose script names none, in the variables that their libraries read."""
     name = f"{spec.variant}/seed{spec.seed}"
     tags = {
@@ -287,7 +299,7 @@ def tracker_names(spec: Spec, given: Mapping[str, str]) -> dict[str, str]:
         "MLFLOW_RUN_CONTEXT": json.dumps(tags),
     }
     # MLflow refuses a name and an id that lead to two experiments.
-    if not {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"} & given.keys():
+    if not {"MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"} & environment.keys():
         names["MLFLOW_EXPERIMENT_NAME"] = spec.study
     return names
 
@@ -314,7 +326,7 @@ class _Run:
         self.metrics = self.home / spec.metrics.file
         self.code = PrivateCopy(place.root, spec, folder.path / "code") if isinstance(spec, CommandSpec) else None
         self.glance = Glance(self.metrics, spec.metrics)
-        queued = prepare(spec, folder, place).record
+        queued = queue_attempt(spec, folder, place).record
         update: dict[str, object] = {"status": "running"}
         if queued.provenance != (here := provenance_of(spec, place)):
             update["provenance"] = here  # it was put on record by another machine
@@ -325,7 +337,7 @@ class _Run:
         folder.write_record(self.record, durable=False)
 
     def finish(self) -> Message:
-        """Until the trainer ends, has diverged, or is stopped."""
+        """Until the trainer ends, has diverged, or is stopped. Raises whatever makes the run fail."""
         try:
             return self._finish()
         except Exception:
@@ -334,8 +346,9 @@ class _Run:
             raise
 
     def _finish(self) -> Message:
+        # Data is read where it lies, so its hash is compared before the run and after it; code runs from a copy.
         if isinstance(self.spec, CommandSpec):
-            require_registered(self.place.root, self.spec.data_files, self.hashed.sha256)
+            require_registered_files(self.place.root, self.spec.data_files, self.hashed.sha256)
         try:
             if self.code is not None:
                 self.code.lay_out()
@@ -355,8 +368,9 @@ class _Run:
         if stopped:
             return self._stopped()
         if isinstance(self.spec, CommandSpec):
-            require_registered(self.place.root, self.spec.scripts)
-            require_registered(self.place.root, self.spec.data_files, self.hashed.sha256)
+            require_registered_files(self.place.root, self.spec.scripts)
+            require_registered_files(self.place.root, self.spec.data_files, self.hashed.sha256)
+        # What it left, read strictly: from here on the run is sealed or has failed.
         rows = self._rows(child, status)
         about = self._output(ABOUT, read_about)
         diverged = self._diverged_at(rows, about if status == 0 else None)
@@ -370,10 +384,11 @@ class _Run:
         config = self.folder.path / "config.json"
         content = json.dumps(self._configuration(), indent=2, ensure_ascii=False, allow_nan=False)
         write_passing(config, content.encode() + b"\n")
-        words, home, given = self._program()
+        words, home, inherited = self._program()
         environment = {
-            **given,
+            **inherited,
             **tracker_names(self.spec, self.place.environment),
+            # Last, so that a variable of that name in the user's own environment cannot stand in for them.
             "ABLATE_SEED": str(self.spec.seed),
             "ABLATE_VARIANT": self.spec.variant,
             "ABLATE_CONFIG": str(config),
@@ -428,6 +443,7 @@ class _Run:
             if self.control.stopped:
                 child.stop()
                 return True
+            # Its pipes are drained here: a trainer that prints into a full one waits, and so would the run.
             self.control.wait(SAY_EVERY_S - (time.perf_counter() - reported), child.output)
             child.read_output()
             now = time.perf_counter()
@@ -470,6 +486,7 @@ class _Run:
 
     def _rows(self, child: Child, status: int) -> list[Row]:
         """What the trainer recorded. Raises where it failed, unless it had diverged by then."""
+        # A divergence is an outcome, also of a trainer that crashes on its NaN; any other end but 0 is a failure.
         if status == 0:
             try:
                 return read_rows(self.metrics, self.spec.metrics)
@@ -515,7 +532,7 @@ class _Run:
     def _seal(self, rows: list[Row], diverged: int | None, about: About | None, left: tuple[str, ...]) -> Message:
         matching = self._output(MUST_MATCH, read_must_match)
         items = []
-        if diverged is None:
+        if diverged is None:  # scores by the weights of a run that diverged are read by no claim
             items = self._output(ITEMS, lambda path: read_items(path, self.spec.metrics))
         counted, last = until(rows, diverged)
         status: Literal["done", "diverged"] = "done" if diverged is None else "diverged"
@@ -546,6 +563,7 @@ class _Run:
         source = self.home / WEIGHTS
         if source.is_symlink() or not source.is_file():
             return None
+        # Synced before the rename: after a loss of power the name could otherwise be there, and the bytes not.
         with source.open("rb+") as stream:
             os.fsync(stream.fileno())
         sha256 = sha256_file(source)
@@ -625,23 +643,23 @@ def _stated(record: RunRecord, about: About | None) -> dict[str, object]:
 
 def _require_as_left(spec: Spec, folder: RunFolder, earlier: RunRecord) -> None:
     """The file of metrics is the one that the attempt before left, where that could still say which."""
-    known = earlier.live
+    left = earlier.live
     metrics = folder.path / "work" / spec.metrics.file
-    if known is None or known.sha256 is None or known.sha256 == _sha256_of(metrics):
+    if left is None or left.sha256 is None or left.sha256 == _sha256_of(metrics):
         return
     # Of a run's error only what was found is kept.
     way_out = f"restore it, or rm -r {folder.path} and run again, which counts as a lost start"
     raise EvidenceError(
         f"{metrics} was changed after the run had stopped; {way_out}",
-        required=f"the file as it was left (sha256 {known.sha256})",
+        required=f"the file as it was left (sha256 {left.sha256})",
     )
 
 
 def _left_values(spec: Spec, folder: RunFolder, earlier: RunRecord) -> bool:
     """Whether the attempt before had recorded a claimed value, or may have: what it left is not what it was."""
-    known, home = earlier.live, folder.path / "work"
+    left, home = earlier.live, folder.path / "work"
     metrics = home / spec.metrics.file
-    if known is not None and (known.values or known.sha256 not in (None, _sha256_of(metrics))):
+    if left is not None and (left.values or left.sha256 not in (None, _sha256_of(metrics))):
         return True
     if not home.is_dir() or (earlier.steps > 0 and not metrics.is_file()):
         return True
@@ -654,6 +672,7 @@ def _cut_back(spec: Spec, folder: RunFolder) -> int:
     metrics = home / spec.metrics.file
     if not metrics.is_file():
         return 0
+    # After the last newline is what its writer was at when it was killed.
     data = metrics.read_bytes()
     write_whole(metrics, data[: data.rfind(b"\n") + 1])
     try:

@@ -2,6 +2,9 @@
 
 Nothing here knows a variant's loss: while a study is unfinished, a display that let one arm look better
 than another would be an unregistered look at the outcome.
+
+To add a display: a class with the four methods of `Watcher`, its choice in `ablate.cli.runs`, and
+tests/runner/test_watch.py.
 """
 
 from __future__ import annotations
@@ -22,19 +25,31 @@ from ablate.runner.messages import Message
 from prereg.escape import visible
 
 PLAIN_EVERY_S = 10.0
+"""Between two lines of a log."""
 
 
 @dataclass
 class Tally:
-    """Progress of a study."""
+    """Progress of a study.
+
+    >>> tally = Tally(planned=4, steps_planned=400, sealed=1, steps_done=100)
+    >>> tally.hear("width/1f/wide/0", Message(event="progress", step=50))
+    >>> tally.steps
+    150
+    """
 
     planned: int
+    """Runs of this call, sealed ones among them."""
     steps_planned: int
+    """Steps of all of them; 0 where a trainer of the user's own decides."""
     sealed: int = 0
     failed: int = 0
     steps_done: int = 0
+    """Steps of runs that have ended, in this call or before it."""
     steps_before: int = 0
+    """Steps of runs that had ended when this call began: they say nothing of its speed."""
     ended_before: int = 0
+    """Runs that had."""
     has_tasks: bool = False
     """Whether tasks are evaluated once runs are trained."""
     running: dict[str, Message] = field(default_factory=dict)
@@ -62,12 +77,13 @@ class Tally:
         Where a run is more than its planned steps, because tasks follow or none are planned, by its runs that have
         ended; until one has, the time left is that of training alone.
         """
-        taken, wanted = self.steps - self.steps_before, self.steps_planned - self.steps_before
+        # A plain mean: the speed of the last seconds would jump with each evaluation.
+        taken, to_take = self.steps - self.steps_before, self.steps_planned - self.steps_before
         n_ended = self.sealed + self.failed
         if (not self.steps_planned or self.has_tasks) and n_ended > self.ended_before:
             each_s = (time.monotonic() - self.started) / (n_ended - self.ended_before)
             return (self.planned - n_ended) * each_s
-        if not taken * 50 >= wanted > 0:
+        if not taken * 50 >= to_take > 0:
             return None
         return (self.steps_planned - self.steps) / self.steps_per_s
 
@@ -84,11 +100,19 @@ class Tally:
 
     def doing(self) -> list[str]:
         """What runs do besides training, one line each."""
-        return [f"{short(run_id)}: {said}" for run_id, m in sorted(self.running.items()) if (said := doing(m))]
+        return [
+            f"{short_run_id(run_id)}: {activity}"
+            for run_id, m in sorted(self.running.items())
+            if (activity := doing(m))
+        ]
 
 
-def short(run_id: str) -> str:
-    """VARIANT/SEED."""
+def short_run_id(run_id: str) -> str:
+    """VARIANT/SEED, the end of a run's id.
+
+    >>> short_run_id("width/1f2e/wide/3")
+    'wide/3'
+    """
     return "/".join(run_id.split("/")[-2:])
 
 
@@ -214,7 +238,7 @@ class LiveWatcher:
         for run_id, message in sorted(tally.running.items()):
             falls = {None: "…", True: "yes", False: "not yet"}[message.falling]
             table.add_row(
-                Text(short(run_id)),
+                Text(short_run_id(run_id)),
                 f"{message.step}/{message.steps}" if message.steps else str(message.step),
                 f"{message.steps_per_s:.1f}",
                 falls,
@@ -224,7 +248,11 @@ class LiveWatcher:
 
 
 def clock(seconds: float) -> str:
-    """Seconds as one would say them."""
+    """Seconds as one would say them.
+
+    >>> clock(75), clock(3600)
+    ('1 min 15 s', '1 h 00 min')
+    """
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

@@ -2,6 +2,11 @@
 
 Ray does not repeat a task by itself here: the scheduler puts each attempt on record before it begins, and asks for
 another task where the worker or the node of one was lost.
+
+    task's worker ─▶ this module as a process ─▶ `ablate train`, by exec
+
+A worker that is killed would leave its child at work, in a folder that the next attempt wants. So the process between
+asks the kernel for SIGTERM when its parent ends (Linux), and then becomes the command itself.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from typing import Any
 from prereg.errors import RunError
 
 _PR_SET_PDEATHSIG = 1
+"""Of linux/prctl.h; Python has no name for it."""
 
 
 class RayCluster:
@@ -29,7 +35,8 @@ class RayCluster:
         resources = ray.cluster_resources()
         self.n_gpus = 1 if resources.get("GPU") else 0
         self.n_tasks = tasks or int(resources.get("GPU" if self.n_gpus else "CPU", 1))
-        self._task = ray.remote(num_cpus=1, num_gpus=self.n_gpus, max_retries=0)(make_run)
+        # max_retries=0: Ray would start a lost run again without a word, and that start would not be on record.
+        self._task = ray.remote(num_cpus=1, num_gpus=self.n_gpus, max_retries=0)(train_in_task)
         self._name_by_task: dict[Any, str] = {}
 
     @property
@@ -88,7 +95,7 @@ def connected(address: str | None, tasks: int | None) -> Iterator[RayCluster]:
         ray.shutdown()
 
 
-def make_run(words: list[str]) -> tuple[int, str]:
+def train_in_task(words: list[str]) -> tuple[int, str]:
     """One task: one run. The exit code of `ablate train`, and its last line."""
     command = [sys.executable, "-m", __name__, str(os.getpid()), *words]
     child = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
@@ -100,6 +107,7 @@ def main() -> None:
     parent, words = int(sys.argv[1]), sys.argv[2:]
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    # A parent that died before the call above sends nothing any more; the check after it leaves no gap.
     if os.getppid() == parent:
         os.execv(sys.executable, [sys.executable, "-m", "ablate", *words])  # noqa: S606
 

@@ -22,13 +22,13 @@ from ablate.records.gather import unlike
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner.child import end_leftover
-from ablate.runner.failures import kind_of
+from ablate.runner.failures import failure_kind
 from ablate.runner.logbook import ENDED, Logbook
 from ablate.runner.machine import Machine
 from ablate.runner.messages import Message
 from ablate.runner.neighbours import Neighbours
 from ablate.runner.pool import Maker, Pool
-from ablate.runner.process import BusyError, Spec, fail, held, prepare
+from ablate.runner.process import BusyError, Spec, fail, held, queue_attempt
 from ablate.runner.slurm import Job
 from prereg.errors import RunError
 from prereg.registry.disk import sweep
@@ -36,7 +36,6 @@ from prereg.registry.plan import Cell, plan
 
 DEATHS_ALLOWED = 2
 """How often a run is resumed whose process was killed, and how often the server of runs is started again."""
-STOP_PATIENCE_S = 60.0
 BUSY_PATIENCE_S = 10.0
 """How long the last runs may be held by others: a process whose scheduler was killed takes a moment to end."""
 _LOOK_EVERY_S = 0.25
@@ -68,7 +67,11 @@ def interrupts_heard(heard: Interruptible) -> Iterator[None]:
 
 @dataclass(kw_only=True)
 class Scheduler(Logbook):
-    """Everything that one call keeps in mind while it makes runs."""
+    """Everything that one call keeps in mind while it makes runs.
+
+    One thread and one `select` over all makers: whatever changes a run's state, or the ledger, happens in one place and
+    in one order. A run is in exactly one of `pending`, `busy`, or a maker's `spec`, until it has ended.
+    """
 
     machine: Machine = field(default_factory=Machine)
     checkpoint_every_s: float | None = None
@@ -83,8 +86,11 @@ class Scheduler(Logbook):
     """One for each slot, by the number of its connection."""
 
     deaths: dict[str, int] = field(default_factory=dict)
+    """How often the process of a run was killed in this call, by run."""
     failed: list[str] = field(default_factory=list)
+    """RUN: ERROR, for the summary."""
     failures: set[str] = field(default_factory=set)
+    """Kinds of failure so far (`failure_kind`)."""
     stderr: list[str] = field(default_factory=list)
     """Where runs that failed left what they said."""
 
@@ -93,6 +99,7 @@ class Scheduler(Logbook):
 
     disk_full: bool = False
     interrupts: int = 0
+    """Ctrl-C or SIGTERM: the first stops runs, which save their state; after the second nobody waits for that."""
     stopped: bool = False
     job: Job | None = None
     """What was submitted to Slurm."""
@@ -187,7 +194,11 @@ class Scheduler(Logbook):
             return Pool(tuple(self.pending), place, log).__enter__()
 
     def _start(self, spec: Spec, maker: Maker) -> None:
-        """Put the next attempt at a run on record and start it."""
+        """Put the next attempt at a run on record and start it.
+
+        In this order, so that no crash leaves a run that was started and is not on record: lock the folder, write the
+        queued record, enter the start in the ledger, hand the lock to the maker.
+        """
         folder = self.folder(spec)
         place = self.place(self.machine.device, self.checkpoint_every_s)
         if self._holds_a_seal(folder):
@@ -204,7 +215,7 @@ class Scheduler(Logbook):
         try:
             with held(folder) as lock:
                 try:
-                    begun = prepare(spec, folder, place)
+                    begun = queue_attempt(spec, folder, place)
                 except Exception as error:  # what is wrong with a run becomes its record
                     self.end(spec, fail(spec, folder, place, error))
                     return
@@ -216,7 +227,7 @@ class Scheduler(Logbook):
             self.busy.append(spec)
             self._seen_busy.add(spec.cell)
             return
-        except ConnectionError:
+        except ConnectionError:  # the maker died a moment ago
             self.pending.appendleft(spec)  # its start is on record, and waits for another maker
             self._lost(maker)
             return
@@ -279,7 +290,7 @@ class Scheduler(Logbook):
         elif message.event == "progress":
             self.tally.hear(spec.run_id, message)
         elif message.event in ("ended", "stopped"):
-            maker.spec = None
+            maker.spec = None  # free for the next run, whatever became of this one
             changed = self._written_elsewhere(spec)
             if changed:
                 self.end(spec, self._trespassed(spec, message, changed), changed=changed)
@@ -320,14 +331,14 @@ class Scheduler(Logbook):
         """
         if self.tally.sealed or self.stopped or self.disk_full:
             return
-        kind = kind_of(error, spec)
+        kind = failure_kind(error, spec)
         if kind in self.failures:
             self.gave_up = error
             self.pending.clear()
             self.watcher.note("two runs failed in the same way, and none has ended well: nothing more is started")
         self.failures.add(kind)
-        same_arm = [other for other in self.pending if other.variant == spec.variant]
-        self.pending = deque([*same_arm, *(other for other in self.pending if other.variant != spec.variant)])
+        same_arm = [waiting for waiting in self.pending if waiting.variant == spec.variant]
+        self.pending = deque([*same_arm, *(waiting for waiting in self.pending if waiting.variant != spec.variant)])
 
     def _died(self, maker: Maker) -> None:
         """The process of a run is gone, and had not said how the run ended."""
@@ -335,7 +346,7 @@ class Scheduler(Logbook):
         assert spec is not None
         folder = self.folder(spec)
         self.tally.running.pop(spec.run_id, None)
-        end_leftover(folder.path)
+        end_leftover(folder.path)  # its trainer may have outlived it, and may be writing still
         self._settle(spec)
         ended = Message(event="ended", run_id=spec.run_id, status="failed")
         if changed := self._written_elsewhere(spec):
@@ -350,8 +361,8 @@ class Scheduler(Logbook):
         """A run that its own process did not report, and whose folder holds a sealed record: its own, or another's."""
         status: Literal["done", "diverged"] = "diverged" if record.status == "diverged" else "done"
         ended = Message(event="ended", run_id=spec.run_id, status=status, step=record.steps)
-        if other := unlike(record, spec):
-            error = f"its folder holds a sealed record of another run: {other}"
+        if difference := unlike(record, spec):
+            error = f"its folder holds a sealed record of another run: {difference}"
             ended = Message(event="ended", run_id=spec.run_id, status="failed", error=error)
         self.end(spec, ended, recovered=recovered)
 
@@ -385,6 +396,7 @@ class Scheduler(Logbook):
         self._unwatched.append(f"{spec.variant}/{spec.seed}")
         if not self.neighbours.is_due(self.pending[0].cell if self.pending else None):
             return []
+        # Of runs at work the folders change, and rightly so; of the rest, whoever has just ended is the suspect.
         working = {maker.spec.cell for maker in self.makers.values() if maker.spec is not None}
         working |= self._seen_busy  # other processes make them
         changed = self.neighbours.changed(working | {spec.cell})

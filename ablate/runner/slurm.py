@@ -2,6 +2,10 @@
 
 Slurm decides when and where a task runs; which runs are made, and which are sealed, is decided by the study's own files
 alone. A job id is for people to read: after a controller has lost its state, ids come again.
+
+    runs / .slurm / N.json    which task makes which runs
+    runs / .slurm / N.py      the job script: `run_task` in each task
+    runs / .slurm / job.json  the newest `Job`
 """
 
 from __future__ import annotations
@@ -62,16 +66,21 @@ class Job(FrozenModel):
 
 
 def read_settings(root: Root, flags: Sequence[str] = ()) -> SlurmSettings:
-    """What `cluster.yaml` in the root says under `slurm`, and KEY=VALUE flags over it. Raises `RunError`."""
+    """What `cluster.yaml` in the root says under `slurm`, and KEY=VALUE flags over it. Raises `RunError`.
+
+    >>> settings = read_settings(Root(Path(".")), ["tasks=8", "partition=gpu"])
+    >>> settings.tasks, settings.options
+    (8, {'partition': 'gpu'})
+    """
     path = root.path / SETTINGS
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise _wrong(f"it is not YAML: {str(error).splitlines()[0]}", path) from None
-    given = content.get("slurm") if isinstance(content, dict) and set(content) <= {"slurm"} else None
-    if content and not isinstance(given, dict):
+    section = content.get("slurm") if isinstance(content, dict) and set(content) <= {"slurm"} else None
+    if content and not isinstance(section, dict):
         raise _wrong("it has no section slurm alone", path)
-    settings: dict[str, object] = dict(given or {})
+    settings: dict[str, object] = dict(section or {})
     options = settings.get("options") or {}
     if not isinstance(options, dict):
         raise _wrong("slurm.options is no mapping", path)
@@ -83,6 +92,7 @@ def read_settings(root: Root, flags: Sequence[str] = ()) -> SlurmSettings:
             settings[key] = int(value) if value.isdecimal() else value
         else:
             options = {**options, key: value}
+    # They become lines of a job script: a newline in a value would be another line, an option of ours would undo it.
     for key, value in options.items():
         if key in _OURS or not re.fullmatch(r"[a-z][a-z-]*", str(key)) or not str(value).isprintable():
             raise RunError(
@@ -123,10 +133,12 @@ def submit(
     """
     folder = runs / ".slurm"
     folder.mkdir(parents=True, exist_ok=True)
+    # A number of our own: job ids come again, and tasks of two submissions must not share a plan.
     number = 1 + max((int(path.stem) for path in folder.glob("*.json") if path.stem.isdecimal()), default=0)
     tasks = min(settings.tasks or MOST_TASKS, len(commands))
     shares = [commands[task::tasks] for task in range(tasks)]
     plan, script = folder / f"{number}.json", folder / f"{number}.py"
+    # Both files are whole before the job exists: a task may begin before sbatch returns.
     write_whole(plan, json.dumps(shares, indent=1).encode())
     write_whole(script, _script(f"ablate-{name}-{number}", folder, plan, settings, tasks).encode())
     words = ["sbatch", "--parsable", str(script)]
@@ -185,6 +197,7 @@ def run_task(plan: str) -> NoReturn:
         if run is not None:
             run.send_signal(signal.SIGTERM)
 
+    # "signal": B:USR1 goes to the batch process alone, and each run gets SIGTERM from here.
     signal.signal(signal.SIGTERM, stop)
     signal.signal(signal.SIGUSR1, stop)
     status = 0

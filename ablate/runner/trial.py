@@ -2,6 +2,9 @@
 
 A trial run is made by the same worker as a planned one, from the same pinned bytes. Nothing goes into the ledger, and
 no value of a metric is shown: a trial finds mistakes and costs, never which arm is better.
+
+To add a check: in `TrialMaker.make` for one run, in `_compare_runs` for what no run shows by itself; it appends a
+`Problem`, which says what to change, or a note where nothing is wrong. Tests: tests/runner/test_try.py.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from ablate.records.outputs import RESUMABLE
 from ablate.records.rows import Row, read_rows
 from ablate.records.store import RunFolder
 from ablate.runner.alone import run_alone
-from ablate.runner.failures import advise, kind_of, same_values
+from ablate.runner.failures import advise, failure_kind, same_values
 from ablate.runner.messages import Message
 from ablate.runner.process import Place
 from prereg.errors import RunError, StudyError, nearest
@@ -69,7 +72,7 @@ class TrialRun(FrozenModel):
     """Names of the metrics that it recorded."""
 
 
-class Spread(FrozenModel):
+class TrialSpread(FrozenModel):
     """How noisy a metric is over seeds, as far as a trial can tell; nothing of which arm is better."""
 
     sd: float
@@ -105,7 +108,7 @@ class Trial(FrozenModel):
     """About how long they take one after another; none where no run ended."""
     bytes_in_all: int | None
     """About how much they leave on disk."""
-    assume: dict[str, Spread]
+    assume: dict[str, TrialSpread]
     """Metric -> its spread, for `assume:`; empty with fewer than three seeds."""
     metric_correlation: float | None = None
     """Correlation of the noise of two metrics in one run, for `assume:`; none with fewer than ten seeds or two
@@ -120,7 +123,7 @@ def at_first_setting(registration: Registration) -> Registration:
     if study.tune is None or study.tune.chosen:
         return registration
     first = {arm: settings[0] for arm, settings in study.tune.of(tuple(study.arms)).items()}
-    return registration.model_copy(update={"study": with_choice(study, [{"chosen": {**first}}])})
+    return registration.model_copy(update={"study": with_choice(study, first)})
 
 
 class TrialMaker:
@@ -139,6 +142,7 @@ class TrialMaker:
         registration = at_first_setting(registration)
         self.study, self.root, self.study_folder = registration.study, root, study_folder
         self.limit_s, self.replaced, self.on_run = limit_s, replaced, on_run
+        # One planned run per arm; reversed, so that the first of each arm is the one that stays.
         self.specs = {spec.variant: self._shortened(spec) for spec in reversed(plan(registration))}
         self.place = root.trial(self.study.study)
         shutil.rmtree(self.place, ignore_errors=True)
@@ -162,8 +166,9 @@ class TrialMaker:
                 self._failed(f"{arm}/{seed}", str(last.error), spec, folder)
         except StudyError as error:
             self._failed(f"{arm}/{seed}", error.found, spec, folder)
+        # Costs from the record where there is one: a run that failed early may have none.
         record = folder.readable_record()
-        found = self._read(spec, folder, sealed=status in ("done", "diverged"))
+        rows = self._read(spec, folder, sealed=status in ("done", "diverged"))
         self.runs.append(
             TrialRun(
                 variant=arm,
@@ -173,20 +178,21 @@ class TrialMaker:
                 seconds=perf_counter() - started,
                 peak_memory_bytes=record.peak_memory_bytes if record and record.peak_memory_bytes else peak,
                 size_bytes=sum(path.lstat().st_size for path in folder.path.rglob("*") if path.is_file()),
-                metrics=tuple(dict.fromkeys(row.metric for row in found)),
+                metrics=tuple(dict.fromkeys(row.metric for row in rows)),
             )
         )
         # A trainer of the user's own fails by itself here, before its run is sealed.
-        absent = {name for name in spec.claimed if task_of(name) is None} - {row.metric for row in found}
+        absent = {name for name in spec.claimed if task_of(name) is None} - {row.metric for row in rows}
         if status == "done" and not self.own and absent:
             self._failed(f"{arm}/{seed}", f"no value of {', '.join(sorted(absent))}, which is claimed", spec, folder)
         if status in ("done", "diverged"):
-            self.rows[arm, seed] = [(row.step, row.metric, row.value) for row in found]
+            self.rows[arm, seed] = [(row.step, row.metric, row.value) for row in rows]
         if status == "diverged":
             self.notes.append(f"{arm}/{seed} diverged by the registered rule, at step {steps}")
 
     def result(self, first: int) -> Trial:
         """What the runs show together."""
+        # Each question makes sense only where the runs so far show nothing wrong: one mistake is reported once.
         resumes = self._resumes(first) if self.own and not self.problems else "not tested"
         if not self.problems:
             self._compare_runs(first)
@@ -213,19 +219,17 @@ class TrialMaker:
         )
 
     def _folder(self, arm: str, seed: int, kind: str = "") -> RunFolder:
-
         return RunFolder(self.place / arm / f"{seed}{kind}")
 
     def _run(self, spec: RunSpec | CommandSpec, folder: RunFolder, limit_s: float) -> Message:
-
         device = CPU if self.own else choose_device("auto")
         return run_alone(spec, folder.path, Place(self.root.path, self.study_folder, device), limit_s=limit_s)
 
     def _failed(self, run: str, error: str, spec: RunSpec | CommandSpec, folder: RunFolder) -> None:
-        at = self.kinds.setdefault(kind_of(error, spec), len(self.problems))
-        if at < len(self.problems):
-            known = self.problems[at]
-            self.problems[at] = known.model_copy(update={"run": f"{known.run}, {run}"})
+        index = self.kinds.setdefault(failure_kind(error, spec), len(self.problems))
+        if index < len(self.problems):
+            problem = self.problems[index]
+            self.problems[index] = problem.model_copy(update={"run": f"{problem.run}, {run}"})
             return
         fix = advise(error, spec, folder, self.root.path) if isinstance(spec, CommandSpec) else ""
         stderr = folder.path / "stderr.txt"
@@ -246,15 +250,16 @@ class TrialMaker:
         if not isinstance(spec, CommandSpec):
             return []
         path, run = folder.path / "work" / spec.metrics.file, f"{spec.variant}/{spec.seed}"
-        known = any(run in one.run.split(", ") for one in self.problems)
+        has_problem = any(run in problem.run.split(", ") for problem in self.problems)
         try:
             rows = read_rows(path, spec.metrics, torn=True) if path.is_file() else []
         except StudyError as error:
-            if not known:
+            if not has_problem:
                 self.problems.append(Problem(run=run, found=error.found, required=error.required, fix=error.fix))
             return []
         names = {row.metric for row in rows}
-        for metric in () if known else (metric for metric in spec.needed if metric not in names):
+        for metric in () if has_problem else (metric for metric in spec.needed if metric not in names):
+            # A name that is nearly right is a mistake; one that is not there may be recorded later than the limit.
             if close := get_close_matches(metric, names, n=1, cutoff=0.8):
                 found, required = f"{close[0]}, and no {metric}", f"the claimed metric under its exact name, {metric}"
                 fix = f"the name that the claim has; metrics: {{columns: {{{metric}: {close[0]}}}}} for wide rows"
@@ -267,12 +272,12 @@ class TrialMaker:
         """What no run shows by itself: a setting or a seed that changes nothing, arms that end at other steps."""
         arms = [arm for arm in self.study.arms if (arm, first) in self.rows]
         for at, arm in enumerate(arms):
-            for other in arms[at + 1 :]:
-                if not same_values(self.rows[arm, first], self.rows[other, first]):
+            for other_arm in arms[at + 1 :]:
+                if not same_values(self.rows[arm, first], self.rows[other_arm, first]):
                     continue
-                if _settings(self.specs[arm]) == _settings(self.specs[other]):  # they differ in what was shortened
+                if _settings(self.specs[arm]) == _settings(self.specs[other_arm]):  # they differ in what was shortened
                     shortened = ", ".join(self.replaced)
-                    self.notes.append(f"{arm} and {other} are the same under {shortened}, and were not compared")
+                    self.notes.append(f"{arm} and {other_arm} are the same under {shortened}, and were not compared")
                     continue
                 required, fix = "arms whose settings change what is trained", "other settings, or one arm less"
                 if self.own:
@@ -280,7 +285,7 @@ class TrialMaker:
                     fix = "hand them over in command: or read ABLATE_CONFIG"
                 self.problems.append(
                     Problem(
-                        run=f"{arm}, {other}",
+                        run=f"{arm}, {other_arm}",
                         found="both arms recorded the same values at every step",
                         required=required,
                         fix=fix,
@@ -288,8 +293,10 @@ class TrialMaker:
                 )
         last = {arm: max(step for step, *_ in self.rows[arm, first]) for arm in arms}
         if len(set(last.values())) > 1:
-            said = ", ".join(f"{arm} at {step:,}" for arm, step in last.items())
-            self.notes.append(f"the arms end at different steps ({said}), and a claim reads each at its own last one")
+            last_steps = ", ".join(f"{arm} at {step:,}" for arm, step in last.items())
+            self.notes.append(
+                f"the arms end at different steps ({last_steps}), and a claim reads each at its own last one"
+            )
         if self.own and arms and not self.problems:
             self._require_seed(arms[0], first)
 
@@ -310,7 +317,10 @@ class TrialMaker:
             )
 
     def _resumes(self, first: int) -> Literal["exactly", "with other values", "from the start", "not tested"]:
-        """Stop a run halfway, start it again, and compare with the one that was not stopped."""
+        """Stop a run halfway, start it again, and compare with the one that was not stopped.
+
+        On record later as `redrawn`: a trainer that resumes with other values has two outcomes for one seed.
+        """
         arm = self.study.baseline
         if (arm, first) not in self.rows or not self._in_time(arm, first):
             return "not tested"
@@ -338,13 +348,13 @@ class TrialMaker:
         """Seconds of a whole run: of the built-in trainer its steps scaled up, evaluation and start as they were."""
         if self.own:
             return sum(run.seconds for run in ended) / len(ended)
-        whole = []
+        full_run_s = []
         for run in ended:
             record = self._folder(run.variant, run.seed).readable_record()
             budget = self.study.training(run.variant).budget
             train_s = record.train_s if record is not None else 0.0
-            whole.append(run.seconds + train_s * (budget.steps / max(1, run.steps) - 1.0))
-        return sum(whole) / len(whole)
+            full_run_s.append(run.seconds + train_s * (budget.steps / max(1, run.steps) - 1.0))
+        return sum(full_run_s) / len(full_run_s)
 
     def _shortened(self, spec: RunSpec | CommandSpec) -> RunSpec | CommandSpec:
         """The run with the values that the trial replaces."""
@@ -353,10 +363,10 @@ class TrialMaker:
         plain = isinstance(spec, CommandSpec)
         tree = json.loads(json.dumps(spec.config)) if plain else spec.config.model_dump(mode="json", exclude_unset=True)  # type: ignore[union-attr]
         for path, value in map(_assignment, self.replaced):
-            _put(tree, path, value, known=plain)
+            _put(tree, path, value, must_exist=plain)
         if plain:
             return spec.model_copy(update={"config": tree, "needed": dict.fromkeys(spec.needed, ())})
-        tree["budget"].pop("tokens", None)
+        tree["budget"].pop("tokens", None)  # tokens and steps are two ways to say the same; --set has said steps
         try:
             config = type(spec.config).model_validate_json(json.dumps(tree))  # type: ignore[union-attr]
         except ValueError as error:
@@ -380,15 +390,15 @@ def _assignment(text: str) -> tuple[str, object]:
         return path, value
 
 
-def _put(tree: dict[str, object], path: str, value: object, *, known: bool) -> None:
+def _put(tree: dict[str, object], path: str, value: object, *, must_exist: bool) -> None:
     """Set a value by its dotted path. Raises `RunError` for a path that a user's own configuration does not have."""
     *sections, name = path.split(".")
     inside: object = tree
     for section in sections:
-        inside = inside.get(section) if known else inside.setdefault(section, {})  # type: ignore[attr-defined]
+        inside = inside.get(section) if must_exist else inside.setdefault(section, {})  # type: ignore[attr-defined]
         if not isinstance(inside, dict):
             break
-    if not isinstance(inside, dict) or (known and name not in inside):
+    if not isinstance(inside, dict) or (must_exist and name not in inside):
         raise RunError(
             f"--set {path}: the configuration has no such value",
             required="the dotted path of a value under base",

@@ -9,6 +9,9 @@ by any trick of the format. One that another program zipped again is refused wit
 folder, so that what is checked is what the reader's own program unpacked.
 
 `UnsoundError` is raised for all that may not be in a bundle; nothing is written outside a folder of our own.
+
+The order in which a stranger's bundle is believed: size and end record, names, the manifest's own hash, the size and
+hash of every file, and then the same bytes when it is packed again. Each step bounds what the next one may cost.
 """
 
 from __future__ import annotations
@@ -35,13 +38,15 @@ from prereg.registry.paths import is_device
 LARGEST_BYTES = 2**31 - 1
 """Of an archive: below the sizes at which zip needs a second form."""
 MOST_MEMBERS = 20_000
+"""Files of a bundle: a study of 5,000 runs."""
 LONGEST_NAME = 400
+"""Characters of a path within a bundle."""
 LARGEST_TEXT = 2**27
 """Bytes of a file that is read into memory whole: JSON, YAML, pages, code."""
 
 _FIRST_MARK, _END = b"PK\x03\x04", struct.Struct("<4sHHHHIIH")
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first day that zip knows
-_UNIX, _PLAIN_FILE = 3, 0o100644 << 16
+_UNIX, _PLAIN_FILE = 3, 0o100644 << 16  # zip keeps the mode of Unix in the upper half of the attributes
 _PIECE = 1 << 20
 _PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 _.+,=()@-]{0,199}")
 _LITTER = re.compile(r"\.DS_Store|\._.*|__MACOSX|Thumbs\.db|desktop\.ini", re.IGNORECASE)
@@ -71,7 +76,11 @@ class _Packed:
 
 
 def is_safe(name: str) -> bool:
-    """Whether a name is a plain relative path on every system: no `..`, root, drive, backslash, mark or device."""
+    """Whether a name is a plain relative path on every system: no `..`, root, drive, backslash, mark or device.
+
+    >>> is_safe("data/runs/1f/wide/0/run.json"), is_safe("../run.json"), is_safe("C:/run.json"), is_safe("nul.txt")
+    (True, False, False, False)
+    """
     parts = name.split("/")
     return len(name) <= LONGEST_NAME and all(
         _PART.fullmatch(part) and part[-1] not in ". " and not is_device(part) for part in parts
@@ -95,9 +104,17 @@ def measure(content: bytes | Path) -> Member:
 
 
 def write_archive(stream: BinaryIO, contents: Mapping[str, bytes | Path]) -> None:
-    """Write files by name: the manifest first, the others in the order of their names."""
+    """Write files by name: the manifest first, the others in the order of their names. The same files, the same bytes.
+
+    >>> first, second = io.BytesIO(), io.BytesIO()
+    >>> write_archive(first, {"b.txt": b"b", MANIFEST: b"{}"})
+    >>> write_archive(second, {MANIFEST: b"{}", "b.txt": b"b"})
+    >>> first.getvalue() == second.getvalue()
+    True
+    """
     with zipfile.ZipFile(stream, "w", allowZip64=False) as archive:
         for name in sorted(contents, key=lambda name: (name != MANIFEST, name)):
+            # Every field that zipfile would fill from this machine: the date, the mode, the system.
             info = zipfile.ZipInfo(name, _DATE)
             info.external_attr, info.create_system = _PLAIN_FILE, _UNIX
             with archive.open(info, "w") as member:
@@ -144,6 +161,7 @@ def _unpack_archive(path: Path, target: Path) -> Unpacked:
         manifest = _unpack(files, target)
         stream.seek(0)
         sha256 = hashlib.file_digest(stream, "sha256").hexdigest()  # type: ignore[arg-type]
+    # By bytes and not by a list of known tricks: two entries of a name, data between entries, another local header.
     with target.with_name("again.zip").open("w+b") as again:
         write_archive(again, {name: target / name for name in files})
         again.seek(0)
@@ -152,7 +170,7 @@ def _unpack_archive(path: Path, target: Path) -> Unpacked:
     return Unpacked(target, manifest, size, sha256)
 
 
-def shown(name: str) -> str:
+def printable(name: str) -> str:
     """A name from a file that nobody vouches for, fit for a terminal."""
     return ascii(name if len(name) <= 80 else name[:77] + "...")
 
@@ -176,14 +194,14 @@ def _files_of(archive: zipfile.ZipFile, size: int) -> dict[str, _Packed]:
     for info in archive.infolist():
         name = info.orig_filename  # `filename` ends at a NUL
         if name.endswith("/"):
-            raise _other_packing(f"{shown(name)} has an entry, and is a folder")
+            raise _other_packing(f"{printable(name)} has an entry, and is a folder")
         _require_name(name, files)
         if info.flag_bits or info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
-            raise _other_packing(f"{shown(name)} is compressed or encrypted")
+            raise _other_packing(f"{printable(name)} is compressed or encrypted")
         if info.header_offset < 0:
-            raise _other_packing(f"{shown(name)} does not lie where the directory says")
+            raise _other_packing(f"{printable(name)} does not lie where the directory says")
         if info.external_attr != _PLAIN_FILE:
-            raise _other_packing(f"{shown(name)} is not stored as a plain file")
+            raise _other_packing(f"{printable(name)} is not stored as a plain file")
         files[name] = _Packed(info.file_size, partial(archive.open, info))
     if sum(file.size_bytes for file in files.values()) > size:
         raise UnsoundError("its files announce more bytes than it has: they overlap")
@@ -203,16 +221,17 @@ def _files_in(folder: Path) -> dict[str, _Packed]:
     """Every file below a folder but what file managers leave. Raises `UnsoundError` for a link, or no plain file."""
     files: dict[str, _Packed] = {}
     for place, folders, names in os.walk(folder):
+        # In place: os.walk then leaves these folders out.
         folders[:] = [name for name in folders if not _LITTER.fullmatch(name)]
         for name in [*folders, *names]:
             path = Path(place, name)
             relative = path.relative_to(folder).as_posix()
             if path.is_symlink():
-                raise UnsoundError(f"{shown(relative)} is a symbolic link, and a bundle holds none")
+                raise UnsoundError(f"{printable(relative)} is a symbolic link, and a bundle holds none")
             if name in folders or _LITTER.fullmatch(name):
                 continue
             if not path.is_file():
-                raise UnsoundError(f"{shown(relative)} is no plain file")
+                raise UnsoundError(f"{printable(relative)} is no plain file")
             _require_name(relative, files)
             files[relative] = _Packed(path.stat().st_size, partial(open_regular, path))
             if len(files) > MOST_MEMBERS:
@@ -223,20 +242,20 @@ def _files_in(folder: Path) -> dict[str, _Packed]:
 
 def _require_name(name: str, taken: Mapping[str, object]) -> None:
     if not is_safe(name):
-        raise UnsoundError(f"{shown(name)} is not a name that a file of a bundle may have")
+        raise UnsoundError(f"{printable(name)} is not a name that a file of a bundle may have")
     if name in taken:
-        raise UnsoundError(f"{shown(name)} takes the place of another file")
+        raise UnsoundError(f"{printable(name)} takes the place of another file")
 
 
 def _require_apart(names: Mapping[str, object]) -> None:
     """No two names may be one on a file system without capitals, and no file may be a folder of others."""
     folded: dict[str, str] = {}
     for name in names:
-        if (other := folded.setdefault(name.casefold(), name)) != name:
-            raise UnsoundError(f"{shown(name)} takes the place of another file, {shown(other)}")
+        if (earlier := folded.setdefault(name.casefold(), name)) != name:
+            raise UnsoundError(f"{printable(name)} takes the place of another file, {printable(earlier)}")
     folders = {name[:at] for name in folded for at, letter in enumerate(name) if letter == "/"}
     if both := sorted(folders & folded.keys()):
-        raise UnsoundError(f"{shown(both[0])} is a file, and a folder of others")
+        raise UnsoundError(f"{printable(both[0])} is a file, and a folder of others")
 
 
 def _unpack(files: Mapping[str, _Packed], folder: Path) -> Manifest:
@@ -257,15 +276,17 @@ def _unpack(files: Mapping[str, _Packed], folder: Path) -> Manifest:
     (folder / MANIFEST).write_bytes(data)
     for name, member in manifest.members.items():
         target = folder.joinpath(*name.split("/"))
-        assert is_safe(name) and target.is_relative_to(folder), name
+        assert is_safe(name) and target.is_relative_to(folder), (
+            name
+        )  # checked by `_require_name`; never write elsewhere
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with target.open("xb") as file:
+            with target.open("xb") as file:  # x: never through a link or over another file
                 copied = _copied(files[name].open, file, most=member.size_bytes)
         except _DAMAGE:  # its checksum or its header is wrong
             copied = None
         if copied != member:
-            raise UnsoundError(f"{shown(name)} is not the file that the manifest lists")
+            raise UnsoundError(f"{printable(name)} is not the file that the manifest lists")
     return manifest
 
 
@@ -274,13 +295,13 @@ def _require_listed(files: Mapping[str, _Packed], manifest: Manifest) -> None:
     there = {name: file.size_bytes for name, file in files.items() if name != MANIFEST}
     for name in sorted(manifest.members.keys() | there.keys()):
         if name not in there:
-            raise UnsoundError(f"{shown(name)} is in the manifest and missing from the bundle")
+            raise UnsoundError(f"{printable(name)} is in the manifest and missing from the bundle")
         if name not in manifest.members:
-            raise UnsoundError(f"{shown(name)} is in the bundle and not in the manifest")
+            raise UnsoundError(f"{printable(name)} is in the bundle and not in the manifest")
         if there[name] != manifest.members[name].size_bytes:
-            raise UnsoundError(f"{shown(name)} is not the file that the manifest lists: it has another size")
+            raise UnsoundError(f"{printable(name)} is not the file that the manifest lists: it has another size")
         if not name.endswith((".parquet", ".safetensors")) and there[name] > LARGEST_TEXT:
-            raise UnsoundError(f"{shown(name)} has {there[name]:,} bytes, and a text at most {LARGEST_TEXT:,}")
+            raise UnsoundError(f"{printable(name)} has {there[name]:,} bytes, and a text at most {LARGEST_TEXT:,}")
     if manifest.ledger.file not in there:
         raise UnsoundError("the manifest names a ledger that is not in the bundle")
     if (size := sum(there.values())) > LARGEST_BYTES:
@@ -303,9 +324,9 @@ def _copied(source: Callable[[], IO[bytes]], target: IO[bytes] | None, *, most: 
     return Member(sha256=digest.hexdigest(), size_bytes=size)
 
 
-def _other_packing(found: str) -> UnsoundError:
+def _other_packing(deviation: str) -> UnsoundError:
     """Changed, or only zipped again: nothing tells one from the other but the files in it."""
-    return UnsoundError(f"{found}. It was changed, or zipped by another program: {_UNPACK}")
+    return UnsoundError(f"{deviation}. It was changed, or zipped by another program: {_UNPACK}")
 
 
 def _not_a_bundle(path: Path) -> StudyFileError:

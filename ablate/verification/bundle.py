@@ -1,13 +1,16 @@
 """One file for readers without access to the repository. A bundle that its own check would reject is never left behind.
 
 The same study gives the same bytes: nothing in a bundle looks at a clock, and what writes the archive has no choice.
+
+To add a file to bundles: a step in `gathered` that takes it, or says by `skip` why it is not there; its line in `KINDS`
+of `ablate.verification.guide`, from which a reader without ablate learns what it is; tests/verification/test_bundle.py.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +25,7 @@ from prereg.metrics.user_code import kind_of, own_code, read_source
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.disk import move
 from prereg.registry.ledger import SLICE_NAME, Ledger, sliced
-from prereg.registry.ledger_entry import PROMISES, Entry
+from prereg.registry.ledger_entry import Entry, PromiseEntry, ReportedEntry
 from prereg.registry.looks import is_unfinished
 from prereg.registry.paths import Root
 from prereg.registry.plan import sealed_places
@@ -66,15 +69,19 @@ class Gathered:
 def gathered(
     root: Root, registration: Registration, *, whole_ledger: bool, weights: bool
 ) -> tuple[dict[str, bytes | Path], list[LeftOut], LedgerPart]:
-    """The files of a bundle by name, but its guide; what is not among them; and what is known of the ledger."""
+    """The files of a bundle by name, but its guide; what is not among them; and what is known of the ledger.
+
+    Raises `LedgerError` for a damaged ledger, `EvidenceError` where the study, its lock or a file that the reports show
+    is missing.
+    """
     study = registration.study.study
-    found = Gathered(root)
+    parts = Gathered(root)
     entries = Ledger(root.ledger).entries()  # raises when it is damaged
     also = {entry.sha256 for entry in repeated_elsewhere(entries, registration)}
-    ledger = _ledger(found, entries, study, also, whole=whole_ledger)
+    ledger = _ledger(parts, entries, study, also, complete=whole_ledger)
     mine = [entry for entry in entries if entry.study == study]
-    promised = [entry for entry in mine if entry.event in PROMISES]
-    for path in (root.path / str(promised[-1].body.get("file")), root.lock(study)):
+    promised = [entry for entry in mine if isinstance(entry, PromiseEntry)]
+    for path in (root.path / promised[-1].file, root.lock(study)):
         if not path.is_file():
             raise EvidenceError(
                 "missing",
@@ -82,156 +89,159 @@ def gathered(
                 fix="restore it from version control",
                 where=Where(file=path),
             )
-        found.take(path, path.read_bytes())
-    _next_to_lock(found, study, {str(entry.body.get("lock_sha256"))[:8] for entry in promised})
-    _code(found, registration, root.path / str(promised[-1].body.get("file")))
-    _runs(found, registration, mine, weights=weights)
-    _published(found, study, mine)
+        parts.take(path, path.read_bytes())
+    _next_to_lock(parts, study, {entry.lock_sha256[:8] for entry in promised})
+    _code(parts, registration, root.path / promised[-1].file)
+    _runs(parts, registration, mine, weights=weights)
+    _published(parts, study, mine)
     for name in (*REPORTS, *DOCUMENTS):
         path = root.report(study) / name
         if path.is_file():
-            found.take(path, path.read_bytes())
-    _explain(found, registration, promised)
-    return found.contents, found.left_out, ledger
+            parts.take(path, path.read_bytes())
+    _explain(parts, registration, promised)
+    return parts.contents, parts.left_out, ledger
 
 
-def _ledger(found: Gathered, entries: tuple[Entry, ...], study: str, also: set[str], *, whole: bool) -> LedgerPart:
+def _ledger(parts: Gathered, entries: tuple[Entry, ...], study: str, also: set[str], *, complete: bool) -> LedgerPart:
     others = sum(entry.study != study and entry.sha256 not in also for entry in entries)
-    withheld = 0 if whole else others
-    path = found.root.ledger.with_name(SLICE_NAME if withheld else found.root.ledger.name)
-    found.take(path, sliced(entries, study if withheld else None, also))
+    # Entries of other studies that this one's outcome rests on stay in (`also`): without them a repeated run is unseen.
+    withheld = 0 if complete else others
+    path = parts.root.ledger.with_name(SLICE_NAME if withheld else parts.root.ledger.name)
+    parts.take(path, sliced(entries, study if withheld else None, also))
     if withheld:
-        found.skip(
+        parts.skip(
             f"what the ledger says of other studies ({counted(withheld, 'entry', 'entries')})",
             "only its links are there (--whole-ledger takes the entries in)",
         )
     return LedgerPart(
-        file=found.root.relative(path),
-        head=Ledger(found.root.ledger).head(),
+        file=parts.root.relative(path),
+        head=Ledger(parts.root.ledger).head(),
         n_entries=len(entries),
         n_withheld=withheld,
     )
 
 
-def _code(found: Gathered, registration: Registration, study_path: Path) -> None:
+def _code(parts: Gathered, registration: Registration, study_path: Path) -> None:
     """The registered source of own checks, own metrics and a user's own trainer: read and compared, never executed."""
     taken = {study_path}
     for index, own in own_code(registration.study):
         path, source = read_source(own, study_path.parent, index=index)
-        if not path.is_relative_to(found.root.path):
-            found.skip(f"the source of the {kind_of(own)} '{own.name}'", "it belongs to an installed package")
+        if not path.is_relative_to(parts.root.path):
+            parts.skip(f"the source of the {kind_of(own)} '{own.name}'", "it belongs to an installed package")
         elif path not in taken:
             taken.add(path)
-            found.take(path, source)
+            parts.take(path, source)
     for pin in registration.scripts or ():
-        path = found.root.path / pin.path
+        path = parts.root.path / pin.path
         if path.is_file() and path not in taken:
             taken.add(path)
-            found.take(path, path.read_bytes())
+            parts.take(path, path.read_bytes())
 
 
-def _next_to_lock(found: Gathered, study: str, locks: set[str]) -> None:
+def _next_to_lock(parts: Gathered, study: str, locks: set[str]) -> None:
     """Seals and registration documents that lie next to the lock, of this study and no other with a longer name."""
     seal = re.compile(rf"{re.escape(study)}\.([0-9a-f]{{8}})(\.\d+)?({'|'.join(map(re.escape, SEALS))})")
-    for path in sorted(found.root.studies.iterdir()):
+    for path in sorted(parts.root.studies.iterdir()):
         match = seal.fullmatch(path.name)
         sealing = match is not None and match[1] in locks
         documents = path.name in {f"{study}.{name}" for name in DOCUMENTS}
         if path.is_file() and (sealing or documents):
-            found.take(path, path.read_bytes())
+            parts.take(path, path.read_bytes())
 
 
-def _published(found: Gathered, study: str, mine: list[Entry]) -> None:
+def _published(parts: Gathered, study: str, mine: list[Entry]) -> None:
     """The published figures that the reports show: without them the reports could not be written again."""
-    path = found.root.published(study)
-    reported = [entry for entry in mine if entry.event == "reported"]
-    text = bool(reported) and "published" in reported[-1].body
-    if text and not path.is_file():
+    path = parts.root.published(study)
+    reported = [entry for entry in mine if isinstance(entry, ReportedEntry)]
+    shown_sha256 = reported[-1].published if reported else None
+    if shown_sha256 is not None and not path.is_file():
         raise EvidenceError(
             "missing",
             required="the published figures that the reports show",
             fix="restore it from version control, or write the reports without it: ablate report " + study,
             where=Where(file=path),
         )
-    if text:
+    if shown_sha256 is not None:
         data = path.read_bytes()
-        if sha256_bytes(data) != reported[-1].body["published"]:
+        if sha256_bytes(data) != shown_sha256:
             raise EvidenceError(
                 "not the file that the reports show",
                 required="the published figures that the reports show",
                 fix="ablate report " + study,
                 where=Where(file=path),
             )
-        found.take(path, data)
+        parts.take(path, data)
     elif path.is_file():
-        found.skip(f"{path.name}", "not in the reports (ablate report adds it)")
+        parts.skip(f"{path.name}", "not in the reports (ablate report adds it)")
 
 
-def _runs(found: Gathered, registration: Registration, mine: list[Entry], *, weights: bool) -> None:
+def _runs(parts: Gathered, registration: Registration, mine: list[Entry], *, weights: bool) -> None:
     """Every run that has a record, under this registration or an earlier one; of live ones the record alone.
 
     None while the study is unfinished.
     """
-    root, study = found.root, registration.study.study
+    root, study = parts.root, registration.study.study
     records = sorted(root.all_runs(study).glob("*/*/*/run.json"))
     if records and is_unfinished(registration, mine):
         why = "planned runs are missing: reading the records is an early look (ablate status --results logs it)"
-        found.skip(f"the records of {counted(len(records), 'run')}", why)
+        parts.skip(f"the records of {counted(len(records), 'run')}", why)
         return
     taken: set[Path] = set()
-    live = heavy = 0
+    live = heavy = 0  # runs that have not ended; runs with weights
     for path in records:
         folder = RunFolder(path.parent)
         data = path.read_bytes()
-        found.take(path, data)
+        parts.take(path, data)
+        # Of a run that has not ended nothing is sealed: its curve could be any.
         record = folder.read_record()
         if record is None or record.status not in ("done", "diverged"):
             live += (folder.path / "work").is_dir()
             continue
         for name in RECORDS:
             if (folder.path / name).is_file():
-                found.take(folder.path / name)
+                parts.take(folder.path / name)
                 taken.add(folder.path)
         if folder.weights_path.is_file():
             heavy += 1
             if weights:
-                found.take(folder.weights_path)
+                parts.take(folder.weights_path)
     if heavy and not weights:
-        found.skip(f"the weights of {counted(heavy, 'run')}", "not requested (--weights includes them)")
+        parts.skip(f"the weights of {counted(heavy, 'run')}", "not requested (--weights includes them)")
     if live:
-        found.skip(f"curve and checkpoint of {counted(live, 'run')}", "not ended, so nothing vouches for them")
+        parts.skip(f"curve and checkpoint of {counted(live, 'run')}", "not ended, so nothing vouches for them")
     absent = {path for runs in sealed_places(root, mine).values() for path in runs} - taken
     if absent:
-        found.skip(
+        parts.skip(
             f"the records of {counted(len(absent), 'sealed run')}",
             "they are not on the disk where the bundle was made",
         )
 
 
-def _explain(found: Gathered, registration: Registration, promised: list[Entry]) -> None:
+def _explain(parts: Gathered, registration: Registration, promised: Sequence[Entry]) -> None:
     for corpus in registration.pinned:
-        found.skip(
+        parts.skip(
             f"the corpus '{corpus.name}'",
             f"only training needs it; the lock names its sha256, {corpus.sha256[:12]}",
         )
     if registration.data_files:
         read = counted(len(registration.data_files), "data file")
-        found.skip(f"{read} of the trainer", "only training needs them; the lock names the path and sha256 of each")
+        parts.skip(f"{read} of the trainer", "only training needs them; the lock names the path and sha256 of each")
     if registration.tasks is not None:
-        found.skip(
+        parts.skip(
             f"the tasks '{registration.tasks.name}'",
             f"only asking needs them; the lock names their sha256, {registration.tasks.sha256[:12]}",
         )
     if len(promised) > 1:
-        found.skip(
+        parts.skip(
             f"the lock of {counted(len(promised) - 1, 'earlier registration')}",
             "replaced by an amendment; the ledger names their hashes and what differed",
         )
-    there = {name.rpartition("/")[2] for name in found.contents}
+    # Reports may be incomplete; that none is there is one sentence and not three.
+    there = {name.rpartition("/")[2] for name in parts.contents}
     if not there & set(REPORTS):
-        found.skip("verdict and reports", "the study has not been decided, or they were not on this disk")
+        parts.skip("verdict and reports", "the study has not been decided, or they were not on this disk")
     elif absent := [name for name in REPORTS if name not in there]:
-        found.skip(listed(absent), "not on the disk where the bundle was made")
+        parts.skip(listed(absent), "not on the disk where the bundle was made")
 
 
 SUFFIX = ".ablate.zip"
@@ -259,7 +269,12 @@ def write_bundle(
 ) -> Bundled:
     """Write the bundle of a registered study, check it as a stranger would, and move it to its place.
 
-    Where another file is there, `replace` says to replace it; else it is kept, and `StudyFileError` raised.
+    `check` verifies a bundle; `whole_ledger` takes in the entries of other studies, `weights` the final weights.
+    Where another file is there, `replace` says to replace it; else it is kept, and `StudyFileError` raised. Raises
+    `EvidenceError` where the bundle would fail its own check. Nothing is left behind then.
+
+        bundled = write_bundle(root, registration, Path("width.ablate.zip"), check=lambda path: verify(path))
+        bundled.written, bundled.check.intact
     """
     study = registration.study.study
     if target.is_dir() or not target.absolute().parent.is_dir():
@@ -281,6 +296,7 @@ def write_bundle(
         left_out=left_out,
         version=this_tool().version,
     )
+    # Every file is hashed before it is packed; the check below reads the pack.
     members = {name: measure(contents[name]) for name in sorted(contents)}
     size = sum(member.size_bytes for member in members.values())
     if size > LARGEST_BYTES - (1 << 24) or len(members) >= MOST_MEMBERS:
@@ -297,17 +313,19 @@ def write_bundle(
         left_out=left_out,
         made_with=this_tool(),
     )
+    # Next to its place, so that the move is a rename: a reader never finds half a bundle.
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("w+b") as stream:
             write_archive(stream, contents)
             stream.flush()
             os.fsync(stream.fileno())
-        found = check(temporary)
-        if not found.intact:
+        verification = check(temporary)
+        if not verification.intact:
             # A file that changed while it was read is found here too: it is not the one that was measured.
             raise EvidenceError(
-                f"a bundle of '{study}' would fail its checks: " + next(f for item in found.items for f in item.faults),
+                f"a bundle of '{study}' would fail its checks: "
+                + next(f for item in verification.items for f in item.faults),
                 required="a study of which nothing frozen has changed, and which this version judges as it was judged",
                 fix=f"ablate verify {study}; if that passes, ablate decide {study}",
             )
@@ -321,6 +339,6 @@ def write_bundle(
             )
         if written:
             move(temporary, target)
-        return Bundled(target, found, written)
+        return Bundled(target, verification, written)
     finally:
         temporary.unlink(missing_ok=True)

@@ -17,7 +17,9 @@ from typing import Any
 _NUMBER = re.compile(r"[-−]?(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][-+]?\d{1,3})?")
 _DRAWN = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
 _DIGITS = 1e-9
+"""Relative difference of two numbers of verdict.json that another processor explains: sums in another order."""
 _SHOWN_DIGITS = 1e-6
+"""The same of a page, whose numbers are rounded: a last digit that tips over is a larger step."""
 _NAMES = ("hypothesis", "variant", "name", "arm", "method", "seed")
 """Fields by which members of a list are told apart, in the order in which they are looked for."""
 
@@ -33,7 +35,13 @@ class Comparison:
 
 
 def compare_verdicts(written: bytes, now: bytes) -> Comparison:
-    """verdict.json as it lies in a bundle or a repository, against what this version makes of the same records."""
+    """verdict.json as it lies in a bundle or a repository, against what this version makes of the same records.
+
+    >>> compare_verdicts(b'{"verdict": "adopt"}', b'{"verdict": "reject"}').facts
+    ('verdict is "adopt", and "reject" when judged here',)
+    >>> compare_verdicts(b'{"p": 0.0123456789012}', b'{"p": 0.0123456789013}')
+    Comparison(facts=(), digits=True)
+    """
     if written == now:
         return Comparison()
     try:
@@ -49,6 +57,7 @@ def compare_verdicts(written: bytes, now: bytes) -> Comparison:
 def _differences(old: Any, new: Any, at: str) -> Iterator[str]:
     """Each place where two values differ, in words; empty words where only last digits do."""
     if isinstance(old, list) and isinstance(new, list):
+        # By name where the members have one: a finding that was inserted would otherwise shift all that follow.
         named = _by_name(old), _by_name(new)
         if named[0] is None or named[1] is None:
             old, new = ({str(index): member for index, member in enumerate(members)} for members in (old, new))
@@ -63,7 +72,7 @@ def _differences(old: Any, new: Any, at: str) -> Iterator[str]:
                 yield f"{inner} is missing, and not when judged here: {_short(new[key])}"
             else:
                 yield f"{inner} is {_short(old[key])}, and missing when judged here"
-    elif not (type(old) is type(new) and old == new):
+    elif not (type(old) is type(new) and old == new):  # by type, too: True == 1
         near = _is_number(old) and _is_number(new) and isclose(old, new, rel_tol=_DIGITS, abs_tol=0.0)
         yield "" if near else f"{at or 'it'} is {_short(old)}, and {_short(new)} when judged here"
 
@@ -73,9 +82,9 @@ def _by_name(members: list[Any]) -> dict[str, Any] | None:
     if not members:
         return {}
     for key in _NAMES:
-        named = {str(one[key]): one for one in members if isinstance(one, dict) and key in one}
-        if len(named) == len(members):
-            return named
+        member_by_name = {str(member[key]): member for member in members if isinstance(member, dict) and key in member}
+        if len(member_by_name) == len(members):
+            return member_by_name
     return None
 
 
@@ -90,7 +99,10 @@ class PageComparison:
 
 
 def compare_pages(name: str, written: bytes, now: bytes) -> PageComparison:
-    """A report as it lies in a bundle, against the one that this version writes."""
+    """A report as it lies in a bundle, against the one that this version writes.
+
+    Text and figures apart: figures have coordinates, which differ in their last digits between libraries.
+    """
     if written == now:
         return PageComparison()
     old, new = (data.decode("utf-8", errors="replace") for data in (written, now))

@@ -29,6 +29,7 @@ from prereg.verification import Item
 
 COMMITTED = "committed evidence"
 MOST_ROWS = 20_000_000
+"""Rows of all tables of a bundle together."""
 FREE_ROWS = 1_000_000
 """Rows that its records may hold however small they are; beyond, one a byte."""
 
@@ -65,16 +66,18 @@ def committed_evidence(root: Root, study: str, entries: Sequence[Entry]) -> Iter
         faults: tuple[str, ...] = ()
         bundled, stale = None, ""
         note = f"{root.relative(path)} holds "
+        # Unpacked for as long as the caller reads from it: the exit stack removes the folder.
         try:
-            found = stack.enter_context(unpacked(path))
-            bundled = replace(root, runs_from=found.folder)
-            faults = tuple(_faults(found, study, entries))
-            stale = "" if faults else _stale(root, found, mine)
+            unpacked_bundle = stack.enter_context(unpacked(path))
+            bundled = replace(root, runs_from=unpacked_bundle.folder)
+            faults = tuple(_faults(unpacked_bundle, study, entries))
+            stale = "" if faults else _stale(root, unpacked_bundle, mine)
             held = sum(place.exists() for place in _sealed(bundled, mine))
-            note += f"{held} of {counted(len(sealed), 'sealed run')}, contents {found.manifest.sha256[:8]}"
+            note += f"{held} of {counted(len(sealed), 'sealed run')}, contents {unpacked_bundle.manifest.sha256[:8]}"
         except (UnsoundError, StudyError) as error:
             faults = (error.found if isinstance(error, StudyError) else str(error),)
         faults = tuple(f"{root.relative(path)}: {fault}" for fault in faults)
+        # All or nothing: with some runs on the disk and the rest from a bundle, nobody could say what was judged.
         used = root
         if faults:
             bundled, note = None, ""
@@ -87,14 +90,14 @@ def _sealed(root: Root, mine: Sequence[Entry]) -> list[Path]:
     return [place for runs in sealed_places(root, mine).values() for place in runs]
 
 
-def _stale(root: Root, found: Unpacked, mine: Sequence[Entry]) -> str:
+def _stale(root: Root, unpacked_bundle: Unpacked, mine: Sequence[Entry]) -> str:
     """How evidence was bundled before the last decision; empty where it was not. An amendment alone, or other words of
     the study, leave it that of the last decision."""
     decided = [entry for entry in mine if entry.event == "decided"]
     if not decided:
         return ""
-    last, manifest = decided[-1], found.manifest
-    held = {entry.sha256 for entry in Ledger(found.folder / manifest.ledger.file).entries()}
+    last, manifest = decided[-1], unpacked_bundle.manifest
+    held = {entry.sha256 for entry in Ledger(unpacked_bundle.folder / manifest.ledger.file).entries()}
     if manifest.registration == last.registration and last.sha256 in held:
         return ""
     study = root.relative(root.study(last.study))
@@ -105,21 +108,22 @@ def _stale(root: Root, found: Unpacked, mine: Sequence[Entry]) -> str:
     )
 
 
-def _faults(found: Unpacked, study: str, entries: Sequence[Entry]) -> Iterator[str]:
+def _faults(unpacked_bundle: Unpacked, study: str, entries: Sequence[Entry]) -> Iterator[str]:
     """What in a sound bundle is not of this repository, or cannot be read."""
-    manifest = found.manifest
+    manifest = unpacked_bundle.manifest
     if manifest.study != study:
         yield f"it is of the study '{manifest.study}'"
         return
-    ledger = Ledger(found.folder / manifest.ledger.file)
+    ledger = Ledger(unpacked_bundle.folder / manifest.ledger.file)
     if damage := ledger.faults():
         yield damage[0]
         return
+    # Each entry holds the hash of the one before, so its links say that one ledger begins as the other does.
     here = {entry.sha256 for entry in entries}
     links = [entry.sha256 for entry in ledger.entries()] + [entry.sha256 for entry in ledger.withheld()]
     if not here.issuperset(links):
         yield "its ledger is not the beginning of the one of this repository"
-    if large := oversized(found.folder / "data" / "runs"):
+    if large := oversized(unpacked_bundle.folder / "data" / "runs"):
         yield large
 
 

@@ -2,6 +2,8 @@
 
 Both follow from the other files alone, so that a check writes them again and compares: a README that states another
 verdict than `verdict.json` is found.
+
+Plain text in short lines: it is the first file that a reader opens, in whatever program.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ def guide_differs(folder: Path, manifest: Manifest, registration: Registration) 
     """What in a bundle's guide is not what its other files say; empty where all is, or where it has none."""
     if README not in manifest.members:
         return ""
+    # What the guide itself wrote is no input to it.
     own = {name for name in manifest.members if name == README or name.startswith(FIGURES)}
     held = {name: (folder / name).read_bytes() for name in own}
     report = folder / "reports" / manifest.study
@@ -74,17 +77,23 @@ def guide_differs(folder: Path, manifest: Manifest, registration: Registration) 
         left_out=manifest.left_out,
         version=manifest.made_with.version,
     )
-    other = sorted(name for name in held.keys() | expected.keys() if held.get(name) != expected.get(name))
-    return f"{', '.join(other[:3])}{' and others' if other[3:] else ''}" if other else ""
+    changed = sorted(name for name in held.keys() | expected.keys() if held.get(name) != expected.get(name))
+    return f"{', '.join(changed[:3])}{' and others' if changed[3:] else ''}" if changed else ""
 
 
 def figures_of(page: bytes) -> dict[str, bytes]:
-    """The drawings of report.html as files, in their order; one that only a narrow screen shows is left out."""
-    seen: dict[bytes, bytes] = {}
+    """The drawings of report.html as files, in their order; one that only a narrow screen shows is left out.
+
+    >>> sorted(figures_of(b'<svg xmlns="http://www.w3.org/2000/svg" aria-label="curves"></svg>'))
+    ['figures/figure-01.svg']
+    """
+    # Of two drawings with the same label the second is for narrow screens.
+    drawing_by_label: dict[bytes, bytes] = {}
     for drawing in _CHART.findall(page):
         label = _LABEL.search(drawing)
-        seen.setdefault(label[1] if label else drawing, drawing)
-    return {f"{FIGURES}figure-{number:02}.svg": drawing + b"\n" for number, drawing in enumerate(seen.values(), 1)}
+        drawing_by_label.setdefault(label[1] if label else drawing, drawing)
+    drawings = enumerate(drawing_by_label.values(), start=1)
+    return {f"{FIGURES}figure-{number:02}.svg": drawing + b"\n" for number, drawing in drawings}
 
 
 def _readme(
@@ -123,7 +132,7 @@ def _readme(
         *_listing(files, study.study),
     ]
     if left_out:
-        parts += [_heading("What is not here"), *(f"- {one.what}: {one.why}." for one in left_out)]
+        parts += [_heading("What is not here"), *(f"- {gap.what}: {gap.why}." for gap in left_out)]
     return "\n".join(line for part in parts for line in _lines(part)) + "\n"
 
 
@@ -147,10 +156,10 @@ def _verdict(decision: Decision | None) -> str:
     if decision.status == "inadmissible":
         failed = [check.name for check in decision.checks if not check.passed and check.severity == "inadmissible"]
         return f"No verdict: the evidence is inadmissible by the registered rules.{_lines_of(failed)}"
-    found = _lines_of([f"{one.hypothesis}, {one.outcome}: {one.claim} (n = {one.n})" for one in decision.findings])
+    findings = _lines_of([f"{f.hypothesis}, {f.outcome}: {f.claim} (n = {f.n})" for f in decision.findings])
     deviations = _lines_of([f"deviation: {check.name}" for check in decision.deviations])
     verdict = ", ".join(filter(None, [decision.verdict or "No verdict", with_deviations(decision)]))
-    return f"{verdict}{deviations}{found}"
+    return f"{verdict}{deviations}{findings}"
 
 
 def _lines_of(members: Sequence[str]) -> str:
@@ -158,11 +167,11 @@ def _lines_of(members: Sequence[str]) -> str:
 
 
 def _listing(files: Sequence[str], study: str) -> list[str]:
-    said = {name.format(study=study): text for name, text in KINDS}
+    text_by_name = {name.format(study=study): text for name, text in KINDS}
     runs = [name for name in files if name.startswith("data/runs/")]
     figures = [name for name in files if name.startswith(FIGURES)]
-    more = [name for name in files if name not in said and name not in runs and name not in figures]
-    lines = [f"- {name}: {text}" for name, text in said.items() if name in files]
+    more = [name for name in files if name not in text_by_name and name not in runs and name not in figures]
+    lines = [f"- {name}: {text}" for name, text in text_by_name.items() if name in files]
     if figures:
         lines.append(f"- {FIGURES}: the {counted(len(figures), 'drawing')} of the report as SVG files")
     if runs:
@@ -176,6 +185,7 @@ def _listing(files: Sequence[str], study: str) -> list[str]:
         n = len({name.rpartition("/")[0] for name in runs})
         held = ", ".join(text.get(kind, kind) for kind in kinds)
         lines.append(f"- data/runs/: {counted(n, 'run')}, in folders by registration, arm and seed: {held}")
+    # Files whose names vary: by their ending.
     ends: Mapping[str, str] = {
         ".sig": "a signature of the registration",
         ".tsr": "a timestamp of the registration by an authority",

@@ -25,11 +25,13 @@ from prereg.study.measure import Name
 FORMAT: Final = 1
 MANIFEST = "MANIFEST.json"
 LARGEST_BYTES = 1 << 24
+"""Of a manifest: it is read into memory before anything vouches for it."""
 
 Hash = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 
 _DISTRIBUTION = "ablate-prereg"
 SOURCE = Path(__file__).resolve().parents[2]
+"""Where the packages lie: the source tree, or site-packages."""
 _JUDGING = ("prereg/**/*", "ablate/judge/**/*", "ablate/records/**/*", "ablate/reporting/**/*", "ablate/*")
 
 
@@ -110,7 +112,7 @@ class Manifest(FrozenModel):
 
 
 def manifest_bytes(**fields: Any) -> bytes:
-    """Canonical bytes of a manifest, its own hash added."""
+    """Canonical bytes of a manifest, its own hash added: RFC 8785, so that the same facts have one form."""
     plain = {key: _plain(value) for key, value in {"format": FORMAT, **fields}.items()}
     return canonical_bytes(plain | {"sha256": sha256_of(plain)})
 
@@ -119,6 +121,7 @@ def read_manifest(data: bytes) -> Manifest:
     """The manifest of exact bytes. Raises `UnsoundError`, or `UnsupportedError` for a later form."""
     try:
         content = from_canonical(data)
+        # Byte for byte: what another form of the same JSON would hide, such as a key given twice, is not read.
         sound = isinstance(content, dict) and canonical_bytes(content) == data
     except (ValueError, RecursionError):
         sound = False
@@ -165,7 +168,7 @@ def is_this(maker: Tool | None) -> bool:
     return (maker.version, maker.code, maker.libraries) == (here.version, here.code, here.libraries)
 
 
-def tool_versions(maker: Tool | None) -> str:
+def version_note(maker: Tool | None) -> str:
     """Which version made a bundle, and which is here."""
     here = this_tool()
     if maker is None:
@@ -178,6 +181,7 @@ def tool_versions(maker: Tool | None) -> str:
 
 
 def code_of_this_tool() -> str:
+    """sha256 over the sources that read, judge and report: the same where two versions would judge alike."""
     files = {
         file.relative_to(SOURCE).as_posix(): sha256_bytes(file.read_bytes())
         for pattern in _JUDGING

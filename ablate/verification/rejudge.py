@@ -3,6 +3,9 @@
 Only what was decided is judged: an unfinished study, or one that nobody has decided, shows no contrast here either.
 A number that differs has three answers: the evidence has changed, this version judges it differently (where the ledger
 says that other code decided), or, by the same code, the file is not what was decided.
+
+    records + ledger up to the decision ─▶ the judge here (`then`) ─▶ compared with the entry and with verdict.json
+    records + the whole ledger ─▶ the judge here (`decision`) ─▶ what later entries have made of it (`_overruled`)
 """
 
 from __future__ import annotations
@@ -17,16 +20,16 @@ from ablate.judge.verdict import OWN, Check, Decision, verdict_bytes, with_devia
 from ablate.records.evidence import Evidence
 from ablate.records.gather import gather
 from ablate.verification.comparison import Comparison, compare_pages, compare_verdicts
-from ablate.verification.manifest import Tool, is_this, this_tool, tool_versions
+from ablate.verification.manifest import Tool, is_this, this_tool, version_note
 from prereg.errors import EvidenceError, StudyError
 from prereg.registry.canon import sha256_bytes
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import DecidedEntry, Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration, load_registration
 from prereg.verification import Item, item, not_checked
 
 
-def require_same_decision(root: Root, entry: Entry, now: Decision) -> None:
+def require_same_decision(root: Root, entry: DecidedEntry, now: Decision) -> None:
     """Raise `EvidenceError` where verdict.json is not the one of a ledger entry, or states other facts than `now`.
 
     `now` is the decision judged here, and what is shown afterwards is `now`.
@@ -37,11 +40,11 @@ def require_same_decision(root: Root, entry: Entry, now: Decision) -> None:
     assert registration is not None, entry.study
     facts: tuple[str, ...] = ("verdict.json is not the file of the decision in the ledger",)
     here = "the evidence on disk does not give the decision in the ledger"
-    if sha256_bytes(data) == entry.body["verdict_sha256"]:
+    if sha256_bytes(data) == entry.verdict_sha256:
         own = tuple(check for check in now.checks if check.name.startswith(OWN))
         then = _as_of(registration, gather(root, registration), entry, own or None)
         facts = compare_verdicts(data, verdict_bytes(then)).facts or _overruled(then, now)
-        if by_other_code(entry) and then.evidence == entry.body.get("evidence"):
+        if by_other_code(entry) and then.evidence == entry.evidence:
             here = "this version judges the same evidence differently"
     if facts:
         study = root.study(entry.study)
@@ -52,19 +55,20 @@ def require_same_decision(root: Root, entry: Entry, now: Decision) -> None:
         )
 
 
-def by_other_code(entry: Entry) -> bool:
+def by_other_code(entry: DecidedEntry) -> bool:
     """Whether the ledger says that other code than this gave a decision."""
-    code = entry.body.get("code")
-    return code is not None and code != this_tool().code
+    return entry.code != this_tool().code
 
 
 _AFTERWARDS = ("decided", "reported", "attested", "reworded")
 """Entries that leave a decision before them as it is."""
 
 
-def _as_of(registration: Registration, evidence: Evidence, entry: Entry, own: tuple[Check, ...] | None) -> Decision:
+def _as_of(
+    registration: Registration, evidence: Evidence, entry: DecidedEntry, own: tuple[Check, ...] | None
+) -> Decision:
     """What the judge here gives with the ledger as it was before a decision."""
-    before = tuple(one for one in evidence.ledger if one.index < entry.index)
+    before = tuple(logged for logged in evidence.ledger if logged.index < entry.index)
     return _decide_with(registration, replace(evidence, ledger=before), own)
 
 
@@ -77,7 +81,7 @@ def _overruled(then: Decision, now: Decision) -> tuple[str, ...]:
     return ()
 
 
-ReportsOf = Callable[[Root, Registration, Entry, Decision, Evidence], Mapping[str, bytes]]
+ReportsOf = Callable[[Root, Registration, DecidedEntry, Decision, Evidence], Mapping[str, bytes]]
 """Writes the reports of a decision: file name -> bytes. The root holds what a report tells next to the records."""
 
 JUDGED, WRITTEN = "verdict judged again", "reports written again"
@@ -95,7 +99,7 @@ def judged_again(
 
     `maker` is what made a bundle; of a repository nobody says which version decided. `reports_of` writes reports.
     """
-    last = [entry for entry in entries if entry.study == study and entry.event == "decided"][-1]
+    last = [entry for entry in entries if entry.study == study and isinstance(entry, DecidedEntry)][-1]
     try:
         return _judged_again(root, study, last, maker, reports_of)
     except StudyError as error:
@@ -106,7 +110,7 @@ def judged_again(
 
 
 def _judged_again(
-    root: Root, study: str, entry: Entry, maker: Tool | None, reports_of: ReportsOf | None
+    root: Root, study: str, entry: DecidedEntry, maker: Tool | None, reports_of: ReportsOf | None
 ) -> tuple[list[Item], Decision | None]:
     registration = load_registration(root, study)
     assert registration is not None, study
@@ -117,9 +121,9 @@ def _judged_again(
     evidence = gather(root, registration)
     if evidence.ledger_faults:
         return [item(study, JUDGED, "the ledger is damaged, and nothing is judged")], None
-    seen = view(registration, evidence).evidence
-    if seen.missing:
-        lacking, total = len(seen.missing), len(seen.planned)
+    evidence_read = view(registration, evidence).evidence
+    if evidence_read.missing:
+        lacking, total = len(evidence_read.missing), len(evidence_read.planned)
         return [item(study, JUDGED, f"{lacking} of the {total} runs it rests on are not here as sealed")], None
     path = root.report(study) / "verdict.json"
     own = _as_recorded(registration, path)
@@ -127,7 +131,8 @@ def _judged_again(
         why = "what the study's own checks found is in verdict.json, which is not here"
         return [not_checked(study, JUDGED, why, decide)], None
     then = _as_of(registration, evidence, entry, own)
-    afterwards = all(one.index < entry.index or one.event in _AFTERWARDS for one in evidence.ledger)
+    # Most often nothing has happened since, and the judge, which takes seconds, is asked once.
+    afterwards = all(logged.index < entry.index or logged.event in _AFTERWARDS for logged in evidence.ledger)
     decision = then if afterwards else _decide_with(registration, evidence, own)
     judged = _verdict_item(study, then, path.read_bytes() if path.is_file() else None, entry, decision)
     items = [judged.model_copy(update={"inadmissible": decision.status == "inadmissible"})]
@@ -138,11 +143,12 @@ def _judged_again(
     if judged.faults:
         return items, None
     if reports_of is not None and not judged.judged_differently:
-        items += _report_items(root.report(study), study, reports_of(root, registration, entry, decision, seen), maker)
+        pages = reports_of(root, registration, entry, decision, evidence_read)
+        items += _report_items(root.report(study), study, pages, maker)
     return items, decision
 
 
-def judged_here(root: Root, registration: Registration, evidence: Evidence, entry: Entry) -> Decision:
+def judged_here(root: Root, registration: Registration, evidence: Evidence, entry: DecidedEntry) -> Decision:
     """The decision of a ledger entry, judged again; what a study's own checks found is as verdict.json recorded it.
 
     Raises `EvidenceError` where verdict.json is not that of the entry, or states other facts.
@@ -159,29 +165,33 @@ def _decide_with(registration: Registration, evidence: Evidence, own: tuple[Chec
 
 def _as_recorded(registration: Registration, path: Path) -> tuple[Check, ...] | None:
     """What the study's own checks said when it was decided; none where not all are recorded."""
-    wanted = [f"{OWN}{check.name}" for check in registration.study.checks]
-    if not wanted or not path.is_file():
+    own_names = [f"{OWN}{check.name}" for check in registration.study.checks]
+    if not own_names or not path.is_file():
         return None
-    text = {check.name: check for check in Decision.model_validate_json(path.read_bytes()).checks}
-    return tuple(text[name] for name in wanted) if set(wanted) <= set(text) else None
+    check_by_name = {check.name: check for check in Decision.model_validate_json(path.read_bytes()).checks}
+    return tuple(check_by_name[name] for name in own_names) if set(own_names) <= set(check_by_name) else None
 
 
-def _verdict_item(study: str, then: Decision, written: bytes | None, entry: Entry, now: Decision) -> Item:
+def _verdict_item(study: str, then: Decision, written: bytes | None, entry: DecidedEntry, now: Decision) -> Item:
     """Evidence that changed, a verdict that this version judges differently, or the same."""
-    said, body = _said(now), entry.body
+    verdict = _said(now)
     if overruled := _overruled(then, now):
         return item(study, JUDGED, *overruled)
-    if then.evidence != body.get("evidence"):
+    if then.evidence != entry.evidence:
         return item(study, JUDGED, "the evidence has changed: its sha256 is not that of the decision in the ledger")
+    # The ledger has the status, the verdict and a hash; only verdict.json has the numbers.
     if written is None:
         facts = tuple(
-            f"{name} is {body.get(name)}, and {value} when judged here"
-            for name, value in (("status", then.status), ("verdict", then.verdict))
-            if body.get(name) != value
+            f"{name} is {logged}, and {judged} when judged here"
+            for name, logged, judged in (
+                ("status", entry.status, then.status),
+                ("verdict", entry.verdict, then.verdict),
+            )
+            if logged != judged
         )
         compared = Comparison(facts)
         how = "as the ledger recorded; verdict.json is not here, and its numbers were not compared"
-        if sha256_bytes(verdict_bytes(then)) == body.get("verdict_sha256"):
+        if sha256_bytes(verdict_bytes(then)) == entry.verdict_sha256:
             compared, how = Comparison(), "the bytes that the ledger recorded"
     else:
         compared = compare_verdicts(written, verdict_bytes(then))
@@ -189,34 +199,34 @@ def _verdict_item(study: str, then: Decision, written: bytes | None, entry: Entr
         if compared.digits:
             how = "the same but for digits beyond the ninth, as on another processor"
     if compared.facts and by_other_code(entry):
-        note = f"code {str(body['code'])[:8]} decided, and this is {this_tool().words}"
+        note = f"code {entry.code[:8]} decided, and this is {this_tool().words}"
         return item(study, JUDGED, note=note).model_copy(update={"judged_differently": compared.facts})
     if compared.facts:
         return item(study, JUDGED, *(f"verdict.json: {what}" for what in compared.facts[:8]))
     since = "" if then.status == now.status else "; deviations came about afterwards"
-    return item(study, JUDGED, note=f"{said}; {how}{since}")
+    return item(study, JUDGED, note=f"{verdict}; {how}{since}")
 
 
 def _report_items(folder: Path, study: str, pages: Mapping[str, bytes], maker: Tool | None) -> Iterator[Item]:
     """The pages of a bundle against those that are written here. Another version may write them otherwise."""
-    faults, same, other = [], [], []
+    faults, same, elsewhere = [], [], []
     for name, data in pages.items():
         if not (folder / name).is_file():
             continue
-        found = compare_pages(name, (folder / name).read_bytes(), data)
-        text = f"{name} is not what the decision gives here: {'; '.join(found.parts)}"
-        if not found.parts:
-            same.append(f"{name} the same" + (" but for last digits" if found.digits else " bytes"))
-        elif is_this(maker) and any("text" in part for part in found.parts):
+        comparison = compare_pages(name, (folder / name).read_bytes(), data)
+        text = f"{name} is not what the decision gives here: {'; '.join(comparison.parts)}"
+        if not comparison.parts:
+            same.append(f"{name} the same" + (" but for last digits" if comparison.digits else " bytes"))
+        elif is_this(maker) and any("text" in part for part in comparison.parts):
             faults.append(text)
         else:
-            other.append(text)
+            elsewhere.append(text)  # other libraries draw otherwise; another version writes other sentences
     if faults:
         yield item(study, WRITTEN, *faults, "the same version wrote it, so somebody changed it afterwards")
     elif same:
         yield item(study, WRITTEN, note="; ".join(same))
-    if other and not faults:
-        yield not_checked(study, f"{WRITTEN}, by another version", "; ".join([*other, tool_versions(maker)]))
+    if elsewhere and not faults:
+        yield not_checked(study, f"{WRITTEN}, by another version", "; ".join([*elsewhere, version_note(maker)]))
 
 
 def _said(decision: Decision) -> str:

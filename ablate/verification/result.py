@@ -55,7 +55,11 @@ class BundleFacts(FrozenModel):
 
 
 class Verification(prereg.verification.Verification):
-    """Everything that was checked, of records and verdicts too."""
+    """Everything that was checked, of records and verdicts too: what `ablate.verify` returns.
+
+    verification = ablate.verify("width.ablate.zip")
+    verification.intact, [fault for item in verification.items for fault in item.faults]
+    """
 
     studies: tuple[StudySummary, ...] = ()
     """What each study claims and found."""

@@ -1,6 +1,10 @@
 """Sealing a registration for others: signature, timestamp and commit, next to the lock and in the ledger.
 
-What cannot be had is refused before anything is written, and no seal is ever overwritten.
+A run is sealed elsewhere, by `ablate.records.store` when it ends. What cannot be had is refused before anything is
+written, and no seal is ever overwritten.
+
+To add a kind of seal: its mechanism in `prereg.seals`, its entry in `KINDS` of `prereg.seals.state`, a branch in
+`attest` here and in `prereg.seals.examine`, and tests/prereg/test_attest.py.
 """
 
 from __future__ import annotations
@@ -14,11 +18,11 @@ from prereg.frozen import FrozenModel
 from prereg.registry import register as promise
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.disk import read_regular, write_whole
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import AttestedEntry, Entry
 from prereg.registry.registration import Registration
 from prereg.seals import git, ssh
 from prereg.seals import timestamp as timestamps
-from prereg.seals.state import KINDS, Attestation, Kind, newest_attestations
+from prereg.seals.state import KINDS, Kind, newest_attestations
 
 _PROBE = b"ablate: can this key sign?"
 
@@ -26,7 +30,7 @@ _PROBE = b"ablate: can this key sign?"
 class Sealing(FrozenModel):
     """What came of asking for seals."""
 
-    made: tuple[Attestation, ...]
+    made: tuple[AttestedEntry, ...]
     """Seals and anchors that the ledger took now."""
     notes: tuple[str, ...]
     """What else there is to say: what was there already, why there is no anchor."""
@@ -47,7 +51,14 @@ def seal(
     sign: Path | None = None,
     timestamp: Path | None = None,
 ) -> Sealing:
-    """Seal the registration in force; with nothing requested, by its git commit alone."""
+    """Seal the registration in force; with nothing requested, by its git commit alone.
+
+    `sign` is an SSH key, `timestamp` the reply of a time-stamping authority. Returns the seals that the ledger took
+    now, and notes on those that were there already. Raises `SealError` where one cannot be had, `RegistrationError`
+    where the lock is not the one that was registered; nothing is written then.
+
+        seal(Path("studies/width.yaml"), sign=Path("~/.ssh/id_ed25519").expanduser())
+    """
     context = workspace.open(path)
     return attest(context, require_registered(context), sign=sign, timestamp=timestamp)
 
@@ -65,31 +76,34 @@ def attest(
     """
     name, ledger = context.study.study, context.ledger
     promise.complete(context.root, name)
-    known = _Known(context, ledger.entries(), registration.lock_sha256)
+    earlier_seals = _Known(context, ledger.entries(), registration)
     lock = _lock_bytes(context, registration)
-    seals: list[tuple[Attestation, bytes | None]] = []
+    seals: list[tuple[AttestedEntry, bytes | None]] = []
     notes: list[str] = []
     if sign is not None:
         signature = ssh.sign(lock, sign)
-        if known.newest("ssh", by=signature.fingerprint) is None:
-            seals.append((known.attestation("ssh", signature.fingerprint), signature.data))
+        if earlier_seals.newest("ssh", by=signature.fingerprint) is None:
+            seals.append((earlier_seals.attestation("ssh", signature.fingerprint), signature.data))
         else:
             notes.append(f"signed by key {signature.fingerprint} already")
     if timestamp is not None:
         data, time = _stamped(context, registration, timestamp)
-        if known.newest("rfc3161", sha256=sha256_bytes(data)) is None:
-            seals.append((known.attestation("rfc3161", "openssl ts", time=time), data))
+        if earlier_seals.newest("rfc3161", file_sha256=sha256_bytes(data)) is None:
+            seals.append((earlier_seals.attestation("rfc3161", "openssl ts", time=time), data))
         else:
             notes.append(f"timestamped by this file already, at {time}")
-    found = git.anchor(context.root, name, registration.lock_sha256)
-    if isinstance(found, str):
-        notes.append(f"no git anchor: {found}")
+    # A commit that holds the lock is a seal that others have a copy of; without one there is a reason to tell.
+    anchor = git.anchor(context.root, name, registration.lock_sha256)
+    if isinstance(anchor, str):
+        notes.append(f"no git anchor: {anchor}")
     else:
-        anchored = known.attestation("git", found.commit, git=found.state)
-        if known.newest("git", by=found.commit) == anchored:
-            notes.append(f"anchored at commit {found.commit[:10]} already")
+        anchored = earlier_seals.attestation("git", anchor.commit, git=anchor.state)
+        earlier = earlier_seals.newest("git", by=anchor.commit)
+        if earlier is not None and earlier.stated == anchored.stated:
+            notes.append(f"anchored at commit {anchor.commit[:10]} already")
         else:
             seals.append((anchored, None))
+    # Signing may have asked for a passphrase, and that takes time: the registration must still be the one in force.
     with ledger.hold():
         current = context.load_registration()
         if current is None or current.lock_sha256 != registration.lock_sha256:
@@ -99,43 +113,46 @@ def attest(
                 fix=f"ablate seal {context.path}",
             )
         made = []
-        for text, attested in seals:
-            whole = text if attested is None else text.model_copy(update=_written(context, text, attested))
-            body = whole.model_dump(mode="json", exclude_none=True)
-            ledger.append("attested", study=name, registration=registration.sha256, body=body, at=context.now())
-            made.append(whole)
+        for entry, file in seals:
+            # The file lies there before its entry: a crash in between leaves one that nobody names.
+            written = {"at": context.now(), **({} if file is None else _written(context, entry, file))}
+            made.append(ledger.append(entry.model_copy(update=written)))
         return Sealing(made=tuple(made), notes=tuple(notes), head=ledger.head())
 
 
 class _Known:
     """The seals of one lock that exist already."""
 
-    def __init__(self, context: StudyContext, entries: tuple[Entry, ...], lock_sha256: str) -> None:
-        self._context, self._lock_sha256 = context, lock_sha256
+    def __init__(self, context: StudyContext, entries: tuple[Entry, ...], registration: Registration) -> None:
+        self._context, self._registration = context, registration
         self._recorded = [
-            found.attestation
-            for found in newest_attestations(entries, context.study.study)
-            if found.attestation is not None and found.attestation.lock_sha256 == lock_sha256
+            entry
+            for entry in newest_attestations(entries, context.study.study)
+            if entry.lock_sha256 == registration.lock_sha256
         ]
 
-    def newest(self, kind: Kind, *, by: str | None = None, sha256: str | None = None) -> Attestation | None:
+    def newest(self, kind: Kind, *, by: str | None = None, file_sha256: str | None = None) -> AttestedEntry | None:
         """The newest seal of a mechanism, by a maker or of a file, whose file is still what it was."""
-        found = [
-            text
-            for text in self._recorded
-            if text.kind == kind and by in (None, text.by) and sha256 in (None, text.sha256) and self._unchanged(text)
+        matching = [
+            entry
+            for entry in self._recorded
+            if entry.kind == kind
+            and by in (None, entry.by)
+            and file_sha256 in (None, entry.file_sha256)
+            and self._unchanged(entry)
         ]
-        return found[-1] if found else None
+        return matching[-1] if matching else None
 
-    def attestation(self, kind: Kind, by: str, **found: Any) -> Attestation:
+    def attestation(self, kind: Kind, by: str, **fields: Any) -> AttestedEntry:
         """What the ledger is to say of a seal of this lock."""
-        return Attestation(kind=kind, lock_sha256=self._lock_sha256, by=by, **found)
+        about = self._context.about(self._registration.sha256)
+        return AttestedEntry(**about, kind=kind, lock_sha256=self._registration.lock_sha256, by=by, **fields)
 
-    def _unchanged(self, seal: Attestation) -> bool:
+    def _unchanged(self, seal: AttestedEntry) -> bool:
         if seal.file is None:
             return True
         path = self._context.root.studies / Path(seal.file).name
-        return path.is_file() and sha256_file(path) == seal.sha256
+        return path.is_file() and sha256_file(path) == seal.file_sha256
 
 
 def _stamped(context: StudyContext, registration: Registration, file: Path) -> tuple[bytes, str]:
@@ -153,6 +170,7 @@ def _stamped(context: StudyContext, registration: Registration, file: Path) -> t
             required=f"a file of at most {timestamps.LARGEST_BYTES:,} bytes",
             where=where,
         ) from None
+    # Whose bytes it is of can be read without any certificate; whether it is signed needs `openssl`.
     stamp = timestamps.read(data)
     if stamp.sha256 != registration.lock_sha256:
         raise SealError(
@@ -161,16 +179,18 @@ def _stamped(context: StudyContext, registration: Registration, file: Path) -> t
             fix=ask,
             where=where,
         )
-    worth = timestamps.examine(data, registration.lock_sha256, context.root.timestamp_roots)
+    worth = timestamps.examine_timestamp(data, registration.lock_sha256, context.root.timestamp_roots)
     if worth.state == "broken":
         raise SealError(f"it {worth.says}", required="a timestamp whose signature holds", fix=ask, where=where)
     return data, stamp.time.isoformat()
 
 
-def _written(context: StudyContext, text: Attestation, data: bytes) -> dict[str, str]:
+def _written(context: StudyContext, entry: AttestedEntry, data: bytes) -> dict[str, str]:
     """Write a seal under a name that is free; the ledger takes it next: a crash leaves a file that nobody names."""
     number = 1
-    while (path := context.root.seal(context.study.study, text.lock_sha256, KINDS[text.kind].suffix, number)).exists():
+    while (
+        path := context.root.seal(context.study.study, entry.lock_sha256, KINDS[entry.kind].suffix, number)
+    ).exists():
         number += 1
     try:
         write_whole(path, data)
@@ -180,7 +200,7 @@ def _written(context: StudyContext, text: Attestation, data: bytes) -> dict[str,
             required=f"a folder with room that can be written to: {context.root.studies}",
             where=Where(file=path),
         ) from None
-    return {"file": path.relative_to(context.root.path).as_posix(), "sha256": sha256_bytes(data)}
+    return {"file": path.relative_to(context.root.path).as_posix(), "file_sha256": sha256_bytes(data)}
 
 
 def _lock_bytes(context: StudyContext, registration: Registration) -> bytes:

@@ -7,6 +7,10 @@ once it has been found harmless.
 Hashes show that a file is what the ledger says it was; the chain shows that no entry was edited. Neither shows that not
 the whole was made up: somebody who rewrites every part, the ledger included, passes. Against that stand only things
 that somebody else holds: the head of the ledger, the contents sha256 of a bundle, a seal of the lock.
+
+To add a check: a function here that yields `Item`s (`item`, or `not_checked` with the reason and the way to check it),
+a call in `_StudyCheck.items` after those that it rests on, and a forgery that it finds in
+tests/verification/test_forgeries.py. A check of the registration alone belongs to `prereg.verification`.
 """
 
 from __future__ import annotations
@@ -24,16 +28,16 @@ from ablate.records.store import RunFolder
 from ablate.verification.archive import Unpacked, is_bundle, is_safe, unpacked
 from ablate.verification.evidence import CommittedEvidence, committed_evidence, oversized
 from ablate.verification.guide import README, guide_differs
-from ablate.verification.manifest import UnsoundError, is_this, this_tool, tool_versions
+from ablate.verification.manifest import UnsoundError, is_this, this_tool, version_note
 from ablate.verification.pins import check_pins
 from ablate.verification.result import BundleFacts, StudySummary, Verification
 from prereg.errors import StudyError
 from prereg.registry.canon import sha256_file
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import PROMISES, SEALS, Entry
+from prereg.registry.ledger_entry import DecidedEntry, Entry, PromiseEntry, ReportedEntry, RunEntry, SealEntry
 from prereg.registry.looks import recorded_afterwards
 from prereg.registry.paths import Root
-from prereg.registry.plan import cell_of, places_of, sealed_places
+from prereg.registry.plan import places_of, sealed_places
 from prereg.registry.registration import Registration, load_registration
 from prereg.seals.examine import SealCheck, Trust, examine_seals, unnamed_seals
 from prereg.text import counted
@@ -47,7 +51,7 @@ from prereg.verification import (
     known_studies,
     not_checked,
     seal_items,
-    study_of,
+    target_study,
 )
 
 if TYPE_CHECKING:
@@ -81,14 +85,17 @@ def verify(
     `given` is the folder that holds `studies/`. `signers` and `roots` say whom the reader believes, in place of the
     files that the repository brings; a bundle brings none. `reports_of` writes the reports of a bundle again.
     Raises `StudyFileError` where there is nothing of that name, and returns what is wrong otherwise.
+
+        verification = verify(Path("width.ablate.zip"))
+        verification.intact, verification.head, verification.bundle.contents_sha256
     """
-    named = "" if target is None else str(target)
+    target_name = "" if target is None else str(target)
     try:
         with opened(target, given) as source:
             trust = Trust.of(source.root, signers=signers, roots=roots)
-            return _verified(source, trust, reports_of).model_copy(update={"target": named})
+            return _verified(source, trust, reports_of).model_copy(update={"target": target_name})
     except UnsoundError as error:
-        return Verification(items=(item("bundle", PACKING, str(error)),), head="", target=named)
+        return Verification(items=(item("bundle", PACKING, str(error)),), head="", target=target_name)
 
 
 @contextmanager
@@ -103,7 +110,7 @@ def opened(target: Path | None, given: str | Path | None = None) -> Iterator[Sou
                 raise UnsoundError(f"the ledger is at {ledger!a}")
             yield Source(root, (bundle.manifest.study,), bundle)
         return
-    root, named = study_of(target, given)
+    root, named = target_study(target, given)
     yield Source(root, known_studies(root, _entries(root)) if named is None else (named,))
 
 
@@ -128,8 +135,8 @@ def _verified(source: Source, trust: Trust, reports_of: ReportsOf | None) -> Ver
             if bundle is None:
                 raise
             # Well-formed, and yet not what any version writes: a stranger's ledger may say anything.
-            found = error.found if isinstance(error, StudyError) else str(error)
-            items.append(item(name, "contents", f"cannot be read: {found}"))
+            fault = error.found if isinstance(error, StudyError) else str(error)
+            items.append(item(name, "contents", f"cannot be read: {fault}"))
             continue
         items += seal_items(root, name, checks, unnamed_seals(root, name, entries) if sound else ())
         seals += checks
@@ -161,11 +168,12 @@ def check_ledger(source: Source) -> Iterator[Item]:
     if source.bundle is None:
         yield from check_chain(root)
         return
+    # Of a bundle as far as it can be read: a file that was changed is reported, not raised.
     entries = ledger.readable()
     faults = ledger.faults() or _outside(entries)
-    other = [] if faults else _other_manifest(source.bundle, ledger)
+    differences = [] if faults else _other_manifest(source.bundle, ledger)
     files = counted(len(source.bundle.manifest.members) + 1, "file")
-    yield item("bundle", PACKING, *other, note=f"{files}, all as listed")
+    yield item("bundle", PACKING, *differences, note=f"{files}, all as listed")
     yield item("ledger", "chain", *faults, note=extent_of(entries))
     if n_withheld := 0 if faults else len(ledger.withheld()):
         why = f"{counted(n_withheld, 'entry', 'entries')} withheld but for links; that these are of others is not shown"
@@ -176,11 +184,9 @@ def _outside(entries: tuple[Entry, ...]) -> list[str]:
     """Entries that name a place outside a bundle: nothing on this machine may be read because a stranger says so."""
     faults = []
     for entry in entries:
-        places = [place for key in ("file", "ledger", "variant") if (place := entry.body.get(key)) is not None]
-        if (
-            not all(isinstance(place, str) and is_safe(place) for place in places)
-            or not (entry.event == "continued" or _HASH.fullmatch(entry.registration))
-            or not isinstance(entry.body.get("seed", 0), int)
+        places = [place for key in ("file", "ledger", "variant") if (place := entry.stated.get(key)) is not None]
+        if not all(isinstance(place, str) and is_safe(place) for place in places) or not (
+            entry.event == "continued" or _HASH.fullmatch(entry.registration)
         ):
             faults.append(f"entry {entry.index} names a place that no study has")
     return faults
@@ -189,11 +195,11 @@ def _outside(entries: tuple[Entry, ...]) -> list[str]:
 def _other_manifest(bundle: Unpacked, ledger: Ledger) -> list[str]:
     """What the manifest says of the ledger and the ledger does not."""
     manifest, entries, n_withheld = bundle.manifest, ledger.entries(), len(ledger.withheld())
-    said = (manifest.ledger.head, manifest.ledger.n_entries, manifest.ledger.n_withheld)
+    stated = (manifest.ledger.head, manifest.ledger.n_entries, manifest.ledger.n_withheld)
     faults = []
-    if (ledger.head(), len(entries) + n_withheld, n_withheld) != said:
+    if (ledger.head(), len(entries) + n_withheld, n_withheld) != stated:
         faults.append("head or number of entries are not those of the manifest")
-    promised = [entry for entry in entries if entry.study == manifest.study and entry.event in PROMISES]
+    promised = [entry for entry in entries if entry.study == manifest.study and isinstance(entry, PromiseEntry)]
     if not promised or promised[-1].registration != manifest.registration:
         faults.append("its newest registration of the study is not the one in the manifest")
     return faults
@@ -232,9 +238,9 @@ class _StudyCheck:
         if self.sound:
             items += self._committed()
             items += check_records(root, name, self.entries)
-            items += check_verdict(root, name, self.entries)
+            items += check_verdict_file(root, name, self.entries)
             # The verdict rests on the runs that are read, and not on evidence that is only out of date.
-            changed = any(fault != self.evidence.stale for one in items for fault in one.faults)
+            changed = any(fault != self.evidence.stale for checked in items for fault in checked.faults)
             items += self._guide() if not changed else []
             items += self._judged_again(reports_of, changed=changed)
             items += check_reports(root, name, self.entries)
@@ -250,7 +256,7 @@ class _StudyCheck:
         faults = evidence.item.faults
         if evidence.bundled is not None and not evidence.in_use:
             of_records = check_records(evidence.bundled, self.name, self.entries)
-            faults = tuple(f"{place}: {fault}" for one in of_records for fault in one.faults)
+            faults = tuple(f"{place}: {fault}" for checked in of_records for fault in checked.faults)
         faults += (evidence.stale,) if evidence.stale else ()
         return [evidence.item.model_copy(update={"faults": faults})]
 
@@ -259,12 +265,12 @@ class _StudyCheck:
         bundle = self.source.bundle
         if bundle is None or self.registration is None or README not in bundle.manifest.members:
             return
-        other = guide_differs(bundle.folder, bundle.manifest, self.registration)
-        if other and not is_this(bundle.manifest.made_with):
-            why = f"{other} as another version writes it; {tool_versions(bundle.manifest.made_with)}"
+        changed = guide_differs(bundle.folder, bundle.manifest, self.registration)
+        if changed and not is_this(bundle.manifest.made_with):
+            why = f"{changed} as another version writes it; {version_note(bundle.manifest.made_with)}"
             yield not_checked("bundle", GUIDE, why, "check it with that version")
         else:
-            fault = (f"{other}: not what the other files say, and the same version wrote them",) if other else ()
+            fault = (f"{changed}: not what the other files say, and the same version wrote them",) if changed else ()
             yield item("bundle", GUIDE, *fault, note="as the other files say")
 
     def _judged_again(self, reports_of: ReportsOf | None, *, changed: bool) -> list[Item]:
@@ -286,9 +292,9 @@ class _StudyCheck:
 
     def summary(self) -> StudySummary:
         """What a reviewer asks first, from the ledger and from what was judged again."""
-        promised = [entry for entry in self.entries if entry.event in PROMISES]
-        runs = [entry for entry in self.entries if entry.event in SEALS or "variant" in entry.body]
-        sealed = {(entry.registration, *cell_of(entry)) for entry in self.entries if entry.event in SEALS}
+        promised = [entry for entry in self.entries if isinstance(entry, PromiseEntry)]
+        runs = [entry for entry in self.entries if isinstance(entry, RunEntry)]
+        sealed = {(entry.registration, *entry.cell) for entry in self.entries if isinstance(entry, SealEntry)}
         return StudySummary(
             study=self.name,
             title="" if self.registration is None else self.registration.worded.title,
@@ -310,13 +316,10 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
 
     Of a registration all runs may be gone from this disk. Some of them may not: those that are left may be the chosen.
     """
+    # By the ledger and not by the folders: a run that was removed leaves no folder to be found.
     sealed = sealed_places(root, entries)
     newest = {path: entry for runs in sealed.values() for path, entry in runs.items()}
-    faults = [
-        f"ledger entry {entry.index} seals a run and does not say which"
-        for entry in entries
-        if entry.event in SEALS and cell_of(entry)[1] < 0
-    ]
+    faults: list[str] = []
     n_absent = 0
     for runs in sealed.values():
         gone = [path for path in runs if not path.exists()]
@@ -354,18 +357,18 @@ def check_records(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
         yield not_checked(name, "runs outside the ledger", why, f"ablate run {root.relative(root.study(name))}")
 
 
-def _check_run(root: Root, folder: RunFolder, entry: Entry) -> tuple[list[str], str]:
+def _check_run(root: Root, folder: RunFolder, entry: SealEntry) -> tuple[list[str], str]:
     """What is wrong with a run, whose outcome is derived again from its values; and why its weights were not."""
-    files = [(folder.record_path, "run_sha256"), (folder.sealed_path, "metrics_sha256")]
-    # A run without items has no such key, and no such file.
-    if "items_sha256" in entry.body or folder.items_path.exists():
-        files.append((folder.items_path, "items_sha256"))
-    wrong = [file for file, key in files if not file.is_file() or sha256_file(file) != entry.body.get(key)]
+    files = [(folder.record_path, entry.run_sha256), (folder.sealed_path, entry.metrics_sha256)]
+    # A run without items has no hash of them, and no such file.
+    if entry.items_sha256 is not None or folder.items_path.exists():
+        files.append((folder.items_path, entry.items_sha256 or ""))
+    wrong = [file for file, sealed_sha256 in files if not file.is_file() or sha256_file(file) != sealed_sha256]
     record = None if wrong else folder.read_record()
     if record is None:
         return [f"{root.relative(file)} is not what the ledger sealed at {entry.at}" for file in wrong], ""
     faults = [root.shortened(fault) for fault in folder.outcome_faults(record)]
-    if entry.body.get("outcome_sha256") != record.outcome_sha256:
+    if entry.outcome_sha256 != record.outcome_sha256:
         faults = [f"{root.relative(folder.record_path)} names another outcome than the ledger sealed at {entry.at}"]
     # A study is judged without its weights, and they are large: that they were put elsewhere is no fault.
     weights, sealed = folder.weights_path, record.weights_sha256
@@ -376,9 +379,9 @@ def _check_run(root: Root, folder: RunFolder, entry: Entry) -> tuple[list[str], 
     return faults, ""
 
 
-def check_verdict(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]:
+def check_verdict_file(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]:
     """verdict.json against the ledger's hash of it, and against what the entry says."""
-    decided = [entry for entry in entries if entry.event == "decided"]
+    decided = [entry for entry in entries if isinstance(entry, DecidedEntry)]
     path = root.report(name) / "verdict.json"
     place = root.relative(path)
     if not decided:
@@ -396,18 +399,18 @@ def check_verdict(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
     faults = []
     if not path.is_file():
         faults = [f"{place} is not a file"]
-    elif sha256_file(path) != last.body.get("verdict_sha256"):
+    elif sha256_file(path) != last.verdict_sha256:
         faults = [f"{place} is not the decision the ledger recorded at {last.at}"]
     else:
         faults = _other_words(path, last)
-    note = str(last.body.get("verdict") or last.body.get("status"))
-    note += ", with deviations" * (last.body.get("status") == "decided_with_deviations")
+    note = last.verdict or last.status
+    note += ", with deviations" * (last.status == "decided_with_deviations")
     if any(look.index > last.index for look in recorded_afterwards(entries)):
         note += "; an early look was recorded after it: inadmissible by the registered rules"
     yield item(name, "verdict", *faults, note=note, fix=f"restore {place} from version control, or ablate decide STUDY")
 
 
-def _other_words(path: Path, decided: Entry) -> list[str]:
+def _other_words(path: Path, decided: DecidedEntry) -> list[str]:
     """What the entry of a decision says and its verdict.json does not: readers of the ledger go by the entry."""
     try:
         written = json.loads(path.read_bytes())
@@ -416,15 +419,15 @@ def _other_words(path: Path, decided: Entry) -> list[str]:
     if not isinstance(written, dict):
         return ["verdict.json holds no decision"]
     return [
-        f"the ledger's {field} is {decided.body.get(field)!a}, and that of verdict.json {written.get(field)!a}"
-        for field in ("status", "verdict")
-        if written.get(field) != decided.body.get(field)
+        f"the ledger's {field} is {logged!a}, and that of verdict.json {written.get(field)!a}"
+        for field, logged in (("status", decided.status), ("verdict", decided.verdict))
+        if written.get(field) != logged
     ]
 
 
 def check_reports(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]:
     """The pages that people read, against the hashes that the ledger took when they were last written."""
-    written = [entry for entry in entries if entry.event == "reported"]
+    written = [entry for entry in entries if isinstance(entry, ReportedEntry)]
     decided = [entry for entry in entries if entry.event == "decided"]
     pages = [path for page in ("report.md", "report.html") if (path := root.report(name) / page).exists()]
     again = f"ablate report {root.relative(root.study(name))}"
@@ -436,14 +439,15 @@ def check_reports(root: Root, name: str, entries: list[Entry]) -> Iterator[Item]
             yield not_checked(name, "reports", "the ledger holds no hash of them", again)
         return
     last = written[-1]
+    hashes = {"report.md": last.report_md, "report.html": last.report_html}
     faults = [
         f"{root.relative(path)} is not what was written at {last.at} (ablate report writes it again)"
         for path in pages
-        if not path.is_file() or sha256_file(path) != last.body.get(path.name)
+        if not path.is_file() or sha256_file(path) != hashes[path.name]
     ]
-    if decided and decided[-1].sha256 != last.body.get("decision"):
+    if decided and decided[-1].sha256 != last.decision:
         faults.append("the reports show an earlier decision than the ledger's last (ablate report writes them again)")
-    published, recorded = root.published(name), last.body.get("published")
+    published, recorded = root.published(name), last.published
     place = root.relative(published)
     if recorded is not None and published.is_file() and sha256_file(published) != recorded:
         faults.append(f"{place} is not the file that the reports show (ablate report updates them)")

@@ -28,9 +28,10 @@ from ablate.verification.manifest import FORMAT, Manifest
 from docs.generator.fields import NONE, Fields, Texts
 from docs.generator.markdown import code, indented_block, sentence, table
 from prereg.documents.published import json_schema, published_schema
+from prereg.frozen import field_texts
 from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TOKEN_CLASSES, Metric
 from prereg.registry.amendments import AMENDMENT_EFFECTS
-from prereg.registry.ledger_entry import EVENTS, REPAIRS, Entry
+from prereg.registry.ledger_entry import ENTRY_KINDS, REPAIRS, Entry
 from prereg.registry.registration import Registration
 from prereg.rule.condition import CONDITIONS, DEEPEST, LONGEST, MEANS
 from prereg.rule.rule import MOST_NAMES
@@ -130,12 +131,18 @@ def files() -> Parts:
     whose: dict[str, Any] = {"study": "study", "registration": "0" * 64, "variant": "arm", "seed": 1}
     run = RunRecord.model_construct(**whose)
     value, score = Row(1, "val/loss", 1.0), store.ItemScore("task", "item", "0" * 64, "metric", 1.0)
-    bodies = [(code(event), code(field), text) for event, (_, body) in EVENTS.items() for field, text in body.items()]
+    bodies = [
+        (code(str(kind.model_fields["event"].default)), code(kind.keys.get(field, field)), field_texts(kind)[field])
+        for kind in ENTRY_KINDS
+        for field in kind.model_fields
+        if field not in Entry.model_fields
+    ]
+    events = [(code(str(kind.model_fields["event"].default)), kind.what_happened()) for kind in ENTRY_KINDS]
     return {
         "lock": _fields(Registration, "lock", study, left_out=("lock_sha256", "rewordings")),
         "ledger": _fields(Entry, "ledger"),
         "repairs": " or ".join(map(code, REPAIRS)),
-        "events": table(("event", "what happened"), [(code(event), text) for event, (text, _) in EVENTS.items()]),
+        "events": table(("event", "what happened"), events),
         "bodies": table(("event", "field", "meaning"), bodies),
         "folder": indented_block(store.__doc__),
         "metrics": _columns(store.parquet_bytes(run, [value])),
@@ -147,7 +154,7 @@ def files() -> Parts:
         "manifest": _fields(Manifest, "MANIFEST.json"),
         "published": Fields(published_schema(), prefix="published: ").page(),
         "sources": indented_block(imports.__doc__),
-        "made": _fields(imports.Manifest, "import manifest"),
+        "made": _fields(imports.ImportManifest, "import manifest"),
         "mapping": _fields(TableLayout, "mapping"),
         "cluster": _fields(SlurmSettings, "cluster.yaml"),
     }

@@ -266,6 +266,7 @@ def meanings(study: Study, name: str, metric: str | None = None) -> tuple[str, s
     """What 'supported' and what 'refuted' says of a hypothesis' claim, in plain words; `metric` renames it."""
     claim, hypothesis = study.claims[name], study.hypotheses[name]
     unit = study.unit(name)
+    unit = "" if unit == "share" else unit  # a number between 0 and 1 reads as it is: by 0.01 or more
     claim = replace(claim, metric=metric or claim.metric)
     supported, refuted = (
         meaning(claim, outcome, hypothesis.smallest, unit=unit, baseline=study.baseline)

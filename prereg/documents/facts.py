@@ -20,8 +20,9 @@ from prereg.documents.procedures import SPENDING, at_level
 from prereg.documents.training import ArmFacts, FactorFacts, Parts, arms_of, base_parts, factors_of, kept_by_no_arm
 from prereg.escape import quoted, visible
 from prereg.metrics.catalogue import TASK_METRICS
+from prereg.registry.amendments import amendments_of
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import PromiseEntry
 from prereg.registry.looks import FIRST_OF_E_PROCESS
 from prereg.registry.paths import Root
 from prereg.registry.registration import CorpusPin, Registration, load_registration, promises_of
@@ -218,7 +219,7 @@ class Facts:
     study: Study
     registration: Registration | None = None
     """None for a draft."""
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[PromiseEntry, ...] = ()
     """The ledger's entries that registered and amended it, oldest first."""
 
     @property
@@ -226,7 +227,7 @@ class Facts:
         return self.registration is None
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> PromiseEntry:
         """The entry of the registration in force."""
         assert self.entries, self.study.study
         return self.entries[-1]
@@ -554,18 +555,15 @@ class Facts:
 
     @property
     def amendments(self) -> Iterator[AmendmentFacts]:
-        for entry in self.entries:
-            if entry.event != "amended":
-                continue
-            body = entry.body
+        for entry in amendments_of(self.entries):
             yield AmendmentFacts(
                 index=entry.index,
                 at=entry.at,
-                previous=str(body.get("previous"))[:12],
+                previous=entry.amends[:12],
                 registration=entry.registration[:12],
-                known=EVIDENCE.get(str(body.get("evidence")), "what was known of outcomes was not recorded"),
-                reason=str(body.get("reason") or "none recorded"),
-                differences=list(_differences(body.get("differences"))),
+                known=EVIDENCE[entry.evidence],
+                reason=entry.reason,
+                differences=[(one.field, _value(one.registered), _value(one.now)) for one in entry.differences],
             )
 
 
@@ -606,12 +604,6 @@ def _condition(condition: Condition, *, outer: bool = False) -> str:
         case AnyOf(parts=parts):
             text = listed((_condition(part) for part in parts), last="or")
     return text if outer else f"({text})"
-
-
-def _differences(differences: JsonValue) -> Iterator[tuple[str, str, str]]:
-    for one in differences if isinstance(differences, list) else []:
-        if isinstance(one, dict):
-            yield str(one.get("field")), _value(one.get("registered")), _value(one.get("now"))
 
 
 def _value(value: JsonValue) -> str:

@@ -25,6 +25,7 @@ def errors_held(study: Study) -> dict[str, str]:
     """Per claim, per role and for the verdict: which chance of an error is held, and which is not."""
     alpha, either = compact(study.analysis.alpha), compact(min(1.0, 2 * study.analysis.alpha))
     roles = listed(f"{family} ({counted(len(names), 'claim')})" for family, names in study.families.items())
+    within_roles = f"in each of {roles}" if len(study.families) > 1 else f"in {roles}"
     held = {
         "Per claim": f"a false 'supported' at most {alpha}, a false 'refuted' at most {alpha}, where the test's "
         "assumptions hold"
@@ -32,14 +33,14 @@ def errors_held(study: Study) -> dict[str, str]:
     if study.gate_steps:
         n = len(study.corrected_together["gate"])
         held["Over the gate"] = f"over {counted(n, 'claim')} together, any false 'supported' at most {alpha}"
-        held["Per role"] = f"in each of {roles}, any false 'refuted' at most {alpha}"
+        held["Per role"] = f"{within_roles}, any false 'refuted' at most {alpha}"
     elif study.analysis.correct == "none" and any(len(names) > 1 for names in study.families.values()):
         held["Per role"] = (
             f"not held: no correction is registered, and false findings add up over the claims of a role: {roles}"
         )
     else:
         held["Per role"] = (
-            f"in each of {roles}, any false 'supported' at most {alpha}, any false 'refuted' at most {alpha}, either "
+            f"{within_roles}, any false 'supported' at most {alpha}, any false 'refuted' at most {alpha}, either "
             f"at most {either}"
         )
     within = "the gate" if study.gate_steps else "a role"
@@ -69,13 +70,12 @@ def not_reached(study: Study) -> list[str]:
 def spike(study: Study) -> str:
     """How far above the last steps a training loss is a spike."""
     rule = study.stable.loss_spike
-    last = f"robust standard deviations above the median of the last {rule.window} steps"
-    if rule.first_steps:
-        last += " (of the first steps: of those before and of the window that follows)"
+    last = f"above the median of the last {rule.window} steps"
+    first = " (for the first steps: of the steps before and the window that follows)" if rule.first_steps else ""
     if rule.above is not None:
-        return f"more than {compact(rule.above)} {last}"
+        return f"more than {compact(rule.above)} robust standard deviations {last}{first}"
     assert rule.false_alarms is not None, rule
     return (
-        f"so many {last} that losses of stationary normal noise have such a step in {level(rule.false_alarms)} of "
-        "studies of this size"
+        f"so far {last}{first}, in robust standard deviations, that losses of stationary normal noise alone get there "
+        f"in {level(rule.false_alarms)} of studies of this size"
     )

@@ -14,13 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import Literal, get_args
-
-from pydantic import JsonValue, ValidationError
+from typing import Literal
 
 from prereg.frozen import FrozenModel
-from prereg.registry.history import ABSENT, Difference, EvidenceState
-from prereg.registry.ledger_entry import PROMISES, Entry
+from prereg.registry.history import ABSENT
+from prereg.registry.ledger_entry import AmendedEntry, Difference, Entry, EvidenceState, PromiseEntry
 from prereg.registry.registration import bases_of
 from prereg.study.claim import parse_claim
 from prereg.study.spec import Study
@@ -29,7 +27,6 @@ from prereg.text import counted, listed
 Scope = Literal[
     "nothing", "hypothesis", "role", "arm", "level", "baseline", "hypotheses", "stability", "everything", "verdict"
 ]
-_STATES: tuple[EvidenceState, ...] = get_args(EvidenceState)
 _NOBODY = "(the baseline)"
 
 
@@ -154,41 +151,6 @@ AMENDMENT_EFFECTS: tuple[AmendmentEffect, ...] = (
 """From fields to what they affect. A field that is not among them affects everything, and the verdict."""
 
 
-class Amendment(FrozenModel):
-    """One amendment, as the ledger holds it."""
-
-    index: int
-    """The ledger's entry."""
-    at: str
-    """When, by the ledger."""
-    reason: str
-    """Why, in the user's words."""
-    evidence: EvidenceState
-    """What was known of the outcome by then; an answer that is none of ours is taken for the worst."""
-    previous: str
-    """sha256 of the registration that it amends."""
-    runs_of: str = ""
-    """sha256 of the registration whose runs it keeps; empty where runs are made anew."""
-    registration: str
-    """sha256 of the registration that it made."""
-    differences: tuple[Difference, ...]
-    """Field by field; empty when the entry does not say."""
-    failed_runs: int = 0
-    """Where there was no evidence: runs that had failed by then, without values of two arms."""
-
-    @property
-    def after_evidence(self) -> bool:
-        """Whether anything existed that could have chosen it."""
-        return self.evidence != "none"
-
-    @property
-    def said(self) -> str:
-        """For instance `entry 7, after outcomes were read`."""
-        failed = f"after {counted(self.failed_runs, 'run')} that failed and left no contrast"
-        known = {"none": failed if self.failed_runs else "before any run", "runs started": "after runs started"}
-        return f"entry {self.index}, {known.get(self.evidence, 'after outcomes were read')}"
-
-
 class Affected(FrozenModel):
     """What amendments after evidence affect: name -> why, one phrase a field."""
 
@@ -200,12 +162,23 @@ class Affected(FrozenModel):
     """Changes after which no verdict is given."""
 
 
-def amendments_of(entries: Iterable[Entry]) -> tuple[Amendment, ...]:
-    """The amendments of one study's entries, oldest first."""
-    return tuple(_amendment(entry) for entry in entries if entry.event == "amended")
+def amendments_of(entries: Iterable[Entry]) -> tuple[AmendedEntry, ...]:
+    """The amendments among the entries of a study, oldest first."""
+    return tuple(entry for entry in entries if isinstance(entry, AmendedEntry))
 
 
-def affected(study: Study, amendments: Iterable[Amendment]) -> Affected:
+def in_short(amendment: AmendedEntry) -> str:
+    """For instance `entry 7, after outcomes were read`."""
+    failed = f"after {counted(amendment.failed_runs, 'run')} that failed and left no contrast"
+    text_by_evidence: dict[EvidenceState, str] = {
+        "none": failed if amendment.failed_runs else "before any run",
+        "runs started": "after runs started",
+        "outcomes read": "after outcomes were read",
+    }
+    return f"entry {amendment.index}, {text_by_evidence[amendment.evidence]}"
+
+
+def affected(study: Study, amendments: Iterable[AmendedEntry]) -> Affected:
     """What all amendments after evidence affect, by the names of the study in force."""
     hypotheses: dict[str, list[str]] = {}
     arms: dict[str, list[str]] = {}
@@ -214,11 +187,11 @@ def affected(study: Study, amendments: Iterable[Amendment]) -> Affected:
         if not amendment.after_evidence:
             continue
         for field, (names, variants, rule) in reached(study, amendment.differences).items():
-            said = f"{field} ({amendment.said})"
-            for found, kept in ((names, hypotheses), (variants, arms)):
-                for name in found:
-                    kept.setdefault(name, []).append(said)
-            verdict += [said] if rule else []
+            phrase = f"{field} ({in_short(amendment)})"
+            for names_of_kind, phrases_by_name in ((names, hypotheses), (variants, arms)):
+                for name in names_of_kind:
+                    phrases_by_name.setdefault(name, []).append(phrase)
+            verdict += [phrase] if rule else []
     return Affected(
         hypotheses={name: tuple(hypotheses[name]) for name in study.hypotheses if name in hypotheses},
         arms={arm: tuple(arms[arm]) for arm in study.arms if arm in arms},
@@ -226,30 +199,30 @@ def affected(study: Study, amendments: Iterable[Amendment]) -> Affected:
     )
 
 
-def with_reuse(study: Study, found: Affected) -> Affected:
+def with_reuse(study: Study, amended: Affected) -> Affected:
     """The same, and every hypothesis and arm of a study that has sealed runs of others again."""
     if not study.reuses:
-        return found
+        return amended
     why = f"runs that {listed(study.reuses)} had sealed"
-    return found.model_copy(
+    return amended.model_copy(
         update={
-            "hypotheses": {name: (why, *found.hypotheses.get(name, ())) for name in study.hypotheses},
-            "arms": {arm: (why, *found.arms.get(arm, ())) for arm in study.arms},
+            "hypotheses": {name: (why, *amended.hypotheses.get(name, ())) for name in study.hypotheses},
+            "arms": {arm: (why, *amended.arms.get(arm, ())) for arm in study.arms},
         }
     )
 
 
-def promise_in_force(entries: Sequence[Entry], lineage: Sequence[str]) -> Entry | None:
+def promise_in_force(entries: Sequence[Entry], lineage: Sequence[str]) -> PromiseEntry | None:
     """The entry of the promise in force, among the entries of its study; none where the ledger does not hold it. An
     amendment that affects nothing promises nothing new."""
-    made = [entry for entry in entries if entry.event in PROMISES and entry.registration in lineage]
+    promises = [entry for entry in entries if isinstance(entry, PromiseEntry) and entry.registration in lineage]
     new = [
         entry
-        for entry in made
-        if entry.event == "registered" or any(scope_of(one.field) != "nothing" for one in _amendment(entry).differences)
+        for entry in promises
+        if not isinstance(entry, AmendedEntry)
+        or any(scope_of(difference.field) != "nothing" for difference in entry.differences)
     ]
-    kept = new or made[:1]
-    return kept[-1] if kept else None
+    return next(reversed(new or promises[:1]), None)
 
 
 Reach = tuple[set[str], set[str], bool]
@@ -274,75 +247,54 @@ def chain_faults(entries: Iterable[Entry]) -> list[str]:
     none keeps runs that its change makes other ones."""
     entries = list(entries)
     faults: list[str] = []
-    before: Entry | None = None
-    for entry in entries:
-        if entry.event == "amended" and "runs_of" in entry.body:
-            amendment, bases = _amendment(entry), bases_of(one for one in entries if one.index < entry.index)
-            if amendment.runs_of != bases.get(amendment.previous) or not keeps_runs(amendment.differences):
-                faults.append(f"entry {entry.index} keeps the runs of {amendment.runs_of[:8]}, which are not its runs")
-    for entry in (entry for entry in entries if entry.event in PROMISES):
-        if entry.event == "registered" and before is not None:
+    for amendment in amendments_of(entries):
+        if amendment.runs_of:
+            bases = bases_of(entry for entry in entries if entry.index < amendment.index)
+            if amendment.runs_of != bases.get(amendment.amends) or not keeps_runs(amendment.differences):
+                faults.append(
+                    f"entry {amendment.index} keeps the runs of {amendment.runs_of[:8]}, which are not its runs"
+                )
+    before: PromiseEntry | None = None
+    for entry in (entry for entry in entries if isinstance(entry, PromiseEntry)):
+        if before is None:
+            if entry.amends is not None:
+                faults.append(f"entry {entry.index} amends a registration that the ledger does not hold")
+        elif entry.amends is None:
             faults.append(f"entry {entry.index} registers what entry {before.index} had registered already")
-        elif entry.event == "amended" and before is None:
-            faults.append(f"entry {entry.index} amends a registration that the ledger does not hold")
-        elif entry.event == "amended" and before is not None and entry.body.get("previous") != before.registration:
-            amends = str(entry.body.get("previous"))[:8]
+        elif entry.amends != before.registration:
             faults.append(
-                f"entry {entry.index} amends {amends}, and the registration before it, entry {before.index}, "
+                f"entry {entry.index} amends {entry.amends[:8]}, and the registration before it, entry {before.index}, "
                 f"is {before.registration[:8]}"
             )
         before = entry
     return faults
 
 
-def _amendment(entry: Entry) -> Amendment:
-    body = entry.body
-    state = next((known for known in _STATES if known == body.get("evidence")), _STATES[-1])
-    return Amendment(
-        index=entry.index,
-        at=entry.at,
-        reason=str(body.get("reason") or "no reason"),
-        evidence=state,
-        previous=str(body.get("previous")),
-        runs_of=str(body.get("runs_of") or ""),
-        registration=entry.registration,
-        differences=_differences(body.get("differences")),
-        failed_runs=failed if isinstance(failed := body.get("failed_runs"), int) else 0,
-    )
-
-
-def _differences(found: JsonValue) -> tuple[Difference, ...]:
-    try:
-        return tuple(Difference.model_validate(one) for one in found) if isinstance(found, list) else ()
-    except ValidationError:
-        return ()
-
-
 def _reach(study: Study, difference: Difference, everything: Reach) -> Reach:
     field, (hypotheses, arms, _) = difference.field, everything
     match scope_of(field):
         case "nothing":
-            found: Reach = (set(), set(), False)
+            reach: Reach = (set(), set(), False)
         case "hypothesis" | "role":
-            found = (_hypotheses_reached(study, difference), set(), False)
+            reach = (_hypotheses_reached(study, difference), set(), False)
         case "arm":
-            found = _reach_of_arms(study, _named_in(field, "variants", study.variants))
+            reach = _reach_of_arms(study, _named_in(field, "variants", study.variants))
         case "level":
-            found = _reach_of_arms(study, _arms_with_level(study, difference))
+            reach = _reach_of_arms(study, _arms_with_level(study, difference))
         case "baseline":
             claims = {name: parse_claim(h.claim, baseline=_NOBODY) for name, h in study.hypotheses.items()}
-            found = ({name for name, claim in claims.items() if _NOBODY in claim.named}, set(), False)
+            reach = ({name for name, claim in claims.items() if _NOBODY in claim.named}, set(), False)
         case "hypotheses":
-            found = (hypotheses, set(), False)
+            reach = (hypotheses, set(), False)
         case "stability":
-            found = (set(), arms, False)
+            reach = (set(), arms, False)
         case "everything":
-            found = (hypotheses, arms, False)
+            reach = (hypotheses, arms, False)
         case "verdict":
-            found = (set(), set(), True)
+            reach = (set(), set(), True)
         case None:
-            found = everything
-    return found
+            reach = everything
+    return reach
 
 
 def _reach_of_arms(study: Study, arms: set[str]) -> Reach:
@@ -357,13 +309,13 @@ def scope_of(field: str) -> Scope | None:
 
 def effect_of(field: str) -> AmendmentEffect | None:
     """The row of the table for a field; none for a field that is not in it."""
-    found: tuple[int, AmendmentEffect] | None = None
+    longest: tuple[int, AmendmentEffect] | None = None
     for row in AMENDMENT_EFFECTS:
-        for known in row.fields:
-            stem = known.split(".H")[0].split(".ARM")[0].split(".F.")[0]
+        for pattern in row.fields:
+            stem = pattern.split(".H")[0].split(".ARM")[0].split(".F.")[0]
             if field == stem or field.startswith((f"{stem}.", f"{stem}[")):
-                found = max(found or (0, row), (len(stem), row), key=lambda one: one[0])
-    return None if found is None else found[1]
+                longest = max(longest or (0, row), (len(stem), row), key=lambda match: match[0])
+    return None if longest is None else longest[1]
 
 
 def _hypotheses_reached(study: Study, difference: Difference) -> set[str]:
@@ -371,7 +323,7 @@ def _hypotheses_reached(study: Study, difference: Difference) -> set[str]:
     own = _named_in(field, "hypotheses", study.hypotheses)
     if study.analysis.correct == "none":
         return own
-    of = {name: one.family or one.role for name, one in study.hypotheses.items()}
+    of = {name: hypothesis.family or hypothesis.role for name, hypothesis in study.hypotheses.items()}
     moved = [*_families(difference), *(of[name] for name in own if _reshapes(field, name, difference))]
     if _from_or_to_its_role(difference):
         if not own:
@@ -391,28 +343,28 @@ def _from_or_to_its_role(difference: Difference) -> bool:
     """Whether a hypothesis left a family for its role, or its role for a family: the difference names one of them."""
     values = (difference.registered, difference.now)
     # A hypothesis that is itself named `X.family` comes or goes as a mapping.
-    families = [one for one in values if isinstance(one, str) and one != ABSENT]
+    families = [value for value in values if isinstance(value, str) and value != ABSENT]
     return difference.field.endswith(".family") and None in values and len(families) == 1
 
 
 def _families(difference: Difference) -> list[str]:
     """Families that a hypothesis left or came to, from the values of the difference."""
-    found = []
+    families = []
     for value in (difference.registered, difference.now):
         if isinstance(value, dict) and isinstance(family := value.get("family") or value.get("role"), str):
-            found.append(family)
+            families.append(family)
         elif difference.field.endswith((".role", ".family")) and isinstance(value, str):
-            found.append(value)
-    return found
+            families.append(value)
+    return families
 
 
 def _arms_with_level(study: Study, difference: Difference) -> set[str]:
     """Arms with the level that was changed; all where factors or levels came, went or changed places."""
-    levels = {f"{factor}.{level}": (at, level) for at, (factor, found) in enumerate(study.factors.items())
-              for level in found}  # fmt: skip
+    levels = {f"{factor}.{level}": (at, level) for at, (factor, names_of_levels) in enumerate(study.factors.items())
+              for level in names_of_levels}  # fmt: skip
     changed = [levels[name] for name in _named_in(difference.field, "factors", levels)]
-    whole = difference.field in {f"factors.{name}" for name in levels}
-    if not changed or (whole and ABSENT in (difference.registered, difference.now)):
+    is_whole_level = difference.field in {f"factors.{name}" for name in levels}
+    if not changed or (is_whole_level and ABSENT in (difference.registered, difference.now)):
         return set(study.arms)
     cells = product(*study.factors.values())
     return {"-".join(cell) for cell in cells if any(cell[at] == level for at, level in changed)}

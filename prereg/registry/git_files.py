@@ -45,4 +45,4 @@ def lacks_union(root: Root) -> bool:
 def is_in_git(root: Root) -> bool:
     """Whether the root lies in a git work tree."""
     folder = root.path.resolve()
-    return any((one / ".git").exists() for one in (folder, *folder.parents))
+    return any((parent / ".git").exists() for parent in (folder, *folder.parents))

@@ -13,10 +13,10 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -26,7 +26,7 @@ from prereg.metrics.user_code import CheckPin, pin_checks
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import SEALS, Entry
+from prereg.registry.ledger_entry import AmendedEntry, Difference, Entry, PromiseEntry, SealEntry, Word
 from prereg.registry.paths import Root
 from prereg.registry.registration import (
     LARGEST_LOCK,
@@ -43,30 +43,16 @@ from prereg.study.spec import Study
 from prereg.study.training import Training
 from prereg.text import counted, listed, moment, ranged
 
-EvidenceState = Literal["none", "runs started", "outcomes read"]
-"""What is known of a study's outcome, from nothing to most."""
-
 ABSENT = "(absent)"
 """What a difference says of a field that one side lacks."""
 
 
-class Difference(FrozenModel):
-    """One field that is not what was registered."""
-
-    field: str
-    """Its dotted path."""
-    registered: JsonValue
-    """The registered value; `(absent)` where there was none."""
-    now: JsonValue
-    """The value now."""
-
-
 def differing_fields(old: Study, new: Study) -> list[Difference]:
     """The fields of a study that are not what was registered, both resolved whole."""
-    found = differences(plain(old), plain(new), ())
-    if not found and list(old.factors) != list(new.factors):
+    changes = differences(as_json(old), as_json(new), ())
+    if not changes and list(old.factors) != list(new.factors):
         return [Difference(field="factors", registered=list(old.factors), now=list(new.factors))]
-    return found
+    return changes
 
 
 def as_registered(registration: Registration, loaded: Loaded) -> Loaded:
@@ -78,16 +64,16 @@ def as_registered(registration: Registration, loaded: Loaded) -> Loaded:
     sha256 = sha256_bytes(loaded.source_bytes)
     if sha256 == registration.source_sha256:
         return replace(loaded, study=registration.study)
-    if any(sha256 == one.source_sha256 for one in registration.rewordings):
+    if any(sha256 == rewording.source_sha256 for rewording in registration.rewordings):
         return replace(loaded, study=in_words_of(registration.study, loaded.study))
     return loaded
 
 
-def words_in(registration: Registration, loaded: Loaded) -> dict[str, str]:
+def words_in(registration: Registration, loaded: Loaded) -> dict[Word, str]:
     """The words of a study's file."""
     sha256 = sha256_bytes(loaded.source_bytes)
-    known = {one.source_sha256: one.words for one in registration.rewordings}
-    return known.get(sha256) or {field: getattr(loaded.study, field) for field in WORDS}
+    words_by_source = {rewording.source_sha256: rewording.words for rewording in registration.rewordings}
+    return words_by_source.get(sha256) or {field: getattr(loaded.study, field) for field in WORDS}
 
 
 def in_words_of(registered: Study, study: Study) -> Study:
@@ -132,14 +118,14 @@ def differing_pins(registered: Pins, now: Pins) -> list[Difference]:
     def shown(pins: Pins) -> dict[str, JsonValue]:
         files = {kind: getattr(pins, kind) or () for kind in ("scripts", "data_files")}
         return {
-            "corpus": plain(pins.corpus),
-            "data": plain(pins.data),
-            **{kind: {pin.path: pin.sha256 for pin in found} for kind, found in files.items()},
-            "tasks": plain(pins.tasks),
+            "corpus": as_json(pins.corpus),
+            "data": as_json(pins.data),
+            **{kind: {pin.path: pin.sha256 for pin in pinned} for kind, pinned in files.items()},
+            "tasks": as_json(pins.tasks),
         }
 
     was = shown(registered)
-    return [found for name, value in shown(now).items() for found in differences(was[name], value, (name,))]
+    return [change for name, value in shown(now).items() for change in differences(was[name], value, (name,))]
 
 
 def differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Difference]:
@@ -151,11 +137,11 @@ def differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Differe
         isinstance(old, list)
         and isinstance(new, list)
         and len(old) == len(new)
-        and all(isinstance(one, dict) for one in (*old, *new))
+        and all(isinstance(item, dict) for item in (*old, *new))
     ):
         below = [(at, *pair) for at, pair in enumerate(zip(old, new, strict=True))]
     if below is not None:
-        return [found for key, a, b in below for found in differences(a, b, (*path, key))]
+        return [change for key, a, b in below for change in differences(a, b, (*path, key))]
     # As canonical bytes: to Python, true equals 1.
     if canonical_bytes(old) == canonical_bytes(new):
         return []
@@ -163,10 +149,10 @@ def differences(old: JsonValue, new: JsonValue, path: FieldPath) -> list[Differe
 
 
 def code_of(pins: dict[str, CheckPin]) -> dict[str, Any]:
-    return {name: plain(pin) for name, pin in pins.items()}
+    return {name: as_json(pin) for name, pin in pins.items()}
 
 
-def plain(part: FrozenModel | None) -> Any:
+def as_json(part: FrozenModel | None) -> Any:
     return None if part is None else part.model_dump(mode="json")
 
 
@@ -181,49 +167,39 @@ _INDEX = re.compile(r"\[(\d+)\]\.?")
 class PastRegistration(FrozenModel):
     """One registration of a study, in force or not."""
 
-    study: str
-    """The study's id."""
-    sha256: str
-    """Hash of the promise."""
-    at: str
-    """When it was registered, by the ledger."""
-    index: int
-    """The index of the ledger's entry that registered it."""
-    entry: str
-    """sha256 of that entry."""
+    entry: PromiseEntry
+    """The ledger's entry that made it."""
     document: dict[str, JsonValue] | None
     """The study as plain data; none where it is unknown."""
-    proven: bool
-    """Whether the document has the promise's hash."""
     unknown: str = ""
-    """Why the document is unknown, or cannot be proven."""
+    """Why the document is unknown, or cannot be proven; empty where it has the promise's hash."""
+
+    @property
+    def proven(self) -> bool:
+        """Whether the document has the promise's hash."""
+        return not self.unknown
 
 
 def past_registrations(root: Root, study: str, entries: Sequence[Entry]) -> tuple[PastRegistration, ...]:
-    """Every promise of a study, oldest first. Nothing is raised for what is missing: `unknown` says it."""
-    made = promises_of(entries, study)
-    found: list[PastRegistration] = []
-    whole, unknown = _lock(root, study, made[-1]) if made else (None, "")
-    for entry in reversed(made):
-        proven = whole is not None and _hash(whole) == entry.registration
-        if whole is not None and not proven:
-            unknown = "rebuilt from the differences in the ledger, but not to the hash of the promise"
-        known: dict[str, Any] = {"document": whole and whole["study"], "unknown": "" if proven else unknown}
-        found.append(
-            PastRegistration(
-                study=study,
-                sha256=entry.registration,
-                at=entry.at,
-                index=entry.index,
-                entry=entry.sha256,
-                proven=proven,
-                **known,
-            )
-        )
-        if whole is not None and entry.event == "amended":
-            whole = _undone(whole, entry.body.get("differences"))
-            unknown = "" if whole else "the differences in the ledger do not fit the promise that followed"
-    return tuple(reversed(found))
+    """Every promise of a study, oldest first. Nothing is raised for what is missing: `unknown` says it.
+
+    >>> from prereg.registry.ledger import Ledger
+    >>> root = Root.find(Path("studies/own.yaml"))
+    >>> [(past.entry.event, past.proven) for past in past_registrations(root, "own", Ledger(root.ledger).entries())]
+    [('registered', True)]
+    """
+    promises = promises_of(entries, study)
+    past: list[PastRegistration] = []
+    promise, unknown = _lock(root, study, promises[-1]) if promises else (None, "")
+    for entry in reversed(promises):
+        if promise is not None:
+            proven = _hash(promise) == entry.registration
+            unknown = "" if proven else "rebuilt from the differences in the ledger, but not to the hash of the promise"
+        past.append(PastRegistration(entry=entry, document=promise and promise["study"], unknown=unknown))
+        if promise is not None and isinstance(entry, AmendedEntry):
+            promise = _undone(promise, entry.differences)
+            unknown = "" if promise else "the differences in the ledger do not fit the promise that followed"
+    return tuple(reversed(past))
 
 
 class Repeated(FrozenModel):
@@ -261,37 +237,40 @@ _KNOWN = ("decided", "looked", "peeked", "sealed", "imported", "started", "regis
 
 
 def repeated(root: Root, study: Study) -> tuple[Repeated, ...]:
-    """The other registered studies of this ledger that share configurations and seeds with a study, by their names."""
+    """The other registered studies of this ledger that share configurations and seeds with a study, by their names.
+
+    >>> root = Root.find(Path("studies/own.yaml"))
+    >>> repeated(root, Study.from_yaml("studies/own.yaml"))  # a study does not repeat itself
+    ()
+    """
     entries = Ledger(root.ledger).readable()
-    found = []
+    repetitions = []
     for path in sorted(root.studies.glob("*.lock.json")):
         name = path.name.removesuffix(".lock.json")
         mine = [entry for entry in entries if entry.study == name and entry.event in _KNOWN]
         if name == study.study or not mine:
             continue
         try:
-            other = read_lock(path).study
+            other_study = read_lock(path).study
         except RegistrationError:
             continue  # `ablate verify` says what is wrong with it
-        arms = _alike(study, other)
-        shared = {arm: set(study.seeds_of(arm)) & set(other.seeds_of(theirs)) for arm, theirs in arms.items()}
+        arms = _alike(study, other_study)
+        shared = {arm: set(study.seeds_of(arm)) & set(other_study.seeds_of(theirs)) for arm, theirs in arms.items()}
         arms = {arm: theirs for arm, theirs in arms.items() if shared[arm]}
         seeds = tuple(seed for seed in study.seeds if any(seed in mine for mine in shared.values()))
         if arms:
-            known = min(reversed(mine), key=lambda entry: _KNOWN.index(entry.event))
+            newest = min(reversed(mine), key=lambda entry: _KNOWN.index(entry.event))
             theirs = {(arms[arm], seed) for arm in arms for seed in shared[arm]}
-            sealed = any(
-                entry.event in SEALS and (entry.body.get("variant"), entry.body.get("seed")) in theirs for entry in mine
-            )
-            found.append(Repeated(study=name, arms=arms, seeds=seeds, known=known, sealed=sealed))
-    return tuple(found)
+            sealed = any(isinstance(entry, SealEntry) and entry.cell in theirs for entry in mine)
+            repetitions.append(Repeated(study=name, arms=arms, seeds=seeds, known=newest, sealed=sealed))
+    return tuple(repetitions)
 
 
-def _alike(study: Study, other: Study) -> dict[str, str]:
+def _alike(study: Study, other_study: Study) -> dict[str, str]:
     """Arms of a study -> arms of another that are trained alike."""
-    if (study.trainer, study.command) != (other.trainer, other.command):
+    if (study.trainer, study.command) != (other_study.trainer, other_study.command):
         return {}
-    theirs = {_made_of(arm): name for name, arm in reversed(other.arms.items())}
+    theirs = {_made_of(arm): name for name, arm in reversed(other_study.arms.items())}
     return {name: theirs[key] for name, arm in study.arms.items() if (key := _made_of(arm)) in theirs}
 
 
@@ -299,44 +278,40 @@ def _made_of(arm: Arm) -> str:
     return sha256_of(arm.config.model_dump(mode="json") if isinstance(arm.config, Training) else arm.config)
 
 
-def _lock(root: Root, study: str, entry: Entry) -> tuple[dict[str, Any] | None, str]:
+def _lock(root: Root, study: str, entry: PromiseEntry) -> tuple[dict[str, Any] | None, str]:
     """Study, corpus and code of the lock in force, or why they are unknown."""
     path = root.lock(study)
     try:
         data = read_regular(path, LARGEST_LOCK)
     except OSError:
         return None, f"{path.name} is not here"
-    if sha256_bytes(data) != entry.body.get("lock_sha256"):
+    if sha256_bytes(data) != entry.lock_sha256:
         return None, f"{path.name} is not as it was registered"
     document = json.loads(data)
-    whole = {name: document.get(name) for name in ("study", "corpus", "own_checks", "data", "tasks")}
+    promise = {name: document.get(name) for name in ("study", "corpus", "own_checks", "data", "tasks")}
     for kind in ("scripts", "data_files"):
-        whole[kind] = {pin["path"]: pin["sha256"] for pin in document.get(kind) or ()}
-    return whole | {"own_checks": whole["own_checks"] or {}}, ""
+        promise[kind] = {pin["path"]: pin["sha256"] for pin in document.get(kind) or ()}
+    return promise | {"own_checks": promise["own_checks"] or {}}, ""
 
 
-def _hash(whole: dict[str, Any]) -> str | None:
+def _hash(promise: dict[str, Any]) -> str | None:
     try:
         files: dict[str, Any] = {
-            kind: [{"path": path, "sha256": sha256} for path, sha256 in sorted(whole[kind].items())]
+            kind: [{"path": path, "sha256": sha256} for path, sha256 in sorted(promise[kind].items())]
             for kind in ("scripts", "data_files")
         }
-        if whole["study"]["trainer"] != "command":
+        if promise["study"]["trainer"] != "command":
             files["scripts"] = None
-        return promise_sha256(whole | files)
+        return promise_sha256(promise | files)
     except (ValueError, TypeError, KeyError):
         return None
 
 
-def _undone(whole: dict[str, Any], differences: JsonValue) -> dict[str, Any] | None:
+def _undone(promise: dict[str, Any], differences: Iterable[Difference]) -> dict[str, Any] | None:
     """Study and corpus as they were before the differences; none when one of them does not fit."""
-    before = copy.deepcopy(whole)
-    if not isinstance(differences, list):
-        return None
+    before = copy.deepcopy(promise)
     for difference in differences:
-        if not isinstance(difference, dict) or not {"field", "registered", "now"} <= difference.keys():
-            return None
-        field, old, new = str(difference["field"]), difference["registered"], difference["now"]
+        field, old, new = difference.field, difference.registered, difference.now
         if field == "factors" and isinstance(old, list) and isinstance(new, list):
             factors = before["study"]["factors"]
             if sorted(factors) != sorted(map(str, old)):

@@ -17,7 +17,7 @@ import errno
 import json
 import os
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -28,8 +28,9 @@ from pydantic import JsonValue
 from prereg.errors import LedgerError, Where
 from prereg.registry.canon import canonical_bytes, sha256_bytes
 from prereg.registry.disk import open_regular, write_from
-from prereg.registry.ledger_entry import FIRST, Entry, Event, Reading, Withheld, line_of, parsed, read_lines
+from prereg.registry.ledger_entry import FIRST, Entry
 from prereg.registry.ledger_graph import Descent, continued_twice, heads, is_merged, places
+from prereg.registry.ledger_lines import K, Reading, Withheld, entry_line, parsed, read_lines
 from prereg.registry.ledger_lock import LedgerLock
 
 _LARGEST_BYTES = 2**30
@@ -66,9 +67,9 @@ class Ledger:
         self._sliced = path.name == SLICE_NAME
 
     def entries(self) -> tuple[Entry, ...]:
-        """Every entry. Raises `LedgerError` naming the line when one is damaged."""
-        reading, whole = self._checked()
-        return reading.entries if whole is None else (*reading.entries, whole)
+        """Every entry, in order. Raises `LedgerError` naming the line when one is damaged."""
+        reading, unended = self._checked()
+        return reading.entries if unended is None else (*reading.entries, unended)
 
     def withheld(self) -> tuple[Withheld, ...]:
         """The entries that a slice reduces to their links; none in a whole ledger."""
@@ -89,9 +90,9 @@ class Ledger:
         n_sound = reading.faults[0][0] - 1 if reading.faults else len(entries)
         if not reading.faults:
             with suppress(LedgerError):  # `faults` names a last line that is whole and damaged
-                whole = self._whole_tail(reading)
-                if whole is not None:
-                    entries, torso = (*entries, whole), 0
+                unended = self._whole_tail(reading)
+                if unended is not None:
+                    entries, torso = (*entries, unended), 0
                     n_sound += 1
         head = entries[n_sound - 1].sha256 if n_sound else FIRST
         if reading.joins and reading.last is not None:
@@ -107,11 +108,11 @@ class Ledger:
     def faults(self) -> list[str]:
         """Everything that is wrong, a sentence each, naming the line. Empty when the chain holds."""
         reading = self._read()
-        found = self._damage(reading)
+        faults = self._damage(reading)
         if reading.tail:
             last = f"{self.path.name}, line {reading.n_lines + 1}"
-            found.append(f"{last}: not ended; an append was cut off (the next one repairs it)")
-        return found
+            faults.append(f"{last}: not ended; an append was cut off (the next one repairs it)")
+        return faults
 
     def continued_twice(self) -> dict[str, str]:
         """Study -> in a sentence, how two branches continued it that git has merged; of studies that were."""
@@ -127,10 +128,10 @@ class Ledger:
     def unfinished(self) -> str | None:
         """What a crash left after the last complete line, in a sentence, or none. The next append repairs it."""
         self._refuse_slice()
-        reading, whole = self._checked()
+        reading, unended = self._checked()
         if not reading.tail:
             return None
-        if whole is not None:
+        if unended is not None:
             return f"{self.path.name}: the last entry lacks its end of line; the next one ends it, and says so"
         return (
             f"{self.path.name}: {len(reading.tail)} bytes of an entry that was never finished follow the last one; "
@@ -140,58 +141,48 @@ class Ledger:
     def head(self) -> str:
         """Hash of the last entry; 64 zeros for an empty ledger. Of branches that no entry has joined yet, the hash of
         each, with `+` between them. Raises `LedgerError` when damaged."""
-        reading, whole = self._checked()
-        last = reading.last if whole is None else whole.sha256
+        reading, unended = self._checked()
+        last = reading.last if unended is None else unended.sha256
         assert last is not None, self.path  # a line that cannot be read is damage
-        return "+".join((last, *(reading.joins if whole is None else ())))
+        return "+".join((last, *(reading.joins if unended is None else ())))
 
-    def append(
-        self,
-        event: Event,
-        *,
-        study: str,
-        registration: str,
-        body: Mapping[str, JsonValue],
-        at: str,
-        durable: bool = True,
-    ) -> Entry:
-        """Add one entry. Other processes wait; a ledger whose end is damaged takes nothing more.
+    def append(self, entry: K, *, durable: bool = True) -> K:
+        """Add one entry, and return it as the ledger holds it, with its index and hash.
 
-        Without `durable` a loss of power may take it; no end of a process does. What a crash left behind is repaired
-        first, and the new entry's body says so: the torso of an entry is cut back (`cut_back`), a whole one that lacks
-        its end of line gets it (`ended_line`). Raises `LedgerError`.
+        Other processes wait; a ledger whose end is damaged takes nothing more. Without `durable` a loss of power may
+        take it; no end of a process does. What a crash left behind is repaired first, and the new entry says so: the
+        torso of an entry is cut back (`cut_back`), a whole one that lacks its end of line gets it (`ended_line`).
+        Raises `LedgerError` for a damaged ledger, a slice, and a disk that refuses.
+
+        >>> from prereg.registry.ledger_entry import PeekedEntry
+        >>> ledger = Ledger(Path("studies/ledger.jsonl"))
+        >>> about = {"study": "own", "registration": "a1", "at": "2026-01-02T03:04:05+00:00"}
+        >>> entry = ledger.append(PeekedEntry(**about, reason="a grant", ended=4, planned=6))
+        >>> entry.index == len(ledger.entries()) - 1, ledger.head() == entry.sha256, entry.reason
+        (True, True, 'a grant')
         """
-        assert datetime.fromisoformat(at).tzinfo is not None, at
+        assert datetime.fromisoformat(entry.at).tzinfo is not None, entry.at
         self._refuse_slice()
         with self.hold():
             self._lock.create()
-            reading, whole = self._checked()
+            reading, unended = self._checked()
             position, previous, next_index, joins = reading.n_bytes, reading.last, reading.next_index, reading.joins
             repaired: dict[str, JsonValue] = {}
-            if whole is not None:
+            if unended is not None:
                 position += len(reading.tail)
-                previous, next_index, joins = whole.sha256, whole.index + 1, ()
-                repaired = {"ended_line": {"index": whole.index}}
+                previous, next_index, joins = unended.sha256, unended.index + 1, ()
+                repaired = {"ended_line": {"index": unended.index}}
             elif reading.tail:
                 repaired = {"cut_back": {"bytes": len(reading.tail), "sha256": sha256_bytes(reading.tail)}}
             assert previous is not None, self.path  # a line that cannot be read is damage
-            entry, line = line_of(
-                next_index,
-                previous,
-                event,
-                joins=joins,
-                study=study,
-                registration=registration,
-                body={**body, **repaired},
-                at=at,
-            )
+            placed, line = entry_line(entry, index=next_index, previous=previous, joins=joins, repaired=repaired)
             data = b"\n" * ("ended_line" in repaired) + line + b"\n"
             try:
                 write_from(self.path, position, data, durable=durable)
             except OSError as error:
                 found = f"the entry cannot be written: {error.strerror}"
                 raise self._error(found, "a disk with room", "free space, then repeat the command") from None
-            return entry
+            return placed
 
     def hold(self) -> AbstractContextManager[None]:
         """Keep every other process from appending for as long as the block lasts. May be nested."""
@@ -270,13 +261,18 @@ def sliced(entries: Sequence[Entry], study: str | None, also: Collection[str] = 
 def read_file(data: bytes, *, sliced: bool = False) -> Reading:
     """A whole file. The lines that this process last found sound are compared, and not verified again."""
     global _sound  # noqa: PLW0603 - several objects read one ledger
-    lines, known = _sound  # at once: another thread may read another ledger
+    lines, read_before = _sound  # at once: another thread may read another ledger
     if sliced or not data.startswith(lines):
-        lines, known = b"", _NOTHING
+        lines, read_before = b"", _NOTHING
     new = read_lines(
-        data[len(lines) :], known.last, known.n_lines, next_index=known.next_index, joins=known.joins, sliced=sliced
+        data[len(lines) :],
+        read_before.last,
+        read_before.n_lines,
+        next_index=read_before.next_index,
+        joins=read_before.joins,
+        sliced=sliced,
     )
-    reading = replace(new, entries=known.entries + new.entries, n_bytes=len(lines) + new.n_bytes)
+    reading = replace(new, entries=read_before.entries + new.entries, n_bytes=len(lines) + new.n_bytes)
     if reading.faults:
         reading = _read_merged(data, sliced=sliced) or reading
     if not sliced and not reading.faults:
@@ -289,80 +285,85 @@ _sound = b"", _NOTHING
 
 
 def _read_merged(data: bytes, *, sliced: bool) -> Reading | None:
-    """A file that holds the lines of several branches; none where it does not. Its entries are in the order
-    of `places`; where something is wrong, in that of the lines."""
+    """A file that holds the lines of several branches; none where it does not.
+
+    Its entries are in the order of `places`; where something is wrong, in that of the lines.
+    """
     n_bytes = data.rfind(b"\n") + 1
     lines = [parsed(line, sliced=sliced) for line in data[:n_bytes].split(b"\n")[:-1]]
     # Where two people have merged each other's branches, git may leave a line twice: the same bytes say nothing new.
-    first: dict[str, tuple[int, Entry | Withheld]] = {}
-    for number, (one, _) in enumerate(lines, start=1):
-        if one is not None:
-            first.setdefault(one.sha256, (number, one))
-    found = list(first.values())
-    if not is_merged(one for _, one in found):
+    numbered: dict[str, tuple[int, Entry | Withheld]] = {}
+    for number, (entry, _) in enumerate(lines, start=1):
+        if entry is not None:
+            numbered.setdefault(entry.sha256, (number, entry))
+    if not is_merged(entry for _, entry in numbered.values()):
         return None
     faults = [(number, fault) for number, (_, fault) in enumerate(lines, start=1) if fault]
-    n_unreadable = len(faults)  # each may be an entry that others name
-    order: list[Entry | Withheld] = []
+    n_unreadable = len(faults)
+    in_order: list[Entry | Withheld] = []
     waiting: dict[str, list[tuple[int, Entry | Withheld]]] = defaultdict(list)
     descent, indices = Descent(), {FIRST: -1}
 
     def place(number: int, entry: Entry | Withheld) -> None:
         """Take in an entry once all that it names are there, and then those that waited for it."""
+        # A stack and no recursion: a branch whose lines stand last to first is as deep as it is long.
         following = [(number, entry)]
         while following:
             number, entry = following.pop()
-            lacking = next((one for one in (entry.previous, *entry.joins) if one not in indices), None)
-            if lacking is not None:
-                waiting[lacking].append((number, entry))
+            missing = next((sha256 for sha256 in (entry.previous, *entry.joins) if sha256 not in indices), None)
+            if missing is not None:
+                waiting[missing].append((number, entry))
                 continue
             fault = _misplaced(entry, indices, descent)
             if fault:
                 faults.append((number, fault))
             indices[entry.sha256] = entry.index
             descent.add(entry)
-            order.append(entry)
+            in_order.append(entry)
             following += reversed(waiting.pop(entry.sha256, []))
 
-    for number, entry in found:
+    for number, entry in numbered.values():
         place(number, entry)
-    for lacking in [sha256 for sha256 in waiting if sha256 not in first]:
+    for missing in [sha256 for sha256 in waiting if sha256 not in numbered]:
+        # A line that cannot be read, and is a fault already, may be the one that is missed.
         if n_unreadable:
             n_unreadable -= 1
-        else:
-            number, entry = waiting[lacking][0]
-            fault = f"holds the entry with index {entry.index}, and the entry {lacking[:8]} before it is missing"
-            faults.append((number, fault))
+            continue
+        number, entry = waiting[missing][0]
+        faults.append(
+            (number, f"holds the entry with index {entry.index}, and the entry {missing[:8]} before it is missing")
+        )
     if waiting and not faults:  # entries that name each other in a circle, which no hash allows
         faults.append((len(lines), "names entries that name it"))
     faults.sort()
-    shown = [one for one, _ in lines if one is not None] if faults else order
-    entries = tuple(one for one in shown if isinstance(one, Entry))
-    if not faults:  # the same on both sides of a merge, and in time within a study
-        at = places(entries)
-        entries = tuple(sorted(entries, key=lambda entry: at[entry.sha256]))
-    last = heads(order)
+    shown = [entry for entry, _ in lines if entry is not None] if faults else in_order
+    entries = tuple(entry for entry in shown if isinstance(entry, Entry))
+    if not faults:
+        # One order on both sides of a merge, whatever the order of the lines, and that of time within a study.
+        place_by_hash = places(entries)
+        entries = tuple(sorted(entries, key=lambda entry: place_by_hash[entry.sha256]))
+    ends = heads(in_order)
     return Reading(
-        entries,
-        tuple(one for one in shown if isinstance(one, Withheld)),
-        tuple(faults),
-        n_bytes,
-        data[n_bytes:],
-        last[0].sha256 if last and not faults else None,
-        len(lines),
-        last[0].index + 1 if last else 0,
-        tuple(one.sha256 for one in last[1:]),
+        entries=entries,
+        withheld=tuple(entry for entry in shown if isinstance(entry, Withheld)),
+        faults=tuple(faults),
+        n_bytes=n_bytes,
+        tail=data[n_bytes:],
+        last=ends[0].sha256 if ends and not faults else None,
+        n_lines=len(lines),
+        next_index=ends[0].index + 1 if ends else 0,
+        joins=tuple(entry.sha256 for entry in ends[1:]),
     )
 
 
 def _misplaced(entry: Entry | Withheld, indices: dict[str, int], descent: Descent) -> str:
     """What is wrong with the place that an entry takes after those that it names; empty where nothing is."""
     named = (entry.previous, *entry.joins)
-    if entry.index != 1 + max(indices[one] for one in named):
+    if entry.index != 1 + max(indices[named_sha256] for named_sha256 in named):
         return f"holds the entry with index {entry.index}; entries are missing, or in another order"
     if entry.joins and (
         FIRST in named
-        or any(one != other and descent.follows(one, other) for one in named for other in named)
+        or any(a != b and descent.follows(a, b) for a in named for b in named)
         or len(set(named)) < len(named)
     ):
         return "joins entries of which one follows another"

@@ -1,201 +1,35 @@
-"""Lines of a ledger: each one entry, in canonical bytes with its hash; and what is wrong with a line that is none."""
+"""What a ledger can say: one class per kind of entry, and how it lies in the file.
+
+A line of the file is one JSON object: the fields of every entry (`HEADER`) and `body`, which holds those of its kind.
+In Python they are fields of one object: `entry.study`, `entry.verdict_sha256`. Reading is strict in the fields that a
+kind has, and keeps those that it does not know: a later version may write more. Which line follows which, and whether
+its bytes are sound, is for `ledger_lines` to say.
+"""
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import (
+    ConfigDict,
+    Field,
+    GetJsonSchemaHandler,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+from pydantic.json_schema import JsonSchemaValue
 
 from prereg.frozen import FrozenModel
-from prereg.registry.canon import canonical_bytes, from_canonical, sha256_bytes, sha256_of
 
 Event = Literal[
     "registered", "amended", "started", "breached", "sealed", "failed", "finished", "looked", "decided", "peeked",
     "imported", "attested", "reported", "reworded", "tuned", "continued",
 ]  # fmt: skip
 
-_RUN = {"variant": "its arm", "seed": "its seed"}
-_SEAL = {
-    **_RUN,
-    "status": "`done` or `diverged`",
-    "attempts": "times that the run was started",
-    "metrics_sha256": "sha256 of its metrics.parquet",
-    "outcome_sha256": "sha256 over its repeatable metrics",
-    "items_sha256": "sha256 of its items.parquet, where items were scored",
-    "run_sha256": "sha256 of its run.json",
-    "recipe_sha256": "sha256 over what its values follow from: configuration, code, data and seed",
-}
-_PROMISE = {
-    "lock_sha256": "sha256 of the lock's bytes",
-    "source_sha256": "sha256 of the bytes of the study's file",
-    "file": "the study's file, from the root",
-    "override": "what registration would have refused, and the reason to accept it",
-    "same_runs_as": "other registered studies with the same arms and seeds",
-}
-_LOOK = {"evidence": "sha256 over the sealed records that were read"}
-EVENTS: Mapping[Event, tuple[str, Mapping[str, str]]] = {
-    "continued": (
-        "this ledger begins where one of another format ended; of no study",
-        {
-            "ledger": "the file of that ledger, from the root",
-            "ledger_sha256": "sha256 of its bytes",
-            "entries": "how many it has",
-            "head": "sha256 of its last entry",
-        },
-    ),
-    "registered": ("the study was registered for the first time", _PROMISE),
-    "amended": (
-        "the registration was replaced by a changed one",
-        _PROMISE
-        | {
-            "previous": "sha256 of the registration that is replaced",
-            "runs_of": "sha256 of the registration whose runs are kept; absent where runs are made anew",
-            "reason": "why, in the user's words",
-            "evidence": "what was known by then: `none`, `runs started` or `outcomes read`",
-            "failed_runs": "runs that had failed, where they are no evidence",
-            "differences": "field, registered value and value now of every change",
-        },
-    ),
-    "reworded": (
-        "title or question were changed, and nothing else",
-        {
-            "words": "the new title or question",
-            "reason": "why, in the user's words",
-            "file": _PROMISE["file"],
-            "source_sha256": _PROMISE["source_sha256"],
-        },
-    ),
-    "started": (
-        "`ablate run` began to make runs (the first five fields), or one run was started (the others)",
-        {
-            "runs": "runs to be made",
-            "of": "planned runs",
-            "slots": "runs at the same time",
-            "code": "sha256 of the code that runs execute",
-            "trained_again": "runs among them that were sealed before",
-            **_RUN,
-            "attempt": "which start of this run",
-            "resumed_from": "the step at which it resumes",
-            "left_values": "whether the attempt before it, whose values are given up, had recorded one of a claimed "
-            "metric",
-            "recipe_sha256": _SEAL["recipe_sha256"],
-            "made_with": "sha256 of the code, versions and hardware that may change a bit of the result",
-            "launcher": "what a run that is made elsewhere was handed to, in place of `made_with`: `slurm`, `ray` or "
-            "`commands`",
-        },
-    ),
-    "breached": (
-        "a run exceeded a limit of its budget; it still counts",
-        _RUN
-        | {
-            "limit": "the field of the budget",
-            "promised": "its value",
-            "measured": "what the run took",
-            "metrics_sha256": _SEAL["metrics_sha256"],
-        },
-    ),
-    "sealed": (
-        "a run ended and was sealed",
-        _SEAL
-        | {
-            "recovered": "true where a later `ablate run` found the run sealed and not in the ledger",
-            "without_start": "attempts at it of which this ledger has no start",
-            "redrawn": "attempts whose values of a claimed metric a resumed one replaced by others",
-        },
-    ),
-    "failed": (
-        "a run ended in an error",
-        _RUN
-        | {
-            "error": "its last line",
-            "left_values": "whether it left a value of a claimed metric",
-            "wrote_in": "ARM/SEED/FILE of other runs that were written in while it was made",
-        },
-    ),
-    "finished": ("every planned run is sealed", {"runs": "how many"}),
-    "imported": (
-        "a run made elsewhere was taken in",
-        _SEAL
-        | {
-            "bound": "whether it names this registration; other runs are exploratory",
-            "note": "where it comes from, in the user's words",
-            "import_sha256": "sha256 over all runs of the same import",
-            "replayed": "true where it was made before the registration",
-        },
-    ),
-    "tuned": (
-        "a pilot's choice was frozen",
-        {
-            "chosen": "arm -> the setting chosen",
-            "by": "the metric that chose",
-            "means": "run of the pilot -> mean of that metric",
-            "pilot_runs": "runs that the choice rests on",
-        },
-    ),
-    "looked": (
-        "a planned look of a sequential study was taken",
-        {
-            "look": "which, from 1",
-            "of": "planned looks",
-            "seeds": "seeds that it saw",
-            **_LOOK,
-            "final": "whether it ended the study",
-        },
-    ),
-    "peeked": (
-        "somebody looked at results early",
-        {
-            "reason": "why, in the user's words",
-            "ended": "runs that had ended",
-            "planned": "planned runs",
-            **_LOOK,
-            "took_place": "when, where the look was recorded afterwards",
-        },
-    ),
-    "decided": (
-        "the rule was applied",
-        {
-            "status": "`decided`, `decided_with_deviations`, `inconclusive` or `inadmissible`",
-            "verdict": "the registered words; null without a verdict",
-            "verdict_sha256": "sha256 of verdict.json",
-            "code": "sha256 over the sources of ablate that judged and worded it",
-            **_LOOK,
-        },
-    ),
-    "reported": (
-        "reports of a decision were written",
-        {
-            "decision": "sha256 of the entry of the decision",
-            "report.md": "sha256 of that page",
-            "report.html": "sha256 of that page",
-            "published": "sha256 of the published figures that they show",
-        },
-    ),
-    "attested": (
-        "a seal of the lock was made",
-        {
-            "kind": "`ssh`, `rfc3161` or `git`",
-            "lock_sha256": _PROMISE["lock_sha256"],
-            "by": "fingerprint of the key, `openssl ts` of a timestamp, or hash of the commit",
-            "file": "the seal's file, from the root",
-            "sha256": "sha256 of that file",
-            "time": "the time that the seal states",
-            "git": "of a commit: the state of the repository around the lock",
-        },
-    ),
-}
-"""What each event says, and the fields of its body, for the documentation. A field that does not apply is left out."""
-
-SEALS: tuple[Event, ...] = ("sealed", "imported")
-"""The events that bind a run to its hashes: one made here, one imported."""
-
-PROMISES: tuple[Event, ...] = ("registered", "amended")
-"""The events that make a promise: a study's first one, and those that replace it."""
+HEADER = ("format", "index", "at", "event", "study", "registration", "previous", "joins", "sha256")
+"""The fields that every entry has; all others are in the `body` of its line."""
 
 REPAIRS = ("cut_back", "ended_line")
 """What an append adds to the body where it repaired what a crash had left behind."""
@@ -203,13 +37,39 @@ REPAIRS = ("cut_back", "ended_line")
 FIRST = "0" * 64
 """What the first entry names as the hash of the one before."""
 
+EvidenceState = Literal["none", "runs started", "outcomes read"]
+"""What is known of a study's outcome, from nothing to most."""
+
+Listed = Field(strict=False)
+"""JSON has lists where a frozen value has tuples."""
+
+
+class CutBack(FrozenModel):
+    """The torso of an entry that an append removed."""
+
+    bytes: int
+    """Its length."""
+    sha256: str
+    """sha256 of its bytes."""
+
+
+class EndedLine(FrozenModel):
+    """A whole entry that lacked its end of line, and got it."""
+
+    index: int
+    """Its index."""
+
 
 class Entry(FrozenModel):
-    """One line of the ledger."""
+    """One line of the ledger. An entry that no ledger has taken yet has no index and no hash: see `Ledger.append`."""
 
-    format: Literal[1]
+    model_config = ConfigDict(extra="allow")
+    keys: ClassVar[Mapping[str, str]] = {}
+    """Field -> its name in the body of a line, where that is another one."""
+
+    format: Literal[1] = 1
     """The version of the format."""
-    index: int
+    index: int = -1
     """How many entries lead to it, of several branches on the longest. Until a merge, its position from 0."""
     at: str
     """When it was appended: ISO 8601 with offset, by the caller's clock. The chain proves the order, not the time."""
@@ -219,153 +79,460 @@ class Entry(FrozenModel):
     """The study's id."""
     registration: str
     """sha256 of the registration it happened under."""
-    body: dict[str, JsonValue]
-    """What else is known of it."""
-    previous: str
+    previous: str = ""
     """sha256 of the entry before."""
-    joins: Annotated[tuple[str, ...], Field(strict=False)]
+    joins: Annotated[tuple[str, ...], Listed] = ()
     """Where it is the first one after a merge: sha256 of the last entries of the other branches; else empty."""
-    sha256: str
+    sha256: str = ""
     """sha256 of the canonical bytes of all other fields."""
+
+    cut_back: CutBack | None = None
+    """What its append removed, where a crash had left it."""
+    ended_line: EndedLine | None = None
+    """The entry before, where its append ended the line."""
 
     @property
     def stated(self) -> dict[str, JsonValue]:
-        """The body as it was given, without the repairs that its append made and added."""
-        return {key: value for key, value in self.body.items() if key not in REPAIRS}
+        """What it says of its event, as the body of its line, without the repairs that its append added."""
+        body: dict[str, JsonValue] = self.model_dump(mode="json", exclude_defaults=True)["body"]
+        return {key: value for key, value in body.items() if key not in REPAIRS}
+
+    @model_serializer(mode="wrap")
+    def _as_line(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The object of its line. A field that was not given is left out, so that what was read is written again."""
+        fields = dump(self)
+        body = {self.keys.get(name, name): value for name, value in fields.items()
+                if name not in HEADER and name in self.model_fields_set}  # fmt: skip
+        return {name: fields[name] for name in HEADER if name in fields} | {"body": body}
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """The schema of its line, whose header is whole: an append fills in what a caller leaves out."""
+        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        definition = handler.resolve_ref_schema(schema)
+        header = {name: definition["properties"][name] for name in HEADER}
+        for field in header.values():
+            field.pop("default", None)
+        body = {"type": "object", "description": "What it says of its event: the fields of its kind."}
+        definition.update(properties=header | {"body": body}, required=[*HEADER, "body"])
+        return schema
+
+    @classmethod
+    def what_happened(cls) -> str:
+        """What the event means, for the documentation: the first line of its class."""
+        return (cls.__doc__ or "").splitlines()[0].removesuffix(".")
 
 
-class Withheld(FrozenModel):
-    """What a slice shows of an entry that it does not show: its link in the chain, and nothing that can be checked."""
-
-    index: int
-    """Its index."""
-    previous: str
-    """sha256 of the entry before."""
-    joins: Annotated[tuple[str, ...], Field(strict=False)]
-    """sha256 of the last entries of other branches, where it is the first one after a merge."""
-    sha256: str
-    """sha256 of the entry, as the slice states it."""
+# To add a kind of entry: its word in `Event`, a class below (its first line and the text under each field are its
+# documentation), a row of `ENTRY_KINDS`, and how it reads in `ablate/reporting/templates/ledger_parts.txt`. Then
+# `python -m docs.generator`. A kind whose field does not always apply gives it a default, and leaves it out then.
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A ledger file, as far as it was read."""
+class ContinuedEntry(Entry):
+    """This ledger begins where one of another format ended; of no study."""
 
-    entries: tuple[Entry, ...]
-    """Every line that is sound in itself, whatever its place in the chain."""
-    withheld: tuple[Withheld, ...]
-    faults: tuple[tuple[int, str], ...]
-    """(line, what is wrong) of every damaged line."""
-    n_bytes: int
-    """Of all terminated lines."""
-    tail: bytes
-    """What follows the last end of line: empty, an entry whose end was not written, or the torso of one."""
-    last: str | None
-    """The hash that the next entry must name; none where the last line cannot be read."""
-    n_lines: int
-    """Lines of the file up to here."""
-    next_index: int
-    """The index of the next entry: `n_lines`, unless git has merged branches."""
-    joins: tuple[str, ...] = ()
-    """The other hashes that the next entry must name: the last entries of other branches."""
+    event: Literal["continued"] = "continued"
+    ledger: str
+    """The file of that ledger, from the root."""
+    ledger_sha256: str
+    """sha256 of its bytes."""
+    entries: int
+    """How many it has."""
+    head: str
+    """sha256 of its last entry."""
 
 
-def read_lines(
-    data: bytes,
-    previous: str | None,
-    n_lines: int,
-    *,
-    next_index: int,
-    joins: tuple[str, ...] = (),
-    sliced: bool = False,
-) -> Reading:
-    """What lines say of one branch that follow so many others, the last of which has the hash `previous`. After a
-    merge, `joins` are the last ones of the other branches, and the first line names them too."""
-    n_bytes = data.rfind(b"\n") + 1
-    entries: list[Entry] = []
-    withheld: list[Withheld] = []
-    faults: list[tuple[int, str]] = []
-    for line in data[:n_bytes].split(b"\n")[:-1]:
-        found, fault = parsed(line, sliced=sliced)
-        if found is not None:
-            if found.index != next_index:
-                fault = f"holds the entry with index {found.index}; entries are missing, or in another order"
-            elif previous is not None and found.previous != previous:
-                fault = "does not carry the hash of the line before"
-            elif found.joins != joins:
-                fault = "does not carry the hashes of the branches that were merged before it"
-            if isinstance(found, Entry):
-                entries.append(found)
-            else:
-                withheld.append(found)
-        if fault:
-            faults.append((n_lines + 1, fault))
-        previous, joins = (found.sha256 if found is not None else None), ()
-        n_lines, next_index = n_lines + 1, next_index + 1
-    tail = data[n_bytes:]
-    return Reading(tuple(entries), tuple(withheld), tuple(faults), n_bytes, tail, previous, n_lines, next_index, joins)
+class Override(FrozenModel):
+    """An undecidable design, registered because the user said so."""
+
+    obstacle: str
+    """What can never happen, in the words of the refusal."""
+    reason: str
+    """Why the user went on, in the user's words."""
 
 
-def line_of(
-    index: int,
-    previous: str,
-    event: Event,
-    *,
-    joins: tuple[str, ...] = (),
-    study: str,
-    registration: str,
-    body: Mapping[str, JsonValue],
-    at: str,
-) -> tuple[Entry, bytes]:
-    """The entry of that index, which follows another and joins several, and its line without the end of line."""
-    content: dict[str, JsonValue] = {
-        "format": 1,
-        "index": index,
-        "at": at,
-        "event": event,
-        "study": study,
-        "registration": registration,
-        "body": dict(body),
-        "previous": previous,
-        "joins": list(joins),
-    }
-    content["sha256"] = sha256_of(content)
-    line = canonical_bytes(content)
-    # What is read back is what the line says: 1.0 is written as 1.
-    entry, fault = parsed(line, sliced=False)
-    assert isinstance(entry, Entry), fault
-    return entry, line
+class SameRuns(FrozenModel):
+    """What another registered study shares with a study."""
+
+    arms: Annotated[tuple[str, ...], Listed]
+    """Arms of this study that it has too."""
+    seeds: Annotated[tuple[int, ...], Listed]
+    """Seeds of both."""
+    known: str
+    """The event of its ledger that says most of its outcome."""
 
 
-_PLAIN = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-_NO_SMALL_INTEGER = re.compile(rb'(?:":|[\[,])-?\d+(?:[.eE]|\d{15})')
-"""Finds every number that is a fraction or not far from 2^53; what it finds in a text as well does no harm."""
+class PromiseEntry(Entry):
+    """A promise: a study's first one, or one that replaces it."""
+
+    lock_sha256: str
+    """sha256 of the lock's bytes."""
+    source_sha256: str
+    """sha256 of the bytes of the study's file."""
+    file: str
+    """The study's file, from the root."""
+    override: Override | None = None
+    """What registration would have refused, and the reason to accept it."""
+    same_runs_as: dict[str, SameRuns] = {}
+    """Other registered studies with the same arms and seeds."""
+
+    @property
+    def amends(self) -> str | None:
+        """sha256 of the registration that it replaces; none of a study's first one."""
+        return None
 
 
-_CONFLICT = (b"<<<<<<<", b"|||||||", b"=======", b">>>>>>>")
+class RegisteredEntry(PromiseEntry):
+    """The study was registered for the first time."""
+
+    event: Literal["registered"] = "registered"
 
 
-@lru_cache(maxsize=2**12)
-def parsed(line: bytes, *, sliced: bool) -> tuple[Entry | Withheld | None, str]:
-    """The entry of a line that is sound in itself, or of a slice its link, or what is wrong with the line."""
-    try:
-        content = from_canonical(line)
-        # Canonical JSON (RFC 8785) differs from `json.dumps` in fractions, in whole numbers from 2^53 on, and in the
-        # order of names beyond ASCII; a line without any of these is checked faster.
-        plain = line.isascii() and not _NO_SMALL_INTEGER.search(line)
-        if line != (_PLAIN.encode(content).encode() if plain else canonical_bytes(content)):
-            return None, "is not in canonical bytes: it was edited"
-    except (ValueError, RecursionError):
-        if line.startswith(_CONFLICT):
-            return None, "is a mark that git leaves in a conflict: keep the lines of both sides, and delete the marks"
-        return None, "is not JSON"
-    try:
-        if sliced and isinstance(content, dict) and content.keys() == Withheld.model_fields.keys():
-            return Withheld.model_validate(content), ""
-        entry = Entry.model_validate(content)
-    except ValidationError:
-        return None, "is not an entry of a ledger"
-    # The names of a canonical line are in order: the hash, then the study. Quotes within a text are escaped.
-    before, _, after = line.rpartition(b'"sha256":"%s","study":' % entry.sha256.encode())
-    sound = sha256_bytes(before + b'"study":' + after) == entry.sha256
-    return (entry, "") if sound else (None, "its content does not match its hash: it was edited")
+class Difference(FrozenModel):
+    """One field that is not what was registered."""
+
+    field: str
+    """Its dotted path."""
+    registered: JsonValue
+    """The registered value; `(absent)` where there was none."""
+    now: JsonValue
+    """The value now."""
+
+
+class AmendedEntry(PromiseEntry):
+    """The registration was replaced by a changed one."""
+
+    keys: ClassVar[Mapping[str, str]] = {"replaces": "previous"}
+
+    event: Literal["amended"] = "amended"
+    replaces: str
+    """sha256 of the registration that is replaced."""
+    runs_of: str = ""
+    """sha256 of the registration whose runs are kept; absent where runs are made anew."""
+    reason: str
+    """Why, in the user's words."""
+    evidence: EvidenceState
+    """What was known by then: `none`, `runs started` or `outcomes read`."""
+    failed_runs: int = 0
+    """Runs that had failed, where they are no evidence."""
+    differences: Annotated[tuple[Difference, ...], Listed]
+    """Field, registered value and value now of every change."""
+
+    @property
+    def amends(self) -> str:
+        return self.replaces
+
+    @property
+    def after_evidence(self) -> bool:
+        """Whether anything existed that could have chosen the change."""
+        return self.evidence != "none"
+
+
+Word = Literal["title", "question"]
+"""A field of a study on which nothing rests: it may be reworded at any time, and runs and verdict stay."""
+
+
+class RewordedEntry(Entry):
+    """Title or question were changed, and nothing else."""
+
+    event: Literal["reworded"] = "reworded"
+    words: dict[Word, str]
+    """The new title or question."""
+    reason: str
+    """Why, in the user's words."""
+    file: str
+    """The study's file, from the root."""
+    source_sha256: str
+    """sha256 of the bytes of the study's file."""
+
+
+class CallStartedEntry(Entry):
+    """`ablate run` began to make runs."""
+
+    event: Literal["started"] = "started"
+    runs: int
+    """Runs to be made."""
+    of: int
+    """Planned runs."""
+    slots: int
+    """Runs at the same time."""
+    code: str
+    """sha256 of the code that runs execute."""
+    trained_again: int = 0
+    """Runs among them that were sealed before."""
+
+
+class RunEntry(Entry):
+    """What happened to one run."""
+
+    variant: str
+    """Its arm."""
+    seed: int
+    """Its seed."""
+
+    @property
+    def cell(self) -> tuple[str, int]:
+        """The run, by its arm and seed."""
+        return self.variant, self.seed
+
+
+class RunStartedEntry(RunEntry):
+    """One run was started."""
+
+    event: Literal["started"] = "started"
+    attempt: int
+    """Which start of this run."""
+    recipe_sha256: str
+    """sha256 over what its values follow from: configuration, code, data and seed."""
+    resumed_from: int | None = None
+    """The step at which it resumes."""
+    left_values: bool | None = None
+    """Whether the attempt before it, whose values are given up, had recorded one of a claimed metric."""
+    made_with: str | None = None
+    """sha256 of the code, versions and hardware that may change a bit of the result."""
+    launcher: str | None = None
+    """What a run that is made elsewhere was handed to, in place of `made_with`: `slurm`, `ray` or `commands`."""
+
+
+class BreachedEntry(RunEntry):
+    """A run exceeded a limit of its budget; it still counts."""
+
+    event: Literal["breached"] = "breached"
+    limit: str
+    """The field of the budget."""
+    promised: int | float
+    """Its value."""
+    measured: int | float
+    """What the run took."""
+    metrics_sha256: str
+    """sha256 of its metrics.parquet."""
+
+
+Sha256 = Annotated[str, Field(min_length=1)]
+"""A hash. Nothing matches an empty one: two seals without a hash would agree."""
+
+
+class SealEntry(RunEntry):
+    """A run that has ended was bound to its hashes."""
+
+    status: str
+    """`done` or `diverged`."""
+    attempts: int
+    """Times that the run was started."""
+    metrics_sha256: Sha256
+    """sha256 of its metrics.parquet."""
+    outcome_sha256: Sha256
+    """sha256 over its repeatable metrics."""
+    items_sha256: Sha256 | None = None
+    """sha256 of its items.parquet, where items were scored."""
+    run_sha256: Sha256
+    """sha256 of its run.json."""
+    recipe_sha256: Sha256 | None = None
+    """sha256 over what its values follow from: configuration, code, data and seed."""
+    redrawn: int = 0
+    """Attempts whose values of a claimed metric a resumed one replaced by others."""
+
+
+class SealedEntry(SealEntry):
+    """A run ended and was sealed."""
+
+    event: Literal["sealed"] = "sealed"
+    recovered: bool = False
+    """True where a later `ablate run` found the run sealed and not in the ledger."""
+    without_start: int = 0
+    """Attempts at it of which this ledger has no start."""
+
+
+class ImportedEntry(SealEntry):
+    """A run made elsewhere was taken in."""
+
+    event: Literal["imported"] = "imported"
+    bound: bool
+    """Whether it names this registration; other runs are exploratory."""
+    note: str
+    """Where it comes from, in the user's words."""
+    import_sha256: str
+    """sha256 over all runs of the same import."""
+    replayed: bool = False
+    """True where it was made before the registration."""
+
+
+class FailedEntry(RunEntry):
+    """A run ended in an error."""
+
+    event: Literal["failed"] = "failed"
+    error: str
+    """Its last line."""
+    left_values: bool
+    """Whether it left a value of a claimed metric."""
+    wrote_in: Annotated[tuple[str, ...], Listed] = ()
+    """ARM/SEED/FILE of other runs that were written in while it was made."""
+
+
+class FinishedEntry(Entry):
+    """Every planned run is sealed."""
+
+    event: Literal["finished"] = "finished"
+    runs: int
+    """How many."""
+
+
+class TunedEntry(Entry):
+    """A pilot's choice was frozen."""
+
+    event: Literal["tuned"] = "tuned"
+    chosen: dict[str, dict[str, JsonValue]]
+    """Arm -> the setting chosen."""
+    by: str
+    """The metric that chose."""
+    means: dict[str, float | None]
+    """Run of the pilot -> mean of that metric; null where a run of it diverged."""
+    pilot_runs: int
+    """Runs that the choice rests on."""
+
+
+class LookedEntry(Entry):
+    """A planned look of a sequential study was taken."""
+
+    event: Literal["looked"] = "looked"
+    look: int
+    """Which, from 1."""
+    of: int
+    """Planned looks."""
+    seeds: int
+    """Seeds that it saw."""
+    evidence: str
+    """sha256 over the sealed records that were read."""
+    final: bool
+    """Whether it ended the study."""
+
+
+class PeekedEntry(Entry):
+    """Somebody looked at results early."""
+
+    event: Literal["peeked"] = "peeked"
+    reason: str
+    """Why, in the user's words."""
+    ended: int
+    """Runs that had ended."""
+    planned: int
+    """Planned runs."""
+    evidence: str | None = None
+    """sha256 over the sealed records that were read."""
+    took_place: str | None = None
+    """When, where the look was recorded afterwards."""
+
+
+class DecidedEntry(Entry):
+    """The rule was applied."""
+
+    event: Literal["decided"] = "decided"
+    status: str
+    """`decided`, `decided_with_deviations`, `inconclusive` or `inadmissible`."""
+    verdict: str | None
+    """The registered words; null without a verdict."""
+    verdict_sha256: str
+    """sha256 of verdict.json."""
+    code: str
+    """sha256 over the sources of ablate that judged and worded it."""
+    evidence: str
+    """sha256 over the sealed records that were read."""
+
+
+class ReportedEntry(Entry):
+    """Reports of a decision were written."""
+
+    keys: ClassVar[Mapping[str, str]] = {"report_md": "report.md", "report_html": "report.html"}
+
+    event: Literal["reported"] = "reported"
+    decision: str
+    """sha256 of the entry of the decision."""
+    report_md: str | None = None
+    """sha256 of that page."""
+    report_html: str | None = None
+    """sha256 of that page."""
+    published: str | None = None
+    """sha256 of the published figures that they show."""
+
+
+class GitState(FrozenModel):
+    """The state of the repository around a lock."""
+
+    clean: bool
+    """Whether nothing but the study's own registration differed from the commit."""
+    n_changed: int
+    """How many other files differed from it, or were not in it."""
+    lock: Literal["the same bytes", "other bytes", "absent"]
+    """What the commit holds in place of the lock."""
+
+
+class AttestedEntry(Entry):
+    """A seal of the lock was made."""
+
+    keys: ClassVar[Mapping[str, str]] = {"file_sha256": "sha256"}
+
+    event: Literal["attested"] = "attested"
+    kind: str
+    """`ssh`, `rfc3161` or `git`."""
+    lock_sha256: str
+    """sha256 of the lock's bytes."""
+    by: str
+    """Fingerprint of the key, `openssl ts` of a timestamp, or hash of the commit."""
+    file: str | None = None
+    """The seal's file, from the root; none of a commit."""
+    file_sha256: str | None = None
+    """sha256 of that file."""
+    time: str | None = None
+    """The time that the seal states."""
+    git: GitState | None = None
+    """Of a commit: the state of the repository around the lock."""
+
+
+ENTRY_KINDS: tuple[type[Entry], ...] = (
+    ContinuedEntry,
+    RegisteredEntry,
+    AmendedEntry,
+    RewordedEntry,
+    CallStartedEntry,
+    RunStartedEntry,
+    BreachedEntry,
+    SealedEntry,
+    FailedEntry,
+    FinishedEntry,
+    ImportedEntry,
+    TunedEntry,
+    LookedEntry,
+    PeekedEntry,
+    DecidedEntry,
+    ReportedEntry,
+    AttestedEntry,
+)  # fmt: skip
+"""Every kind of entry, in the order of the documentation."""
+
+_BY_EVENT: Mapping[str, type[Entry]] = {str(kind.model_fields["event"].default): kind for kind in reversed(ENTRY_KINDS)}
+
+
+def entry_kind(event: str, body: Mapping[str, object]) -> type[Entry]:
+    """The class of an entry. Raises `ValueError` for an event that is none."""
+    if event not in _BY_EVENT:
+        raise ValueError(f"the event {event!r} is not known")
+    # The one word that two kinds share: a call of `run`, and each run that it starts.
+    return RunStartedEntry if event == "started" and "variant" in body else _BY_EVENT[event]
+
+
+def entry_of(line: Any) -> Entry:
+    """The entry that the JSON object of a line is. Raises `ValueError`, of which pydantic's errors are some."""
+    if not isinstance(line, dict) or line.keys() != {*HEADER, "body"} or not isinstance(line["body"], dict):
+        raise ValueError(f"an entry has the fields {', '.join(HEADER)} and body")
+    header, body = {name: line[name] for name in HEADER}, line["body"]
+    kind = entry_kind(str(header["event"]), body)
+    names = {key: name for name, key in kind.keys.items()}
+    fields = {names.get(key, key): value for key, value in body.items()}
+    # One way to write each entry: what is read is written again as the same bytes, and hides no field of the header.
+    for key in body:
+        field = kind.model_fields.get(str(names.get(key, key)))
+        if key in kind.keys or (key in HEADER and key not in names):
+            raise ValueError(f"body.{key}: not a field of this event")
+        if body[key] is None and field is not None and not field.is_required():
+            raise ValueError(f"body.{key}: is null, and a field that does not apply is left out")
+    return kind.model_validate(header | fields)

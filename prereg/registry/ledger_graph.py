@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from prereg.registry.ledger_entry import Entry, Event, Withheld
+from prereg.registry.ledger_entry import Entry, Event
+from prereg.registry.ledger_lines import Withheld
 
 _ON_ANY_BRANCH: set[Event] = {"reported", "attested"}
 """Events beside which another branch may have done anything with a study."""
@@ -41,13 +42,13 @@ class Descent:
 
     def add(self, entry: Entry | Withheld) -> None:
         """Take in an entry; those that it names come before it, or are not known."""
-        known = [self._places[sha256] for sha256 in (entry.previous, *entry.joins) if sha256 in self._places]
-        if len(known) == 1 and self._ends[known[0].stretch] == entry.previous:
-            place = _Place(known[0].stretch, known[0].at + 1, known[0].behind)
+        named = [self._places[sha256] for sha256 in (entry.previous, *entry.joins) if sha256 in self._places]
+        if len(named) == 1 and self._ends[named[0].stretch] == entry.previous:
+            place = _Place(named[0].stretch, named[0].at + 1, named[0].behind)
         else:
             behind: dict[int, int] = {}
-            for one in known:
-                for stretch, at in (*one.behind.items(), (one.stretch, one.at)):
+            for earlier in named:
+                for stretch, at in (*earlier.behind.items(), (earlier.stretch, earlier.at)):
                     behind[stretch] = max(at, behind.get(stretch, 0))
             place = _Place(len(self._ends), 0, behind)
         self._places[entry.sha256] = place
@@ -55,10 +56,10 @@ class Descent:
 
     def follows(self, later: str, earlier: str) -> bool:
         """Whether the entry of one hash is that of the other, or comes after it on the same line of descent."""
-        one, other = self._places[later], self._places[earlier]
-        if one.stretch == other.stretch:
-            return one.at >= other.at
-        return one.behind.get(other.stretch, -1) >= other.at
+        after, before = self._places[later], self._places[earlier]
+        if after.stretch == before.stretch:
+            return after.at >= before.at
+        return after.behind.get(before.stretch, -1) >= before.at
 
 
 def is_merged(entries: Iterable[Entry | Withheld]) -> bool:
@@ -73,11 +74,11 @@ def is_merged(entries: Iterable[Entry | Withheld]) -> bool:
 
 def heads(entries: Iterable[Entry | Withheld]) -> list[Entry | Withheld]:
     """The entries that no other follows, the one with the largest index first: of several, the next entry names all."""
-    found = {entry.sha256: entry for entry in entries}
-    for entry in tuple(found.values()):
+    unfollowed = {entry.sha256: entry for entry in entries}
+    for entry in tuple(unfollowed.values()):
         for sha256 in (entry.previous, *entry.joins):
-            found.pop(sha256, None)
-    return sorted(found.values(), key=lambda entry: (-entry.index, entry.sha256))
+            unfollowed.pop(sha256, None)
+    return sorted(unfollowed.values(), key=lambda entry: (-entry.index, entry.sha256))
 
 
 def places(entries: Sequence[Entry]) -> dict[str, int]:
@@ -95,17 +96,17 @@ def places(entries: Sequence[Entry]) -> dict[str, int]:
             if sha256 in here:
                 following[sha256].append(entry)
                 waits_for[entry.sha256] += 1
-    free = [(_time(one), one.sha256) for one in entries if not waits_for[one.sha256]]
+    free = [(_time(entry), entry.sha256) for entry in entries if not waits_for[entry.sha256]]
     heapq.heapify(free)
-    found: dict[str, int] = {}
+    place_by_hash: dict[str, int] = {}
     while free:
         _, sha256 = heapq.heappop(free)
-        found[sha256] = len(found)
+        place_by_hash[sha256] = len(place_by_hash)
         for entry in following[sha256]:
             waits_for[entry.sha256] -= 1
             if not waits_for[entry.sha256]:
                 heapq.heappush(free, (_time(entry), entry.sha256))
-    return found
+    return place_by_hash
 
 
 def _time(entry: Entry) -> datetime:
@@ -127,17 +128,17 @@ def continued_twice(entries: Sequence[Entry]) -> dict[str, str]:
     descent, of_study = Descent(entries), defaultdict[str, list[Entry]](list)
     for entry in entries:
         of_study[entry.study].append(entry)
-    found = {}
+    text_by_study = {}
     for study, mine in of_study.items():
         apart = _first_apart(descent, mine)
         if apart is not None:
-            one, other = (f"{entry.event} of {entry.at}, {entry.sha256[:8]}" for entry in apart)
-            found[study] = (
-                f"'{study}' was continued on two branches ({one}; {other}), and has no verdict: undo the merge (git "
-                "merge --abort, or git reset --merge ORIG_HEAD) and merge a branch without the commits that continued "
-                "it, or register its question as another study"
+            earlier, later = (f"{entry.event} of {entry.at}, {entry.sha256[:8]}" for entry in apart)
+            text_by_study[study] = (
+                f"'{study}' was continued on two branches ({earlier}; {later}), and has no verdict: undo the merge "
+                "(git merge --abort, or git reset --merge ORIG_HEAD) and merge a branch without the commits that "
+                "continued it, or register its question as another study"
             )
-    return found
+    return text_by_study
 
 
 def _first_apart(descent: Descent, mine: Sequence[Entry]) -> tuple[Entry, Entry] | None:
@@ -147,18 +148,19 @@ def _first_apart(descent: Descent, mine: Sequence[Entry]) -> tuple[Entry, Entry]
         ends = [end for end in ends if not descent.follows(entry.sha256, end.sha256)]
         if ends:
             # Not the ends alone: entries of the other branch lie behind its end.
-            for other in mine:
-                if _matters(other, entry) and _are_apart(descent, other, entry):
-                    return other, entry
+            for earlier in mine:
+                if _matters(earlier, entry) and _are_apart(descent, earlier, entry):
+                    return earlier, entry
         ends.append(entry)
     return None
 
 
-def _matters(one: Entry, other: Entry) -> bool:
+def _matters(entry: Entry, other_entry: Entry) -> bool:
     """Whether it matters which of two entries of a study came first."""
-    events = {one.event, other.event}
+    events = {entry.event, other_entry.event}
     return not (events & _ON_ANY_BRANCH or events <= _READ_ALONE)
 
 
-def _are_apart(descent: Descent, one: Entry, other: Entry) -> bool:
-    return not descent.follows(one.sha256, other.sha256) and not descent.follows(other.sha256, one.sha256)
+def _are_apart(descent: Descent, entry: Entry, other_entry: Entry) -> bool:
+    a, b = entry.sha256, other_entry.sha256
+    return not descent.follows(a, b) and not descent.follows(b, a)

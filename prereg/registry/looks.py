@@ -6,18 +6,15 @@ What a look concludes is the judge's; here are only its place and its record, wh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable
+from collections.abc import Collection, Container, Iterable, Sequence
 
 from prereg.errors import EvidenceError
 from prereg.frozen import FrozenModel
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import DecidedEntry, Entry, LookedEntry, PeekedEntry
 from prereg.registry.plan import newest_seals, plan
 from prereg.registry.registration import Registration
 from prereg.study.analysis import Looks
 from prereg.study.spec import Study
-
-TOOK_PLACE = "took_place"
-"""In the body of a `peeked` entry: when the look took place, where it was recorded afterwards."""
 
 FIRST_OF_E_PROCESS = 3
 """Seeds before the first look of an e-process: with two, no data whatever could decide at a usual level."""
@@ -44,19 +41,16 @@ class Look(FrozenModel):
         return f"look {self.number} of {self.of}, at {self.n_seeds} seeds"
 
 
-class Taken(FrozenModel):
-    """A look that the ledger says was taken."""
-
-    number: int
-    """Which look, from 1."""
-    evidence: str
-    """sha256 of the evidence it saw."""
-    final: bool
-    """Whether it ended the study."""
-
-
 def looks_of(study: Study) -> tuple[Look, ...]:
-    """The planned looks; none for a fixed number of seeds."""
+    """The planned looks; none for a fixed number of seeds.
+
+    >>> study = Study.from_yaml("studies/own.yaml")
+    >>> looks_of(study)
+    ()
+    >>> sequential = study.model_copy(update={"stopping": Looks(looks=(2, 3))})
+    >>> [look.words for look in looks_of(sequential)]
+    ['look 1 of 2, at 2 seeds', 'look 2 of 2, at 3 seeds']
+    """
     if study.stopping == "fixed":
         return ()
     if isinstance(study.stopping, Looks):
@@ -79,31 +73,30 @@ def require_registered_look(study: Study, look: Look | None) -> None:
     if look is not None and look not in looks:
         raise EvidenceError(
             f"'{study.study}' was to be judged at {look.words}, which is not registered",
-            required="one of its looks: " + "; ".join(one.words for one in looks)
+            required="one of its looks: " + "; ".join(planned.words for planned in looks)
             if looks
             else "all its seeds at once: the study has a fixed number of them",
             fix="ablate decide, which judges what was registered",
         )
 
 
-def taken_looks(entries: Iterable[Entry], lineage: Collection[str]) -> tuple[Taken, ...]:
-    """Every look the ledger holds of registrations that share their runs, in its order."""
-    return tuple(
-        Taken(
-            number=int(str(entry.body.get("look"))),
-            evidence=str(entry.body.get("evidence")),
-            final=entry.body.get("final") is True,
-        )
-        for entry in entries
-        if entry.event == "looked" and entry.registration in lineage
-    )
+def taken_looks(entries: Iterable[Entry], lineage: Collection[str]) -> tuple[LookedEntry, ...]:
+    """Every look the ledger holds of registrations that share their runs, in its order.
+
+    >>> from prereg.registry.ledger_entry import LookedEntry
+    >>> about = {"study": "own", "registration": "a1", "at": "2026-01-02T03:04:05+00:00", "evidence": "e0"}
+    >>> first = LookedEntry(**about, look=1, of=2, seeds=3, final=False)
+    >>> [entry.look for entry in taken_looks([first], lineage=["a1"])], taken_looks([first], lineage=["b2"])
+    ([1], ())
+    """
+    return tuple(entry for entry in entries if isinstance(entry, LookedEntry) and entry.registration in lineage)
 
 
-def next_look(study: Study, taken: tuple[Taken, ...]) -> Look | None:
+def next_look(study: Study, taken: Sequence[LookedEntry]) -> Look | None:
     """The first look after the last one taken; none after the one that ended the study."""
-    if any(look.final for look in taken):
+    if any(entry.final for entry in taken):
         return None
-    done = max((look.number for look in taken), default=0)
+    done = max((entry.look for entry in taken), default=0)
     return next((look for look in looks_of(study) if look.number > done), None)
 
 
@@ -117,10 +110,10 @@ def due_look(registration: Registration, entries: Iterable[Entry], begun: Contai
     looks, taken = looks_of(study), taken_looks(entries, registration.lineage)
     if not looks or not taken:
         return looks[0] if looks else None
-    ended = next((one for one in taken if one.final), None)
+    ended = next((entry for entry in taken if entry.final), None)
     if ended is not None:
-        return _numbered(looks, ended.number)
-    last = _numbered(looks, max(one.number for one in taken))
+        return _numbered(looks, ended.look)
+    last = _numbered(looks, max(entry.look for entry in taken))
     due = next_look(study, taken)
     return last if due is None or not any(seed in begun for seed in study.seeds[last.n_seeds :]) else due
 
@@ -130,20 +123,20 @@ def _numbered(looks: tuple[Look, ...], number: int) -> Look:
     return next((look for look in looks if look.number == number), looks[-1])
 
 
-def recorded_afterwards(entries: Iterable[Entry]) -> tuple[Entry, ...]:
+def recorded_afterwards(entries: Iterable[Entry]) -> tuple[PeekedEntry, ...]:
     """The early looks that were recorded after they took place: their place in the ledger is not that of the look."""
-    return tuple(entry for entry in entries if entry.event == "peeked" and TOOK_PLACE in entry.body)
+    return tuple(entry for entry in entries if isinstance(entry, PeekedEntry) and entry.took_place)
 
 
-def decisions_before(entries: Iterable[Entry], lineage: Collection[str], head: str) -> tuple[Entry, ...]:
+def decisions_before(entries: Iterable[Entry], lineage: Collection[str], head: str) -> tuple[DecidedEntry, ...]:
     """The decisions on runs of these registrations before the entry with the hash `head`; all if none has it."""
-    found: list[Entry] = []
+    decisions: list[DecidedEntry] = []
     for entry in entries:
         if entry.sha256 == head:
             break
-        if entry.event == "decided" and entry.registration in lineage:
-            found.append(entry)
-    return tuple(found)
+        if isinstance(entry, DecidedEntry) and entry.registration in lineage:
+            decisions.append(entry)
+    return tuple(decisions)
 
 
 def is_unfinished(registration: Registration, entries: Iterable[Entry]) -> bool:

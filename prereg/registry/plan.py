@@ -17,7 +17,7 @@ from prereg.errors import RunError, nearest
 from prereg.frozen import FrozenModel
 from prereg.metrics.user_code import CheckPin
 from prereg.registry.canon import sha256_of
-from prereg.registry.ledger_entry import SEALS, Entry
+from prereg.registry.ledger_entry import Entry, SealEntry
 from prereg.registry.paths import Root
 from prereg.registry.registration import (
     CorpusPin,
@@ -133,12 +133,17 @@ def plan(registration: Registration) -> tuple[RunSpec | CommandSpec, ...]:
     """Every planned run: all variants of the first seed, then of the second, and so on.
 
     Runs of a pilot come first, and until the ledger has their choice there are no others.
+
+    >>> from prereg.registry.registration import load_registration
+    >>> registration = load_registration(Root.find(Path("studies/own.yaml")), "own")
+    >>> [run.cell for run in plan(registration)][:3]
+    [('slow', 1), ('fast', 1), ('slow', 2)]
     """
     study = registration.study
     make = _built_in if study.trainer == "gpt" else _command
-    known = study.trained if study.settings_known else study.pilots
-    runs = {variant: make(registration, variant, study.seeds[0]) for variant in known}
-    return tuple(runs[variant].model_copy(update={"seed": seed}) for variant, seed in study.cells if variant in known)
+    arms = study.trained if study.settings_known else study.pilots
+    runs = {variant: make(registration, variant, study.seeds[0]) for variant in arms}
+    return tuple(runs[variant].model_copy(update={"seed": seed}) for variant, seed in study.cells if variant in arms)
 
 
 def recipe_sha256(spec: RunSpec | CommandSpec) -> str:
@@ -162,25 +167,25 @@ def recipes_of(registration: Registration) -> dict[Cell, str]:
     return {spec.cell: recipe_sha256(spec) for spec in plan(registration)}
 
 
-def sealed_elsewhere(entries: Iterable[Entry], registration: Registration) -> dict[str, list[tuple[Cell, Entry]]]:
+def sealed_elsewhere(entries: Iterable[Entry], registration: Registration) -> dict[str, list[tuple[Cell, SealEntry]]]:
     """Other study -> seals of runs that are made of the same as planned runs of this one, in the ledger's order."""
-    seals = [entry for entry in entries if entry.event in SEALS and entry.study != registration.study.study]
+    seals = [entry for entry in entries if isinstance(entry, SealEntry) and entry.study != registration.study.study]
     cells = {recipe: cell for cell, recipe in reversed(recipes_of(registration).items())} if seals else {}
-    found: dict[str, list[tuple[Cell, Entry]]] = {}
+    seals_by_study: dict[str, list[tuple[Cell, SealEntry]]] = {}
     for entry in seals:
-        cell = cells.get(str(entry.body.get("recipe_sha256")))
+        cell = cells.get(entry.recipe_sha256 or "")
         if cell is not None:
-            found.setdefault(entry.study, []).append((cell, entry))
-    return found
+            seals_by_study.setdefault(entry.study, []).append((cell, entry))
+    return seals_by_study
 
 
 def planned_runs(study: Study, only: Sequence[str] = ()) -> tuple[str, ...]:
     """ARM/SEED of every planned run, in the order of the plan, or of those in `only`. Raises `RunError` for another."""
-    known = tuple(f"{arm}/{seed}" for arm, seed in study.cells)
+    runs = tuple(f"{arm}/{seed}" for arm, seed in study.cells)
     for name in only:
-        if name not in known:
-            raise RunError(f"--only {name}", required="ARM/SEED of a planned run", fix=nearest(name, known))
-    return tuple(name for name in known if name in only) if only else known
+        if name not in runs:
+            raise RunError(f"--only {name}", required="ARM/SEED of a planned run", fix=nearest(name, runs))
+    return tuple(name for name in runs if name in only) if only else runs
 
 
 def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
@@ -197,7 +202,7 @@ def _built_in(registration: Registration, variant: str, seed: int) -> RunSpec:
         corpus=next(iter(corpora.values())),
         corpora={} if registration.data is None else corpora,
         tokenizer=registration.tokenizer_of(variant),
-        own={one.name: registration.own_checks[one.name] for one in study.measure.own},
+        own={metric.name: registration.own_checks[metric.name] for metric in study.measure.own},
         tasks=registration.tasks,
         claimed=tuple(needed_metrics(study)),
     )
@@ -227,43 +232,40 @@ def _command(registration: Registration, variant: str, seed: int) -> CommandSpec
 
 def needed_metrics(study: Study) -> dict[str, tuple[int, ...]]:
     """Metric -> steps at which some claim reads it, next to the last."""
-    found: dict[str, set[int]] = {} if study.tune is None else {study.tune.choose_by: set()}
+    steps_by_metric: dict[str, set[int]] = {} if study.tune is None else {study.tune.choose_by: set()}
     for name, claim in study.claims.items():
         read = study.hypotheses[name].read
-        found.setdefault(claim.metric, set()).update([read.step] if isinstance(read, AtStep) else [])
-    return {metric: tuple(sorted(steps)) for metric, steps in found.items()}
+        steps_by_metric.setdefault(claim.metric, set()).update([read.step] if isinstance(read, AtStep) else [])
+    return {metric: tuple(sorted(steps)) for metric, steps in steps_by_metric.items()}
 
 
-def cell_of(entry: Entry) -> Cell:
-    """The run that an entry speaks of; the seed is -1 where it does not say, and then no run has it."""
-    variant, seed = entry.body.get("variant"), entry.body.get("seed")
-    return str(variant), seed if isinstance(variant, str) and isinstance(seed, int) else -1
-
-
-def newest_seals(entries: Iterable[Entry], registration: str) -> dict[Cell, Entry]:
+def newest_seals(entries: Iterable[Entry], registration: str) -> dict[Cell, SealEntry]:
     """The newest seal of every run of a registration, by any machine, in the order of their first seals.
 
-    A seal may lack every hash. One that does not name its run has a cell with the seed -1.
+    >>> from prereg.registry.ledger import Ledger
+    >>> from prereg.registry.registration import load_registration
+    >>> root = Root.find(Path("studies/own.yaml"))
+    >>> seals = newest_seals(Ledger(root.ledger).entries(), load_registration(root, "own").sha256)
+    >>> {entry.status for entry in seals.values()}, len(seals)
+    ({'done'}, 6)
     """
-    return {cell_of(entry): entry for entry in entries if entry.event in SEALS and entry.registration == registration}
+    return {
+        entry.cell: entry for entry in entries if isinstance(entry, SealEntry) and entry.registration == registration
+    }
 
 
-def sealed_places(root: Root, entries: Sequence[Entry]) -> dict[str, dict[Path, Entry]]:
-    """Under each registration: the folder of every run that the ledger sealed, and its newest seal.
-
-    A registration without seals is absent, and so is a seal that does not name its run.
-    """
+def sealed_places(root: Root, entries: Sequence[Entry]) -> dict[str, dict[Path, SealEntry]]:
+    """Under each registration that has seals: the folder of every run that the ledger sealed, and its newest seal."""
     return {
         registration: {
             root.run(entry.study, registration, *cell): entry
             for cell, entry in newest_seals(entries, registration).items()
-            if cell[1] >= 0
         }
-        for registration in dict.fromkeys(entry.registration for entry in entries if entry.event in SEALS)
+        for registration in dict.fromkeys(entry.registration for entry in entries if isinstance(entry, SealEntry))
     }
 
 
-def places_of(root: Root, entries: Sequence[Entry], registration: str) -> dict[Path, Entry]:
+def places_of(root: Root, entries: Sequence[Entry], registration: str) -> dict[Path, SealEntry]:
     """The folder of every sealed run that counts for a registration, and its newest seal: those that it shares too."""
     mine = [entry for entry in entries if entry.registration == registration]
     of_study = [entry for entry in entries if mine and entry.study == mine[0].study]

@@ -11,39 +11,49 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
 
 from prereg.errors import RegistrationError, Where
-from prereg.metrics.user_code import CheckPin, pin_checks
+from prereg.metrics.user_code import pin_checks
 from prereg.registry.amendments import keeps_runs
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import move, write_whole
 from prereg.registry.git_files import write_git_files
 from prereg.registry.history import (
-    Difference,
-    EvidenceState,
+    as_json,
     as_registered,
     code_of,
     differences,
     differing_fields,
     differing_pins,
-    plain,
     refuse_change,
     repeated,
     require_unchanged,
     words_in,
 )
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import (
+    AmendedEntry,
+    CallStartedEntry,
+    Difference,
+    Entry,
+    EvidenceState,
+    FailedEntry,
+    Override,
+    PromiseEntry,
+    RegisteredEntry,
+    RewordedEntry,
+    RunStartedEntry,
+    SameRuns,
+)
 from prereg.registry.paths import Root, resolved
-from prereg.registry.plan import sealed_elsewhere
+from prereg.registry.plan import Cell, sealed_elsewhere
 from prereg.registry.registration import (
     WORDS,
-    Override,
     Pins,
     Registration,
     lineage_of,
@@ -55,11 +65,10 @@ from prereg.registry.registration import (
     read_lock,
 )
 from prereg.study.load import Loaded
-from prereg.study.spec import Study
 from prereg.text import counted, moment
 
 
-def register(
+def register_study(
     root: Root,
     loaded: Loaded,
     *,
@@ -68,34 +77,38 @@ def register(
     tool: dict[str, str],
     at: str,
     override: Override | None = None,
-) -> tuple[Registration, Entry]:
-    """Register a study. What is registered and unchanged is returned as it is; what has changed is refused."""
+) -> tuple[Registration, PromiseEntry]:
+    """Register a study: its lock, and an entry of the ledger.
+
+    Returns the registration and the entry that made it; of what is registered and unchanged, those that it has. Raises
+    `RegistrationError` where the study was changed since, or another study has sealed its runs, and `LedgerError` for a
+    ledger that takes no entry; nothing is written then.
+    """
     name, ledger = loaded.study.study, Ledger(root.ledger)
-    code = pin_checks(loaded.study, loaded.path.parent)
+    code = code_of(pin_checks(loaded.study, loaded.path.parent))
     with ledger.hold():
         registered = load_registration(root, name)
         if registered is not None:
             require_unchanged(registered, loaded)
-            moved = differing_pins(registered, pins)
-            refuse_change(loaded.path, name, registered, moved)
-            entry = newest_promise(ledger.readable(), name)
-            assert entry is not None, name
+            refuse_change(loaded.path, name, registered, differing_pins(registered, pins))
             complete(root, name)
-            return registered, entry
-        return _commit(
-            root,
-            loaded,
-            ledger,
-            pins=pins,
-            code=code,
-            design=design,
-            tool=tool,
-            at=at,
-            override=override,
-        )
+            newest = newest_promise(ledger.readable(), name)
+            assert newest is not None, name
+            return registered, newest
+        file = _relative(root, loaded.path)
+        ledger.head()  # a damaged ledger is refused before anything is written
+        lock = _lock(loaded, pins=pins, code=code, design=design, tool=tool, at=at, override=override)
+        registration = _write_pending(root, name, lock)
+        try:
+            refuse_sealed_elsewhere(ledger.entries(), registration, loaded)
+        except RegistrationError:
+            pending_lock(root, name).unlink()
+            raise
+        entry = ledger.append(RegisteredEntry(**_promise(root, registration, at=at, file=file)))
+        return _in_force(root, registration, ledger), entry
 
 
-def amend(
+def amend_study(
     root: Root,
     loaded: Loaded,
     *,
@@ -107,9 +120,14 @@ def amend(
     evidence: EvidenceState,
     override: Override | None = None,
 ) -> tuple[Registration, Entry]:
-    """Replace a registration by a changed one, on the record: why, what, and what was known of the outcome."""
+    """Replace a registration by a changed one, on the record: why, what, and what was known of the outcome.
+
+    `evidence` is what the caller knows; where the ledger knows more, that counts. Returns the registration and its
+    entry. Where words alone are other ones, the registration stays, and the entry is of the new words. Raises
+    `RegistrationError` for a study that is not registered, an empty reason, and a study in which nothing has changed.
+    """
     name, ledger = loaded.study.study, Ledger(root.ledger)
-    code = pin_checks(loaded.study, loaded.path.parent)
+    code = code_of(pin_checks(loaded.study, loaded.path.parent))
     with ledger.hold():
         complete(root, name)
         registered = load_registration(root, name)
@@ -130,42 +148,135 @@ def amend(
             )
         loaded = as_registered(registered, loaded)
         changes = changes_since(registered, loaded, pins)
+        file = _relative(root, loaded.path)
         if words_alone(changes):
-            return registered, _reword(root, ledger, registered, loaded, reason=reason.strip(), at=at)
+            rewording = RewordedEntry(
+                study=name,
+                registration=registered.sha256,
+                at=at,
+                words=words_in(registered, loaded),
+                reason=reason.strip(),
+                file=file,
+                source_sha256=sha256_bytes(loaded.source_bytes),
+            )
+            return registered, ledger.append(rewording)
         state, failed_runs = evidence_by_now(ledger.entries(), name, stated=evidence)
-        body: dict[str, JsonValue] = {
-            "reason": reason.strip(),
-            "evidence": state,
-            **({"failed_runs": failed_runs} if failed_runs and state == "none" else {}),
-            "previous": registered.sha256,
-            **({"runs_of": registered.runs_sha256} if keeps_runs(changes) else {}),
-            "differences": [difference.model_dump(mode="json") for difference in changes],
-        }
-        return _commit(
-            root,
+        lock = _lock(
             loaded,
-            ledger,
             pins=pins,
             code=code,
             design=design,
             tool=tool,
             at=at,
-            amendment=body,
             override=override,
+            previous=registered.sha256,
+            reason=reason.strip(),
         )
+        registration = _write_pending(root, name, lock)
+        amendment = AmendedEntry(
+            **_promise(root, registration, at=at, file=file),
+            reason=reason.strip(),
+            evidence=state,
+            failed_runs=failed_runs if state == "none" else 0,
+            replaces=registered.sha256,
+            runs_of=registered.runs_sha256 if keeps_runs(changes) else "",
+            differences=changes,
+        )
+        entry = ledger.append(amendment)
+        return _in_force(root, registration, ledger), entry
+
+
+def _lock(
+    loaded: Loaded,
+    *,
+    pins: Pins,
+    code: dict[str, Any],
+    design: dict[str, JsonValue] | None,
+    tool: dict[str, str],
+    at: str,
+    override: Override | None,
+    previous: str | None = None,
+    reason: str | None = None,
+) -> bytes:
+    """The bytes of a lock; `previous` and `reason` are those of an amendment."""
+    # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
+    promise: dict[str, Any] = {
+        "study": as_json(loaded.study),
+        "corpus": as_json(pins.corpus),
+        "scripts": None if pins.scripts is None else [as_json(pin) for pin in pins.scripts],
+        "data_files": [as_json(pin) for pin in pins.data_files],
+        "data": as_json(pins.data),
+        "tasks": as_json(pins.tasks),
+        "own_checks": code,
+    }
+    document = {
+        "format": 1,
+        **promise,
+        "sha256": promise_sha256(promise),
+        "source_sha256": sha256_bytes(loaded.source_bytes),
+        "registered_at": at,
+        "tool": tool,
+        "design": design,
+        "previous": previous,
+        "reason": reason,
+        "override": as_json(override),
+    }
+    return (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
+
+
+def _write_pending(root: Root, name: str, lock: bytes) -> Registration:
+    """Write a lock next to its place, where it waits for its entry; the registration that it reads as."""
+    try:
+        write_git_files(root)
+        write_whole(pending_lock(root, name), lock)
+    except OSError as error:
+        raise RegistrationError(
+            f"the lock cannot be written: {error.strerror}",
+            required=f"a folder with room that can be written to: {root.studies}",
+            where=Where(file=root.lock(name)),
+        ) from None
+    return read_lock(pending_lock(root, name))
+
+
+def _promise(root: Root, registration: Registration, *, at: str, file: str) -> dict[str, Any]:
+    """What the entry of a promise says, be it a study's first one or an amendment."""
+    study = registration.study
+    # Which of the runs to come another registered study has too, for the report.
+    same_runs_as = {
+        repetition.study: SameRuns(arms=tuple(repetition.arms), seeds=repetition.seeds, known=repetition.known.event)
+        for repetition in repeated(root, study)
+    }
+    return {
+        "study": study.study,
+        "registration": registration.sha256,
+        "at": at,
+        "lock_sha256": registration.lock_sha256,
+        "source_sha256": registration.source_sha256,
+        "file": file,
+        "override": registration.override,
+        "same_runs_as": same_runs_as,
+    }
+
+
+def _in_force(root: Root, registration: Registration, ledger: Ledger) -> Registration:
+    """Move the lock to its place, now that the ledger has its entry; the registration and those that share its runs."""
+    name = registration.study.study
+    move(pending_lock(root, name), root.lock(name))
+    of_study = (entry for entry in ledger.readable() if entry.study == name)
+    return registration.model_copy(update={"shared": lineage_of(of_study, registration.sha256)})
 
 
 def changes_since(registered: Registration, loaded: Loaded, pins: Pins) -> tuple[Difference, ...]:
     """What an amendment would change: fields, pinned bytes, own code. Raises `RegistrationError` where nothing does."""
     own = pin_checks(loaded.study, loaded.path.parent)
-    found = differing_fields(registered.study, loaded.study)
+    fields = differing_fields(registered.study, loaded.study)
     pinned = (
         *differing_pins(registered, pins),
         *differences(code_of(registered.own_checks), code_of(own), ("own_checks",)),
     )
-    changes = (*found, *pinned)
+    changes = (*fields, *pinned)
     if words_alone(changes):
-        were, now = registered.worded.model_dump(include=set(WORDS)), words_in(registered, loaded)
+        were, now = {word: getattr(registered.worded, word) for word in WORDS}, words_in(registered, loaded)
         changes = tuple(Difference(field=field, registered=were[field], now=now[field]) for field in WORDS
                         if were[field] != now[field])  # fmt: skip
     if not changes:
@@ -180,22 +291,7 @@ def changes_since(registered: Registration, loaded: Loaded, pins: Pins) -> tuple
 
 def words_alone(changes: Iterable[Difference]) -> bool:
     """Whether an amendment changes words alone, and so keeps runs and verdict."""
-    return all(one.field in WORDS for one in changes)
-
-
-def _reword(root: Root, ledger: Ledger, registered: Registration, loaded: Loaded, *, reason: str, at: str) -> Entry:
-    return ledger.append(
-        "reworded",
-        study=registered.study.study,
-        registration=registered.sha256,
-        at=at,
-        body={
-            "words": {**words_in(registered, loaded)},
-            "reason": reason,
-            "file": _relative(root, loaded.path),
-            "source_sha256": sha256_bytes(loaded.source_bytes),
-        },
-    )
+    return all(change.field in WORDS for change in changes)
 
 
 def complete(root: Root, name: str) -> None:
@@ -213,105 +309,21 @@ def complete(root: Root, name: str) -> None:
             move(pending_lock(root, name), root.lock(name))
 
 
-def _commit(
-    root: Root,
-    loaded: Loaded,
-    ledger: Ledger,
-    *,
-    pins: Pins,
-    code: dict[str, CheckPin],
-    design: dict[str, JsonValue] | None,
-    tool: dict[str, str],
-    at: str,
-    amendment: Mapping[str, JsonValue] | None = None,
-    override: Override | None,
-) -> tuple[Registration, Entry]:
-    """Write the lock next to its place, let the ledger take it, move it there. `amendment` is what its entry says."""
-    source = _relative(root, loaded.path)
-    ledger.head()  # a damaged ledger is refused before anything is written
-    name, own_checks = loaded.study.study, code_of(code)
-    # Keys stand in the order of the study's file, not sorted: the order of the factors names the arms.
-    promise: dict[str, Any] = {
-        "study": plain(loaded.study),
-        "corpus": plain(pins.corpus),
-        "scripts": None if pins.scripts is None else [plain(pin) for pin in pins.scripts],
-        "data_files": [plain(pin) for pin in pins.data_files],
-        "data": plain(pins.data),
-        "tasks": plain(pins.tasks),
-        "own_checks": own_checks,
-    }
-    sha256 = promise_sha256(promise)
-    document = {
-        "format": 1,
-        **promise,
-        "sha256": sha256,
-        "source_sha256": sha256_bytes(loaded.source_bytes),
-        "registered_at": at,
-        "tool": tool,
-        "design": design,
-        "previous": None if amendment is None else amendment["previous"],
-        "reason": None if amendment is None else amendment["reason"],
-        "override": plain(override),
-    }
-    written = (json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n").encode()
-    try:
-        write_git_files(root)
-        write_whole(pending_lock(root, name), written)
-    except OSError as error:
-        raise RegistrationError(
-            f"the lock cannot be written: {error.strerror}",
-            required=f"a folder with room that can be written to: {root.studies}",
-            where=Where(file=root.lock(name)),
-        ) from None
-    registration = read_lock(pending_lock(root, name))
-    if amendment is None:
-        try:
-            refuse_sealed_elsewhere(ledger.entries(), registration, loaded)
-        except RegistrationError:
-            pending_lock(root, name).unlink()
-            raise
-    entry = ledger.append(
-        "registered" if amendment is None else "amended",
-        study=name,
-        registration=sha256,
-        at=at,
-        body={
-            "lock_sha256": registration.lock_sha256,
-            "source_sha256": registration.source_sha256,
-            "file": source,
-            **({} if override is None else {"override": plain(override)}),
-            **_runs_of_others(root, loaded.study),
-            **(amendment or {}),
-        },
-    )
-    move(pending_lock(root, name), root.lock(name))
-    shared = lineage_of((one for one in ledger.readable() if one.study == name), sha256)
-    return registration.model_copy(update={"shared": shared}), entry
-
-
 def refuse_sealed_elsewhere(entries: Iterable[Entry], registration: Registration, loaded: Loaded) -> None:
     """Refuse runs that another study of the ledger has sealed already, unless the study's file declares it."""
-    for other, found in sealed_elsewhere(entries, registration).items():
-        if other in registration.study.reuses:
+    for other_study, seals in sealed_elsewhere(entries, registration).items():
+        if other_study in registration.study.reuses:
             continue
-        (arm, seed), first = found[0]
-        cells = dict.fromkeys(cell for cell, _ in found)
+        (arm, seed), first = seals[0]
+        cells = dict.fromkeys(cell for cell, _ in seals)
         raise RegistrationError(
-            f"'{other}' has sealed {counted(len(cells), 'run')} of this study, the first {arm} seed {seed}: the same "
-            f"configuration, code, data and seed (entry {first.index}, {moment(first.at)})",
+            f"'{other_study}' has sealed {counted(len(cells), 'run')} of this study, the first {arm} seed {seed}: the "
+            f"same configuration, code, data and seed (entry {first.index}, {moment(first.at)})",
             required="runs that nobody has seen: a claim that they may have suggested promises nothing",
-            fix=f"seeds: fresh {registration.study.n_seeds}; or reuses: [{other}], which makes every claim exploratory",
+            fix=f"seeds: fresh {registration.study.n_seeds}; or reuses: [{other_study}], which makes every claim "
+            "exploratory",
             where=Where(file=loaded.path, line=loaded.line(("seeds",))),
         )
-
-
-def _runs_of_others(root: Root, study: Study) -> dict[str, JsonValue]:
-    """Which of the runs to come another registered study has too, for the report; empty where none has."""
-    others: dict[str, JsonValue] = {
-        other.study: {"arms": list(other.arms), "seeds": list(other.seeds), "known": other.known.event}
-        for other in repeated(root, study)
-    }
-    return {"same_runs_as": others} if others else {}
 
 
 def _relative(root: Root, path: Path) -> str:
@@ -336,19 +348,18 @@ def evidence_by_now(
     """
     order: tuple[EvidenceState, ...] = ("none", "runs started", "outcomes read")
     shown, failed_runs = order.index(stated), 0
-    open_starts: Counter[tuple[JsonValue, JsonValue]] = Counter()
-    arms_with_values: set[JsonValue] = set()
+    open_starts: Counter[Cell] = Counter()
+    arms_with_values: set[str] = set()
     for entry in entries:
         if entry.study != name or entry.event in ("registered", "amended", "attested", "reworded"):
             continue
-        run = entry.body.get("variant"), entry.body.get("seed")
-        if entry.event == "started" and run == (None, None) and "runs" in entry.body:
-            continue  # of a call of `run`; those of its runs follow
-        if entry.event == "started":
-            open_starts[run] += 1
-        elif entry.event == "failed" and entry.body.get("left_values") in (True, False):
-            failed_runs, open_starts[run] = failed_runs + 1, open_starts[run] - 1
-            arms_with_values |= {run[0]} if entry.body["left_values"] else set()
+        if isinstance(entry, CallStartedEntry):
+            continue  # the starts of its runs follow
+        if isinstance(entry, RunStartedEntry):
+            open_starts[entry.cell] += 1
+        elif isinstance(entry, FailedEntry):
+            failed_runs, open_starts[entry.cell] = failed_runs + 1, open_starts[entry.cell] - 1
+            arms_with_values |= {entry.variant} if entry.left_values else set()
         else:
             shown = max(shown, 2 if entry.event in ("decided", "looked", "peeked", "imported") else 1)
     if any(open_starts.values()) or len(arms_with_values) > 1:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import JsonValue, ValidationError
 
@@ -19,7 +19,7 @@ from prereg.metrics.user_code import CheckPin
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.disk import read_regular
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import PROMISES, Entry
+from prereg.registry.ledger_entry import AmendedEntry, Entry, Override, PromiseEntry, RewordedEntry, TunedEntry, Word
 from prereg.registry.paths import Root
 from prereg.study.command import ScriptPin
 from prereg.study.designs.tune import with_choice
@@ -76,15 +76,6 @@ class TaskPin(FrozenModel):
     """Names of the prompts under which every item is evaluated."""
 
 
-class Override(FrozenModel):
-    """An undecidable design, registered because the user said so."""
-
-    obstacle: str
-    """What can never happen, in the words of the refusal."""
-    reason: str
-    """Why the user went on, in the user's words."""
-
-
 class Pins(FrozenModel):
     """What the names in a study mean: corpora and tasks for the built-in trainer, files for a user's own."""
 
@@ -100,23 +91,7 @@ class Pins(FrozenModel):
     """The zero- and few-shot tasks; none where none are declared."""
 
 
-WORDS = ("title", "question")
-"""Fields of a study on which nothing rests: they may be reworded at any time, and runs and verdict stay."""
-
-
-class Rewording(FrozenModel):
-    """Other words for a registered study, by an entry of the ledger."""
-
-    index: int
-    """The entry."""
-    at: str
-    """When, by the ledger."""
-    reason: str
-    """Why, in the user's words."""
-    words: dict[str, str]
-    """Field -> what it says since; of `WORDS` alone, whatever else the entry holds."""
-    source_sha256: str
-    """sha256 of the exact bytes of the study's file since then."""
+WORDS: tuple[Word, ...] = get_args(Word)
 
 
 class Registration(Pins):
@@ -146,7 +121,7 @@ class Registration(Pins):
     """What the user accepted although registration would have refused it; none otherwise."""
     lock_sha256: str
     """sha256 of the exact bytes of the lock file; not stored in it."""
-    rewordings: tuple[Rewording, ...] = ()
+    rewordings: tuple[RewordedEntry, ...] = ()
     """Other words that the ledger holds for it, oldest first; not stored in the lock."""
     shared: tuple[str, ...] = ()
     """Registrations of the ledger that share their runs with this one; not stored in the lock. See `lineage`."""
@@ -164,7 +139,7 @@ class Registration(Pins):
     @property
     def worded(self) -> Study:
         """The study in its newest words, for people. What was promised is `study`."""
-        words = {field: text for one in self.rewordings for field, text in one.words.items()}
+        words: dict[str, str] = {field: text for entry in self.rewordings for field, text in entry.words.items()}
         return self.study.model_copy(update=words) if words else self.study
 
     def corpora_of(self, arm: str) -> dict[str, CorpusPin]:
@@ -211,11 +186,16 @@ def promise_sha256(promise: Mapping[str, Any]) -> str:
 
 
 def load_registration(root: Root, name: str) -> Registration | None:
-    """The registration in force, or None when the study is not registered.
+    """The registration in force, or None when the study is not registered. Raises `RegistrationError` where its lock is
+    missing, cannot be read, or is not what the ledger registered.
 
     A lock that no entry names is not a registration, and no other takes its place: a sound ledger without its entries
     is that of another branch, or was cut back. Of a damaged ledger, the entries that are sound
     in themselves are believed here: appending refuses such a ledger, and judging calls it inadmissible.
+
+    >>> registration = load_registration(Root.find(Path("studies/own.yaml")), "own")
+    >>> registration.study.seeds, registration.lineage == (registration.sha256,)
+    ((1, 2, 3), True)
     """
     entries = Ledger(root.ledger).readable()
     entry = newest_promise(entries, name)
@@ -228,7 +208,7 @@ def load_registration(root: Root, name: str) -> Registration | None:
     if not path.is_file():
         raise RegistrationError(
             f"the ledger registered '{name}' on {entry.at}, and its lock is missing",
-            required=f"the lock file with sha256 {entry.body.get('lock_sha256')}",
+            required=f"the lock file with sha256 {entry.lock_sha256}",
             fix=f"restore {lock.name} from version control",
             where=Where(file=lock),
         )
@@ -241,11 +221,15 @@ def load_registration(root: Root, name: str) -> Registration | None:
             fix=f"restore {lock.name} from version control",
             where=Where(file=path),
         )
-    mine = [entry for entry in entries if entry.registration == registration.sha256]
-    shared = lineage_of((entry for entry in entries if entry.study == name), registration.sha256)
-    chosen = [entry.body for entry in entries if entry.event == "tuned" and entry.registration in shared]
-    known = {"rewordings": _rewordings(mine, registration), "shared": shared}
-    return registration.model_copy(update={**known, "study": with_choice(registration.study, chosen)})
+    of_study = [entry for entry in entries if entry.study == name]
+    shared = lineage_of(of_study, registration.sha256)
+    rewordings = [
+        entry for entry in of_study if isinstance(entry, RewordedEntry) and entry.registration == registration.sha256
+    ]
+    # The first choice stands: its runs were made with it.
+    choices = (entry.chosen for entry in of_study if isinstance(entry, TunedEntry) and entry.registration in shared)
+    study = with_choice(registration.study, next(choices, {}))
+    return registration.model_copy(update={"study": study, "rewordings": tuple(rewordings), "shared": shared})
 
 
 def _refuse_lock_without_entry(root: Root, name: str) -> None:
@@ -270,18 +254,6 @@ def lines_of_a_branch(root: Root, name: str) -> str:
     )
 
 
-def _rewordings(entries: Iterable[Entry], registration: Registration) -> tuple[Rewording, ...]:
-    found = []
-    for entry in entries:
-        if entry.event == "reworded" and entry.study == registration.study.study:
-            body = entry.body
-            given = found_words if isinstance(found_words := body.get("words"), dict) else {}
-            words = {field: text for field, text in given.items() if field in WORDS and isinstance(text, str)}
-            reason, source = str(body.get("reason")), str(body.get("source_sha256"))
-            found.append(Rewording(index=entry.index, at=entry.at, reason=reason, words=words, source_sha256=source))
-    return tuple(found)
-
-
 def read_lock(path: Path) -> Registration:
     """A lock file whose hash of the promise matches its content. Raises `RegistrationError`."""
     where, fix = Where(file=path), f"restore {path.name} from version control"
@@ -295,9 +267,9 @@ def read_lock(path: Path) -> Registration:
         document = json.loads(data)
         if document["format"] != 1:
             raise ValueError(f"it has format {document['format']}, and this version reads format 1")
-        kept = promise_sha256(document)
-        whole = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
-        registration = Registration.model_validate_json(whole)
+        promised_sha256 = promise_sha256(document)
+        text = json.dumps(document | {"lock_sha256": sha256_bytes(data)}, allow_nan=False)
+        registration = Registration.model_validate_json(text)
     except (ValueError, TypeError, KeyError, RecursionError, ValidationError, StudyError) as error:
         reason = error.found if isinstance(error, StudyError) else str(error).splitlines()[0]
         raise RegistrationError(
@@ -305,7 +277,7 @@ def read_lock(path: Path) -> Registration:
         ) from None
     # Over the document as it is, not over the study read from it: a field that comes later with a default leaves the
     # hash of a promise as it is.
-    if kept != registration.sha256:
+    if promised_sha256 != registration.sha256:
         raise RegistrationError(
             "the hash in the lock does not match its content: it was edited",
             required=f"content with sha256 {registration.sha256}",
@@ -315,43 +287,44 @@ def read_lock(path: Path) -> Registration:
     return registration
 
 
-def promises_of(entries: Iterable[Entry], study: str) -> tuple[Entry, ...]:
+def promises_of(entries: Iterable[Entry], study: str) -> tuple[PromiseEntry, ...]:
     """The entries that registered a study and amended it, oldest first."""
-    return tuple(entry for entry in entries if entry.study == study and entry.event in PROMISES)
+    return tuple(entry for entry in entries if entry.study == study and isinstance(entry, PromiseEntry))
 
 
-def newest_promise(entries: Iterable[Entry], study: str) -> Entry | None:
+def newest_promise(entries: Iterable[Entry], study: str) -> PromiseEntry | None:
     """The entry of the registration in force; none where the study has none."""
     return next(reversed(promises_of(entries, study)), None)
 
 
-def lock_matches(lock: Path, entry: Entry) -> bool:
-    return lock.is_file() and sha256_bytes(lock.read_bytes()) == entry.body.get("lock_sha256")
+def lock_matches(lock: Path, entry: PromiseEntry) -> bool:
+    """Whether a lock has the bytes that an entry registered."""
+    return lock.is_file() and sha256_bytes(lock.read_bytes()) == entry.lock_sha256
 
 
 def pending_lock(root: Root, name: str) -> Path:
     return root.lock(name).with_name(f".{name}.lock.pending")
 
 
-def disagreements(registration: Registration, entry: Entry) -> list[str]:
+def disagreements(registration: Registration, entry: PromiseEntry) -> list[str]:
     """Where a lock and the entry that registered it disagree."""
-    found = []
-    if registration.lock_sha256 != entry.body.get("lock_sha256"):
-        found.append("its bytes differ from those the ledger names")
+    faults = []
+    if registration.lock_sha256 != entry.lock_sha256:
+        faults.append("its bytes differ from those the ledger names")
     if registration.sha256 != entry.registration:
-        found.append(f"it holds registration {registration.sha256[:8]}, the ledger names {entry.registration[:8]}")
+        faults.append(f"it holds registration {registration.sha256[:8]}, the ledger names {entry.registration[:8]}")
     if registration.study.study != entry.study:
-        found.append(f"it holds study '{registration.study.study}', not '{entry.study}'")
-    if registration.previous != entry.body.get("previous"):
-        found.append("it amends another registration than the ledger says")
-    return found
+        faults.append(f"it holds study '{registration.study.study}', not '{entry.study}'")
+    if registration.previous != entry.amends:
+        faults.append("it amends another registration than the ledger says")
+    return faults
 
 
 def folder_of_study(root: Root, study: str) -> Path:
     """Where a registered study's file lies, and with it the code of its own metrics."""
     entry = newest_promise(Ledger(root.ledger).readable(), study)
     assert entry is not None, study
-    return (root.path / str(entry.body["file"])).parent
+    return (root.path / entry.file).parent
 
 
 def bases_of(entries: Iterable[Entry]) -> dict[str, str]:
@@ -364,11 +337,11 @@ def bases_of(entries: Iterable[Entry]) -> dict[str, str]:
     """
     bases: dict[str, str] = {}
     for entry in entries:
-        if entry.event in PROMISES:
-            stated = entry.body.get("runs_of")
+        if isinstance(entry, PromiseEntry):
+            stated = entry.runs_of if isinstance(entry, AmendedEntry) else ""
             # A study that is amended back to what it was has the runs that it had.
             bases[entry.registration] = bases.get(entry.registration) or (
-                stated if isinstance(stated, str) and stated in bases.values() else entry.registration
+                stated if stated in bases.values() else entry.registration
             )
     return bases
 
@@ -377,4 +350,4 @@ def lineage_of(entries: Iterable[Entry], registration: str) -> tuple[str, ...]:
     """The registrations that share their runs with one, itself among them: first the one whose folder holds them."""
     bases = bases_of(entries)
     base = bases.get(registration, registration)
-    return (base, *(one for one, its in bases.items() if its == base and one != base))
+    return (base, *(sha256 for sha256, its in bases.items() if its == base and sha256 != base))

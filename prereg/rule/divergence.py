@@ -65,7 +65,11 @@ def refutable(study: Study, hypothesis: str) -> bool:
 
 
 def between(outcomes: Collection[Outcome]) -> frozenset[Outcome]:
-    """The outcomes given and those between them: inconclusive lies between supported and refuted."""
+    """The outcomes given and those between them: inconclusive lies between supported and refuted.
+
+    >>> sorted(between({"supported", "refuted"})), sorted(between({"supported"}))
+    (['inconclusive', 'refuted', 'supported'], ['supported'])
+    """
     ends = frozenset(outcomes)
     return ends | {"inconclusive"} if ends >= {"supported", "refuted"} else ends
 

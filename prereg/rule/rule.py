@@ -117,6 +117,8 @@ class Rule:
         """
         if not lines:
             raise _refusal(("decision",), "no decision line", "a list of {verdict, when}", "- {verdict: inconclusive}")
+
+        # Each condition by itself: its grammar, then its names.
         conditions = []
         for index, line in enumerate(lines):
             try:
@@ -126,6 +128,8 @@ class Rule:
             except RuleError as error:
                 raise error.at(field=("decision", index, "when")) from None
             conditions.append(condition)
+
+        # The list as one.
         rule = cls(tuple(lines), tuple(conditions), tuple(contradictions))
         try:
             rule._proof.check()
@@ -254,6 +258,7 @@ class _Proof:
 
     def check(self) -> None:
         """Every line decides some case, and every case has a line."""
+        # In the order of the file: a line that cannot hold is the cause of what later lines lack.
         for index, (cases, settled) in enumerate(zip(self.true_for, self.settled, strict=True)):
             where: FieldPath = ("decision", index) if self.lines[index].when is None else ("decision", index, "when")
             title = f"line {index + 1} ('{self.lines[index].verdict}')"

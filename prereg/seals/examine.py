@@ -14,11 +14,11 @@ from typing import Literal
 
 from prereg.frozen import FrozenModel
 from prereg.registry.canon import sha256_bytes, sha256_file
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import AttestedEntry, Entry
 from prereg.registry.paths import Root
 from prereg.registry.registration import promises_of
 from prereg.seals import git, ssh, timestamp
-from prereg.seals.state import KINDS, Attestation, Kind, SealResult, attested, newest_attestations
+from prereg.seals.state import KINDS, SealResult, newest_attestations
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class SealCheck(FrozenModel):
 
     study: str
     """The study."""
-    kind: Kind | None
-    """The mechanism; none of an entry that cannot be read."""
+    kind: str
+    """The mechanism, of `KINDS` unless another version made it."""
     file: str | None
     """The seal's file; none for a git anchor."""
     at: str
@@ -65,24 +65,24 @@ class SealCheck(FrozenModel):
 def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust) -> tuple[SealCheck, ...]:
     """One check a seal of a study, in the order of the ledger."""
     known = tuple(entry for entry in entries if entry.study == name)
-    locks = [entry.body.get("lock_sha256") for entry in promises_of(known, name)]
+    locks = [entry.lock_sha256 for entry in promises_of(known, name)]
     begun = min((entry.index for entry in known if entry.event in _RUNS), default=None)
     found = []
     state: State
-    for entry, text in newest_attestations(known, name):
-        superseded = text is not None and bool(locks) and text.lock_sha256 != locks[-1]
-        if text is None:
+    for entry in newest_attestations(known, name):
+        superseded = bool(locks) and entry.lock_sha256 != locks[-1]
+        if entry.kind not in KINDS:
             state, says = "broken", f"ledger entry {entry.index} attests something that this version cannot read"
-        elif text.lock_sha256 not in locks:
+        elif entry.lock_sha256 not in locks:
             state, says = "broken", "seals a lock that was never registered"
         else:
-            result = _result_of(root, name, entry, text, trust, superseded=superseded)
+            result = _result_of(root, name, entry, trust, superseded=superseded)
             state, says = result.state, result.says
         found.append(
             SealCheck(
                 study=name,
-                kind=text.kind if text is not None else None,
-                file=text.file if text is not None else None,
+                kind=entry.kind,
+                file=entry.file,
                 at=entry.at,
                 state=state,
                 says=says,
@@ -95,41 +95,39 @@ def examine_seals(root: Root, name: str, entries: Iterable[Entry], trust: Trust)
 
 def unnamed_seals(root: Root, name: str, entries: Iterable[Entry]) -> tuple[str, ...]:
     """Files that look like seals of a study and that no entry names: a crash left them, or the ledger was cut."""
-    named = {found.attestation.file for found in attested(entries, name) if found.attestation is not None}
+    named = {entry.file for entry in entries if isinstance(entry, AttestedEntry) and entry.study == name}
     suffixes = "|".join(re.escape(kind.suffix) for kind in KINDS.values() if kind.suffix)
     looks_like = re.compile(rf"{re.escape(name)}\.[0-9a-f]{{8}}(\.\d+)?({suffixes})")
     found = sorted(path.name for path in root.studies.iterdir() if looks_like.fullmatch(path.name))
     return tuple(f"studies/{file}" for file in found if f"studies/{file}" not in named)
 
 
-def _result_of(
-    root: Root, name: str, entry: Entry, recorded: Attestation, trust: Trust, *, superseded: bool
-) -> SealResult:
-    if recorded.kind == "git":
-        return git.examine(root, name, recorded.by, recorded.lock_sha256)
+def _result_of(root: Root, name: str, entry: AttestedEntry, trust: Trust, *, superseded: bool) -> SealResult:
+    if entry.kind == "git":
+        return git.examine_commit(root, name, entry.by, entry.lock_sha256)
     # The ledger is not signed: a path in it may not lead out of the folder of studies.
-    path = root.studies / Path(recorded.file or "").name
+    path = root.studies / Path(entry.file or "").name
     fault = ""
-    if recorded.file != f"studies/{path.name}" or not path.name.startswith(f"{name}."):
+    if entry.file != f"studies/{path.name}" or not path.name.startswith(f"{name}."):
         fault = f"ledger entry {entry.index} names a file that is no seal of this study"
     elif not path.is_file():
         fault = f"is missing; the ledger took it on {entry.at}"
-    elif sha256_file(path) != recorded.sha256:
+    elif sha256_file(path) != entry.file_sha256:
         fault = f"its bytes are not those that the ledger took on {entry.at}"
     if fault:
         return SealResult(state="broken", says=fault)
-    if recorded.kind == "ssh":
-        return _signature(root, name, path, recorded, trust, at=entry.at, superseded=superseded)
-    return timestamp.examine(path.read_bytes(), recorded.lock_sha256, trust.roots)
+    if entry.kind == "ssh":
+        return _signature(root, name, path, entry, trust, superseded=superseded)
+    return timestamp.examine_timestamp(path.read_bytes(), entry.lock_sha256, trust.roots)
 
 
 def _signature(
-    root: Root, name: str, path: Path, recorded: Attestation, trust: Trust, *, at: str, superseded: bool
+    root: Root, name: str, path: Path, entry: AttestedEntry, trust: Trust, *, superseded: bool
 ) -> SealResult:
     """A signature is checked against the lock itself; timestamps need only its hash."""
-    lock = _lock(root, name, recorded.lock_sha256)
+    lock = _lock(root, name, entry.lock_sha256)
     if lock is not None:
-        return ssh.examine(lock, path, trust.signers, at=at)
+        return ssh.examine_signature(lock, path, trust.signers, at=entry.at)
     if superseded:
         says = "its lock was amended, and no git commit here holds it: only the file's hash was checked"
         return SealResult(state="unchecked", says=says)

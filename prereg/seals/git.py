@@ -17,10 +17,11 @@ from prereg.errors import SealError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.disk import read_regular
 from prereg.registry.git_files import is_in_git
-from prereg.registry.ledger_entry import Entry, parsed
+from prereg.registry.ledger_entry import Entry, GitState
+from prereg.registry.ledger_lines import parsed
 from prereg.registry.paths import Root
 from prereg.seals.program import LARGEST_BYTES, Answer, Program, ask
-from prereg.seals.state import GitState, SealResult
+from prereg.seals.state import SealResult
 from prereg.text import moment
 
 TIMEOUT_S = 30
@@ -76,7 +77,7 @@ def _anchor(root: Root, name: str, lock_sha256: str) -> Anchor:
     return Anchor(commit, GitState(clean=n_changed == 0, n_changed=n_changed, lock=lock))
 
 
-def examine(root: Root, name: str, commit: str, lock_sha256: str) -> SealResult:
+def examine_commit(root: Root, name: str, commit: str, lock_sha256: str) -> SealResult:
     """Whether a commit is still there, and whether it or a later one holds the lock."""
     if _HASH.fullmatch(commit) is None:
         return SealResult(state="broken", says="names no commit by its full hash")

@@ -73,7 +73,7 @@ def sign(message: bytes, key: Path) -> Signature:
     return Signature(done.output, fingerprint)
 
 
-def examine(message: bytes, signature: Path, signers: Path | None, *, at: str) -> SealResult:
+def examine_signature(message: bytes, signature: Path, signers: Path | None, *, at: str) -> SealResult:
     """What a signature is worth. `at` is when the ledger says it was made: a key may have expired since."""
     try:
         fingerprint = _fingerprint(message, signature.read_bytes())

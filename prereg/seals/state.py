@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
-
-from pydantic import ValidationError
+from typing import Literal
 
 from prereg.frozen import FrozenModel
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import AttestedEntry, Entry
 
 Kind = Literal["ssh", "rfc3161", "git"]
 
@@ -32,7 +30,7 @@ class SealKind:
     """What a stranger may not conclude."""
 
 
-KINDS: Mapping[Kind, SealKind] = {
+KINDS: Mapping[str, SealKind] = {
     "ssh": SealKind("ssh signature", ".sig", "the holder of the key signed these bytes", "when"),
     "rfc3161": SealKind(
         "RFC 3161 timestamp",
@@ -46,66 +44,14 @@ KINDS: Mapping[Kind, SealKind] = {
 LEFT_OPEN_BY_ALL = "No timestamp proves that nobody ran the experiment earlier."
 
 
-class GitState(FrozenModel):
-    """The state of the repository around a lock."""
-
-    clean: bool
-    """Whether nothing but the study's own registration differed from the commit."""
-    n_changed: int
-    """How many other files differed from it, or were not in it."""
-    lock: Literal["the same bytes", "other bytes", "absent"]
-    """What the commit holds in place of the lock."""
-
-
-class Attestation(FrozenModel):
-    """The body of an `attested` entry: one seal."""
-
-    kind: Kind
-    """The mechanism."""
-    lock_sha256: str
-    """sha256 of the exact bytes of the lock that is sealed."""
-    by: str
-    """Fingerprint of the key, openssl for a timestamp, hash of the commit."""
-    file: str | None = None
-    """The seal's file under the root; none for a git anchor."""
-    sha256: str | None = None
-    """sha256 of that file."""
-    time: str | None = None
-    """The time the seal itself states, by the clock of its maker."""
-    git: GitState | None = None
-    """Of a git anchor."""
-
-
-class Attested(NamedTuple):
-    """An entry of the ledger and what it says."""
-
-    entry: Entry
-    """The entry."""
-    attestation: Attestation | None
-    """Its body; none when it does not read as one."""
-
-
-def attested(entries: Iterable[Entry], study: str) -> tuple[Attested, ...]:
-    """Every `attested` entry of a study, oldest first."""
-    found = []
+def newest_attestations(entries: Iterable[Entry], study: str) -> tuple[AttestedEntry, ...]:
+    """What is to be checked of a study: every file, and the newest anchor of each lock; oldest first."""
+    newest: dict[tuple[str | None, ...], AttestedEntry] = {}
     for entry in entries:
-        if entry.study != study or entry.event != "attested":
-            continue
-        try:
-            found.append(Attested(entry, Attestation.model_validate(entry.stated)))
-        except ValidationError:
-            found.append(Attested(entry, None))
-    return tuple(found)
-
-
-def newest_attestations(entries: Iterable[Entry], study: str) -> tuple[Attested, ...]:
-    """What is to be checked: every file, and the newest anchor of each lock."""
-    newest: dict[tuple[str | None, ...], Attested] = {}
-    for found in attested(entries, study):
-        text = found.attestation
-        key = (found.entry.sha256,) if text is None else (text.kind, text.lock_sha256, text.file)
-        newest.pop(key, None)
-        newest[key] = found
+        if isinstance(entry, AttestedEntry) and entry.study == study:
+            key = (entry.kind, entry.lock_sha256, entry.file)
+            newest.pop(key, None)  # a key that is set again keeps its old place
+            newest[key] = entry
     return tuple(newest.values())
 
 

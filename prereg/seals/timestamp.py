@@ -62,7 +62,7 @@ def read(data: bytes) -> Stamp:
     return Stamp(at, re.sub(rb"[ -]", b"", dumped).decode() or None)
 
 
-def examine(data: bytes, lock_sha256: str, roots: Path | None) -> SealResult:
+def examine_timestamp(data: bytes, lock_sha256: str, roots: Path | None) -> SealResult:
     """What a stored timestamp is worth. Raises `SealError` when the file of roots cannot be read."""
     try:
         stamp = read(data)

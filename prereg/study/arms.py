@@ -56,6 +56,7 @@ def resolve_arms(
     arms: dict[str, Arm] = {}
     arm_by_content: dict[tuple[bytes, bool], str] = {}
     for name, overrides, paths in _cells(variants, factors):
+        # No single level is to blame for a combination of them.
         field: FieldPath = ("variants", name) if variants else ("factors",)
         if name in arms or len(name) > _LONGEST_NAME:
             fault = (
@@ -121,6 +122,7 @@ def _cells(
 
 def apply_overrides(base: Config, overrides: Mapping[str, JsonValue], paths: Mapping[str, FieldPath]) -> Config:
     """The base with overrides. Raises `SpecError` at the path of the override that does not fit."""
+    # A tree of plain data, in which each override replaces a leaf that is there; the models then check the whole.
     tree: dict[str, Any] = base.model_dump(mode="json") if isinstance(base, Training) else deepcopy(base)
     if isinstance(base, Training):
         # What a dump leaves out at its default can be overridden all the same.

@@ -360,7 +360,7 @@ def _side(tree: Any) -> tuple[_Side, Trend | None]:
             return _mean([str(arm) for arm in arms]), None
         case "sum", [first, *others]:
             weights: dict[str, float] = {}
-            # terms and signs by turns; the first term has no sign, which the grammar leaves to names with a hyphen
+            # Terms and signs by turns; the first term has no sign.
             for sign, term in zip(["+", *others[0::2]], [first, *others[1::2]], strict=True):
                 *weight, arm = map(str, term.children)
                 size = float(weight[0] if weight else 1.0)
@@ -415,7 +415,11 @@ def with_groups(claim: Claim, groups: Mapping[str, tuple[str, ...]]) -> Claim:
 
 
 def margin_of(text: str) -> float | None:
-    """The D of `by at least D`; none where a claim has none, or has it in percent, and of what is no claim."""
+    """The D of `by at least D`; none where a claim has none, or has it in percent, and of what is no claim.
+
+    >>> margin_of("a lowers val/loss by at least 0.02"), margin_of("a lowers val/loss by at least 2%")
+    (0.02, None)
+    """
     try:
         claim = parse_claim(text, baseline="")
     except ClaimError:
@@ -429,7 +433,11 @@ def percent_of(word: str) -> float | None:
 
 
 def log_margin(percent: float, *, falls: bool) -> float:
-    """The size of a fall, or rise, by so many percent as a difference of natural logarithms."""
+    """The size of a fall, or rise, by so many percent as a difference of natural logarithms.
+
+    >>> round(log_margin(20.0, falls=True), 4), round(log_margin(25.0, falls=False), 4)
+    (0.2231, 0.2231)
+    """
     return -log1p(-percent / 100.0) if falls else log1p(percent / 100.0)
 
 

@@ -165,20 +165,29 @@ def words_of(line: str) -> str:
         words = shlex.split(line)
     except ValueError:  # a quote that is not closed
         words = line.split()
-    # The Python of the shell may be another one than that of ablate, without the script's packages.
+    # `python` on the path may be another one than that which ablate runs under.
     if words and re.fullmatch(r"python3?", words[0]):
         words[0] = "{python}"
     return listed_words(words)
 
 
 def listed_words(words: Iterable[str]) -> str:
-    """Words as a list of YAML on one line."""
-    plain = re.compile(r"[A-Za-z][\w./-]*")
+    """Words as a list of YAML on one line.
+
+    >>> print(listed_words(["{python}", "train.py", "true"]))
+    ["{python}", train.py, "true"]
+    """
+    # Any other word is quoted: to YAML, `{`, `--x`, `1e-3` and `true` are no text, or not this one.
+    plain = re.compile(r"(?!(?i:true|false|null)$)[A-Za-z][\w./-]*")
     return f"[{', '.join(word if plain.fullmatch(word) else json.dumps(word, ensure_ascii=False) for word in words)}]"
 
 
 def placeholders(words: tuple[str, ...]) -> frozenset[str]:
-    """What the words' placeholders name, flags included: seed, optim.lr."""
+    """What the words' placeholders name, flags included.
+
+    >>> sorted(placeholders(("train.py", "--lr={optim.lr}", "--out={run_dir}/log.csv", "{{literal}}")))
+    ['optim.lr', 'run_dir']
+    """
     flags = (flag[2] for flag in map(_FLAG.fullmatch, words) if flag is not None)
     return frozenset(name for word in words for name in _BRACES.findall(word) if name).union(flags)
 
@@ -227,7 +236,11 @@ def check_command(study: Study) -> None:
 
 
 def is_inside(path: str) -> bool:
-    """Whether a path stays below the folder it is taken from."""
+    """Whether a path stays below the folder it is taken from.
+
+    >>> [is_inside(path) for path in ("data/mine", "../mine", "/mine", "")]
+    [True, False, False, False]
+    """
     parts = PurePosixPath(path).parts
     return bool(parts) and not PurePosixPath(path).is_absolute() and ".." not in parts and "\0" not in path
 
@@ -299,6 +312,7 @@ def script_faults(scripts: tuple[ScriptPin, ...], root: Path) -> list[str]:
 
 def script_of(root: Path, word: str) -> Path | None:
     """The file under the root that a word names, relative to the root or absolute."""
+    # What no path can be; the system would refuse it with an error of its own.
     if not word or "\0" in word or len(word) > 4096:
         return None
     path = root / word

@@ -140,7 +140,7 @@ _WIKITEXT_VALID = TextFile(
 )
 
 # To add a corpus: a row of `KNOWN` with a public address, the sha256 and size of each file as you hashed them after
-# downloading, and its licence; `tests/data/test_corpus.py` reads the table.
+# downloading, and its licence.
 TOY_SHA256 = "f4e715faed464e2185f20529572cb520c7db4b64d0ea7ff0e0fa974a1be30f35"
 """Of the text that `toy` generates; `ablate.data.toy` makes it."""
 KNOWN: Mapping[str, Manifest] = {
@@ -185,8 +185,7 @@ KNOWN: Mapping[str, Manifest] = {
 
 
 def search_path(own: Path, environment: Mapping[str, str] = os.environ) -> tuple[Path, ...]:
-    """Where corpora are looked for, in order: `ABLATE_CORPORA`, the repository's own folder, the user's cache. What is
-    found is checked by its hash, so the first of them decides nothing but speed."""
+    """Where corpora are looked for, in order: `ABLATE_CORPORA`, the repository's own folder, the user's cache."""
     listed = [Path(folder) for folder in environment.get("ABLATE_CORPORA", "").split(os.pathsep) if folder]
     return (*listed, own, cache_folder(environment) / "corpora")
 

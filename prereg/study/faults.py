@@ -74,12 +74,13 @@ def spec_error(error: ValidationError, model: type[BaseModel], *, form: str = "t
         misspelt = (fault.fix for place, fault in errors.items() if place[:-1] == path[:-1])
         if chosen["type"] == "missing" and f"did you mean '{path[-1]}'?" in misspelt:
             continue  # it is there, under another name
+        # `claim: 3` without `smallest`: two errors for one mistake, since the claim may hold the margin.
         if (
             path[-1:] == ("smallest",)
             and chosen["type"] == "missing"
             and not isinstance(chosen["input"].get("claim", ""), str)
         ):
-            continue  # the claim may say it, once it is a text
+            continue
         errors.setdefault(path, _error(chosen, model=model, form=form))
     first, *others = errors.values()
     return first.followed_by(others)
@@ -105,6 +106,7 @@ def _error(chosen: Fault, *, model: type[BaseModel], form: str) -> SpecError:
         absent = f"'{last}' is missing" if isinstance(last, str) else f"item {last + 1} of the list is missing"
         return SpecError(absent, required=_documented(model, path), where=Where(field=path))
     required, fix = _required(chosen)
+    # A text that is none of a branch's words may have been meant as another branch; the mark of the branch says so.
     of_branch = str(next(reversed(chosen["loc"]), ""))
     if of_branch.startswith(BRANCH) and ", " in of_branch:
         required += f"; {of_branch.partition(', ')[2]}"

@@ -22,7 +22,7 @@ from prereg.registry.disk import open_regular, read_regular
 from prereg.registry.paths import PUBLISHED_SUFFIX, Root
 from prereg.study.designs.per_task import names_tasks, refuse_families, task_names, written_for_tasks
 from prereg.study.macros import Document, Expansion, Written, expand, hypotheses_of, mapping_at
-from prereg.study.spec import MACROS, Study, study_of
+from prereg.study.spec import MACROS, Study, study_from_expansion
 from prereg.yaml_reader import Lines, file_error, line_of, parse_yaml
 
 _LARGEST_BYTES = 1 << 20
@@ -83,7 +83,7 @@ def load_study(path: Path, root: str | Path | None = None) -> Loaded:
         refuse_families(document)
         of_folder = (partial(_fresh_seeds, path=path), partial(_claims_per_task, path=path, root=root))
         expansion = expand(document, (*of_folder, *MACROS))
-        study = study_of(expansion)
+        study = study_from_expansion(expansion)
         _check_name(study.study, path)
     except StudyError as error:
         # `lines` holds what was read before the fault, so that an error of the reader has its line too.

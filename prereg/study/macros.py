@@ -247,6 +247,7 @@ def _refuse_contradictions(
     of_others: tuple[float | None, ...],
 ) -> None:
     """One percentage, and the scale that it has a meaning on."""
+    # The claim's comes first where there is one: it is what readers quote.
     for value in of_others:
         if value is not None and value != percent and claim.percent is not None:
             raise two_margins(place, f"{value:g}%", f"{claim.percent:g}%")

@@ -15,6 +15,7 @@ from prereg.metrics.catalogue import METRICS, SUITES, TASK_METRICS, TASK_NAMES, 
 if TYPE_CHECKING:
     from prereg.study.spec import Study
 
+# Names become folders, columns and words of claims and rules: no blanks, no signs that one of them reads as its own.
 Name = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*$", max_length=80)]
 Limit = Annotated[float, Field(gt=0.0, le=604_800.0)]
 AN_HOUR_S = 3600.0
@@ -97,6 +98,8 @@ class Harness(FrozenModel):
         return tasks
 
 
+# To add a pack: a row here, its folder in `PACK_FOLDERS` (`prereg.study.designs.per_task`), and where it comes from in
+# `ablate.evaluation.harness.packs`.
 PACKS: dict[str, tuple[int, int]] = {"blimp": (67, 1_000), "blimp-prompts": (67, 1_000), "zorro": (23, 0)}
 """Known task packs: how many tasks they hold, and how many items each task has at least (0: not known here)."""
 
@@ -256,7 +259,11 @@ class Assume(FrozenModel):
 
 
 def of_each_task(metric: str) -> str:
-    """`harness/accuracy/*` of a task's `harness/accuracy/TASK`; any other metric as it is."""
+    """`harness/accuracy/*` of a task's `harness/accuracy/TASK`; any other metric as it is.
+
+    >>> of_each_task("harness/accuracy/anaphor"), of_each_task("val/loss")
+    ('harness/accuracy/*', 'val/loss')
+    """
     task = task_of(metric)
     return metric if task is None else f"{metric.removesuffix(task)}*"
 
@@ -267,6 +274,7 @@ def check_known(study: Study, metric: str, place: FieldPath, reader: str) -> Non
     # What a user's own trainer records is known when its runs have ended.
     if study.trainer != "gpt" or study.metric(metric) is not None:
         return
+    # What is near differs by kind: a slip in the name of a task's metric is no slip in that of a curve.
     if not metric.startswith("harness/"):
         fix = nearest(metric, [*METRICS, *study.own_units])
         raise field_error(place, f"'{metric}' is not a metric", "a recorded metric", fix)

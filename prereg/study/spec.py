@@ -307,11 +307,12 @@ class Study(StudyFields):
 
 def study_from_document(document: Document) -> Study:
     """A study from plain data (what YAML or a lock holds). Raises `SpecError` naming the field."""
-    return study_of(expand(document, MACROS))
+    return study_from_expansion(expand(document, MACROS))
 
 
-def study_of(expansion: Expansion) -> Study:
-    """The study of plain data with all that its macros write. Raises `SpecError` naming the field of the file."""
+def study_from_expansion(expansion: Expansion) -> Study:
+    """The study of plain data with all that its macros write. Raises `SpecError` naming the field of the file: for what
+    a macro wrote, where its block says it."""
     try:
         # As JSON: in strict mode pydantic then takes a list for a tuple, and still no text for a number.
         return Study.model_validate_json(json.dumps(expansion.document, allow_nan=False))

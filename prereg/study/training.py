@@ -271,7 +271,11 @@ class Breach(FrozenModel):
 
 
 def breaches(budget: Budget, *, wall_s: float, peak_memory_bytes: int | None) -> tuple[Breach, ...]:
-    """The limits of a budget that a run broke. Memory that nobody measured breaks nothing here; see `unmeasured`."""
+    """The limits of a budget that a run broke. Memory that nobody measured breaks nothing here; see `unmeasured`.
+
+    >>> [breach.words for breach in breaches(Budget(max_wall_s=60.0), wall_s=75.5, peak_memory_bytes=None)]
+    ['75.5 s of time, promised at most 60 s']
+    """
     memory = None if peak_memory_bytes is None else peak_memory_bytes / GIB
     broken = []
     for limit, promised, measured in (

@@ -145,6 +145,7 @@ def _check_unpaired(study: Study) -> None:
 
 
 def _check_looks(study: Study) -> None:
+    # The last look is the end of the study: alpha that no look spends would be lost, and later seeds read by nobody.
     n_seeds, looks = len(study.seeds), getattr(study.stopping, "looks", None)
     if looks is not None and (not looks or list(looks) != sorted(set(looks)) or looks[-1] != n_seeds):
         raise field_error(
@@ -264,6 +265,7 @@ def _check_recorded(study: Study, name: str, claim: Claim, declared: Metric) -> 
 
 def _check_of_model(training: Training, metric: str, place: FieldPath, reads: str) -> None:
     """The model and the optimiser of an arm have what a metric is about."""
+    # Refused here and not when runs end: a claim about what no run can record would be left without evidence.
     layer, layers = METRICS.layer(metric), training.model.layers
     if layer is not None and layer >= layers:
         required = f"at most {metric.rpartition('_')[0]}_{layers - 1}"
@@ -395,6 +397,7 @@ def _check_step(study: Study, arm: str, metric: str, step: int, place: FieldPath
 
 
 def _check_even_steps(study: Study, claim: Claim, what: str, place: FieldPath) -> None:
+    # A mean over evaluations, or the best of them, depends on where and how often one looks.
     lengths = {study.training(arm).budget.steps: arm for arm in claim.named}
     if len(lengths) > 1:
         (fewer, first), (more, second), *_ = sorted(lengths.items())
@@ -430,6 +433,7 @@ def _check_level(study: Study, metric: str) -> None:
 
 
 def _check_step_of_level(study: Study, metric: str) -> None:
+    # Before the first evaluation no run has a value, and after its own end an arm has no further one.
     by, every = study.stable.by, study.measure.every
     shortest = min(study.training(arm).budget.steps for arm in study.arms)
     first = 1 if metric == "train/loss" else min(every, shortest)
@@ -459,6 +463,7 @@ def _one_value(study: Study, metric: str) -> str:
 
 def _check_analysis(study: Study) -> None:
     analysis, n_seeds = study.analysis, min(len(study.seeds_of(arm)) for arm in study.arms)
+    # Shown twice, one test would look like two that agree.
     if analysis.test in analysis.also:
         fault = f"'{analysis.test}' decides and is under 'also'"
         raise field_error(("analysis", "also"), fault, "tests other than the deciding one")
@@ -483,6 +488,7 @@ def _check_order(study: Study, gate: Gate) -> None:
     place = ("analysis", "gate", "order")
     for entry in (entry for step in gate.order for entry in ((step,) if isinstance(step, str) else step)):
         _check_entry(study, entry)
+    # By hypotheses and not by entries: one may come by its own name and by that of its role.
     times = Counter(name for step in gate.order for name in members(study, step))
     twice = next((name for name, count in times.items() if count > 1), None)
     if twice is not None:
@@ -530,6 +536,8 @@ def _check_assumed_metrics(study: Study) -> None:
 
 def _check_assumed_correlations(study: Study) -> None:
     for metric, assumed in study.assume.metrics.items():
+        # Against a constant a run has no partner. Design simulates the correlation as a part of the noise that arms of
+        # a seed share, and a variance cannot be negative.
         against = next((n for n, c in study.claims.items() if c.metric == metric and c.constant is not None), None)
         if assumed.correlation < 0.0 and against is not None and len(study.arms) > 1:
             raise field_error(

@@ -89,6 +89,8 @@ class VerbKind:
         return rejected not in ("zero", "short of zero")
 
 
+# A claim of presence is refuted by showing that less than the margin is left, a claim of absence by showing an effect
+# at all. So the two columns of nulls change places between them; `margins` is `margin` for a claim without direction.
 KINDS: Final[Mapping[Verb, VerbKind]] = {
     "lowers": VerbKind("lowers", "lower", "lower", "zero", "margin", "towards"),
     "raises": VerbKind("raises", "raise", "higher", "zero", "margin", "towards"),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from conftest import House
+from ledger_samples import enter
 from typer.testing import CliRunner
 
 import ablate as api
@@ -41,8 +42,13 @@ def test_the_verb_says_what_changed_what_was_known_and_what_it_made_exploratory(
     before = amend(path)
     assert "evidence by then: none" in before and "hypotheses.gain.smallest: 0.05 -> 0.02" in before
     assert "exploratory" not in before
-    Ledger(house.path / "studies" / "ledger.jsonl").append(
-        "peeked", study="tiny", registration="0" * 64, body={}, at="2026-01-02T03:04:05+00:00"
+    enter(
+        Ledger(house.path / "studies" / "ledger.jsonl"),
+        "peeked",
+        {},
+        study="tiny",
+        registration="0" * 64,
+        at="2026-01-02T03:04:05+00:00",
     )
     house.write(hypotheses={"gain": GAIN["gain"] | {"smallest": 0.01}})
     refused = CliRunner().invoke(app, ["amend", str(path), "--reason", "a better idea", "--json"])
@@ -65,13 +71,13 @@ def test_runs_are_kept_unless_what_they_depend_on_is_changed(house: House) -> No
     assert api.run(path, workspace=api.Workspace(console=PlainWatcher(StringIO()))).summary.complete
     house.write(**small, title="The same study, said better", assume={"seconds_per_run": 1})
     registration, entry = api.amend(path, reason="a typo")
-    assert entry.body["evidence"] == "runs started"
+    assert entry.evidence == "runs started"
     assert not gather(Workspace().open(path).root, registration).missing
     decided = api.decide(path).decision
     assert decided.status in ("decided", "inconclusive") and decided.findings
     house.write(**small | {"measure": {"every": 1}}, title="The same study, said better")
     registration, entry = api.amend(path, reason="more evaluations")
-    assert "runs_of" not in entry.body
+    assert entry.runs_of == ""
     evidence = gather(Workspace().open(path).root, registration)
     assert evidence.runs == () and len(evidence.missing) == 6 and evidence.metrics.empty
     decided = api.decide(path).decision
@@ -99,7 +105,7 @@ def test_verify_follows_the_chain_of_registrations(house: House, spoil: str) -> 
         ledger.write_bytes(b"".join(canonical_bytes(entry) + b"\n" for entry in entries))
         wanted = "amends dddddddd, and the registration before it, entry 0, is"
     else:
-        Ledger(ledger).append("registered", study="tiny", registration="1" * 64, body={}, at=entries[1]["at"])
+        enter(Ledger(ledger), "registered", {}, study="tiny", registration="1" * 64, at=entries[1]["at"])
         wanted = "entry 2 registers what entry 1 had registered already"
     faults = [fault for item in verify(path).items for fault in item.faults]
     assert any(wanted in fault for fault in faults), faults

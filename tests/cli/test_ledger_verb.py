@@ -7,7 +7,9 @@ import sys
 from io import StringIO
 from pathlib import Path
 
+import ledger_samples
 import pytest
+from ledger_samples import enter
 from prereg_samples import EMBNORM, changed
 from programme_samples import P, amends, day, decides, registers
 from rich.console import Console
@@ -44,18 +46,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
 
 
 def entry(event: Event, **body: object) -> Entry:
-    return Entry(
-        format=1,
-        joins=(),
-        index=0,
-        at=day(1),
-        event=event,
-        study="s",
-        registration=HASH,
-        body=body,
-        previous=HASH,
-        sha256=HASH,  # type: ignore[arg-type]
-    )
+    return ledger_samples.entry(event, body)
 
 
 def test_every_entry_is_a_line_with_its_place_date_study_event_words_and_hash(
@@ -171,7 +162,12 @@ def test_a_lock_that_is_gone_is_said_in_the_count(
         (entry("registered", file="studies/s.yaml"), "studies/s.yaml"),
         (entry("registered", file="f", override={"obstacle": "o", "reason": "why not"}), "f, against advice: why not"),
         (
-            entry("amended", differences=[{"field": x} for x in "abcde"], evidence="none", reason="r"),
+            entry(
+                "amended",
+                differences=[{"field": x, "registered": 1, "now": 2} for x in "abcde"],
+                evidence="none",
+                reason="r",
+            ),
             "a, b, c and 2 more; evidence by then: none; because: r",
         ),
         (entry("started", runs=4, of=6, slots=2), "4 of 6 runs to do, 2 side by side"),
@@ -189,7 +185,10 @@ def test_a_lock_that_is_gone_is_said_in_the_count(
         (entry("decided", status="inconclusive", verdict="inconclusive"), "inconclusive"),
         (entry("decided", status="inconclusive", verdict="go on"), "inconclusive: go on"),
         (entry("decided", status="inadmissible", verdict=None), "inadmissible"),
-        (entry("imported", runs=3, run_sha256=HASH), "runs 3"),
+        (
+            entry("imported", variant="v", seed=1, status="done", attempts=1, bound=True, note="of a cluster"),
+            "variant v, seed 1, status done, attempts 1, bound True, note of a cluster",
+        ),
         (
             entry("finished", runs=6, cut_back={"bytes": 11, "sha256": HASH}),
             "all 6 runs are sealed; cut back 11 bytes that a crash had left",
@@ -202,9 +201,7 @@ def test_every_event_is_told_describe(one: Entry, words: str) -> None:
 
 def test_nothing_in_a_ledger_is_read_as_markup(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger.jsonl")
-    ledger.append(
-        "failed", study="s", registration=HASH, body={"variant": "[bold]v", "seed": 1, "error": "[/]"}, at=day(1)
-    )
+    enter(ledger, "failed", {"variant": "[bold]v", "seed": 1, "error": "[/]"}, study="s", registration=HASH, at=day(1))
     stream = StringIO()
     show(Console(file=stream, width=80), ledger_section(ledger.sound()))
     assert "[bold]v, seed 1: [/]" in stream.getvalue()

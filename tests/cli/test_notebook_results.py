@@ -23,7 +23,7 @@ from report_samples import ENDINGS, LOSS, Ending, told
 import ablate
 from ablate.frame import JudgedFrame
 from ablate.notebook.results import Decided
-from ablate.reporting.context import NOT_TO_BE_USED
+from ablate.reporting.context import not_to_be_used
 from ablate.reporting.exports import frames
 from ablate.reporting.exports.files import csv_files
 from prereg.errors import EvidenceError, StudyError
@@ -127,7 +127,7 @@ def test_findings_of_inadmissible_evidence_say_so_wherever_they_go() -> None:
     html = result._repr_html_()
     assert "<svg" not in html and "Failed check &#39;no early look&#39;" in html and "0.0489" not in html
     for name in result.figures[:3]:
-        assert NOT_TO_BE_USED.split(":")[0] in result.figure(name).title.subtitle[0]
+        assert not_to_be_used().split(":")[0] in result.figure(name).title.subtitle[0]
 
 
 def checked(result: Decided, names: tuple[str, ...]) -> None:

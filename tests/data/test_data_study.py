@@ -366,7 +366,8 @@ def test_an_amendment_that_changes_the_data_can_be_undone_to_the_earlier_promise
     third, _ = api.amend(study, reason="more of them")
     case = Workspace().open(study)
     made = past_registrations(case.root, "tiny", Ledger(case.root.ledger).entries())
-    assert [(one.sha256, one.proven) for one in made] == [(one.sha256, True) for one in (first, second, third)]
+    promised = [(one.sha256, True) for one in (first, second, third)]
+    assert [(one.entry.registration, one.proven) for one in made] == promised
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from docs.generator.parts import commands
 from prereg.documents.published import json_schema
 from prereg.metrics.catalogue import METRICS, SUITES
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import EVENTS, Event
+from prereg.registry.ledger_entry import ENTRY_KINDS, Event
 from prereg.registry.paths import Root
 from prereg.rule.condition import DEEPEST, MEANS, STATES, parse_condition
 from prereg.study.verbs import MEANS_OF_VERBS, VERBS
@@ -39,6 +39,19 @@ def test_every_row_of_a_page_has_the_cells_of_its_table_and_every_link_its_headi
         assert len({re.sub(r"\\\|", "", line).count("|") for line in table.splitlines()}) == 1, table[:200]
     headings = {anchor(found) for found in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
     assert set(re.findall(r"\]\(#([^)]+)\)", text)) <= headings
+
+
+def test_what_the_page_of_modules_points_to_is_there() -> None:
+    """Each place of a pointer: a file and, in code, the names that it is said to hold."""
+    pointers = PAGES["modules.md"]().split("\n## ablate\n")[0]
+    places = re.findall(r"\[`[\w./]+`\]\(\.\./([\w./]+)\)[:,] ((?:`[\w.]+`(?:, (?=`))?)*)", pointers)
+    assert len(places) > 30
+    for path, names in places:
+        code = (ROOT / path).read_text(encoding="utf-8")
+        for name in re.findall(r"`([\w.]+)`", names):
+            for part in name.split("."):
+                defined = re.search(rf"^ *(?:def|class) {part}\b|^{part}\b.* = ", code, re.MULTILINE)
+                assert defined is not None, (path, name)
 
 
 def test_every_field_of_a_study_stands_once_in_the_table_of_its_model() -> None:
@@ -77,10 +90,13 @@ def test_every_question_and_verb_of_the_grammars_is_explained() -> None:
 
 
 def test_every_event_is_explained_with_every_field_that_a_ledger_has(decided: House) -> None:
-    assert set(EVENTS) == set(get_args(Event))
+    page = PAGES["reference/files.md"]()
+    assert {kind.model_fields["event"].default for kind in ENTRY_KINDS} == set(get_args(Event))
     for root in (ROOT, decided.path):
         for entry in Ledger(Root(root).ledger).entries():
-            assert entry.stated.keys() <= EVENTS[entry.event][1].keys(), (root, entry.event)
+            assert not entry.model_extra, (root, entry.event, entry.model_extra)
+            for field in entry.stated:
+                assert f"| `{entry.event}` | `{field}` | " in page, (root, entry.event, field)
 
 
 def test_every_field_of_a_record_and_of_a_verdict_is_listed() -> None:

@@ -1,17 +1,22 @@
-"""The examples in the docstrings of the Python API run, in a folder that holds a decided study."""
+"""Examples in docstrings run: those of the Python API where a study is decided, all others in an empty folder."""
 
 from __future__ import annotations
 
 import doctest
+import importlib
+from pathlib import Path
 
 import pytest
 from own_trainer import OwnHouse
 
 import ablate
 
+ROOT = Path(__file__).resolve().parents[2]
+
 EXAMPLES = [
     example
     for name in ablate.__all__
+    if name != "Study"  # of prereg
     for example in doctest.DocTestFinder(recurse=False).find(getattr(ablate, name), name, globs={"ablate": ablate})
     if example.examples
 ]
@@ -21,6 +26,22 @@ OF_A_SCRIPT = {"config", "log", "must_match", "seed"}
 """Shown in the docstring of `ablate.client`, and run by docs/how-to."""
 LEFT = {"amend", "bundle", "early_results", "export_model", "import_runs", "reproduce", "try_out"}
 """They need a study that is not decided, weights, or minutes."""
+
+MODULES = [
+    ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    for path in sorted(ROOT.glob("ablate/*/**/*.py"))
+    if ">>> " in path.read_text(encoding="utf-8")
+]
+"""Below the Python API, where an example runs by itself; those of `prereg` run in tests/prereg/test_docstrings.py."""
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_the_examples_of_a_module_give_what_they_say(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = doctest.testmod(importlib.import_module(name), optionflags=doctest.REPORT_NDIFF)
+    assert result.attempted and not result.failed
 
 
 @pytest.mark.slow

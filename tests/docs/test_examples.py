@@ -79,8 +79,8 @@ def test_a_killed_run_of_the_hugging_face_trainer_resumes_to_the_same_bits(tmp_p
             end(process)
         assert end(command("run", str(path), "--only", "low/1"), 120)[0] == 0
         entries = Ledger(path.parent / "ledger.jsonl").entries()
-        outcomes += [entry.body["outcome_sha256"] for entry in entries if entry.event == "sealed"]
-        resumed = [entry.body["resumed_from"] for entry in entries if "resumed_from" in entry.body]
+        outcomes += [entry.outcome_sha256 for entry in entries if entry.event == "sealed"]
+        resumed = [step for entry in entries if (step := getattr(entry, "resumed_from", None)) is not None]
         assert bool(resumed) == interrupted and all(int(str(step)) >= 10 for step in resumed)
         assert sum(starts(copied).values()) == 1 + interrupted
     assert len(outcomes) == 2 and outcomes[0] == outcomes[1]

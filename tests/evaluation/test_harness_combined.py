@@ -115,11 +115,11 @@ def test_amended_data_and_tasks_are_told_apart_in_the_history(house: House) -> N
     path = house.path / TASKS / "order.jsonl"
     path.write_text(path.read_text().replace("cat", "hat", 1))
     second, entry = api.amend(study, reason="a larger vocabulary, and a misprint")
-    fields = {str(one["field"]) for one in entry.body["differences"]}  # type: ignore[index,union-attr,call-overload]
+    fields = {one.field for one in entry.differences}
     assert {"data.tokenizers.none", "tasks.sha256"} <= fields
     assert verify_registration(Root(house.path), "tiny") == []
     made = past_registrations(Root(house.path), "tiny", Ledger(Root(house.path).ledger).entries())
-    assert [(one.sha256, one.proven) for one in made] == [(one.sha256, True) for one in (first, second)]
+    assert [(one.entry.registration, one.proven) for one in made] == [(one.sha256, True) for one in (first, second)]
 
 
 def test_stored_token_ids_cannot_be_asked_and_it_is_said_when_the_study_is_read() -> None:

@@ -182,7 +182,7 @@ def test_changed_tasks_are_refused_by_run_and_amended_on_the_record(copy: Path) 
     assert "amend" in caught.value.fix
     registration, entry = api.amend(study_of(copy), reason="a misprint")
     assert registration.tasks is not None
-    assert [one["field"] for one in entry.body["differences"]] == ["tasks.sha256"]  # type: ignore[index,union-attr,call-overload]
+    assert [one.field for one in entry.differences] == ["tasks.sha256"]
 
 
 def spec_of(house: House) -> RunSpec:

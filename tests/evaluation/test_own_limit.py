@@ -153,8 +153,8 @@ def test_a_metric_that_does_not_end_fails_its_run_alone_and_says_why(house: Hous
     records = [RunFolder(path.parent).read_record() for path in house.path.glob("data/runs/*/*/*/*/run.json")]
     ends = {(record.variant, record.status, "limit of 2 s" in str(record.error)) for record in records if record}
     assert ends == {("none", "done", False), ("layernorm", "failed", True)}
-    failed = [entry.body for entry in Ledger(Root(house.path).ledger).entries() if entry.event == "failed"]
-    assert [body["variant"] for body in failed] == ["layernorm"] * 2 and "limit_s" in str(failed[0]["error"])
+    failed = [entry for entry in Ledger(Root(house.path).ledger).entries() if entry.event == "failed"]
+    assert [entry.variant for entry in failed] == ["layernorm"] * 2 and "limit_s" in failed[0].error
 
 
 def test_a_limit_is_an_hour_unless_the_study_says_otherwise_and_then_its_words_say_so() -> None:

@@ -27,7 +27,7 @@ from prereg.metrics.user_code import pin_checks
 from prereg.registry.amendments import affected
 from prereg.registry.paths import Root
 from prereg.registry.plan import RunSpec, plan
-from prereg.registry.register import amend, register
+from prereg.registry.register import amend_study, register_study
 from prereg.registry.registration import Pins
 from prereg.study.measure import OwnMetric
 from prereg.study.spec import Study, study_from_document
@@ -209,15 +209,15 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
     (tmp_path / "studies" / "mine.py").write_text(CODE)
     root, loaded = house_with(tmp_path, text)
     told: dict[str, Any] = {"pins": Pins(corpus=PIN), "design": None, "tool": {}, "at": AT}
-    first, _ = register(root, loaded, **told)
+    first, _ = register_study(root, loaded, **told)
     assert set(first.own_checks) == {"own/worst"} and verify_registration(root, "embnorm") == []
     lock = json.loads((tmp_path / "studies" / "embnorm.lock.json").read_text())
     assert lock["own_checks"]["own/worst"]["entry_point"] == "mine:worst"
     (tmp_path / "studies" / "mine.py").write_text(CODE + "# another\n")
     assert "the metric 'own/worst' is not the registered code" in verify_registration(root, "embnorm")[0]
-    second, entry = amend(root, loaded, **told, reason="a comment", evidence="outcomes read")
+    second, entry = amend_study(root, loaded, **told, reason="a comment", evidence="outcomes read")
     assert second.sha256 != first.sha256
-    fields = [difference["field"] for difference in entry.body["differences"]]  # type: ignore[union-attr, index]
+    fields = [difference.field for difference in entry.differences]
     assert "own_checks.own/worst.sha256" in fields
     from prereg.registry.amendments import amendments_of
     from prereg.registry.ledger import Ledger

@@ -31,7 +31,7 @@ from ablate.gpt import trainer
 from ablate.gpt.device import ENVIRONMENT, choose_device, cuda_devices, device_name
 from ablate.gpt.main import load_inputs
 from ablate.gpt.trainer import Trainer, arithmetic
-from ablate.records.provenance import collect, differing
+from ablate.records.provenance import current_provenance, differing
 from ablate.records.run_record import RunRecord
 from ablate.records.store import RunFolder
 from ablate.runner import local, pool
@@ -139,9 +139,9 @@ def test_a_users_own_trainer_chooses_for_itself() -> None:
 
 
 def test_resuming_asks_for_the_device() -> None:
-    mine = collect(threads=1)
-    assert differing(mine, collect(threads=1)) == ()
-    assert differing(mine, collect(threads=1, device="An Accelerator")) == ("device",)
+    mine = current_provenance(threads=1)
+    assert differing(mine, current_provenance(threads=1)) == ()
+    assert differing(mine, current_provenance(threads=1, device="An Accelerator")) == ("device",)
 
 
 # A study keeps to the device of its sealed runs.

@@ -99,4 +99,4 @@ def test_the_dirty_check_asks_git_about_the_same_modules(
         subprocess.run(["git", "-C", str(tmp_path), *words], check=True)
     monkeypatch.setattr(provenance, "SOURCE", tmp_path)
     (tmp_path / changed).write_text("other")
-    assert provenance.collect(threads=1).dirty is dirty
+    assert provenance.current_provenance(threads=1).dirty is dirty

@@ -23,6 +23,7 @@ from ablate.runner.progress import PlainWatcher
 from ablate.workspace import Workspace, require_registered
 from prereg.errors import EvidenceError, RunError
 from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import RunStartedEntry
 
 QUIET = PlainWatcher(StringIO())
 
@@ -36,7 +37,7 @@ def outcomes(house: House) -> dict[str, str]:
 def events(house: House) -> list[str]:
     """What the ledger holds, but for the starts of single runs."""
     entries = Ledger(house.path / "studies" / "ledger.jsonl").entries()
-    return [entry.event for entry in entries if entry.event != "started" or "runs" in entry.body]
+    return [entry.event for entry in entries if not isinstance(entry, RunStartedEntry)]
 
 
 def start(study: Path, *words: str) -> subprocess.Popen[str]:
@@ -252,7 +253,7 @@ def test_a_run_sealed_in_the_moment_of_a_crash_is_taken_into_the_ledger_later(co
     assert again.summary.complete
     last = Ledger(ledger).entries()[-2]
     assert last.event == "sealed"
-    assert last.body["recovered"] is True
+    assert last.recovered is True
     assert again.registration == registration
     checks = {check.name: check for check in api.decide(study).decision.checks}
     told = checks["every seal was reported by the run that made it"]

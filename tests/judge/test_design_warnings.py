@@ -30,8 +30,9 @@ from ablate.judge.stats import t_power
 from ablate.reporting.document import banner_of
 from prereg.errors import RegistrationError, UndecidableDesignError
 from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import Override
 from prereg.registry.paths import Root
-from prereg.registry.registration import Override, load_registration
+from prereg.registry.registration import load_registration, promises_of
 from prereg.study.spec import Study, study_from_document
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -284,7 +285,7 @@ def test_an_override_stands_in_the_lock_and_in_the_ledger(house: House) -> None:
     registration, entry = api.register(path, workspace=api.Workspace(house.path), accept_underpowered=f" {REASON} ")
     assert entry is not None and registration.override is not None
     assert registration.override.reason == REASON and "0.0625" in registration.override.obstacle
-    assert entry.body["override"] == {"obstacle": registration.override.obstacle, "reason": REASON}
+    assert entry.override == Override(obstacle=registration.override.obstacle, reason=REASON)
     lock = json.loads((house.path / "studies" / "tiny.lock.json").read_text())
     assert lock["override"]["reason"] == REASON
     found = load_registration(Root.find(path, house.path), "tiny")
@@ -305,7 +306,8 @@ def test_a_study_that_needs_no_override_has_none_in_its_lock(house: House) -> No
     registration, _ = api.register(house.write(), workspace=api.Workspace(house.path))
     assert registration.override is None
     assert json.loads((house.path / "studies" / "tiny.lock.json").read_text())["override"] is None
-    assert all("override" not in entry.body for entry in Ledger(Root.find(Path(), house.path).ledger).entries())
+    promises = promises_of(Ledger(Root.find(Path(), house.path).ledger).entries(), "tiny")
+    assert promises and not any(entry.override for entry in promises)
 
 
 def test_an_amendment_can_be_accepted_too(house: House) -> None:
@@ -315,7 +317,7 @@ def test_an_amendment_can_be_accepted_too(house: House) -> None:
     _, entry = api.amend(
         hopeless(house), reason="an exact test", workspace=api.Workspace(house.path), accept_underpowered=REASON
     )
-    assert entry.body["override"]["reason"] == REASON  # type: ignore[index, call-overload]
+    assert entry.override.reason == REASON
 
 
 def test_the_report_says_it_in_its_first_lines() -> None:

@@ -46,7 +46,7 @@ def test_every_door_says_that_a_verdict_has_deviations(
     assert typed(monkeypatch, "decide", house.study, "--json") == 7
     assert json.loads(capsys.readouterr().out)["status"] == "decided_with_deviations"
     entry = [one for one in Ledger(house.root.ledger).entries() if one.event == "decided"][-1]
-    assert describe_decision(entry.body) == "take fast, with deviations"
+    assert describe_decision(entry) == "take fast, with deviations"
 
     assert typed(monkeypatch, "status", house.study) == 0
     assert "Decided with deviations from what was registered: take fast" in capsys.readouterr().out

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from conftest import House, tiny_document
 from evidence_factory import make_evidence, one_claim
+from ledger_samples import enter
 from quiet import QUIET
 from test_cli import ablate as run_verb
 
@@ -50,11 +51,11 @@ def unfinished(trained: House, tmp_path: Path) -> Path:
     path = copy / "studies" / "ledger.jsonl"
     entries = Ledger(path).entries()
     ended = [one.index for one in entries if one.event == "sealed"]
-    seals = {(entries[at].body["variant"], entries[at].body["seed"]): at for at in ended}
+    seals = {(entries[at].variant, entries[at].seed): at for at in ended}
     mine = seals["layernorm", 3]
     for later in ended[ended.index(mine) + 1 :]:  # two runs end side by side, in either order
-        body = entries[later].body
-        shutil.rmtree(next(copy.glob(f"data/runs/tiny/*/{body['variant']}/{body['seed']}")))
+        arm, seed = entries[later].cell
+        shutil.rmtree(next(copy.glob(f"data/runs/tiny/*/{arm}/{seed}")))
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:mine]))
     return copy / "studies" / "tiny.yaml"
@@ -70,8 +71,8 @@ def test_a_look_is_logged_before_it_is_shown_and_spoils_the_verdict(ablate: Verb
     code, said, error = ablate("status", unfinished, "--results", "--reason", REASON)
     assert code == 0, error
     entry = ledger(unfinished).entries()[-1]
-    assert (entry.event, entry.index, entry.body["reason"]) == ("peeked", before, REASON)
-    assert (entry.body["ended"], entry.body["planned"]) == (5, 6)
+    assert (entry.event, entry.index, entry.reason) == ("peeked", before, REASON)
+    assert (entry.ended, entry.planned) == (5, 6)
     assert f"this look is entry {before} of the ledger" in said
     assert f"ledger head {entry.sha256}" in said
     assert "5 of 6 planned runs ended" in said and "Description only" in said
@@ -185,7 +186,9 @@ def test_values_of_an_unfinished_study_are_not_read_without_an_entry(unfinished:
     said = api.decide(unfinished).decision
     assert not said.findings and not any("claimed metric" in check.name for check in said.checks)
     entry = api.early_results(unfinished, reason=REASON).entry
-    for other in (entry.model_copy(update={"at": entry.at + "0"}), ledger(unfinished).entries()[0]):
+    fields = {"study": entry.study, "registration": entry.registration, "at": entry.at}
+    of_other_evidence = enter(ledger(unfinished), "peeked", {"evidence": "0" * 64}, **fields)
+    for other in (entry.model_copy(update={"at": entry.at + "0"}), of_other_evidence):
         with pytest.raises(EvidenceError, match="the ledger does not hold"):
             open_tables(case.root, found, look=other)
     assert set(open_tables(case.root, found, look=entry).curve("val/loss")["seed"]) == {1, 2, 3}
@@ -219,8 +222,8 @@ def test_a_look_recorded_afterwards_takes_the_verdict_away(ablate: Verb, trained
     code, said, error = ablate("status", study, "--reason", REASON, "--past", when)
     assert code == 0, error
     entry = ledger(study).entries()[-1]
-    assert (entry.event, entry.body["took_place"], entry.body["planned"]) == ("peeked", when, 6)
-    assert 1 <= int(str(entry.body["ended"])) <= 6 and f"this look is entry {entry.index}" in said
+    assert (entry.event, entry.took_place, entry.planned) == ("peeked", when, 6)
+    assert 1 <= int(str(entry.ended)) <= 6 and f"this look is entry {entry.index}" in said
     assert "by the registered rules there is no verdict" in " ".join(ablate("status", study)[1].split())
     assert "recorded afterwards" in " ".join(ablate("ledger", study)[1].split())
     programme = json.loads(ablate("ledger", "--hypotheses", "--json", "--root", str(study.parents[1]))[1])
@@ -248,7 +251,7 @@ def test_only_an_early_look_can_be_recorded_afterwards(trained: House, tmp_path:
             api.record_look(
                 study, reason=REASON, took_place=when.isoformat(), workspace=api.Workspace(clock=now.isoformat)
             )
-    assert api.record_look(study, reason=REASON, took_place=ended.isoformat()).body["ended"] == 6
+    assert api.record_look(study, reason=REASON, took_place=ended.isoformat()).ended == 6
 
 
 def test_a_look_recorded_afterwards_needs_a_reason_a_time_with_its_offset_and_a_run(

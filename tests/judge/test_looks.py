@@ -176,9 +176,7 @@ def test_an_e_process_looks_after_every_seed_and_stops_when_it_is_sure() -> None
 
 def with_looks(registration: Registration, evidence: Evidence, number: int) -> Evidence:
     """The same evidence with only its first looks in the ledger."""
-    kept = [
-        (e.event, dict(e.body)) for e in evidence.ledger if e.event != "looked" or int(str(e.body["look"])) <= number
-    ]
+    kept = [(e.event, e.stated) for e in evidence.ledger if e.event != "looked" or e.look <= number]
     return replace(evidence, ledger=chain(registration, kept))
 
 
@@ -192,7 +190,7 @@ def entries(house: House) -> tuple[Entry, ...]:
 
 
 def sealed_seeds(house: House) -> set[int]:
-    return {int(str(entry.body["seed"])) for entry in entries(house) if entry.event == "sealed"}
+    return {int(str(entry.seed)) for entry in entries(house) if entry.event == "sealed"}
 
 
 @pytest.fixture

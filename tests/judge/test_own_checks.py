@@ -21,7 +21,7 @@ from prereg.metrics.user_code import pin_checks
 from prereg.registry.amendments import affected
 from prereg.registry.history import require_unchanged
 from prereg.registry.paths import Root
-from prereg.registry.register import amend, register
+from prereg.registry.register import amend_study, register_study
 from prereg.registry.registration import Pins, Registration, load_registration
 from prereg.study.measure import OwnCheck
 from prereg.verification import verify_registration
@@ -222,7 +222,7 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
     studies.mkdir()
     (studies / "mine.py").write_text(HELD)
     loaded = load_text(studies, text)
-    first, _ = register(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT)
+    first, _ = register_study(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT)
     assert first.own_checks["looked"].entry_point == "mine:look"
     again = load_registration(root, "embnorm")
     assert again == first and verify_registration(root, "embnorm") == []
@@ -231,9 +231,9 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
     with pytest.raises(RegistrationError, match=r"own_checks\.looked\.sha256"):
         require_unchanged(first, loaded)
     with pytest.raises(RegistrationError, match=r"own_checks\.looked\.sha256"):
-        register(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT)
+        register_study(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT)
     assert "the check 'looked' is not the registered code: mine.py has changed" in verify_registration(root, "embnorm")
-    second, entry = amend(
+    second, entry = amend_study(
         root,
         loaded,
         pins=Pins(corpus=PIN),
@@ -244,7 +244,7 @@ def test_the_code_is_part_of_the_promise(tmp_path: Path) -> None:
         evidence="runs started",
     )
     assert second.sha256 != first.sha256 and verify_registration(root, "embnorm") == []
-    fields = [one["field"] for one in entry.body["differences"]]  # type: ignore[union-attr,index,call-overload]
+    fields = [one.field for one in entry.differences]
     assert fields == ["own_checks.looked.sha256", "own_checks.looked.size_bytes"]
     from prereg.registry.amendments import amendments_of
 

@@ -40,7 +40,7 @@ def begun_again(registration: Registration, evidence: Evidence, times: dict[Cell
     """The same evidence, with starts of these runs that had recorded a claimed value before they were interrupted."""
     events: list[tuple[Event, dict[str, Any]]] = []
     for entry in evidence.ledger:
-        body = dict(entry.body)
+        body = entry.stated
         if entry.event == "sealed":
             cell = str(body["variant"]), int(str(body["seed"]))
             named = {"variant": cell[0], "seed": cell[1], "made_with": "m"}

@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 from ablate.cli import app
 from prereg.errors import RegistrationError
-from prereg.registry.ledger_entry import SEALS
+from prereg.registry.ledger_entry import RunStartedEntry, SealEntry
 from prereg.registry.plan import recipes_of, sealed_elsewhere
-from prereg.registry.register import register
+from prereg.registry.register import register_study
 from prereg.registry.registration import Pins
 from prereg.study.command import pin_scripts
 from prereg.study.load import load_study
@@ -43,7 +43,7 @@ def write(history: History, name: str, **changes: Any) -> Path:
 def register_as_it_is(history: History, path: Path) -> None:
     loaded = load_study(path)
     pins = Pins(scripts=pin_scripts(history.root, loaded.study))
-    made = register(history.root, loaded, pins=pins, design=None, tool={}, at=history.now())
+    made = register_study(history.root, loaded, pins=pins, design=None, tool={}, at=history.now())
     history.registration, history.study = made[0], path
 
 
@@ -114,8 +114,8 @@ def test_runs_that_both_registered_before_either_sealed_are_a_remark(tmp_path: P
 def test_every_start_and_seal_says_what_the_run_is_made_of(history: History) -> None:
     wanted = recipes_of(history.registration)
     for entry in history.ledger.entries():
-        if entry.event in SEALS or (entry.event == "started" and "variant" in entry.body):
-            assert entry.body["recipe_sha256"] == wanted[str(entry.body["variant"]), int(str(entry.body["seed"]))]
+        if isinstance(entry, SealEntry | RunStartedEntry):
+            assert entry.recipe_sha256 == wanted[str(entry.variant), int(str(entry.seed))]
     assert sealed_elsewhere(history.ledger.entries(), history.registration) == {}
 
 

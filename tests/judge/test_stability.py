@@ -13,17 +13,9 @@ import pytest
 from evidence_factory import make_evidence, small_study, with_losses
 from scipy import stats
 
-from ablate.judge.audit.stability import (
-    EARLY,
-    early_spike_places,
-    false_alarm_rate,
-    false_alarm_text,
-    judge_stability,
-    spike_chance,
-    spike_limit,
-    spike_places,
-)
+from ablate.judge.audit.stability import false_alarm_rate, false_alarm_text, judge_stability, spike_limit
 from ablate.judge.decide import decide
+from ablate.judge.stats.spikes import EARLY, early_spike_places, spike_chance, spike_places
 from ablate.judge.verdict import Stability
 from ablate.judge.wording import upper_bound
 from ablate.reporting.headline import stability_in_words
@@ -297,7 +289,7 @@ def test_a_registered_limit_keeps_its_bytes_and_its_words() -> None:
     assert "more than 6 robust standard deviations above the median of the last 20 steps" in say(
         "instability", study_of(above=6.0)
     )
-    assert "stationary normal noise have such a step in 1% of studies of this size" in say("instability", study_of())
+    assert "stationary normal noise alone get there in 1% of studies of this size" in say("instability", study_of())
 
 
 def test_the_rates_are_stated_where_the_decision_asks() -> None:

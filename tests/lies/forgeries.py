@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ledger_samples
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -70,7 +71,12 @@ class Holding:
 
     def log(self, event: Event, body: Mapping[str, Any], at: str = LATER) -> None:
         """One more entry, by whoever holds the ledger."""
-        new = self.lines()[-1] | {"event": event, "body": dict(body), "at": at, "sha256": "new"}
+        new = self.lines()[-1] | {
+            "event": event,
+            "body": ledger_samples.line(event, body)["body"],
+            "at": at,
+            "sha256": "new",
+        }
         self.rewrite(lambda lines: [*lines, new])
 
     def rewrite(self, change: Callable[[list[Line]], list[Line]]) -> None:

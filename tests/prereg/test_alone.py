@@ -73,7 +73,7 @@ def test_what_was_changed_is_named_and_the_rest_is_unchanged(tmp_path: Path) -> 
     house = OwnHouse(tmp_path)
     path = house.write(own_document())
     registration, entry = prereg.register(path)
-    assert entry.body["lock_sha256"] == registration.lock_sha256
+    assert entry.lock_sha256 == registration.lock_sha256
     assert prereg.register(path) == (registration, entry), "nothing is registered twice"
     checked = prereg.verify(path)
     assert checked.intact
@@ -103,7 +103,7 @@ def test_an_amendment_names_its_reason_and_what_was_known(tmp_path: Path) -> Non
         prereg.register(path)
     assert Root(tmp_path).ledger.read_bytes() == before
     second, entry = prereg.amend(path, reason="more seeds", evidence="runs started")
-    assert (second.previous, entry.body["reason"], entry.body["evidence"]) == (
+    assert (second.previous, entry.reason, entry.evidence) == (
         first.sha256,
         "more seeds",
         "runs started",

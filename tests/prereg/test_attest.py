@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import House
+from ledger_samples import enter
 from prereg_samples import AT, EMBNORM, PIN, changed, load_text
 from seal_samples import Authority, allow, git, registered, snapshot, ssh_key
 
@@ -19,7 +20,7 @@ from ablate.verification.verify import verify
 from ablate.workspace import HERE, StudyContext, Workspace
 from prereg.errors import RegistrationError, SealError
 from prereg.registry.ledger import Ledger
-from prereg.registry.register import amend
+from prereg.registry.register import amend_study
 from prereg.registry.registration import Pins, Registration
 from prereg.seals import git as git_anchor
 from prereg.seals import ssh, timestamp
@@ -147,18 +148,16 @@ def test_a_sound_seal_of_another_lock_is_a_fault_even_if_the_ledger_names_it(
     # The same files, put on record for a lock that they were not made for.
     text = changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]")
     loaded = load_text(other.root.studies, text)
-    changed_to, _ = amend(
+    changed_to, _ = amend_study(
         other.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none"
     )
     assert theirs.sha256 != changed_to.sha256
     for entry in Ledger(case.root.ledger).entries():
         if entry.event == "attested":
-            file = str(entry.body["file"])
+            file = str(entry.file)
             (other.root.path / file).write_bytes((case.root.path / file).read_bytes())
-            body = {**entry.body, "lock_sha256": changed_to.lock_sha256}
-            Ledger(other.root.ledger).append(
-                "attested", study="embnorm", registration=changed_to.sha256, body=body, at=AT
-            )
+            body = {**entry.stated, "lock_sha256": changed_to.lock_sha256}
+            enter(Ledger(other.root.ledger), "attested", body, study="embnorm", registration=changed_to.sha256, at=AT)
     found = verified(StudyContext(HERE, loaded.path, other.root, loaded)).seals
     assert {check.kind: check.state for check in found} == {"ssh": "broken", "rfc3161": "broken"}
 
@@ -179,7 +178,7 @@ def test_an_entry_that_makes_no_sense_is_a_fault(nonsense: str, tmp_path: Path) 
     odd, says = NONSENSE[nonsense]
     body = {"kind": "ssh", "lock_sha256": registration.lock_sha256, "by": "me", **odd}
     sha256 = registration.sha256
-    Ledger(case.root.ledger).append("attested", study="embnorm", registration=sha256, body=dict(body), at=AT)
+    enter(Ledger(case.root.ledger), "attested", dict(body), study="embnorm", registration=sha256, at=AT)
     [found] = verified(case).seals
     assert found.state == "broken"
     assert says in found.says
@@ -213,7 +212,7 @@ def test_a_seal_made_after_runs_had_begun_says_so(tmp_path: Path) -> None:
     case, registration = registered(tmp_path)
     one, two = ssh_key(tmp_path / "keys", "one"), ssh_key(tmp_path / "keys", "two")
     sealed(case, registration, sign=one)
-    Ledger(case.root.ledger).append("started", study="embnorm", registration=registration.sha256, body={}, at=AT)
+    enter(Ledger(case.root.ledger), "started", {}, study="embnorm", registration=registration.sha256, at=AT)
     sealed(case, registration, sign=two)
     assert [check.after_runs for check in verified(case).seals] == [False, True]
 
@@ -266,10 +265,10 @@ def test_an_amendment_keeps_the_seals_of_what_it_replaces(authority: Authority, 
     sealed(case, registration, sign=key, timestamp=stamp(case, authority, tmp_path / "reply.tsr"))
     text = changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]")
     loaded = load_text(case.root.studies, text)
-    second, entry = amend(
+    second, entry = amend_study(
         case.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none"
     )
-    assert entry.body["evidence"] == "none"  # a seal is no evidence
+    assert entry.evidence == "none"  # a seal is no evidence
     case = StudyContext(HERE, loaded.path, case.root, loaded)
     sealed(case, second, sign=key)
     found = verified(case)
@@ -285,7 +284,7 @@ def test_an_earlier_lock_that_is_nowhere_leaves_its_signature_unchecked(tmp_path
     case, registration = registered(tmp_path)
     sealed(case, registration, sign=ssh_key(tmp_path / "keys"))
     loaded = load_text(case.root.studies, changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]"))
-    amend(case.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none")
+    amend_study(case.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none")
     [found] = verified(StudyContext(HERE, loaded.path, case.root, loaded)).seals
     assert (found.state, found.superseded) == ("unchecked", True)
     with pytest.raises(RegistrationError, match="not the one that was registered"):
@@ -300,7 +299,9 @@ def test_an_amendment_in_the_middle_of_sealing_is_not_sealed_as_what_it_replaces
 
     def slowly(message: bytes, key: Path) -> ssh.Signature:
         loaded = load_text(case.root.studies, changed(EMBNORM, "seeds: [1, 2, 3, 4, 5]", "seeds: [1, 2, 3, 4, 6]"))
-        amend(case.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none")
+        amend_study(
+            case.root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT, reason="seeds", evidence="none"
+        )
         return sign(message, key)
 
     monkeypatch.setattr(ssh, "sign", slowly)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from conftest import House, tiny_document
+from ledger_samples import enter
 from typer.testing import CliRunner
 
 import ablate as api
@@ -64,7 +65,7 @@ def test_what_happens_after_registration_leaves_the_page_as_it_is(house: House) 
     registration, _ = api.register(study, workspace=api.Workspace(clock=at))
     before = page_of(house).read_bytes()
     for event in ("started", "finished", "decided"):
-        Ledger(Root(house.path).ledger).append(event, study="tiny", registration=registration.sha256, body={}, at=AT)  # type: ignore[arg-type]
+        enter(Ledger(Root(house.path).ledger), event, {}, study="tiny", registration=registration.sha256, at=AT)
     keep_page(Root(house.path), "tiny")
     assert page_of(house).read_bytes() == before
     assert item(verify(study)).note == "as the lock says"

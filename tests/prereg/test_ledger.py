@@ -14,13 +14,15 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
+import ledger_samples
 import pytest
+from ledger_samples import enter
 
 from prereg.errors import LedgerError, UnsupportedError
-from prereg.registry import ledger_entry
+from prereg.registry import ledger_lines
 from prereg.registry.canon import canonical_bytes, sha256_bytes, sha256_of
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import FIRST, Entry
+from prereg.registry.ledger_entry import ENTRY_KINDS, FIRST, CutBack, EndedLine, Entry, RunEntry, entry_of
 
 AT = "2026-01-02T03:04:05+00:00"
 HASH = "a" * 64
@@ -29,18 +31,20 @@ APPENDER = """
 import sys
 from pathlib import Path
 from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import CallStartedEntry
 path, who, times = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 ledger = Ledger(path)
 print("ready", flush=True)
 sys.stdin.readline()
 for n in range(times):
-    ledger.append("started", study=who, registration="a" * 64, body={"n": n, "pad": "x" * 2000}, at="AT")
+    ledger.append(CallStartedEntry(study=who, registration="a" * 64, at="AT", runs=n, of=1, slots=1, code="x" * 2000))
     print(n, flush=True)
 """.replace("AT", AT)
 
 
 def append(ledger: Ledger, n: int = 0) -> Entry:
-    return ledger.append("started", study="s", registration=HASH, body={"n": n, "wall_s": 1.0}, at=AT)
+    """An entry with a number of its own, and a field that no version has yet."""
+    return enter(ledger, "started", {"runs": n, "wall_s": 1.0}, study="s", registration=HASH, at=AT)
 
 
 @pytest.fixture
@@ -68,20 +72,20 @@ def test_every_entry_carries_the_hash_of_the_one_before(ledger: Ledger) -> None:
 def test_each_line_is_exactly_the_canonical_bytes(ledger: Ledger) -> None:
     written = append(ledger)
     assert ledger.path.read_bytes() == canonical_bytes(written.model_dump(mode="json")) + b"\n"
-    assert type(written.body["wall_s"]) is type(ledger.entries()[0].body["wall_s"])
+    assert type(written.wall_s) is type(ledger.entries()[0].wall_s)
 
 
 def test_the_clock_is_the_callers_and_carries_an_offset(ledger: Ledger) -> None:
     with pytest.raises(AssertionError):
-        ledger.append("started", study="s", registration=HASH, body={}, at="2026-01-02T03:04:05")
+        enter(ledger, "started", {}, study="s", registration=HASH, at="2026-01-02T03:04:05")
     assert not ledger.path.exists()
 
 
 def test_large_numbers_do_not_make_a_line_unreadable(ledger: Ledger) -> None:
     # Canonical JSON writes the float 1e17 like an integer that it could not hold.
-    ledger.append("decided", study="s", registration=HASH, body={"x": 1e17, "y": [1e300, -0.0]}, at=AT)
+    enter(ledger, "decided", {"x": 1e17, "y": [1e300, -0.0]}, study="s", registration=HASH, at=AT)
     assert Ledger(ledger.path).faults() == []
-    assert ledger.entries()[0].body == {"x": 1e17, "y": [1e300, 0]}
+    assert (ledger.entries()[0].x, ledger.entries()[0].y) == (1e17, [1e300, 0])
 
 
 def test_two_ledgers_of_one_file_see_each_other(ledger: Ledger) -> None:
@@ -95,9 +99,9 @@ def test_two_ledgers_of_one_file_see_each_other(ledger: Ledger) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "fault"),
     [
-        (b'"n":1', b'"n":7', "does not match its hash"),
-        (b'"n":1', b'"n": 1', "not in canonical bytes"),
-        (b'"event":"started"', b'"event":"stopped"', "is not an entry"),
+        (b'"runs":1', b'"runs":7', "does not match its hash"),
+        (b'"runs":1', b'"runs": 1', "not in canonical bytes"),
+        (b'"event":"started"', b'"event":"stopped"', "does not match its hash"),
         (b'{"at"', b'"at"', "is not JSON"),
     ],
 )
@@ -119,10 +123,48 @@ def test_a_damaged_line_is_named_and_nothing_more_is_appended(
     assert ledger.path.read_bytes() == b"".join(rows)
 
 
+@pytest.mark.parametrize(
+    ("event", "change", "fault"),
+    [
+        ("stopped", {}, "the event 'stopped' is not known"),
+        ("failed", {"left_values": None}, "body.left_values: input should be a valid boolean"),
+        ("failed", {"seed": "1"}, "body.seed: input should be a valid integer"),
+        ("failed", {"wrote_in": None}, "body.wrote_in: is null, and a field that does not apply is left out"),
+        ("failed", {"study": "another"}, "body.study: not a field of this event"),
+        ("sealed", {"run_sha256": ""}, "body.run_sha256: string should have at least 1 character"),
+        ("amended", {"replaces": HASH}, "body.replaces: not a field of this event"),
+        ("amended", {"evidence": "nothing"}, "body.evidence: input should be 'none', 'runs started' or"),
+        ("amended", {"differences": [{"field": "title"}]}, "body.differences[0].registered: field required"),
+        ("reworded", {"words": {"seeds": "1"}}, "body.words.seeds"),
+    ],
+)
+def test_a_line_with_a_right_hash_that_says_nothing_sensible_is_damage(
+    ledger: Ledger, event: str, change: dict[str, object], fault: str
+) -> None:
+    line = ledger_samples.line("failed" if event == "stopped" else event, {})
+    line = line | {"event": event, "body": line["body"] | change}
+    line["sha256"] = sha256_of({name: value for name, value in line.items() if name != "sha256"})
+    ledger.path.write_bytes(canonical_bytes(line) + b"\n")
+    assert ledger.faults()[0].startswith(f"ledger.jsonl, line 1: is not an entry of a ledger: {fault}")
+    with pytest.raises(LedgerError, match="line 1: is not an entry"):
+        append(ledger)
+
+
+@pytest.mark.parametrize("kind", ENTRY_KINDS)
+def test_every_kind_is_written_as_it_was_read(ledger: Ledger, kind: type[Entry]) -> None:
+    run = {"variant": "a"} if issubclass(kind, RunEntry) else {}
+    line = ledger_samples.line(kind.model_fields["event"].default, run)
+    entry = entry_of(line)
+    assert type(entry) is kind and entry.model_dump(mode="json") == line
+    placed = ledger.append(entry)
+    assert type(placed) is kind and placed.stated == entry.stated == line["body"]
+    assert ledger.entries() == (placed,)
+
+
 def test_every_fault_is_told_not_only_the_first(ledger: Ledger) -> None:
     for n in range(4):
         append(ledger, n)
-    data = ledger.path.read_bytes().replace(b'"n":0', b'"n":9').replace(b'"n":2', b'"n":9')
+    data = ledger.path.read_bytes().replace(b'"runs":0', b'"runs":9').replace(b'"runs":2', b'"runs":9')
     ledger.path.write_bytes(data)
     assert [found.split(":")[0] for found in ledger.faults()] == ["ledger.jsonl, line 1", "ledger.jsonl, line 3"]
 
@@ -133,14 +175,14 @@ def test_a_damaged_ledger_is_shown_as_far_as_it_is_sound(ledger: Ledger) -> None
     found = ledger.sound()
     assert (found.entries, found.faults, found.n_beyond, found.torso_bytes) == (tuple(entries), (), 0, 0)
     assert found.head == entries[-1].sha256
-    ledger.path.write_bytes(whole.replace(b'"n":2', b'"n":7'))
+    ledger.path.write_bytes(whole.replace(b'"runs":2', b'"runs":7'))
     for reader in (ledger, Ledger(ledger.path)):
         found = reader.sound()
         assert found.entries == tuple(entries[:2])
         assert found.head == entries[1].sha256
         assert found.n_beyond == 2  # the last line is sound in itself, and hangs on a broken chain
         assert "line 3" in found.faults[0]
-    ledger.path.write_bytes(whole.replace(b'"n":0', b'"n":7'))
+    ledger.path.write_bytes(whole.replace(b'"runs":0', b'"runs":7'))
     assert (ledger.sound().entries, ledger.sound().head, ledger.sound().n_beyond) == ((), FIRST, 4)
 
 
@@ -155,7 +197,7 @@ def test_a_last_line_without_an_end_is_an_entry_a_torso_or_damage(ledger: Ledger
     ledger.path.write_bytes(whole[:-5])
     found = ledger.sound()
     assert (found.entries, found.torso_bytes, found.head) == ((first,), n_line - 5, first.sha256)
-    ledger.path.write_bytes(whole[:-1].replace(b'"n":1', b'"n":3'))
+    ledger.path.write_bytes(whole[:-1].replace(b'"runs":1', b'"runs":3'))
     found = ledger.sound()
     assert (found.entries, found.torso_bytes) == ((first,), n_line - 1)
     assert found.faults
@@ -188,10 +230,10 @@ def test_the_torso_of_an_entry_is_cut_back_and_the_next_entry_says_so(ledger: Le
         assert ledger.faults() == ["ledger.jsonl, line 2: not ended; an append was cut off (the next one repairs it)"]
         assert ledger.entries() == (first,)
         mended = append(ledger, 1)
-        assert mended.body["cut_back"] == {"bytes": length, "sha256": sha256_bytes(line[:length])}
+        assert mended.cut_back == CutBack(bytes=length, sha256=sha256_bytes(line[:length]))
         assert mended.previous == first.sha256
         assert ledger.faults() == []
-    assert second.body == {"n": 1, "wall_s": 1}
+    assert (second.runs, second.wall_s) == (1, 1)
 
 
 def test_a_whole_entry_that_lacks_only_its_line_end_is_kept(ledger: Ledger) -> None:
@@ -201,8 +243,8 @@ def test_a_whole_entry_that_lacks_only_its_line_end_is_kept(ledger: Ledger) -> N
     assert Ledger(ledger.path).entries() == (first, second)
     third = append(ledger, 2)
     assert third.previous == second.sha256
-    assert third.body == {"n": 2, "wall_s": 1, "ended_line": {"index": 1}}
-    assert third.stated == {"n": 2, "wall_s": 1}
+    assert (third.runs, third.wall_s, third.ended_line) == (2, 1, EndedLine(index=1))
+    assert third.stated == append(ledger, 2).stated
     assert ledger.faults() == []
 
 
@@ -322,7 +364,7 @@ def test_two_hundred_appends_of_eight_processes_make_one_chain_and_none_is_lost(
     entries = ledger.entries()
     assert len(entries) == 200
     for n in range(8):
-        assert [entry.body["n"] for entry in entries if entry.study == f"p{n}"] == list(range(25))
+        assert [entry.runs for entry in entries if entry.study == f"p{n}"] == list(range(25))
     # Nobody waited for another to be done altogether: the entries of the eight lie mixed.
     assert sum(a.study != b.study for a, b in pairwise(entries)) > 8
 
@@ -341,6 +383,7 @@ NURSERY = """
 import os, sys
 from pathlib import Path
 from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import CallStartedEntry
 ledger = Ledger(Path(sys.argv[1]))
 for turn in sys.stdin:
     ledger.entries()  # what it has read, every writer need not read again
@@ -348,7 +391,8 @@ for turn in sys.stdin:
     if child == 0:
         n = 0
         while True:
-            ledger.append("started", study="k", registration="a" * 64, body={"n": n, "pad": "x" * 2000}, at="AT")
+            call = CallStartedEntry(study="k", registration="a" * 64, at="AT", runs=n, of=1, slots=1, code="x" * 2000)
+            ledger.append(call)
             os.write(1, b"%d\\n" % n)
             n += 1
     os.write(1, b"child %d\\n" % child)
@@ -383,7 +427,7 @@ def kill_while_appending(path: Path, times: int) -> list[str]:
                 acknowledged += 1
             after, torso = ledger.entries(), ledger.sound().torso_bytes
             assert before + acknowledged <= len(after) <= before + acknowledged + 1
-            assert [entry.body["n"] for entry in after[before:]] == list(range(len(after) - before))
+            assert [entry.runs for entry in after[before:]] == list(range(len(after) - before))
             unacknowledged = len(after) > before + acknowledged
             left.append("a torso" if torso else "an entry nobody was told of" if unacknowledged else "what it was told")
             append(ledger, turn)
@@ -408,19 +452,9 @@ def long_ledger(path: Path, n_entries: int) -> list[bytes]:
     """A sound ledger of some length, written at once; its lines."""
     rows, previous = [], FIRST
     for index in range(n_entries):
-        content: dict[str, object] = {
-            "format": 1,
-            "joins": [],
-            "index": index,
-            "at": AT,
-            "event": "sealed",
-            "study": "s",
-            "registration": HASH,
-            "body": {"variant": "none", "seed": index},
-            "previous": previous,
-        }
-        previous = sha256_of(content)
-        rows.append(canonical_bytes(content | {"sha256": previous}) + b"\n")
+        content = ledger_samples.line("sealed", {"variant": "none", "seed": index}, index=index, previous=previous)
+        previous = content["sha256"]
+        rows.append(canonical_bytes(content) + b"\n")
     path.write_bytes(b"".join(rows))
     return rows
 
@@ -469,7 +503,7 @@ def test_appends_of_eight_processes_are_kept_while_the_lock_file_is_deleted_all_
     assert ledger.faults() == []
     entries = ledger.entries()
     assert len(entries) == 8 * times
-    assert not any("cut_back" in entry.body for entry in entries)
+    assert not any(entry.cut_back for entry in entries)
 
 
 @pytest.mark.slow
@@ -492,10 +526,10 @@ def test_reading_waits_for_an_append_whose_lock_file_was_deleted(ledger: Ledger)
 
 def test_lines_that_were_verified_are_not_verified_again_by_an_append(ledger: Ledger) -> None:
     long_ledger(ledger.path, 5000)
-    ledger_entry.parsed.cache_clear()
+    ledger_lines.parsed.cache_clear()
 
     def n_verified() -> int:
-        return ledger_entry.parsed.cache_info().misses
+        return ledger_lines.parsed.cache_info().misses
 
     for n in range(100):
         append(ledger, n)
@@ -510,7 +544,7 @@ def test_what_others_append_is_checked_before_an_append_chains_on_it(ledger: Led
     before = ledger.path.read_bytes()
     other = Ledger(ledger.path)
     append(other, 1)
-    ledger.path.write_bytes(ledger.path.read_bytes().replace(b'"n":1', b'"n":2'))
+    ledger.path.write_bytes(ledger.path.read_bytes().replace(b'"runs":1', b'"runs":2'))
     with pytest.raises(LedgerError, match="line 2: its content does not match its hash"):
         append(ledger, 2)
     ledger.path.write_bytes(before)  # shorter than what this process last saw
@@ -561,5 +595,5 @@ def test_ledgers_that_threads_read_at_once_are_not_taken_for_each_other(tmp_path
         assert all(pool.map(read, range(300)))
     longer = ledgers[0].path.read_bytes()
     assert ledgers[0].faults() == []
-    ledgers[0].path.write_bytes(longer.replace(b'"n":3', b'"n":4', 1))  # known lines are compared, not trusted
+    ledgers[0].path.write_bytes(longer.replace(b'"runs":3', b'"runs":4', 1))  # known lines are compared, not trusted
     assert "line 4: its content does not match its hash" in ledgers[0].faults()[0]

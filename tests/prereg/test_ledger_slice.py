@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from ledger_samples import enter
 
 from prereg.errors import LedgerError
 from prereg.registry.ledger import SLICE_NAME, Ledger, sliced
@@ -18,7 +19,7 @@ def whole(tmp_path: Path) -> Ledger:
     ledger = Ledger(tmp_path / "ledger.jsonl")
     for number, study in enumerate(["mine", "other", "other", "mine", "other"]):
         body = {"n": number, "share": 0.25, "large": 1e17}
-        ledger.append("started", study=study, registration="a" * 64, body=body, at=AT)
+        enter(ledger, "started", body, study=study, registration="a" * 64, at=AT)
     return ledger
 
 
@@ -75,7 +76,7 @@ def test_nothing_is_appended_to_a_slice_and_a_torn_one_is_no_slice(whole: Ledger
     data = sliced(whole.entries(), "mine")
     found = a_slice(tmp_path, data)
     with pytest.raises(LedgerError, match="a slice takes no entry"):
-        found.append("started", study="mine", registration="a" * 64, body={}, at=AT)
+        enter(found, "started", {}, study="mine", registration="a" * 64, at=AT)
     with pytest.raises(LedgerError, match="a slice takes no entry"):
         found.unfinished()
     assert found.path.read_bytes() == data

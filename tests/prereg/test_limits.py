@@ -19,7 +19,7 @@ from ablate.reporting.summaries.proof import describe
 from ablate.runner.options import RunOptions
 from prereg.documents.sentences import field_in_words, say
 from prereg.errors import RunError
-from prereg.registry.history import plain
+from prereg.registry.history import as_json
 from prereg.registry.ledger import Ledger
 from prereg.registry.ledger_entry import Entry
 from prereg.study.spec import Study, study_from_document
@@ -68,8 +68,8 @@ def test_a_budget_in_tokens_holds_for_an_arm_of_another_batch_or_context() -> No
 
 def test_what_a_lock_holds_resolves_to_the_same_arms_again() -> None:
     made = study({"batch": 8, "tokens": 3840}, variants={"none": {}, "layernorm": {"budget.batch": 16}})
-    again = study_from_document(plain(made))
-    assert plain(again) == plain(made)
+    again = study_from_document(as_json(made))
+    assert as_json(again) == as_json(made)
     assert again.arms == made.arms
 
 
@@ -139,15 +139,11 @@ def test_every_breach_is_an_event_before_the_seal_and_stands_there_once(costly: 
     assert kinds.count("breached") == 8
     for place, entry in enumerate(entries):
         if entry.event == "sealed":
-            mine = (entry.body["variant"], entry.body["seed"])
-            assert [(e.event, e.body["variant"], e.body["seed"]) for e in entries[place - 2 : place]] == [
-                ("breached", *mine)
-            ] * 2
-    body = breached(costly)[0].body
-    assert (body["limit"], body["promised"]) == ("max_memory_gib", 0.01)
-    assert isinstance(body["measured"], float)
-    assert body["measured"] > 0.01
-    assert "GiB of memory, promised at most 0.01 GiB" in describe(breached(costly)[0])
+            assert [(e.event, e.cell) for e in entries[place - 2 : place]] == [("breached", entry.cell)] * 2
+    first = breached(costly)[0]
+    assert (first.limit, first.promised) == ("max_memory_gib", 0.01)
+    assert isinstance(first.measured, float) and first.measured > 0.01
+    assert "GiB of memory, promised at most 0.01 GiB" in describe(first)
 
 
 def test_a_crash_between_breach_and_seal_repeats_no_breach(costly: House, tmp_path: Path) -> None:

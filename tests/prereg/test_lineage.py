@@ -13,8 +13,8 @@ import ablate as api
 from ablate.notebook.results import Decided
 from ablate.records.gather import gather
 from ablate.verification.verify import verify
-from prereg.registry.ledger_entry import SEALS
-from prereg.registry.register import amend
+from prereg.registry.ledger_entry import SealEntry
+from prereg.registry.register import amend_study
 from prereg.registry.registration import Pins, Registration
 from prereg.study.command import pin_scripts
 from prereg.study.load import load_study
@@ -40,12 +40,12 @@ class Amended(History):
         loaded = load_study(self.study)
         pins = Pins(scripts=pin_scripts(self.root, loaded.study))
         known: dict[str, Any] = {"pins": pins, "design": None, "tool": {}, "at": self.now()}
-        self.registration = amend(self.root, loaded, **known, reason="a better idea", evidence="none")[0]
+        self.registration = amend_study(self.root, loaded, **known, reason="a better idea", evidence="none")[0]
         return self.registration
 
 
 def seals(history: History) -> int:
-    return sum(entry.event in SEALS for entry in history.ledger.entries())
+    return sum(isinstance(entry, SealEntry) for entry in history.ledger.entries())
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from ledger_samples import enter
 from seal_samples import git
 
 from prereg.errors import LedgerError
@@ -38,7 +39,7 @@ class Branches:
         for event in events or ("started",):
             self.minutes += 1
             at = (datetime(2026, 1, 1, tzinfo=UTC) + timedelta(minutes=self.minutes)).isoformat()
-            found.append(self.ledger.append(event, study=study, registration=HASH, body=dict(body), at=at))
+            found.append(enter(self.ledger, event, dict(body), study=study, registration=HASH, at=at))
         return found
 
     def on(self, branch: str) -> None:
@@ -196,7 +197,7 @@ def test_damage_of_a_merged_ledger_is_named_by_its_line(branches: Branches, spoi
         assert ledger.faults()[0].startswith(f"ledger.jsonl, line {line}: ")
         assert said in ledger.faults()[0]
         with pytest.raises(LedgerError, match=f"line {line}: "):
-            ledger.append("started", study="mine", registration=HASH, body={}, at="2026-03-01T00:00:00+00:00")
+            enter(ledger, "started", {}, study="mine", registration=HASH, at="2026-03-01T00:00:00+00:00")
     assert branches.ledger.path.read_bytes() == b"".join(rows)
 
 
@@ -221,10 +222,10 @@ def test_an_unfinished_line_of_a_merged_ledger_is_repaired(branches: Branches) -
     line = branches.ledger.path.read_bytes()[len(whole) :]
     branches.ledger.path.write_bytes(whole + line[:30])
     (entry,) = branches.append("mine")
-    assert "cut_back" in entry.body
+    assert entry.cut_back
     branches.ledger.path.write_bytes(branches.ledger.path.read_bytes()[:-1])
     (entry,) = branches.append("mine")
-    assert "ended_line" in entry.body
+    assert entry.ended_line
     assert branches.ledger.faults() == []
 
 

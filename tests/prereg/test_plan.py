@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from evidence_factory import make_evidence, one_claim, small_study, with_entry
+from evidence_factory import make_evidence, small_study, with_entry
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, house_with
 
-from ablate.judge.decide import decide
 from prereg.registry.paths import Root
-from prereg.registry.plan import CommandSpec, RunSpec, cell_of, newest_seals, plan, sealed_places
-from prereg.registry.register import register
+from prereg.registry.plan import CommandSpec, RunSpec, newest_seals, plan, sealed_places
+from prereg.registry.register import register_study
 from prereg.registry.registration import Pins, Registration, load_registration
 from prereg.study.command import ScriptPin
 
 
 def registered(tmp_path: Path, text: str, name: str) -> Registration:
     root, loaded = house_with(tmp_path, text, name)
-    return register(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT)[0]
+    return register_study(root, loaded, pins=Pins(corpus=PIN), design=None, tool={}, at=AT)[0]
 
 
 def test_all_variants_of_a_seed_come_before_the_next_seed(tmp_path: Path) -> None:
@@ -56,7 +54,7 @@ def test_a_factorial_plan_is_the_same_from_the_lock(tmp_path: Path) -> None:
 def test_a_command_is_told_its_words_its_code_and_which_metrics_are_needed(tmp_path: Path) -> None:
     root, loaded = house_with(tmp_path, COMMAND, "own")
     pin = ScriptPin(path="train.py", sha256="ab" * 32)
-    registration, _ = register(root, loaded, pins=Pins(scripts=(pin,)), design=None, tool={}, at=AT)
+    registration, _ = register_study(root, loaded, pins=Pins(scripts=(pin,)), design=None, tool={}, at=AT)
     run = plan(registration)[1]
     assert isinstance(run, CommandSpec)
     assert (run.variant, run.seed, run.config) == ("fast", 1, {"optim": {"lr": 2}})
@@ -67,30 +65,16 @@ def test_a_command_is_told_its_words_its_code_and_which_metrics_are_needed(tmp_p
     assert CommandSpec.model_validate_json(run.model_dump_json()) == run
 
 
-LACKING: tuple[dict[str, Any], ...] = ({}, {"variant": "layernorm"}, {"seed": 1}, {"variant": "layernorm", "seed": "x"})
-
-
-def test_the_newest_seal_of_each_run_counts_and_one_that_names_no_run_has_no_folder(tmp_path: Path) -> None:
+def test_the_newest_seal_of_each_run_counts_and_has_its_folder(tmp_path: Path) -> None:
     registration, evidence = make_evidence(small_study())
     root, cells = Root(tmp_path), list(newest_seals(evidence.ledger, registration.sha256))
     assert cells == list(evidence.planned)
     variant, seed = cells[0]
     evidence = with_entry(registration, evidence, "imported", {"variant": variant, "seed": seed, "note": "again"})
-    for body in LACKING:
-        evidence = with_entry(registration, evidence, "sealed", body)
     newest = newest_seals(evidence.ledger, registration.sha256)
-    assert newest[variant, seed].body["note"] == "again" and list(newest)[: len(cells)] == cells
-    assert [cell[1] for cell in newest if cell not in cells] == [-1, -1]
+    assert newest[variant, seed].note == "again" and list(newest) == cells
     assert not newest_seals(evidence.ledger, "0" * 64)
     places = sealed_places(root, evidence.ledger)
     study = registration.study.study
     assert list(places[registration.sha256]) == [root.run(study, registration.sha256, *cell) for cell in cells]
     assert list(places) == [registration.sha256]
-    assert [cell_of(entry)[1] for entry in evidence.ledger[-len(LACKING) :]] == [-1] * len(LACKING)
-
-
-def test_a_seal_that_names_no_run_stops_no_look_of_a_sequential_study() -> None:
-    registration, evidence = make_evidence(one_claim(seeds=8, stopping={"looks": [3, 5, 8]}))
-    for body in LACKING:
-        evidence = with_entry(registration, evidence, "sealed", body)
-    assert decide(registration, evidence).status

@@ -186,9 +186,9 @@ def test_it_changes_no_registration(house: House, tmp_path: Path) -> None:
 def test_decide_tells_it_and_the_ledger_holds_its_hash(decided: House) -> None:
     entry = Ledger(Root(decided.path).ledger).entries()[-1]
     assert entry.event == "reported"
-    assert entry.body["published"] == sha256_file(decided.path / "studies" / "tiny.published.yaml")
+    assert entry.published == sha256_file(decided.path / "studies" / "tiny.published.yaml")
     text = (decided.path / "reports" / "tiny" / "report.md").read_text(encoding="utf-8")
-    assert "## Next to published figures" in text and str(entry.body["published"]) in text
+    assert "## Next to published figures" in text and str(entry.published) in text
     assert not item(decided).faults and "tiny.published.yaml is the file that they show" in item(decided).note
 
 

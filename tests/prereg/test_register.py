@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ledger_samples import enter
 from own_trainer import OwnHouse
 from prereg_samples import AT, COMMAND, EMBNORM, NORMPLACE, PIN, changed, house_with, load_text
 from quiet import QUIET
@@ -25,9 +26,9 @@ from prereg.registry import register as registering
 from prereg.registry.canon import sha256_bytes, sha256_file
 from prereg.registry.history import differing_fields, require_unchanged
 from prereg.registry.ledger import Ledger
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import Difference, Entry, RegisteredEntry, SameRuns
 from prereg.registry.paths import Root
-from prereg.registry.register import amend, register
+from prereg.registry.register import amend_study, register_study
 from prereg.registry.registration import Pins, Registration, load_registration, promise_sha256
 from prereg.study.load import Loaded
 from prereg.study.spec import Study, study_from_document
@@ -38,13 +39,13 @@ TOOL = {"ablate": "1.0.0"}
 
 
 def do(root: Root, loaded: Loaded, **given_: Any) -> tuple[Registration, Entry]:
-    return register(
+    return register_study(
         root, loaded, **({"pins": Pins(corpus=PIN), "design": {"power": 0.8}, "tool": TOOL, "at": AT} | given_)
     )
 
 
 def redo(root: Root, loaded: Loaded, **given_: Any) -> tuple[Registration, Entry]:
-    return amend(
+    return amend_study(
         root,
         loaded,
         **(
@@ -73,7 +74,7 @@ def test_a_registration_freezes_the_resolved_study_and_the_ledger_names_its_byte
     assert registration.source_sha256 == sha256_file(loaded.path)
     assert registration.lock_sha256 == sha256_file(root.lock("embnorm"))
     assert (entry.event, entry.study, entry.registration) == ("registered", "embnorm", registration.sha256)
-    assert entry.body == {
+    assert entry.stated == {
         "lock_sha256": registration.lock_sha256,
         "source_sha256": registration.source_sha256,
         "file": "studies/embnorm.yaml",
@@ -235,10 +236,10 @@ def test_an_amendment_is_on_the_record(tmp_path: Path) -> None:
     assert (second.previous, second.reason, second.registered_at) == (first.sha256, "a slip of the pen", LATER)
     assert second == load_registration(root, "embnorm")
     assert entry.event == "amended"
-    assert entry.body["previous"] == first.sha256
-    assert entry.body["evidence"] == "none"
-    assert entry.body["reason"] == "a slip of the pen"
-    assert entry.body["differences"] == [{"field": "seeds", "registered": [1, 2, 3, 4, 5], "now": [1, 2, 3, 4, 5, 6]}]
+    assert entry.amends == first.sha256
+    assert entry.evidence == "none"
+    assert entry.reason == "a slip of the pen"
+    assert entry.differences == (Difference(field="seeds", registered=[1, 2, 3, 4, 5], now=[1, 2, 3, 4, 5, 6]),)
     assert verify_registration(root, "embnorm") == []
     assert do(root, now) == (second, entry)
 
@@ -273,10 +274,11 @@ def test_an_amendment_never_claims_to_know_less_than_the_ledger_shows(
     registration, _ = do(root, loaded)
     ledger = Ledger(root.ledger)
     for event in events:
-        ledger.append(event, study="embnorm", registration=registration.sha256, body={}, at=AT)
-    ledger.append("peeked", study="another", registration="c" * 64, body={}, at=AT)
+        run = {"variant": "none", "seed": 1} if event in ("started", "sealed") else {}
+        enter(ledger, event, run, study="embnorm", registration=registration.sha256, at=AT)
+    enter(ledger, "peeked", {}, study="another", registration="c" * 64, at=AT)
     _, entry = redo(root, load_text(root.studies, changed(EMBNORM, "4, 5]", "4, 5, 6]")), evidence=stated)
-    assert entry.body["evidence"] == recorded
+    assert entry.evidence == recorded
 
 
 def test_a_lock_that_the_ledger_does_not_name_is_no_registration(tmp_path: Path) -> None:
@@ -380,7 +382,7 @@ def test_an_edited_lock_is_refused_and_named(tmp_path: Path) -> None:
 def test_verifying_tells_every_fault_and_its_file(tmp_path: Path) -> None:
     root, loaded = house_with(tmp_path)
     do(root, loaded)
-    Ledger(root.ledger).append("started", study="x", registration="0" * 64, body={}, at=AT)
+    enter(Ledger(root.ledger), "started", {}, study="x", registration="0" * 64, at=AT)
     loaded.path.write_bytes(b"# edited\n" + loaded.source_bytes)
     root.ledger.write_bytes(root.ledger.read_bytes().replace(b'"started"', b'"sealed"'))
     root.lock("embnorm").write_bytes(root.lock("embnorm").read_bytes() + b"\n")
@@ -396,7 +398,7 @@ def test_verifying_tells_every_fault_and_its_file(tmp_path: Path) -> None:
 def test_a_damaged_ledger_still_shows_its_registration_and_takes_no_new_one(tmp_path: Path) -> None:
     root, loaded = house_with(tmp_path)
     registration, _ = do(root, loaded)
-    Ledger(root.ledger).append("started", study="embnorm", registration=registration.sha256, body={}, at=AT)
+    enter(Ledger(root.ledger), "started", {}, study="embnorm", registration=registration.sha256, at=AT)
     root.ledger.write_bytes(root.ledger.read_bytes().replace(b'"started"', b'"sealed"'))
     assert load_registration(root, "embnorm") == registration
     other = load_text(root.studies, NORMPLACE, "normplace")
@@ -417,17 +419,15 @@ def test_a_field_that_a_later_version_adds_does_not_break_an_old_hash(tmp_path: 
     data = (json.dumps(document) + "\n").encode()
     root.lock("embnorm").write_bytes(data)
     root.ledger.unlink()
-    Ledger(root.ledger).append(
-        "registered",
+    entry = RegisteredEntry(
         study="embnorm",
         registration=document["sha256"],
         at=AT,
-        body={
-            "lock_sha256": sha256_bytes(data),
-            "source_sha256": document["source_sha256"],
-            "file": "studies/embnorm.yaml",
-        },
+        lock_sha256=sha256_bytes(data),
+        source_sha256=document["source_sha256"],
+        file="studies/embnorm.yaml",
     )
+    Ledger(root.ledger).append(entry)
     registration = load_registration(root, "embnorm")
     assert registration is not None
     require_unchanged(registration, loaded)
@@ -446,9 +446,9 @@ def test_processes_that_register_at_once_make_one_registration(tmp_path: Path) -
     root, loaded = house_with(tmp_path)
     program = (
         "import sys\nfrom pathlib import Path\nfrom prereg.study.load import load_study\n"
-        "from prereg.registry.register import register\nfrom prereg.registry.registration import Pins\n"
+        "from prereg.registry.register import register_study\nfrom prereg.registry.registration import Pins\n"
         "from prereg.registry.paths import Root\n"
-        "r, _ = register(Root(Path(sys.argv[1])), load_study(Path(sys.argv[2])), pins=Pins(), design=None,"
+        "r, _ = register_study(Root(Path(sys.argv[1])), load_study(Path(sys.argv[2])), pins=Pins(), design=None,"
         f" tool={{}}, at='{AT}')\nprint(r.sha256)\n"
     )
     running = [
@@ -525,8 +525,8 @@ def test_a_study_registered_with_the_runs_of_another_says_so_in_ledger_and_repor
     entries = Ledger(Root(own_house.path).ledger).entries()
     (registered,) = [entry for entry in entries if entry.study == "follow" and entry.event == "registered"]
     # The newest of what is most: a sealed run tells more than that others were started.
-    assert registered.body["same_runs_as"] == {"own": {"arms": ["slow", "fast"], "seeds": [3], "known": "sealed"}}
-    assert "same_runs_as" not in next(entry for entry in entries if entry.study == "own").body
+    assert registered.same_runs_as == {"own": SameRuns(arms=("slow", "fast"), seeds=(3,), known="sealed")}
+    assert next(entry for entry in entries if entry.study == "own").same_runs_as == {}
     api.run(follow, RunOptions(), workspace=api.Workspace(console=QUIET))
     api.decide(follow)
     page = (own_house.path / "reports" / "follow" / "report.md").read_text(encoding="utf-8")

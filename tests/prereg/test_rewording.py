@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from ledger_samples import enter
 from own_trainer import AT, OwnHouse, own_document
 from quiet import QUIET
 from typer.testing import CliRunner
@@ -50,7 +51,7 @@ def test_a_decided_study_keeps_runs_and_verdict_under_another_title(own_house: O
     said = CliRunner().invoke(app, ["amend", str(path), "--reason", "a typing error"])
     assert said.exit_code == 0, said.output
     entry = Ledger(own_house.path / "studies/ledger.jsonl").entries()[-1]
-    assert entry.event == "reworded" and entry.body["words"] == {"title": "A better title", "question": "Does it?"}
+    assert entry.event == "reworded" and entry.words == {"title": "A better title", "question": "Does it?"}
     assert (own_house.path / "studies/own.lock.json").read_bytes() == lock
     assert verified(path) == 0
     assert api.run(path, workspace=api.Workspace(console=QUIET)).summary.complete
@@ -85,7 +86,7 @@ def test_a_real_amendment_after_words_is_one_and_the_other_way_round(own_house: 
     rewrite(path, title="Third", hypotheses=hypotheses)
     second, entry = api.amend(path, reason="another margin")
     assert entry.event == "amended" and second.previous == first.sha256 and second.study.title == "Third"
-    assert entry.body["evidence"] == "outcomes read"
+    assert entry.evidence == "outcomes read"
     rewrite(path, title="Fourth", hypotheses=hypotheses)
     third, entry = api.amend(path, reason="words")
     assert entry.event == "reworded" and third.sha256 == second.sha256
@@ -111,15 +112,16 @@ def test_an_entry_that_vouches_for_more_than_words_vouches_for_nothing(
     rewrite(path, title="Second", **change)
     ledger = Ledger(own_house.path / "studies/ledger.jsonl")
     registered = next(entry for entry in ledger.entries() if entry.event == "registered")
-    ledger.append(
+    enter(
+        ledger,
         "reworded",
-        study="own",
-        registration=registered.registration,
-        body={
-            "words": {"title": "Second", "seeds": "1", "decision": "x"},
+        {
+            "words": {"title": "Second"},
             "reason": "words",
             "source_sha256": sha256_bytes(path.read_bytes()),
         },
+        study="own",
+        registration=registered.registration,
         at=AT,
     )
     with pytest.raises(RegistrationError, match="is not what was registered"):

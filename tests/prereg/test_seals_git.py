@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from seal_samples import git
 
+from prereg.registry.ledger_entry import GitState
 from prereg.registry.paths import Root
 from prereg.seals import git as anchors
-from prereg.seals.state import GitState
 
 LOCK = b'{"study": "tiny"}\n'
 SHA256 = hashlib.sha256(LOCK).hexdigest()
@@ -82,7 +82,7 @@ def test_no_repository_no_commit_and_no_git_are_said_plainly(tmp_path: Path, mon
     assert anchors.anchor(root, "tiny", SHA256) == "the git repository has no commit yet"
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert anchors.anchor(root, "tiny", SHA256) == "git is not on this machine"
-    assert anchors.examine(root, "tiny", "0" * 40, SHA256).state == "unchecked"
+    assert anchors.examine_commit(root, "tiny", "0" * 40, SHA256).state == "unchecked"
 
 
 def test_a_hook_s_variables_do_not_lead_to_another_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def test_a_commit_that_holds_the_lock_holds(tmp_path: Path) -> None:
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "registered")
     commit = found(root).commit
-    opinion = anchors.examine(root, "tiny", commit, SHA256)
+    opinion = anchors.examine_commit(root, "tiny", commit, SHA256)
     assert (opinion.state, opinion.says) == ("holds", f"commit {commit[:10]} holds the lock, byte for byte")
 
 
@@ -107,13 +107,13 @@ def test_a_later_commit_that_holds_the_lock_is_found(tmp_path: Path) -> None:
     root = repository(tmp_path)
     lock(root)
     before = found(root).commit
-    assert anchors.examine(root, "tiny", before, SHA256).state == "incomplete"
+    assert anchors.examine_commit(root, "tiny", before, SHA256).state == "incomplete"
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "registered")
     holder = git(tmp_path, "rev-parse", "HEAD")
     lock(root, b"amended\n")
     git(tmp_path, "commit", "-qam", "amended")
-    opinion = anchors.examine(root, "tiny", before, SHA256)
+    opinion = anchors.examine_commit(root, "tiny", before, SHA256)
     assert opinion.state == "holds"
     assert holder[:10] in opinion.says
 
@@ -123,12 +123,12 @@ def test_a_commit_with_other_bytes_does_not_hold_the_lock(tmp_path: Path) -> Non
     lock(root, LOCK.replace(b"\n", b"\r\n"))
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "line ends")
-    assert anchors.examine(root, "tiny", found(root).commit, SHA256).state == "incomplete"
+    assert anchors.examine_commit(root, "tiny", found(root).commit, SHA256).state == "incomplete"
 
 
 def test_a_commit_that_is_gone_is_a_fault(tmp_path: Path) -> None:
     root = repository(tmp_path)
-    opinion = anchors.examine(root, "tiny", "0123456789" * 4, SHA256)
+    opinion = anchors.examine_commit(root, "tiny", "0123456789" * 4, SHA256)
     assert opinion.state == "broken"
     assert "commit 0123456789, which is not in the repository" in opinion.says
 
@@ -139,13 +139,13 @@ def test_a_shallow_clone_cannot_tell(tmp_path: Path) -> None:
     git(root.path, "commit", "-q", "--allow-empty", "-m", "more")
     git(tmp_path, "clone", "-q", "--depth", "1", f"file://{root.path}", "shallow")
     clone = Root(tmp_path / "shallow")
-    assert anchors.examine(clone, "tiny", first, SHA256).state == "unchecked"
+    assert anchors.examine_commit(clone, "tiny", first, SHA256).state == "unchecked"
 
 
 @pytest.mark.parametrize("word", ["--help", "HEAD", "main", "", "abc123"])
 def test_only_a_full_hash_names_a_commit(word: str, tmp_path: Path) -> None:
     root = repository(tmp_path)
-    assert anchors.examine(root, "tiny", word, SHA256).state == "broken"
+    assert anchors.examine_commit(root, "tiny", word, SHA256).state == "broken"
 
 
 def test_an_amended_lock_is_found_in_history(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def test_a_signature_holds_for_whom_the_reader_vouches(kind: str, tmp_path: Path
     key, path, fingerprint = signed(tmp_path, kind=kind)
     signers = tmp_path / "allowed_signers"
     allow(key, signers)
-    found = ssh.examine(LOCK, path, signers, at=AT)
+    found = ssh.examine_signature(LOCK, path, signers, at=AT)
     assert (found.state, found.says) == ("holds", f"signed by ada@example.org, key {fingerprint}")
 
 
@@ -52,7 +52,7 @@ def test_the_fingerprint_is_the_one_ssh_keygen_prints(tmp_path: Path) -> None:
 
 def test_a_stranger_s_signature_is_told_by_its_key_and_is_no_fault(tmp_path: Path) -> None:
     _, path, fingerprint = signed(tmp_path)
-    found = ssh.examine(LOCK, path, tmp_path / "nobody", at=AT)
+    found = ssh.examine_signature(LOCK, path, tmp_path / "nobody", at=AT)
     assert found.state == "unvouched"
     assert found.says == f"signed by key {fingerprint}, which nobody here vouches for"
 
@@ -61,7 +61,7 @@ def test_another_key_in_allowed_signers_does_not_vouch(tmp_path: Path) -> None:
     _, path, fingerprint = signed(tmp_path)
     signers = tmp_path / "allowed_signers"
     allow(ssh_key(tmp_path, "other"), signers)
-    found = ssh.examine(LOCK, path, signers, at=AT)
+    found = ssh.examine_signature(LOCK, path, signers, at=AT)
     assert found.state == "unvouched"
     assert found.says == f"signed by key {fingerprint}, which allowed_signers does not vouch for"
 
@@ -70,7 +70,7 @@ def test_changed_bytes_break_a_signature(tmp_path: Path) -> None:
     key, path, _ = signed(tmp_path)
     signers = tmp_path / "allowed_signers"
     allow(key, signers)
-    assert ssh.examine(LOCK + b" ", path, signers, at=AT).state == "broken"
+    assert ssh.examine_signature(LOCK + b" ", path, signers, at=AT).state == "broken"
 
 
 def test_a_changed_signature_breaks(tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_a_changed_signature_breaks(tmp_path: Path) -> None:
         whole[:90] + b"AAAA" + whole[94:],
     ):
         path.write_bytes(spoilt)
-        assert ssh.examine(LOCK, path, None, at=AT).state == "broken", spoilt
+        assert ssh.examine_signature(LOCK, path, None, at=AT).state == "broken", spoilt
 
 
 def test_a_signature_made_for_another_purpose_is_none(tmp_path: Path) -> None:
@@ -94,14 +94,14 @@ def test_a_signature_made_for_another_purpose_is_none(tmp_path: Path) -> None:
     path.write_bytes(other)
     signers = tmp_path / "allowed_signers"
     allow(key, signers)
-    assert ssh.examine(LOCK, path, signers, at=AT).state == "broken"
+    assert ssh.examine_signature(LOCK, path, signers, at=AT).state == "broken"
 
 
 def test_a_key_allowed_for_something_else_only_does_not_vouch(tmp_path: Path) -> None:
     key, path, _ = signed(tmp_path)
     signers = tmp_path / "allowed_signers"
     allow(key, signers, options='namespaces="git"')
-    found = ssh.examine(LOCK, path, signers, at=AT)
+    found = ssh.examine_signature(LOCK, path, signers, at=AT)
     assert found.state == "unvouched"
     assert "not permitted" in found.says
 
@@ -110,8 +110,8 @@ def test_a_key_is_believed_if_it_was_valid_when_it_signed(tmp_path: Path) -> Non
     key, path, _ = signed(tmp_path)
     signers = tmp_path / "allowed_signers"
     allow(key, signers, options='valid-before="20260701"')
-    assert ssh.examine(LOCK, path, signers, at=AT).state == "holds"
-    late = ssh.examine(LOCK, path, signers, at="2026-08-01T12:00:00+00:00")
+    assert ssh.examine_signature(LOCK, path, signers, at=AT).state == "holds"
+    late = ssh.examine_signature(LOCK, path, signers, at="2026-08-01T12:00:00+00:00")
     assert late.state == "unvouched"
     assert "expired" in late.says
 
@@ -120,7 +120,7 @@ def test_allowed_signers_that_cannot_be_read_say_so(tmp_path: Path) -> None:
     _, path, _ = signed(tmp_path)
     signers = tmp_path / "allowed_signers"
     signers.write_text("rubbish\n")
-    found = ssh.examine(LOCK, path, signers, at=AT)
+    found = ssh.examine_signature(LOCK, path, signers, at=AT)
     assert found.state == "unvouched"
     assert "missing key" in found.says
 
@@ -238,5 +238,5 @@ def test_without_ssh_keygen_it_says_what_to_install(tmp_path: Path, monkeypatch:
     error = refusal(tmp_path / "key")
     assert "ssh-keygen is not on this machine" in error.found
     assert error.fix == "install openssh-client"
-    found = ssh.examine(LOCK, path, None, at=AT)
+    found = ssh.examine_signature(LOCK, path, None, at=AT)
     assert (found.state, found.says) == ("unchecked", "ssh-keygen is not on this machine")

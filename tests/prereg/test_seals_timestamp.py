@@ -11,7 +11,7 @@ import pytest
 from seal_samples import Authority
 
 from prereg.errors import SealError
-from prereg.seals.timestamp import examine, read
+from prereg.seals.timestamp import examine_timestamp, read
 
 LOCK = b'{\n  "study": "tiny"\n}\n'
 SHA256 = hashlib.sha256(LOCK).hexdigest()
@@ -30,7 +30,7 @@ def stamped(authority: Authority) -> bytes:
 def test_a_timestamp_holds_for_whom_the_reader_vouches(stamped: bytes, authority: Authority) -> None:
     stamp = read(stamped)
     assert stamp.sha256 == SHA256
-    found = examine(stamped, SHA256, authority.roots)
+    found = examine_timestamp(stamped, SHA256, authority.roots)
     assert (found.state, found.says) == (
         "holds",
         f"timestamped at {stamp.time.isoformat()} by an authority of root.pem",
@@ -49,19 +49,19 @@ def test_the_command_of_the_documentation_accepts_the_file(
 
 def test_a_stranger_s_timestamp_is_told_and_is_no_fault(stamped: bytes, tmp_path: Path) -> None:
     for roots in (None, tmp_path / "none.pem"):
-        found = examine(stamped, SHA256, roots)
+        found = examine_timestamp(stamped, SHA256, roots)
         assert found.state == "unvouched" and found.says.endswith("an authority that nobody here vouches for")
     namesake = Authority(tmp_path / "namesake")
-    found = examine(stamped, SHA256, namesake.roots)
+    found = examine_timestamp(stamped, SHA256, namesake.roots)
     assert found.state == "unvouched"
     assert found.says.endswith("root.pem does not vouch for (unable to get local issuer certificate)")
-    assert examine(namesake.stamp(LOCK), SHA256, namesake.roots).state == "holds"
+    assert examine_timestamp(namesake.stamp(LOCK), SHA256, namesake.roots).state == "holds"
 
 
 def test_a_timestamp_of_other_bytes_is_broken(stamped: bytes, authority: Authority) -> None:
     for roots in (None, authority.roots):
         for data, lock in ((stamped, "0" * 64), (authority.stamp(LOCK, digest="sha512"), SHA256)):
-            found = examine(data, lock, roots)
+            found = examine_timestamp(data, lock, roots)
             assert (found.state, found.says) == ("broken", "is a timestamp of other bytes")
 
 
@@ -69,7 +69,7 @@ def test_every_changed_byte_of_the_signed_part_is_noticed(stamped: bytes, author
     """The signature ends the file."""
     for at in range(len(stamped) - 60, len(stamped), 7):
         changed = stamped[:at] + bytes([stamped[at] ^ 1]) + stamped[at + 1 :]
-        assert examine(changed, SHA256, authority.roots).state != "holds", at
+        assert examine_timestamp(changed, SHA256, authority.roots).state != "holds", at
 
 
 def test_words_around_a_timestamp_do_not_pass_for_its_time(stamped: bytes, authority: Authority) -> None:
@@ -82,12 +82,15 @@ def test_words_around_a_timestamp_do_not_pass_for_its_time(stamped: bytes, autho
     rest = status + stamped[9:]
     forged = b"\x30\x82" + len(rest).to_bytes(2, "big") + rest
     assert read(forged).time == read(stamped).time
-    assert examine(forged, SHA256, authority.roots).says == examine(stamped, SHA256, authority.roots).says
+    assert (
+        examine_timestamp(forged, SHA256, authority.roots).says
+        == examine_timestamp(stamped, SHA256, authority.roots).says
+    )
 
 
 def test_what_is_no_timestamp_is_broken_and_refused(stamped: bytes, authority: Authority) -> None:
     for data in (b"", b"<html>hello</html>", stamped[:100], authority.stamp(LOCK, "refuses.cnf")):
-        assert examine(data, SHA256, authority.roots).says == "is not a timestamp"
+        assert examine_timestamp(data, SHA256, authority.roots).says == "is not a timestamp"
         with pytest.raises(SealError, match="openssl reads no timestamp in it"):
             read(data)
 
@@ -97,14 +100,14 @@ def test_roots_that_are_none_are_a_mistake(stamped: bytes, tmp_path: Path) -> No
     for text in ("", "rubbish", "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
         roots.write_text(text)
         with pytest.raises(SealError, match="no certificates"):
-            examine(stamped, SHA256, roots)
+            examine_timestamp(stamped, SHA256, roots)
 
 
 def test_without_openssl_a_seal_is_not_checked_and_that_is_said(
     stamped: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
-    found = examine(stamped, SHA256, None)
+    found = examine_timestamp(stamped, SHA256, None)
     assert (found.state, found.says) == ("unchecked", "openssl is not on this machine")
     with pytest.raises(SealError, match="openssl is not on this machine"):
         read(stamped)
@@ -112,5 +115,5 @@ def test_without_openssl_a_seal_is_not_checked_and_that_is_said(
 
 def test_a_program_that_is_too_slow_says_nothing_of_the_seal(stamped: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prereg.seals.timestamp.TIMEOUT_S", 0)
-    found = examine(stamped, SHA256, None)
+    found = examine_timestamp(stamped, SHA256, None)
     assert (found.state, found.says) == ("unchecked", "openssl did not answer within 0 s")

@@ -18,7 +18,7 @@ from study_samples import RATES, tuned_document
 
 import ablate as api
 from ablate.judge.decide import decide
-from ablate.judge.design.error_rate import GAPS, worst_choice
+from ablate.judge.design.choice import GAPS, worst_choice
 from ablate.judge.findings import judge_hypotheses
 from ablate.records.evidence import Evidence
 from ablate.runner.options import RunOptions
@@ -79,7 +79,7 @@ def test_an_untuned_contrast_has_the_wrong_sign_and_the_tuned_one_the_right_one(
         }
         assert given == rate and f"lr set to {rate} (chosen by the pilot)" in methods
     tuned = [entry for entry in Ledger(Root(house.path).ledger).entries() if entry.event == "tuned"]
-    assert [entry.body["chosen"] for entry in tuned] == [{"sgd": {"lr": 0.3}, "adamw": {"lr": 0.01}}]
+    assert [entry.chosen for entry in tuned] == [{"sgd": {"lr": 0.3}, "adamw": {"lr": 0.01}}]
     assert verify(study_path(house)).intact
 
 
@@ -93,7 +93,7 @@ def test_the_pilot_is_run_first_and_each_arm_at_its_frozen_setting(house: OwnHou
     assert frozen is not None and frozen.sha256 == registration.sha256
     rates = {name: arm.config["lr"] for name, arm in frozen.study.arms.items()}  # type: ignore[index]
     assert rates == {"sgd": 0.3, "adamw": 0.01, "sgd_untuned": 0.1, "adamw_untuned": 0.1}
-    order = [(e.event, e.body.get("variant")) for e in Ledger(Root(house.path).ledger).entries()]
+    order = [(e.event, getattr(e, "variant", None)) for e in Ledger(Root(house.path).ledger).entries()]
     at = order.index(("tuned", None))
     assert all(variant not in frozen.study.arms for _, variant in order[:at])
     assert all(variant not in frozen.study.pilots for event, variant in order[at:] if event != "decided")
@@ -207,7 +207,7 @@ def tuned_evidence(change: Callable[[list[Any]], list[Any]] = lambda events: eve
     frozen = study.model_copy(update={"tune": study.tune.frozen(choices)})
     assert frozen.training("none").optim.lr == 1e-3 and frozen.training("layernorm").optim.lr == 1e-2
     registration, evidence = make_evidence(frozen, finals={"val/loss": finals})
-    events = [(entry.event, dict(entry.body)) for entry in evidence.ledger]
+    events = [(entry.event, entry.stated) for entry in evidence.ledger]
     last = max(at for at, (_, body) in enumerate(events) if body.get("variant") in frozen.pilots)
     events.insert(last + 1, ("tuned", {"chosen": choices}))
     ledger = chain(registration, change(events))

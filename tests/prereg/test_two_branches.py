@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ledger_samples import enter
 from own_trainer import AT, OwnHouse, own_document
 from seal_samples import git
 from test_cli import ablate
@@ -58,7 +59,7 @@ class Repository:
 
     def log(self, name: str, event: Event, body: dict[str, object]) -> None:
         registration = next(e.registration for e in reversed(self.ledger.entries()) if e.study == name)
-        self.ledger.append(event, study=name, registration=registration, body=body, at=AT)  # type: ignore[arg-type]
+        enter(self.ledger, event, body, study=name, registration=registration, at=AT)
 
     def study(self, name: str) -> str:
         """Register a study, make its runs and decide it; its verdict."""

@@ -19,6 +19,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from ledger_samples import enter
 from own_trainer import OwnHouse
 from test_own_trainer import check_named, events, judged
 from typer.testing import CliRunner
@@ -148,7 +149,7 @@ def test_run_folders_of_the_same_lock_keep_their_seals_and_count(here: OwnHouse,
     assert (len(done.imported), done.already_here, done.bound, done.missing) == (6, (), True, 0)
     entries = Ledger(here.path / "studies" / "ledger.jsonl").entries()
     assert [entry.event for entry in entries] == ["registered", *["imported"] * 6]
-    assert entries[1].body["run_sha256"] == sha256_file(cluster / "slow" / "1" / "run.json")
+    assert entries[1].run_sha256 == sha256_file(cluster / "slow" / "1" / "run.json")
     decision = judged(here, promise(here))
     assert (decision.status, decision.verdict) == ("decided_with_deviations", "take fast")
     elsewhere = check_named(decision, "every run was made here")
@@ -520,8 +521,13 @@ def test_no_run_is_ever_replaced(here: OwnHouse, cluster: Path, tmp_path: Path) 
 def test_a_failed_run_is_not_replaced_by_a_better_one(here: OwnHouse, cluster: Path) -> None:
     registration = promise(here)
     entry = {"variant": "fast", "seed": 1, "error": "exit status 1"}
-    Ledger(here.path / "studies" / "ledger.jsonl").append(
-        "failed", study="own", registration=registration.sha256, body=entry, at="2026-01-02T06:00:00+00:00"
+    enter(
+        Ledger(here.path / "studies" / "ledger.jsonl"),
+        "failed",
+        entry,
+        study="own",
+        registration=registration.sha256,
+        at="2026-01-02T06:00:00+00:00",
     )
     refused(here, cluster, r"another run of fast seed 1 \(failed, entry 1\)")
 
@@ -595,7 +601,7 @@ def test_an_amendment_after_an_import_comes_after_outcomes_were_read(here: OwnHo
     text = here.study.read_text().replace("smallest: 0.05", "smallest: 0.01")
     here.study.write_text(text)
     registration = promise(here)
-    _, entry = promises.amend(
+    _, entry = promises.amend_study(
         Root(here.path),
         load_study(here.study),
         pins=Pins(scripts=registration.scripts),
@@ -605,7 +611,7 @@ def test_an_amendment_after_an_import_comes_after_outcomes_were_read(here: OwnHo
         reason="later",
         evidence="none",
     )
-    assert entry.body["evidence"] == "outcomes read"
+    assert entry.evidence == "outcomes read"
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from conftest import House
 from evidence_factory import make_registration
+from ledger_samples import entry
 from quiet import QUIET
 from test_items_verdict import case, drawn, items_study
 
@@ -22,7 +23,7 @@ from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
 from prereg.registry.plan import plan
-from prereg.registry.register import register
+from prereg.registry.register import register_study
 from prereg.registry.registration import Pins, Registration
 from prereg.study.load import load_study
 
@@ -51,25 +52,26 @@ def sealed(house: House) -> tuple[Root, Registration, Evidence]:
     path = house.write(document)
     root = Root.find(path, house.path)
     corpus = make_registration(study).corpus
-    registration, _ = register(
+    registration, _ = register_study(
         root, load_study(path), pins=Pins(corpus=corpus), design=None, tool={"ablate": "0"}, at=NOW
     )
     made, evidence = case(study, drawn(study, gain=0.2, by_seed=0.05))
     assert made.sha256 == registration.sha256 and evidence.items is not None
     book = book_of(root, registration)
-    book.log("started", {"runs": 9})
+    book.log(entry("started", {"runs": 9}, **book.about()))
     records = {(run.variant, run.seed): run for run in evidence.runs}
     for spec in plan(registration):
         folder = RunFolder(root.run(spec.study, spec.registration, spec.variant, spec.seed))
         folder.path.mkdir(parents=True)
-        book.log("started", {"variant": spec.variant, "seed": spec.seed, "attempt": 1, "made_with": "code"})
+        start = {"variant": spec.variant, "seed": spec.seed, "attempt": 1, "made_with": "code"}
+        book.log(entry("started", start, **book.about()))
         rows = evidence.metrics[(evidence.metrics["variant"] == spec.variant) & (evidence.metrics["seed"] == spec.seed)]
         kept = [Row(int(r.step), str(r.metric), float(r.value)) for r in rows.itertuples()]
         items = evidence.items[(evidence.items["variant"] == spec.variant) & (evidence.items["seed"] == spec.seed)]
         scores = [ItemScore(r.task, r.item, r.item_sha256, r.metric, r.value) for r in items.itertuples()]
         folder.seal(records[spec.variant, spec.seed], kept, scores)
         book.seal(spec)
-    book.log("finished", {})
+    book.log(entry("finished", {}, **book.about()))
     return root, registration, evidence
 
 
@@ -89,8 +91,8 @@ def test_items_go_from_the_runs_folder_into_the_verdict(sealed: tuple[Root, Regi
     assert (decision.status, decision.verdict) == ("decided", "yes"), decision.because
     assert decision.findings == decide(make_registration(registration.study), written).findings
     entry = next(e for e in Ledger(root.ledger).entries() if e.event == "sealed")
-    folder = folder_of(root, registration, str(entry.body["variant"]), int(str(entry.body["seed"])))
-    assert entry.body["items_sha256"] == sha256_bytes(folder.items_path.read_bytes())
+    folder = folder_of(root, registration, str(entry.variant), int(str(entry.seed)))
+    assert entry.items_sha256 == sha256_bytes(folder.items_path.read_bytes())
     assert verify(root.studies / "small.yaml", root.path).intact
 
 

@@ -15,7 +15,7 @@ from own_trainer import OwnHouse, own_document
 
 import ablate as api
 from ablate.records.gather import gather
-from ablate.records.imports import Terms, read_source
+from ablate.records.imports import Terms, read_runs
 from ablate.records.rows import read_rows, require_range
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
@@ -100,7 +100,7 @@ def test_an_import_is_refused(own_house: OwnHouse) -> None:
     table.write_text("\n".join(["variant,seed,step,metric,value", *lines]) + "\n")
     terms = Terms(registration, registration.registered_at, registration.registered_at, exploratory=True)
     with pytest.raises(EvidenceError, match=SHARE_ABOVE) as fault:
-        read_source(table, terms)
+        read_runs(table, terms)
     assert "divide by 100" in fault.value.fix and "margins" in str(fault.value.required)
 
 

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from ablate.records import outcome
 from ablate.records.evidence import ITEM_COLUMNS, METRIC_COLUMNS, Evidence
-from ablate.records.gather import metrics_frame, read_curves, read_items
+from ablate.records.gather import items_frame, metrics_frame, read_curves
 from ablate.records.outcome import outcome_hash, outcome_of_tables
 from ablate.records.run_record import Provenance, RunRecord
 from ablate.records.store import (
@@ -29,7 +29,7 @@ from ablate.records.store import (
     RunFolder,
     items_bytes,
     parquet_bytes,
-    rows_of,
+    rows_at_step,
 )
 from prereg.errors import EvidenceError
 
@@ -74,7 +74,7 @@ ROWS = [
 
 
 def test_a_value_that_is_not_finite_never_becomes_a_number() -> None:
-    assert rows_of(1, {"a": 1.0, "b": float("nan"), "c": float("inf")}) == [Row(1, "a", 1.0)]
+    assert rows_at_step(1, {"a": 1.0, "b": float("nan"), "c": float("inf")}) == [Row(1, "a", 1.0)]
 
 
 def test_sealing_keeps_every_row(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def sealed_with_items(path: Path) -> tuple[RunFolder, RunRecord]:
 def test_items_are_sealed_with_the_run_and_come_back_to_the_last_bit(tmp_path: Path) -> None:
     folder, sealed = sealed_with_items(tmp_path)
     assert folder.read_record() == sealed and folder.is_sealed() and sealed.items_sha256 is not None
-    frame = read_items([folder.items_path])
+    frame = items_frame([folder.items_path])
     assert tuple(frame.columns) == ITEM_COLUMNS
     assert set(frame.itertuples(index=False, name=None)) == {
         ("a", 1, one.task, one.item, one.item_sha256, one.metric, one.value) for one in ITEMS
@@ -132,7 +132,7 @@ def test_items_are_written_as_plain_strings_so_that_runs_are_one_table(tmp_path:
         schema = pq.read_schema(folder.items_path)
         texts = ("study", "registration", "variant", "task", "item", "item_sha256", "metric")
         assert {schema.field(name).type for name in texts} == {pa.string()}
-    assert read_items(paths).groupby("seed").size().to_dict() == {1: 3, 2: 3}
+    assert items_frame(paths).groupby("seed").size().to_dict() == {1: 3, 2: 3}
 
 
 def test_changed_lost_or_foreign_items_break_the_seal(tmp_path: Path) -> None:

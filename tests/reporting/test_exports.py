@@ -126,7 +126,7 @@ def test_one_page_alone_leaves_the_reports_verified(decided: House, tmp_path: Pa
     (folder / "report.md").write_text("another")
     assert run(house.study, "--as", "html").exit_code == 0
     page = (folder / "report.md").read_bytes()
-    assert sha256_bytes(page) == ledger.entries()[-1].body["report.md"]  # one entry vouches for both
+    assert sha256_bytes(page) == ledger.entries()[-1].report_md  # one entry vouches for both
 
 
 def test_what_cannot_be_reported_says_why_and_writes_nothing(decided: House, trained: House, tmp_path: Path) -> None:

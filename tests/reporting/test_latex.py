@@ -120,9 +120,14 @@ def test_the_parts_of_a_study_are_as_they_were_read() -> None:
 
 def test_the_results_say_the_numbers_of_the_verdict() -> None:
     context = told()
-    said = [*results(context)]
-    assert said[0].startswith("Decided by the registered rule: adopt layernorm.")
-    for finding, sentence in zip(context.decision.findings, said[1:], strict=True):
+    verdict, *families = results(context)
+    assert verdict.startswith("Decided by the registered rule: adopt layernorm.")
+    roles = list(dict.fromkeys(finding.role for finding in context.decision.findings))
+    by_role = dict(zip(roles, families, strict=True))
+    for text in families:
+        assert len(re.findall(r"\.(?= [A-Za-z]|$)", text)) == 3, text
+    for finding in context.decision.findings:
+        sentence = by_role[finding.role]
         assert finding.estimate is not None and finding.margin is not None
         shown = FindingView(finding, context.study).bounds
         assert shown is not None and shown.low is not None
@@ -130,7 +135,8 @@ def test_the_results_say_the_numbers_of_the_verdict() -> None:
         size, step = abs(finding.estimate.difference or 0.0), 10.0 ** -FindingView(finding, context.study).decimals
         assert any(abs(abs(one) - size) <= 0.5001 * step for one in numbers), finding.hypothesis
         assert finding.smallest in numbers and f"n = {finding.n} pairs" in sentence and "paired t" in sentence
-        assert f"is {finding.outcome}" in sentence and re.search(r"p [=<>] ", sentence)
+        assert re.search(rf"{finding.outcome}( \([\w ,]*{finding.hypothesis}|\.)", sentence), sentence
+        assert re.search(r"p [=<>] ", sentence), sentence
         assert re.search(r"9\d(\.\d)?% CI", sentence), sentence
 
 

@@ -23,7 +23,7 @@ from test_per_task import study as per_task_study
 from test_tune import tuned_evidence
 
 from ablate.judge.design.characteristics import design
-from ablate.records.run_record import CountedBaselines, Repeated, Repetition
+from ablate.records.run_record import CountedBaselines, RepeatedUnits, Repetition
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
 from prereg.study.spec import Study
@@ -35,10 +35,10 @@ def with_text(account: ReportContext) -> ReportContext:
     """What the runs counted of their corpus."""
     [pin] = account.registration.pinned
     counted = Repetition(
-        lines=Repeated(repeated=300, units=400),
-        paragraphs=Repeated(repeated=1, units=8),
-        held_out_lines=Repeated(repeated=3, units=40),
-        held_out_paragraphs=Repeated(repeated=0, units=1),
+        lines=RepeatedUnits(repeated=300, units=400),
+        paragraphs=RepeatedUnits(repeated=1, units=8),
+        held_out_lines=RepeatedUnits(repeated=3, units=40),
+        held_out_paragraphs=RepeatedUnits(repeated=0, units=1),
     )
     losses = CountedBaselines(uniform=4.1744, unigram=3.3091, bigram=2.4612, tokens=111_540)
     update = {"repetition": {pin.name: counted}, "baselines": losses}

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from evidence_factory import make_evidence, one_claim
+from ledger_samples import entry
 from prereg_samples import AT
 from pydantic import JsonValue
 from report_samples import told
@@ -18,7 +19,6 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.document import trust_line
 from ablate.reporting.sections.design import looks_shown
 from ablate.reporting.sections.findings import findings_section
-from prereg.registry.ledger_entry import Entry
 from prereg.registry.looks import Look
 
 LOOKS = {"stopping": {"looks": [3, 5], "spending": "obrien_fleming"}}
@@ -39,19 +39,13 @@ def with_ledger(
     for index, (event, cell) in enumerate(rows):
         name, _, whose = event.partition("@")
         entries.append(
-            Entry.model_validate(
-                {
-                    "format": 1,
-                    "joins": (),
-                    "index": index,
-                    "at": AT,
-                    "event": name,
-                    "study": account.study.study,
-                    "registration": "e" * 64 if whose else account.registration.sha256,
-                    "body": {} if cell is None else {"variant": cell[0], "seed": cell[1]},
-                    "previous": "0" * 64,
-                    "sha256": "1" * 64,
-                }
+            entry(
+                name,
+                {} if cell is None else {"variant": cell[0], "seed": cell[1]},
+                index=index,
+                at=AT,
+                study=account.study.study,
+                registration="e" * 64 if whose else account.registration.sha256,
             )
         )
     return replace(account, evidence=replace(account.evidence, ledger=tuple(entries)))
@@ -61,8 +55,8 @@ def with_ledger(
 def test_the_plan_is_called_a_plan_and_the_observation_stands_beside_it() -> None:
     account = with_ledger(told(), "|decided")
     for page in (markdown.render(account), html.render(account)):
-        assert "before the last planned run has ended goes on record and forfeits the verdict" in page
-        assert "Looks, as observed" in page and "none in the ledger before the seal of the last planned run" in page
+        assert "before the last run has ended forfeits the verdict" in page
+        assert "Looks, as observed" in page and "none in the ledger before the last planned run was sealed" in page
         assert "No check can show whether somebody read the records by hand" in page
 
 
@@ -71,11 +65,11 @@ def damaged() -> ReportContext:
     return replace(account, evidence=replace(account.evidence, ledger_faults=("entry 3: the chain does not hold",)))
 
 
-BEFORE = "1 entry in the ledger before the seal of the last planned run"
+BEFORE = "1 entry in the ledger before the last planned run was sealed"
 SHOWN: list[tuple[Callable[[], ReportContext], list[str], list[str]]] = [
     # the account, what is said of its looks, what is not
     (lambda: with_ledger(told(), "|decided", "|peeked"),
-     ["none in the ledger before the seal of the last planned run (entry 16, "], ["entry 17"]),
+     ["none in the ledger before the last planned run was sealed (entry 16, "], ["entry 17"]),
     *((lambda event=event: with_ledger(told(), event, "|decided"), [BEFORE, f"entry 16 ({event} "], ["earlier regis"])
       for event in ("peeked", "looked", "decided")),
     (lambda: with_ledger(told(), "decided@earlier", "peeked"), ["2 entries", "under an earlier registration"], []),
@@ -105,8 +99,8 @@ def going_on(account: ReportContext, *more: tuple[str, dict[str, JsonValue]]) ->
     """The same, with further entries of this registration."""
     entries = list(account.evidence.ledger)
     for event, body in more:
-        index = len(entries)
-        entries.append(entries[-1].model_copy(update={"index": index, "event": event, "body": body}))
+        last = entries[-1]
+        entries.append(entry(event, body, index=len(entries), study=last.study, registration=last.registration, at=AT))
     return replace(account, evidence=replace(account.evidence, ledger=tuple(entries)))
 
 

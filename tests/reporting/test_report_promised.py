@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from report_samples import told
 
-from ablate.records.run_record import CountedBaselines, Repeated, Repetition
+from ablate.records.run_record import CountedBaselines, RepeatedUnits, Repetition
 from ablate.reporting import markdown
 from ablate.reporting.context import ReportContext
 
 COUNTED = Repetition(
-    lines=Repeated(repeated=300, units=400),
-    paragraphs=Repeated(repeated=1, units=8),
-    held_out_lines=Repeated(repeated=3, units=40),
-    held_out_paragraphs=Repeated(repeated=0, units=1),
+    lines=RepeatedUnits(repeated=300, units=400),
+    paragraphs=RepeatedUnits(repeated=1, units=8),
+    held_out_lines=RepeatedUnits(repeated=3, units=40),
+    held_out_paragraphs=RepeatedUnits(repeated=0, units=1),
 )
 
 
@@ -37,8 +37,8 @@ def line(of: ReportContext) -> str:
     return found
 
 
-RARE, EMPTY = Repeated(repeated=1, units=1_000_000), Repeated(repeated=0, units=0)
-MORE = COUNTED.model_copy(update={"held_out_lines": Repeated(repeated=6, units=40), "one_in": 4})
+RARE, EMPTY = RepeatedUnits(repeated=1, units=1_000_000), RepeatedUnits(repeated=0, units=0)
+MORE = COUNTED.model_copy(update={"held_out_lines": RepeatedUnits(repeated=6, units=40), "one_in": 4})
 IDS = Repetition(not_measured="not measured, since ids show no lines")
 ONE = CountedBaselines(uniform=4.1744, unigram=3.3091, bigram=2.4612, tokens=111_540)
 TOY = ONE.model_copy(update={"floor": 0.3124})

@@ -255,9 +255,9 @@ def test_the_methods_state_only_what_was_checked() -> None:
         decision = whole.decision.model_copy(update={"checks": checks})
         return markdown.render(replace(whole, decision=decision)).split("## Methods")[1].split("## Runs")[0]
 
-    assert "Compared by hash within each seed: pairs start from the same weights." in methods(compared)
+    assert "By hash, runs of one seed share initial weights." in methods(compared)
     text = methods(own)
     assert "The trainer was given the same seed for every arm; whether runs of one seed share" in text
-    assert "was not checked" in text and "Compared by hash" not in text and "matched" not in text
+    assert "was not checked" in text and "By hash" not in text and "matched" not in text
     made = Check(name="every run was made here", passed=False, severity="deviation", found="10 of 10 runs")
     assert "Of imported runs" in methods(compared, made) and "Of imported runs" not in methods(compared)

@@ -13,6 +13,7 @@ from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from prereg.errors import RunError
 from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import RunStartedEntry
 
 DIES = """
 import os, sys
@@ -49,7 +50,7 @@ def test_a_server_that_dies_is_replaced_and_no_start_is_entered_twice(
     assert counted.read_text() == "xx"
     assert stream.getvalue().count("the server of runs died (exit 7); starting another") == 2
     entries = Ledger(own_house.path / "studies" / "ledger.jsonl").entries()
-    assert sum(entry.event == "started" and "variant" in entry.body for entry in entries) == 6
+    assert sum(isinstance(entry, RunStartedEntry) for entry in entries) == 6
     assert ablate.decide(own_house.study).decision.status == "decided"
 
 

@@ -17,7 +17,7 @@ from ablate.records.store import RunFolder
 from ablate.runner import local, scheduler
 from ablate.runner.machine import Machine
 from ablate.runner.options import RunOptions
-from ablate.runner.process import held, sign
+from ablate.runner.process import held, name_holder
 from ablate.runner.progress import PlainWatcher
 from prereg.errors import RunError
 from prereg.registry.ledger import Ledger
@@ -137,7 +137,7 @@ def test_no_runs_side_by_side_is_to_take_in_what_others_made(own_house: OwnHouse
     assert said.exit_code == 5 and "2 of 6 runs sealed" in said.output
     entries = Ledger(own_house.path / "studies" / "ledger.jsonl").entries()
     assert [entry.event for entry in entries] == ["registered", "sealed", "sealed"]
-    assert [entry.body.get("without_start") for entry in entries[1:]] == [1, 1]
+    assert [entry.without_start for entry in entries[1:]] == [1, 1]
 
 
 @pytest.mark.slow
@@ -147,7 +147,7 @@ def test_a_run_at_work_in_another_process_is_left_out_and_named(
     monkeypatch.setattr(scheduler, "BUSY_PATIENCE_S", 0.5)
     registration = own_house.register()
     folder = RunFolder(Root(own_house.path).run("own", registration.runs_sha256, "fast", 2))
-    with held(folder) as lock, sign(lock):
+    with held(folder) as lock, name_holder(lock):
         summary = api.run(own_house.study, workspace=api.Workspace(console=QUIET)).summary
     assert (summary.sealed, summary.elsewhere, summary.failed) == (5, ("fast/2",), ())
     assert api.run(own_house.study, workspace=api.Workspace(console=QUIET)).summary.complete

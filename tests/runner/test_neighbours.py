@@ -8,6 +8,7 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from ledger_samples import enter
 from own_trainer import AT, OwnHouse
 
 import ablate as verbs
@@ -17,6 +18,7 @@ from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from prereg.errors import EvidenceError
 from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import RunEntry
 
 OWN_FOLDER = "every run wrote in its own folder only"
 
@@ -72,7 +74,7 @@ class Forging:
 
     def entries(self, event: str) -> list[dict[str, object]]:
         ledger = Ledger(self.path / "studies" / "ledger.jsonl")
-        return [dict(entry.body) for entry in ledger.entries() if entry.event == event and "variant" in entry.body]
+        return [entry.stated for entry in ledger.entries() if entry.event == event and isinstance(entry, RunEntry)]
 
     def failed(self) -> dict[str, Check]:
         return {check.name: check for check in verbs.decide(self.study).decision.checks if not check.passed}
@@ -128,7 +130,7 @@ def test_records_that_the_ledger_never_started_are_taken_in_and_named(forging: F
     ledger, sha256 = Ledger(forging.path / "studies" / "ledger.jsonl"), forging.registration.sha256
     for event, more in (("started", {"attempt": 1}), ("failed", {"error": "x", "left_values": False})):
         body = {"variant": "fast", "seed": 2, **more}
-        ledger.append(event, study="own", registration=sha256, body=body, at=AT)  # type: ignore[arg-type]
+        enter(ledger, event, body, study="own", registration=sha256, at=AT)
     forging.run()
     without = {(seal["variant"], seal["seed"]): seal.get("without_start") for seal in forging.entries("sealed")}
     assert without == {("slow", 1): None, ("fast", 1): None, ("slow", 2): 1, ("fast", 2): 1}

@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from launchers import parent_of
+from ledger_samples import enter
 from own_trainer import AT, SCRIPT, OwnHouse, Stop
 from test_run import alive, start
 
@@ -32,8 +33,9 @@ from ablate.runner import child as child_room
 from ablate.runner.options import RunOptions
 from ablate.runner.progress import PlainWatcher
 from prereg.errors import RegistrationError, RunError
-from prereg.registry import ledger_entry
+from prereg.registry import ledger_lines
 from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import RunStartedEntry
 from prereg.registry.paths import Root
 from prereg.registry.registration import Registration
 
@@ -53,7 +55,7 @@ time.sleep(600)
 def events(house: OwnHouse) -> list[str]:
     """What the ledger holds, but for the starts of single runs."""
     entries = Ledger(house.path / "studies" / "ledger.jsonl").entries()
-    return [entry.event for entry in entries if entry.event != "started" or "runs" in entry.body]
+    return [entry.event for entry in entries if not isinstance(entry, RunStartedEntry)]
 
 
 def record(house: OwnHouse, variant: str, seed: int) -> dict[str, Any]:
@@ -355,7 +357,7 @@ def test_code_that_changed_after_registration_is_not_run(own_house: OwnHouse, mo
     assert own_house.snapshot() == before
     monkeypatch.setattr(design_room, "design", partial(design_room.design, n_sims=20))
     amended, entry = api.amend(study, reason="a comment")
-    assert entry.body["differences"][0]["field"] == "scripts.train.py"  # type: ignore[call-overload,index]
+    assert entry.differences[0].field == "scripts.train.py"
     assert own_house.carry_out(amended, "slow", 1)[0].status == "done"
 
 
@@ -425,10 +427,10 @@ def test_what_a_run_costs_beside_its_work_does_not_grow_with_the_ledger(
 
     ledger = Ledger(own_house.path / "studies" / "ledger.jsonl")
     for n in range(40):  # a long history of other studies
-        ledger.append("started", study="other", registration="a" * 64, body={"n": n, "pad": "x" * 5000}, at=AT)
+        enter(ledger, "started", {"n": n, "pad": "x" * 5000}, study="other", registration="a" * 64, at=AT)
 
     def n_verified() -> int:
-        counts = ledger_entry.parsed.cache_info()
+        counts = ledger_lines.parsed.cache_info()
         return counts.hits + counts.misses
 
     before = n_verified()

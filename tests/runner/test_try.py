@@ -18,7 +18,7 @@ from ablate.cli import main
 from ablate.judge.design.assumptions import variances
 from ablate.judge.stats import t_power
 from ablate.records.store import RunFolder
-from ablate.runner.trial import Spread, Trial, TrialRun
+from ablate.runner.trial import Trial, TrialRun, TrialSpread
 from ablate.trying import spread_of
 from prereg.registry.paths import Root
 
@@ -259,7 +259,7 @@ def test_three_seeds_with_an_sd_of_003_and_a_correlation_below_zero_no_longer_pa
 def test_a_trial_prints_a_range_no_correlation_from_three_seeds_and_the_step_after_it(
     own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def shown(spread: Spread) -> str:
+    def shown(spread: TrialSpread) -> str:
         trial = TRIAL.model_copy(update={"assume": {"val/loss": spread}})
         monkeypatch.setattr("ablate.trying.try_out", lambda *_, **__: trial)
         monkeypatch.setattr(sys, "argv", ["ablate", "try", "studies/own.yaml"])
@@ -267,12 +267,12 @@ def test_a_trial_prints_a_range_no_correlation_from_three_seeds_and_the_step_aft
             main()
         return " ".join(capsys.readouterr().out.split())
 
-    three = shown(Spread(sd=0.1249, estimate=0.059, low=0.0461))
+    three = shown(TrialSpread(sd=0.1249, estimate=0.059, low=0.0461))
     assert "val/loss: SD over seeds 0.059; by 3 seeds alone it may be 0.046 to 0.13" in three
     assert "assume: {metrics: {val/loss: {sd: 0.13}}}" in three and "correlation:" not in three
     assert "3 seeds are too few to estimate how arms correlate" in three
     assert "next: write that assume: line into studies/own.yaml, then ablate design studies/own.yaml" in three
-    ten = shown(Spread(sd=0.0608, estimate=0.047, low=0.04, correlation=0.038))
+    ten = shown(TrialSpread(sd=0.0608, estimate=0.047, low=0.04, correlation=0.038))
     assert "assume: {metrics: {val/loss: {sd: 0.061, correlation: 0.03}}}" in ten and "cannot be told" not in ten
 
 

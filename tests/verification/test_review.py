@@ -17,6 +17,7 @@ from ablate.records.store import RunFolder
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.ledger import Ledger
+from prereg.registry.ledger_entry import CutBack
 from prereg.registry.plan import RunSpec, plan
 
 
@@ -77,7 +78,7 @@ def test_the_torso_of_an_entry_hinders_neither_decide_nor_run(copy: Path, monkey
     assert ablate(monkeypatch, "verify", study) == 4
     assert ablate(monkeypatch, "decide", study) in (0, 3)
     assert Ledger(ledger).faults() == []
-    assert Ledger(ledger).entries()[-2].body["cut_back"] == {"bytes": 11, "sha256": sha256_bytes(b'{"at":"2026')}
+    assert Ledger(ledger).entries()[-2].cut_back == CutBack(bytes=11, sha256=sha256_bytes(b'{"at":"2026'))
     torso = {"cut_back": {"bytes": 11, "sha256": sha256_bytes(b'{"at":"2026')}}
     ended = {"ended_line": {"index": whole.count(b"\n") - 1}}
     for left, repair in ((whole + b'{"at":"2026', torso), (whole[:-1], ended)):
@@ -85,7 +86,7 @@ def test_the_torso_of_an_entry_hinders_neither_decide_nor_run(copy: Path, monkey
         assert ablate(monkeypatch, "run", study) == 0
         assert ledger.read_bytes().startswith(whole)
         last = Ledger(ledger).entries()[-1]
-        assert (last.event, last.body) == ("finished", {"runs": 6, **repair})
+        assert last.model_dump(mode="json")["body"] == {"runs": 6, **repair} and last.event == "finished"
         assert Ledger(ledger).faults() == []
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from conftest import TINY_CORPUS, House
+from ledger_samples import enter
 
 import ablate as api
 from ablate import cli
@@ -23,7 +24,7 @@ from ablate.verification.verify import (
     check_records,
     check_registration,
     check_reports,
-    check_verdict,
+    check_verdict_file,
     verify,
 )
 from prereg.errors import EvidenceError
@@ -132,7 +133,7 @@ def test_ten_thousand_flips_of_a_byte_are_all_found(copy: Path) -> None:
         "run.json": lambda: check_records(root, "tiny", entries),
         "weights": lambda: check_records(root, "tiny", entries),
         "corpus": lambda: check_pins(root, registration),
-        "verdict": lambda: check_verdict(root, "tiny", entries),
+        "verdict": lambda: check_verdict_file(root, "tiny", entries),
         "report.md": lambda: check_reports(root, "tiny", entries),
         "report.html": lambda: check_reports(root, "tiny", entries),
     }
@@ -199,8 +200,8 @@ def test_pages_written_by_another_version_are_taken_into_the_ledger(
     told = api.report(copy / STUDY)
     (entry,) = ledger.entries()[len(before) :]
     assert (entry.event, told.head) == ("reported", entry.sha256)
-    assert entry.body["decision"] == before[-2].sha256
-    assert entry.body["report.md"] == sha256_file(frozen(copy)["report.md"])
+    assert entry.decision == before[-2].sha256
+    assert entry.report_md == sha256_file(frozen(copy)["report.md"])
     assert stands(copy)
 
 
@@ -219,7 +220,7 @@ def test_pages_that_are_not_here_are_no_fault_and_pages_without_a_decision_are(c
 def test_reports_of_an_earlier_decision_are_said_to_be_that(copy: Path) -> None:
     ledger = Ledger(copy / "studies" / "ledger.jsonl")
     last = [entry for entry in ledger.entries() if entry.event == "decided"][-1]
-    ledger.append("decided", study="tiny", registration=last.registration, body=last.body, at=last.at)
+    enter(ledger, "decided", last.stated, study="tiny", registration=last.registration, at=last.at)
     assert "show an earlier decision" in item(copy, "reports").faults[0]
 
 

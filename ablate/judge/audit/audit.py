@@ -1,8 +1,8 @@
 """Is the evidence what was promised? Checked before any inference, and answered with every check, passed ones too.
 
 A failed check of severity `inadmissible` means that no verdict is given; a `deviation` is listed next to the verdict;
-a `note` is a remark. Nothing here compares arms. A new check is a row of checks.toml and a function with `@check` in
-one of the modules named here. The report, the terminal and docs/checks.md show what each check looks at, what its
+a `note` is a remark. Nothing here compares arms. To add a check: see `checks`. A new module of checks is named in
+`WITH_BODIES`. The report, the terminal and docs/checks.md show what each check looks at, what its
 failure means, and why.
 """
 

@@ -4,6 +4,9 @@
     def _failed(context: AuditContext) -> Found:
         return [named_run(run) for run in context.runs if run.status == "failed"]
 
+To add a check: a row of checks.toml, and its body like the one above in a module of this folder; then `python -m
+docs.generator`. Where it may go, and what holds of every check, is tested by tests/judge/test_checks.py.
+
 A check returns its faults and passes without any; a `Result` where text, severity or requirement depend on what was
 found; None where it does not apply. checks.toml gives name, consequence, what it looks at, why and what is required;
 the order there is that of every verdict. Nothing else describes a check: docs/checks.md and the report read that file.
@@ -23,7 +26,8 @@ from ablate.judge.verdict import Check, Severity
 from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
 from prereg.frozen import FrozenModel
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import Entry, SealEntry
+from prereg.registry.ledger_lines import K
 from prereg.registry.looks import Look
 from prereg.registry.plan import Cell, newest_seals
 from prereg.registry.registration import Registration
@@ -69,7 +73,7 @@ class AuditContext:
         return [entry for entry in self.evidence.ledger if entry.registration in self.registration.lineage]
 
     @cached_property
-    def seals(self) -> dict[Cell, Entry]:
+    def seals(self) -> dict[Cell, SealEntry]:
         """The newest seal of every run."""
         return newest_seals(self.entries, self.registration.runs_sha256)
 
@@ -79,9 +83,9 @@ class AuditContext:
         hypotheses = {reading_of(self.study, name): name for name in self.study.hypotheses}
         return [(reading, name, read_values(self.study, name, self.evidence)) for reading, name in hypotheses.items()]
 
-    def of(self, *events: str) -> list[Entry]:
-        """Those of `entries` that are of these events."""
-        return [entry for entry in self.entries if entry.event in events]
+    def of(self, *kinds: type[K]) -> list[K]:
+        """Those of `entries` that are of these kinds."""
+        return [entry for entry in self.entries if isinstance(entry, kinds)]
 
 
 @dataclass(frozen=True)
@@ -131,8 +135,8 @@ class Declared(FrozenModel):
 def _read() -> dict[str, Declared]:
     rows = tomllib.loads(Path(__file__).with_name("checks.toml").read_text(encoding="utf-8"))["check"]
     declared = [Declared.model_validate(row | {"consequence": tuple(row["consequence"])}) for row in rows]
-    assert len({one.name for one in declared}) == len(declared), "a name stands twice in checks.toml"
-    return {one.name: one for one in declared}
+    assert len({declaration.name for declaration in declared}) == len(declared), "a name stands twice in checks.toml"
+    return {declaration.name: declaration for declaration in declared}
 
 
 DECLARED = _read()
@@ -154,6 +158,7 @@ def check(
     def decorate(find: Callable[Arguments, Found]) -> Callable[Arguments, tuple[Check, ...]]:
         @wraps(find)
         def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> tuple[Check, ...]:
+            # A check that does not apply is in no verdict: it would look like one that held.
             if applies is not None and not applies(args[0]):  # type: ignore[arg-type]  # a context, by the declaration
                 return ()
             result = find(*args, **kwargs)
@@ -164,6 +169,7 @@ def check(
             passed = not result.faults if result.passed is None else result.passed
             if passed and declared.only_failed:
                 return ()
+            # A number of faults says more than the first few of them, which follow it.
             heading = result.found or (str(len(result.faults)) if result.faults else "none against it")
             return (
                 Check(
@@ -197,13 +203,25 @@ _MOST = 5
 
 
 def listed(faults: Sequence[str]) -> str:
-    """`: ` and the first few of a list, with how many more there are; empty for an empty list."""
+    """`: ` and the first few of a list, with how many more there are; empty for an empty list.
+
+    Examples
+    --------
+    >>> listed(["a", "b"]), listed(list("abcdefg"))
+    (': a; b', ': a; b; c; d; e and 2 more')
+    """
     more = f" and {len(faults) - _MOST} more" if len(faults) > _MOST else ""
     return f": {'; '.join(faults[:_MOST])}{more}" if faults else ""
 
 
 def named(cell: Cell) -> str:
-    """`rope seed 3`."""
+    """The run of an arm and a seed.
+
+    Examples
+    --------
+    >>> named(("rope", 3))
+    'rope seed 3'
+    """
     return f"{cell[0]} seed {cell[1]}"
 
 

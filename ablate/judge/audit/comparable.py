@@ -32,6 +32,7 @@ def _same_steps(context: AuditContext) -> Found:
     faults = []
     for name, claim in study.claims.items():
         metric, read = claim.metric, study.hypotheses[name].read
+        # Values at the end depend on the last step alone; other readings on every step that was evaluated.
         at_end = read == "final" or study.analysis.test == "items" or task_of(metric) is not None
         if isinstance(read, AtStep) or (at_end and built_in(context)):
             continue  # one registered step; "every run consumed its tokens" compares the last
@@ -49,9 +50,9 @@ def _same_steps(context: AuditContext) -> Found:
                 in_pairs = study.paired and len(claim.named) > 1
                 groups[cell[1] if in_pairs else -1][steps].append(cell)
         faults += [
-            f"{name} ({reading_of(study, name)}), {_against(found, at_end=at_end, with_seeds=group < 0)}"
-            for group, found in sorted(groups.items())
-            if len(found) > 1
+            f"{name} ({reading_of(study, name)}), {_against(cells_by_steps, at_end=at_end, with_seeds=group < 0)}"
+            for group, cells_by_steps in sorted(groups.items())
+            if len(cells_by_steps) > 1
         ]
     if faults and study.measure.uneven_steps is not None:
         return Result(faults, severity="note", after=f". Declared when registered: {study.measure.uneven_steps}")
@@ -80,6 +81,7 @@ def _distinct(context: AuditContext) -> Found:
     lines = {name: evidence.lines(name) for name in names if is_repeatable(name)}
     arms = sorted({arm for claim in study.claims.values() for arm in claim.named})
     cells = [run.cell for run in context.ended]
+    # What must differ between seeds: claimed metrics, and whatever does differ somewhere.
     by_seed = [name for name in lines if _follows_seeds(lines[name], cells)]
     follow = {*claimed, *by_seed}
     outcomes = {run.cell: run.outcome_sha256 for run in context.ended}
@@ -94,6 +96,8 @@ def _distinct(context: AuditContext) -> Found:
                 of_claims[values].append(cell)
             if outcomes[cell] is not None:
                 of_all[str(outcomes[cell]).encode()].append(cell)
+        # Runs are the same by the values that the claims read, or by everything they sealed: the second sees a run
+        # that was copied under another seed although a claimed metric has few digits.
         for groups, judged in ((of_claims, claimed), (of_all, sorted(follow))):
             for same in (group for group in groups.values() if len(group) > 1):
                 if _no_chance([(lines[name].get(same[0]), name in follow) for name in judged if name in lines]):
@@ -120,6 +124,7 @@ def _no_chance(lines: Iterable[tuple[Line | None, bool]]) -> bool:
     Each comes with whether it follows the seeds, as a claimed metric must. One that does not, such as a learning rate,
     shows nothing by one exact value; a curve of many values would change with the seed.
     """
+    # Each value counts by how unlikely it is to be equal by chance, up to a sum that no chance explains.
     weight = 0
     for line, follows in lines:
         values = [] if line is None else np.unique(line[1][np.isfinite(line[1])]).tolist()

@@ -24,15 +24,25 @@ ROOM_SD: Final = 2.0
 
 def no_room(metric: str, values: Floats) -> tuple[str, str] | None:
     """Why values (seeds x arms) of a metric leave no room, and the word `floor` or `ceiling` (empty where they are the
-    same for every seed); None where there is room."""
+    same for every seed); None where there is room.
+
+    Examples
+    --------
+    >>> no_room("harness/accuracy", np.array([[0.98], [0.99], [1.0]]))[1]
+    'ceiling'
+    >>> no_room("harness/accuracy", np.array([[0.60], [0.61], [0.62]])) is None
+    True
+    """
     if np.ptp(values, axis=0).max() <= EQUAL * np.abs(values).max():
         return f"is the same for every seed ({values.flat[0]:.6g}, n = {values.size} runs)", ""
+    # A metric of the user's own has no declared unit; an accuracy is a share by its name.
     declared = METRICS.get(metric) or TASK_METRICS.get(metric)
     unit = declared.unit if declared is not None else ("share" if metric.endswith("accuracy") else "")
     power = exponent_of(values)  # in a unit of their own, in which no square over- or underflows
     in_unit = np.ldexp(values, -power)
-    spread, middle = (float(np.ldexp(one, power)) for one in (in_unit.std(axis=0, ddof=1).mean(), in_unit.mean()))
+    spread, middle = (float(np.ldexp(value, power)) for value in (in_unit.std(axis=0, ddof=1).mean(), in_unit.mean()))
     for bound, word in zip(BOUNDS.get(unit, ()), ("floor", "ceiling"), strict=False):
+        # So near a bound, an effect towards it would be cut off.
         if abs(middle - bound) < ROOM_SD * spread:
             numbers = f"mean {middle:.4g}, SD {spread:.2g}, n = {values.size} runs, bound {bound:g}"
             return f"lies at its {word}: {numbers}", word

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from pydantic import JsonValue
-
 from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, listed, named, named_run
-from prereg.registry.amendments import Amendment, amendments_of, scope_of
-from prereg.registry.ledger_entry import SEALS, Entry
-from prereg.registry.plan import Cell, cell_of, recipes_of
+from prereg.registry.amendments import amendments_of, scope_of
+from prereg.registry.ledger_entry import (
+    AmendedEntry,
+    Entry,
+    FailedEntry,
+    ImportedEntry,
+    RunEntry,
+    RunStartedEntry,
+    SealedEntry,
+    SealEntry,
+)
+from prereg.registry.plan import Cell, recipes_of
 from prereg.registry.registration import Registration
 from prereg.study.spec import Study
 from prereg.study.training import Training
@@ -72,14 +79,14 @@ class _Record:
     failed_with: bool | None = None
     """Of a last start that has failed: whether it had."""
 
-    def begun_again(self, body: Mapping[str, JsonValue], attempt: int) -> None:
+    def begun_again(self, entry: RunStartedEntry) -> None:
         """Take in the start that follows the last one in the same record."""
         if self.failed_with is not None:
             had = self.failed_with
         else:
             # A start that the ledger does not hold began in between, and cleared away what the one before had left.
-            had = body.get("left_values") is not False or attempt > self.attempt + 1
-        if "resumed_from" in body:
+            had = entry.left_values is not False or entry.attempt > self.attempt + 1
+        if entry.resumed_from is not None:
             self.resumed += 1
         else:
             self.with_values += had
@@ -97,47 +104,49 @@ def starts_of(registration: Registration, ledger: Sequence[Entry]) -> dict[Cell,
 
     def close(cell: Cell, *, removed: bool = False, imported: bool = False) -> None:
         record, into = records.pop(cell), starts_by_cell[cell]
-        lost = record.made - record.resumed - (not (removed or imported))
+        # The last start made the seal, unless the record was removed or an import took its place.
+        lost = record.made - record.resumed - (0 if removed or imported else 1)
         unexplained = max(0, lost - record.failed)
         into.resumed += record.resumed
         into.failed += record.failed
         into.lost += lost
-        into.replaced += unexplained * imported
-        into.removed += unexplained * (removed and not imported)
-        into.restarted += unexplained * (not (removed or imported))
+        # What became of the record says where the unexplained starts went.
+        if imported:
+            into.replaced += unexplained
+        elif removed:
+            into.removed += unexplained
+        else:
+            into.restarted += unexplained
         if not imported:
             into.with_values += record.with_values + (removed and record.failed_with is not False)
 
     for entry in ledger:
-        if entry.registration not in registration.lineage or "variant" not in entry.body:
+        if entry.registration not in registration.lineage or not isinstance(entry, RunEntry):
             continue
-        cell, body = cell_of(entry), entry.body
+        # A start opens a record or goes on in it; a failure ends a start; a seal closes the record.
+        cell = entry.cell
         record = records.get(cell, _Record())
-        if entry.event == "started":
-            # An entry that does not say which attempt it was counts as one whose record was removed.
-            attempt = body.get("attempt")
-            attempt = attempt if isinstance(attempt, int) else 0
-            if record.made and attempt <= record.attempt:
+        if isinstance(entry, RunStartedEntry):
+            if record.made and entry.attempt <= record.attempt:
                 close(cell, removed=True)
                 record = _Record()
             if record.made:
-                record.begun_again(body, attempt)
+                record.begun_again(entry)
             else:
-                record.resumed += "resumed_from" in body
-                record.with_values += body.get("left_values") is True  # of a start that the ledger does not hold
+                record.resumed += entry.resumed_from is not None
+                record.with_values += entry.left_values is True  # of a start that the ledger does not hold
             record.made += 1
-            record.attempt = attempt
+            record.attempt = entry.attempt
             records[cell] = record
             starts_by_cell[cell].made += 1
-            starts_by_cell[cell].made_with.add(str(body.get("made_with")))
-        elif entry.event == "failed":
+            starts_by_cell[cell].made_with.add(str(entry.made_with))
+        elif isinstance(entry, FailedEntry):
             record.failed = min(record.failed + 1, record.made)
-            record.failed_with = body.get("left_values") is not False
-        elif entry.event in SEALS and record.made:
-            attempts, redrawn = body.get("attempts"), body.get("redrawn")
-            fewer = isinstance(attempts, int) and attempts < record.attempt
-            record.with_values += redrawn if isinstance(redrawn, int) else 0
-            close(cell, removed=fewer, imported=entry.event == "imported")
+            record.failed_with = entry.left_values
+        elif isinstance(entry, SealEntry) and record.made:
+            record.with_values += entry.redrawn
+            removed = entry.attempts < record.attempt
+            close(cell, removed=removed, imported=isinstance(entry, ImportedEntry))
     for cell in list(records):
         close(cell)
     return dict(starts_by_cell)
@@ -150,7 +159,7 @@ def _deterministic(study: Study, variant: str) -> bool:
 
 @check("every run was made in one go")
 def _attempts(context: AuditContext) -> Found:
-    failures = Counter(map(cell_of, context.of("failed")))
+    failures = Counter(entry.cell for entry in context.of(FailedEntry))
     faults, exact = [], built_in(context)
     for run in context.runs:
         failed = failures[run.cell]
@@ -160,9 +169,9 @@ def _attempts(context: AuditContext) -> Found:
             times = f", {failed} failed" if failed else ""
             faults.append(f"{named_run(run)}: {run.attempts} attempts{resumed}{times}{mishaps}")
             exact = exact and _deterministic(context.study, run.variant)
-    for cell, one in starts_of(context.registration, context.entries).items():
-        if one.removed:
-            faults.append(f"{named(cell)}: {counted(one.removed, 'start')} removed before its seal")
+    for cell, starts in starts_of(context.registration, context.entries).items():
+        if starts.removed:
+            faults.append(f"{named(cell)}: {counted(starts.removed, 'start')} removed before its seal")
             exact = False
     return Result(faults, severity="note" if exact else "deviation")
 
@@ -175,6 +184,8 @@ def _lost(context: AuditContext) -> Found:
         cell: of_run.lost if most is not None else 0 if _same_bits(context.study, cell, of_run) else of_run.with_values
         for cell, of_run in starts.items()
     }
+    # Without a registered number only starts that may have shown a value count, and of these none that could only
+    # have given the same bits. With one, every lost start counts: that is what was promised.
     limit, n = MOST_LOST if most is None else most, sum(counting.values())
     retried = retried_runs(context)
     shown = {
@@ -198,7 +209,7 @@ def retried_runs(context: AuditContext) -> list[Cell]:
     """The sealed runs of which a start was lost that may have recorded a claimed value, and that another was made of
     which need not give the same bits."""
     starts = starts_of(context.registration, context.entries)
-    lost = [c for c, one in starts.items() if one.with_values and not _same_bits(context.study, c, one)]
+    lost = [c for c, made in starts.items() if made.with_values and not _same_bits(context.study, c, made)]
     ended = {run.cell for run in context.ended}
     return [cell for cell in lost if cell in ended]
 
@@ -206,11 +217,10 @@ def retried_runs(context: AuditContext) -> list[Cell]:
 @check("every run wrote in its own folder only")
 def _wrote_elsewhere(context: AuditContext) -> Found:
     faults = []
-    for entry in context.of("failed"):
-        files = entry.body.get("wrote_in")
-        if isinstance(files, list) and files:
+    for entry in context.of(FailedEntry):
+        if files := entry.wrote_in:
             more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-            faults.append(f"{named(cell_of(entry))} wrote {', '.join(map(str, files[:3]))}{more}")
+            faults.append(f"{named(entry.cell)} wrote {', '.join(files[:3])}{more}")
     return faults
 
 
@@ -218,23 +228,23 @@ def _wrote_elsewhere(context: AuditContext) -> Found:
 def _trained_again(context: AuditContext) -> Found:
     ends: dict[Cell, list[tuple[str, str]]] = defaultdict(list)
     for cell, entry in _seals_of_every_registration(context):
-        ends[cell].append((str(entry.body.get("status")), str(entry.body.get("outcome_sha256") or "")))
+        ends[cell].append((entry.status, entry.outcome_sha256))
     again = {cell: seals for cell, seals in ends.items() if len(seals) > 1}
-    # A seal that names no outcome agrees with none; the same values under another status are another outcome.
-    other = {cell: seals for cell, seals in again.items() if len(set(seals)) > 1 or not seals[0][1]}
-    same = {cell: seals for cell, seals in again.items() if cell not in other}
+    # The same values under another status are another outcome.
+    differing = {cell: seals for cell, seals in again.items() if len(set(seals)) > 1}
+    same = {cell: seals for cell, seals in again.items() if cell not in differing}
     # The values of an earlier seal are gone: that they were the same is the ledger's word.
     after = f"; {len(same)} sealed again with the same outcome by the ledger{listed(_ends(same))}" if same else ""
     return Result(
-        _ends(other),
-        f"{len(other)} with another outcome" if other else "none",
+        _ends(differing),
+        f"{len(differing)} with another outcome" if differing else "none",
         after,
         passed=not again,
-        severity="inadmissible" if other else "note",
+        severity="inadmissible" if differing else "note",
     )
 
 
-def _seals_of_every_registration(context: AuditContext) -> list[tuple[Cell, Entry]]:
+def _seals_of_every_registration(context: AuditContext) -> list[tuple[Cell, SealEntry]]:
     """Every seal of a planned run in the ledger's order, those under other registrations of the study among them: the
     same configuration, code, data and seed. Not from before an amendment of what is measured: outcomes then hash other
     metrics, and every claim is exploratory in any case."""
@@ -242,27 +252,28 @@ def _seals_of_every_registration(context: AuditContext) -> list[tuple[Cell, Entr
     for cell, recipe in recipes_of(context.registration).items():
         cells[recipe].append(cell)
     measured_since = max(
-        (one.index for one in amendments_of(context.evidence.ledger) if _measures_else(one)), default=-1
+        (amendment.index for amendment in amendments_of(context.evidence.ledger) if _measures_else(amendment)),
+        default=-1,
     )
     seals = []
     for entry in context.evidence.ledger:
-        if entry.event not in SEALS:
+        if not isinstance(entry, SealEntry):
             continue
-        cell = cell_of(entry)
+        cell = entry.cell
         if entry.registration in context.registration.lineage:
             seals.append((cell, entry))
-        elif entry.index > measured_since and (alike := cells.get(str(entry.body.get("recipe_sha256")))):
+        elif entry.index > measured_since and (alike := cells.get(entry.recipe_sha256 or "")):
             # Of arms that are configured alike, the one of that name.
             seals.append((cell if cell in alike else alike[0], entry))
     return seals
 
 
-def _measures_else(amendment: Amendment) -> bool:
+def _measures_else(amendment: AmendedEntry) -> bool:
     fields = ("measure", "metrics", "stable", "tasks")
     return any(
-        scope_of(one.field) == "everything" and one.field.replace("[", ".").split(".")[0] in fields
-        for one in amendment.differences
-    ) or any(one.field.split(".")[0] == "own_checks" for one in amendment.differences)
+        scope_of(difference.field) == "everything" and difference.field.replace("[", ".").split(".")[0] in fields
+        for difference in amendment.differences
+    ) or any(difference.field.split(".")[0] == "own_checks" for difference in amendment.differences)
 
 
 def _ends(ends: dict[Cell, list[tuple[str, str]]]) -> list[str]:
@@ -270,17 +281,17 @@ def _ends(ends: dict[Cell, list[tuple[str, str]]]) -> list[str]:
     lines = []
     for cell, seals in ends.items():
         differ = len({status for status, _ in seals}) > 1
-        words = [(outcome[:8] or "no outcome") + (f" {status}" if differ else "") for status, outcome in seals]
+        words = [outcome[:8] + (f" {status}" if differ else "") for status, outcome in seals]
         lines.append(f"{named(cell)} ({', then '.join(words)})")
     return lines
 
 
 @check("every attempt at a run was put on record before it began")
 def _without_start(context: AuditContext) -> Found:
-    n_by_cell = {cell_of(entry): entry.body.get("without_start") for entry in context.of("sealed")}
+    n_by_cell = {entry.cell: entry.without_start for entry in context.of(SealedEntry)}
     return [f"{named(cell)}: {n} without a logged start" for cell, n in n_by_cell.items() if n]
 
 
 @check("every seal was reported by the run that made it")
 def _recovered(context: AuditContext) -> Found:
-    return [named(cell_of(entry)) for entry in context.of("sealed") if entry.body.get("recovered")] or None
+    return [named(entry.cell) for entry in context.of(SealedEntry) if entry.recovered] or None

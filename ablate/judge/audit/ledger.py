@@ -12,20 +12,29 @@ from ablate.judge.audit.checks import AuditContext, Found, Result, check, named,
 from ablate.judge.verdict import Severity
 from ablate.records.imports import CLOCKS_APART
 from prereg.registry.amendments import affected, amendments_of, chain_faults, promise_in_force
-from prereg.registry.ledger_entry import SEALS, Entry
-from prereg.registry.looks import TOOK_PLACE, recorded_afterwards
-from prereg.registry.plan import cell_of
+from prereg.registry.ledger_entry import (
+    CallStartedEntry,
+    DecidedEntry,
+    FailedEntry,
+    FinishedEntry,
+    ImportedEntry,
+    PeekedEntry,
+    PromiseEntry,
+    RunStartedEntry,
+    SealedEntry,
+    SealEntry,
+)
 from prereg.text import counted
-
-_REGISTERED = ("registered", "amended")
 
 
 @check("registered before any run")
 def _registered_first(context: AuditContext) -> Found:
-    promised = [entry.index for entry in context.of(*_REGISTERED)]
-    ran = [entry.index for entry in context.of("started", "sealed", "failed", "finished", "imported")]
+    promised = [entry.index for entry in context.of(PromiseEntry)]
+    runs = context.of(CallStartedEntry, RunStartedEntry, SealEntry, FailedEntry, FinishedEntry)
+    ran = [entry.index for entry in runs]
     if not promised:
         return Result(passed=False, found="the registration is not in the ledger")
+    # By place in the ledger, not by clocks: the chain of hashes fixes the order, and a clock can be set.
     first = f"first run as entry {min(ran)}" if ran else "no run yet"
     passed = not ran or min(promised) < min(ran)
     return Result(passed=passed, found=f"registered as entry {min(promised)}, {first}")
@@ -78,31 +87,31 @@ def _design(context: AuditContext) -> Found:
     override = context.registration.override
     if override is None:
         return None
-    found = f"underpowered, and accepted before any run: {override.obstacle}. Reason given: {override.reason}"
-    return Result(passed=False, found=found)
+    text = f"underpowered, and accepted before any run: {override.obstacle}. Reason given: {override.reason}"
+    return Result(passed=False, found=text)
 
 
 @check("no look before the last run ended")
 def _early_looks(context: AuditContext) -> Found:
+    # Runs leave `waiting` as the ledger seals them: an entry is early where some are still in it.
     waiting, looks = set(context.evidence.planned), []
-    # Recorded only where it was an early one, wherever its entry is.
-    afterwards = {entry.index for entry in recorded_afterwards(context.evidence.ledger)}
+    # One that was recorded afterwards is recorded only where it was an early one, wherever its entry is.
     for entry in context.evidence.ledger:
-        if entry.event == "sealed" and entry.registration in context.registration.lineage:
-            waiting.discard(cell_of(entry))
-        elif entry.index in afterwards:
-            looks.append(f"entry {entry.index}, recorded afterwards: the look took place at {entry.body[TOOK_PLACE]}")
-        elif entry.event == "peeked" and (waiting or context.study.stopping != "fixed"):
+        if isinstance(entry, SealedEntry) and entry.registration in context.registration.lineage:
+            waiting.discard(entry.cell)
+        elif isinstance(entry, PeekedEntry) and entry.took_place:
+            looks.append(f"entry {entry.index}, recorded afterwards: the look took place at {entry.took_place}")
+        elif isinstance(entry, PeekedEntry) and (waiting or context.study.stopping != "fixed"):
             looks.append(f"entry {entry.index}, at {entry.at}")
     return looks
 
 
 @check("no run was sealed after the decision")
 def _sealed_after_decision(context: AuditContext) -> Found:
-    decided = next(iter(context.of("decided")), None)
+    decided = next(iter(context.of(DecidedEntry)), None)
     if decided is None:
         return None
-    seals = [(entry.index, cell_of(entry), _outcome(entry)) for entry in context.of(*SEALS)]
+    seals = [(entry.index, entry.cell, entry.outcome_sha256) for entry in context.of(SealEntry)]
     # Every seal before the decision, not the newest of each run: what was known by then is known.
     before = {(cell, outcome) for index, cell, outcome in seals if index < decided.index}
     late = [
@@ -110,25 +119,23 @@ def _sealed_after_decision(context: AuditContext) -> Found:
         for index, cell, outcome in seals
         if index > decided.index and (cell, outcome) not in before
     ]
-    verdict = decided.body.get("verdict") or decided.body.get("status")
-    found = f"decided as entry {decided.index} ({verdict}, {decided.at}); sealed afterwards {len(late)}"
-    return Result(late, found)
-
-
-def _outcome(entry: Entry) -> str:
-    return str(entry.body.get("outcome_sha256"))
+    verdict = decided.verdict or decided.status
+    text = f"decided as entry {decided.index} ({verdict}, {decided.at}); sealed afterwards {len(late)}"
+    return Result(late, text)
 
 
 @check("no run repeats one of another study")
 def _repeated_elsewhere(context: AuditContext) -> Found:
     place = context.evidence.place
-    seals: dict[str, list[Entry]] = defaultdict(list)
+    seals: dict[str, list[SealEntry]] = defaultdict(list)
     for entry in context.evidence.elsewhere:
-        if entry.event in SEALS:
+        if isinstance(entry, SealEntry):
             seals[entry.study].append(entry)
     promise = promise_in_force(context.evidence.ledger, context.registration.lineage)
     promised = -1 if promise is None else place(promise)
     faults = []
+    # Whether somebody saw those outcomes before this registration was made: what `registered first` alone would not
+    # show.
     for study, entries in seals.items():
         read = [
             entry
@@ -138,13 +145,15 @@ def _repeated_elsewhere(context: AuditContext) -> Found:
             and place(entries[0]) < place(entry) < promised
         ]
         faults.append(
-            f"{counted(len({cell_of(entry) for entry in entries}), 'run')} of '{study}'"
+            f"{counted(len({entry.cell for entry in entries}), 'run')} of '{study}'"
             + (", declared as reused" if study in context.study.reuses else "")
             + ", the first sealed "
             f"{'before' if place(entries[0]) < promised else 'after'} this registration as entry {entries[0].index} "
             f"({entries[0].at}), "
             + (f"{read[0].event} as entry {read[0].index} ({read[0].at})" if read else "no look before it on record")
         )
+    # Runs that were declared as reused made every claim exploratory already (`with_reuse`); undeclared ones forbid a
+    # verdict where they came first.
     undeclared = [entries for study, entries in seals.items() if study not in context.study.reuses]
     before = any(place(entries[0]) < promised for entries in undeclared)
     return Result(faults, severity="inadmissible" if before else "note")
@@ -165,31 +174,31 @@ def _times(context: AuditContext) -> Found:
 
 @check("no run began before its registration")
 def _begun_before(context: AuditContext) -> Found:
-    promised = next((entry.at for entry in context.of(*_REGISTERED)), None)
+    promised = next((entry.at for entry in context.of(PromiseEntry)), None)
     if promised is None:
         return None
     # Of imports their maker says when, which is a check of its own.
-    imported = {cell_of(entry) for entry in context.of("imported")}
+    imported = {entry.cell for entry in context.of(ImportedEntry)}
     faults = []
     for run in (run for run in context.runs if run.cell not in imported):
         times = {"started": run.started_at, "ended": run.ended_at}
         early = [f"{what} at {moment}" for what, moment in times.items() if moment and _before(moment, promised)]
-        faults += [f"{named_run(run)} {found}, registered at {promised}" for found in early[:1]]
+        faults += [f"{named_run(run)} {times_of_run}, registered at {promised}" for times_of_run in early[:1]]
     return faults
 
 
 @check("every sealed run was started here")
 def _started_here(context: AuditContext) -> Found:
-    starts, faults = context.of("started"), []
-    first = {cell_of(entry): entry.index for entry in reversed(starts) if "variant" in entry.body}
-    for entry in context.of("sealed"):
-        if entry.body.get("without_start"):
+    first = {entry.cell: entry.index for entry in reversed(context.of(RunStartedEntry))}
+    calls, faults = context.of(CallStartedEntry), []
+    for entry in context.of(SealedEntry):
+        if entry.without_start:
             continue  # named by the check of attempts
-        begun = first.get(cell_of(entry))
-        if begun is None and not first and starts and "recipe_sha256" not in entry.body:
-            begun = starts[0].index  # an early version logged calls of `run`, and no starts of runs
+        begun = first.get(entry.cell)
+        if begun is None and not first and calls and entry.recipe_sha256 is None:
+            begun = calls[0].index  # a tool that logs calls, and no starts of runs
         if begun is None or begun > entry.index:
-            faults.append(f"{named(cell_of(entry))} (entry {entry.index})")
+            faults.append(f"{named(entry.cell)} (entry {entry.index})")
     return faults
 
 

@@ -56,9 +56,10 @@ def _whole_curve(context: AuditContext) -> Found:
     holed = []
     for run in context.done:
         steps = lines.get(run.cell, nothing)[0]
+        # Step 0 is before any training: a trainer may log it or not.
         steps = steps[steps != 0]
-        whole = np.arange(1, run.steps + 1)
-        if not np.array_equal(steps, whole) and not np.array_equal(np.unique(steps), whole):
+        every_step = np.arange(1, run.steps + 1)
+        if not np.array_equal(steps, every_step) and not np.array_equal(np.unique(steps), every_step):
             holed.append(named_run(run))
     return holed
 
@@ -86,16 +87,17 @@ def _requests(run: RunRecord) -> tuple[object, ...]:
 def _harness(context: AuditContext) -> Found:
     if context.registration.tasks is None:
         return None
+    # What most runs were asked is taken for the usual way: which run is named changes with that, not whether one is.
     runs = [run for run in context.done if run.harness is not None]
     ways = Counter(_requests(run) for run in runs)
     usual = ways.most_common(1)[0][0] if ways else ()
-    other = []
+    asked_otherwise = []
     for run in (run for run in runs if _requests(run) != usual):
         rows = zip(_REQUESTS.values(), _requests(run), usual, strict=True)
-        words = (f"{word} {str(one)[:12]}, not {str(most)[:12]}" for word, one, most in rows if one != most)
-        other.append(f"{named_run(run)}: {', '.join(words)}")
+        words = (f"{word} {str(value)[:12]}, not {str(most)[:12]}" for word, value, most in rows if value != most)
+        asked_otherwise.append(f"{named_run(run)}: {', '.join(words)}")
     count = "one way" if len(ways) == 1 else f"{len(ways)} ways of asking"
-    return Result(other, f"{count} over {len(runs)} runs")
+    return Result(asked_otherwise, f"{count} over {len(runs)} runs")
 
 
 @check("every run answered the registered tasks")
@@ -103,6 +105,7 @@ def _tasks(context: AuditContext) -> Found:
     pin = context.registration.tasks
     if pin is None:
         return None
+    # An item that the tokenizer cannot write is left out of every run alike, and its number is registered.
     expected = (pin.n_items - pin.n_unencodable, pin.n_unencodable, pin.n_tasks)
     wrong, short = [], []
     for run in context.done:
@@ -120,6 +123,7 @@ def _tasks(context: AuditContext) -> Found:
 
 
 def _by_items(context: AuditContext, faults: list[str]) -> Result:
+    # A claim about items rests on their pairing; elsewhere faulty items change nothing that is judged.
     claimed = any(claim.metric in ITEM_METRICS for claim in context.study.claims.values())
     severity: Severity = "inadmissible" if claimed else "deviation"
     return Result(faults, severity=severity)
@@ -146,12 +150,12 @@ def _same_items(context: AuditContext) -> Found:
     done = [run.cell for run in context.done]
     # The items of most runs are taken for the right ones: which run is named changes with that, not whether one is.
     usual = Counter(met[cell] for cell in done if cell in met).most_common(1)
-    other = [
+    on_other_items = [
         f"{named(cell)}: {'other items' if cell in met else 'no items'}"
         for cell in done
         if usual and met.get(cell) != usual[0][0]
     ]
-    return _by_items(context, [*twice, *other])
+    return _by_items(context, [*twice, *on_other_items])
 
 
 @check("every item is sealed with its run")

@@ -96,13 +96,17 @@ def _declare_equal(
             return None
         compared, wrong = 0, []
         runs, alike = paired(context), {arm: _values(context.study, arm, fields) for arm in context.study.trained}
+        # Arms that agree in every field which moves the compared thing must have it in common; others need not.
         groups: dict[tuple[int, bytes], list[tuple[RunRecord, Hashes]]] = defaultdict(list)
+        # Runs whose arms agree in `fields` are compared among themselves: of one seed, or of all.
         for run, stated in sorted(runs, key=lambda one: one[0].cell):
             groups[0 if over_seeds else run.seed, canonical_bytes(alike[run.variant])].append((run, stated))
         for group in (groups[key] for key in sorted(groups)):
             first: dict[str, tuple[str, str]] = {}
             for run, stated in group:
                 for what, sha256 in sorted(hashes(stated).items()):
+                    # Each with the first of its group: equality is transitive, so that n - 1 comparisons do for n
+                    # runs.
                     compared += what in first
                     other, variant = first.setdefault(what, (sha256, run.variant))
                     if sha256 != other:
@@ -113,6 +117,7 @@ def _declare_equal(
     @declared(f"{name}, for all variants")
     def _apart(context: AuditContext) -> Found:
         arms = {run.variant for run, _ in paired(context)}
+        # Fields in which arms differ are named, so that a reader sees why nothing was compared.
         values = [[canonical_bytes(value) for value in _values(context.study, arm, fields)] for arm in arms]
         moved = [field for field, *of_arms in zip(fields, *values, strict=True) if len(set(of_arms)) > 1]
         found = f"variants differ in {', '.join(moved)}, so they are compared only among equals"
@@ -154,11 +159,11 @@ _declare_equal(
 def _matched(context: AuditContext) -> Found:
     first: dict[tuple[int, str], tuple[str, str]] = {}
     compared, wrong = 0, []
-    for run in sorted(_ended(context), key=lambda one: one.cell):
+    for run in sorted(_ended(context), key=lambda run_of_seed: run_of_seed.cell):
         for name, sha256 in sorted((run.must_match or {}).items()):
             compared += (run.seed, name) in first
-            variant, other = first.setdefault((run.seed, name), (run.variant, sha256))
-            if sha256 != other:
+            variant, first_sha256 = first.setdefault((run.seed, name), (run.variant, sha256))
+            if sha256 != first_sha256:
                 wrong.append(f"{name} of {run.variant} and {variant}, seed {run.seed}")
     return Result(wrong, f"{compared} hashes compared, {len(wrong)} differ") if first else None
 
@@ -174,6 +179,7 @@ def _without_pairs(context: AuditContext) -> Result:
 
 @check("arms without pairs vary alike", applies=lambda context: not context.study.paired)
 def _spread_apart(context: AuditContext) -> Found:
+    # Without pairs unequal variances err, most where the arm that varies more has few runs (`tests.Welch`).
     apart = []
     for name in context.study.hypotheses:
         samples, _, _ = samples_of(context.study, name, read_values(context.study, name, context.evidence))
@@ -195,19 +201,20 @@ def _values(study: Study, arm: str, fields: Iterable[str]) -> list[JsonValue]:
 
 @_check("every run read the registered corpus")
 def _corpus(context: AuditContext) -> Found:
-    runs, registered, wanted = _paired(context), context.registration, {}
+    runs, registered, registered_sha256 = _paired(context), context.registration, {}
     for arm in context.study.trained:
+        # An arm that reads several corpora has one hash over all of them.
         pins = registered.corpora_of(arm)
-        wanted[arm] = reading_sha256((name, pin.sha256) for name, pin in pins.items()) if pins else None
-    wrong = [named_run(run) for run, stated in runs if stated["corpus"] != wanted[run.variant]]
+        registered_sha256[arm] = reading_sha256((name, pin.sha256) for name, pin in pins.items()) if pins else None
+    wrong = [named_run(run) for run, stated in runs if stated["corpus"] != registered_sha256[run.variant]]
     pinned = registered.corpus
     if registered.data is not None and len(registered.data.corpora) > 1:
         every = ", ".join(f"'{name}'" for name in registered.data.corpora)
         name = f"what was registered for their arm, of {every}"
     else:
         name = "no corpus" if pinned is None else f"'{pinned.name}', sha256 {pinned.sha256[:12]}"
-    found = f"{len(runs) - len(wrong)} of {len(runs)} runs read {name}"
-    return Result(wrong, found, required=f"{name}, as registered")
+    text = f"{len(runs) - len(wrong)} of {len(runs)} runs read {name}"
+    return Result(wrong, text, required=f"{name}, as registered")
 
 
 @_check("every run used the registered tokenizer")
@@ -225,6 +232,7 @@ def _validated(context: AuditContext) -> Found:
     for name, claim in study.claims.items():
         if claim.metric.startswith("val/") and source_of(claim.metric) is None:
             arms = sorted(claim.named)
+            # Losses on two texts differ by the texts, whatever the arms do.
             if len({study.training(arm).data.sources for arm in arms}) > 1:
                 apart.append(f"{name} ({', '.join(arms)})")
     return Result(apart, "arms read other corpora, each validated on its own")

@@ -45,6 +45,7 @@ def worst_cases(
         if not mine:
             continue
         weighed = []
+        # The hypothesis alone is taken to its ends; what that does to its family is `Judgement.possible`'s.
         for swap in _swaps(study, name, values, mine, look):
             moved = judge_hypotheses(
                 study,
@@ -53,13 +54,13 @@ def worst_cases(
                 items=None if items is None else _swapped_items(items, swap),
             )
             weighed.append(found_nulls(moved)[name])
-        possible = [one for one in weighed if one is not None]
+        possible = [nulls for nulls in weighed if nulls is not None]
         if not possible or len(possible) < len(
             weighed
         ):  # nothing to put in its place, or no test of it: anything may be
             possible = [Nulls(TINY, 1.0), Nulls(1.0, TINY)]
-        support = [one.support for one in possible]
-        refute = [one.refute if one.refute is not None else 1.0 for one in possible]
+        support = [nulls.support for nulls in possible]
+        refute = [nulls.refute if nulls.refute is not None else 1.0 for nulls in possible]
         both = refutable(study, name)
         nulls_by_end["supported"][name] = Nulls(min(support), max(refute) if both else None)
         nulls_by_end["refuted"][name] = Nulls(max(support), min(refute) if both else None)
@@ -74,8 +75,8 @@ def _swaps(study: Study, name: str, values: Values, mine: Sequence[Cell], look: 
         touched = {seed for _, seed in mine}
         left = [at for at, seed in enumerate(pairs.seeds) if seed not in touched]
         for end in ends if left else ():
-            other = pairs.seeds[left[int(end(pairs.differences[left]))]]
-            yield {(arm, seed): (arm, other) for seed in touched for arm in study.claims[name].named}
+            substitute = pairs.seeds[left[int(end(pairs.differences[left]))]]
+            yield {(arm, seed): (arm, substitute) for seed in touched for arm in study.claims[name].named}
         return
     for end in ends:
         swap: Swap = {}
@@ -85,23 +86,23 @@ def _swaps(study: Study, name: str, values: Values, mine: Sequence[Cell], look: 
             # The end of the effect is that of a value, or the other one, by the weight of its arm.
             pick = end if sample.weight > 0 else ends[end is ends[0]]
             if left and touched:
-                other = sample.seeds[left[int(pick(sample.values[left]))]]
-                swap |= {(sample.arm, seed): (sample.arm, other) for seed in touched}
+                substitute = sample.seeds[left[int(pick(sample.values[left]))]]
+                swap |= {(sample.arm, seed): (sample.arm, substitute) for seed in touched}
         if swap:
             yield swap
 
 
 def _swapped(values: Values, reading: str, swap: Swap) -> dict[str, dict[Cell, float]]:
-    taken = {name: dict(found) for name, found in values.items()}
-    taken[reading] |= {cell: values[reading][other] for cell, other in swap.items() if other in values[reading]}
+    taken = {name: dict(value_by_run) for name, value_by_run in values.items()}
+    taken[reading] |= {cell: values[reading][source] for cell, source in swap.items() if source in values[reading]}
     return taken
 
 
 def _swapped_items(items: pd.DataFrame, swap: Swap) -> pd.DataFrame:
     """The scores of items of the same runs."""
     parts = [items[~_of(items, swap)]]
-    for (arm, seed), other in swap.items():
-        parts.append(items[_of(items, [other])].assign(variant=arm, seed=seed))
+    for (arm, seed), substitute in swap.items():
+        parts.append(items[_of(items, [substitute])].assign(variant=arm, seed=seed))
     return pd.concat(parts, ignore_index=True)
 
 

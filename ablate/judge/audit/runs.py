@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from ablate.judge.audit.checks import AuditContext, Found, Result, built_in, check, listed, named, named_run
 from ablate.records.run_record import RunRecord
 from prereg.registry.canon import sha256_of
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.ledger_entry import ImportedEntry
 from prereg.registry.plan import Cell
 from prereg.study.command import code_sha256
 from prereg.study.handover import PAIRING_LINES
@@ -43,9 +43,7 @@ def _in_ledger(context: AuditContext) -> Found:
         if entry is None:
             wrong.append(f"{named_run(run)} is not in the ledger")
         # The hash of run.json itself needs the file: who gathered the evidence compared it and named it `broken`.
-        elif not entry.body.get("run_sha256") or any(
-            entry.body.get(key) != getattr(run, key) for key in ("status", *hashes)
-        ):
+        elif any(getattr(entry, field) != getattr(run, field) for field in ("status", *hashes)):
             wrong.append(f"{named_run(run)} is not what the ledger sealed")
     return Result(wrong, f"{len(context.ended) - len(wrong)} of {len(context.ended)} runs match")
 
@@ -56,12 +54,12 @@ def _planned(context: AuditContext) -> Found:
     return [*context.evidence.extra, *(named_run(run) for run in context.runs if run.cell not in planned)]
 
 
-def _imports(context: AuditContext, *, bound: bool) -> dict[Cell, Entry]:
+def _imports(context: AuditContext, *, bound: bool) -> dict[Cell, ImportedEntry]:
     """The runs whose newest seal says that they were imported, with a registration hash or without."""
     return {
         cell: entry
         for cell, entry in context.seals.items()
-        if entry.event == "imported" and (entry.body.get("bound") is True) == bound
+        if isinstance(entry, ImportedEntry) and entry.bound == bound
     }
 
 
@@ -70,8 +68,9 @@ def _registration(context: AuditContext) -> Found:
     lineage, study = context.registration.lineage, context.study.study
     faults = [named_run(run) for run in context.runs if run.registration not in lineage or run.study != study]
     imported = _imports(context, bound=False)
-    replayed = [named(cell) for cell, entry in imported.items() if entry.body.get("replayed") is True]
-    unbound = [named(cell) for cell, entry in imported.items() if entry.body.get("replayed") is not True]
+    # Two ways to lack the hash: a foreign run that never had one, and one of ours made before there was a promise.
+    replayed = [named(cell) for cell, entry in imported.items() if entry.replayed]
+    unbound = [named(cell) for cell, entry in imported.items() if not entry.replayed]
     for runs, how in ((unbound, "imported without a registration hash"), (replayed, "made before the registration")):
         if runs:
             faults.append(f"{counted(len(runs), 'run')} {'was' if len(runs) == 1 else 'were'} {how}{listed(runs)}")
@@ -83,7 +82,7 @@ def _made_here(context: AuditContext) -> Found:
     bound = _imports(context, bound=True)
     if not bound:
         return None
-    notes = list(dict.fromkeys(str(entry.body.get("note")) for entry in bound.values()))
+    notes = list(dict.fromkeys(entry.note for entry in bound.values()))
     return Result(
         [named(cell) for cell in bound],
         f"{len(bound)} of {len(context.runs)} runs were made elsewhere and imported",
@@ -93,14 +92,14 @@ def _made_here(context: AuditContext) -> Found:
 
 @check("every configuration is the registered one")
 def _configuration(context: AuditContext) -> Found:
-    wanted = {}
+    registered_sha256 = {}
     for arm, variant in context.study.trained.items():
         config = variant.config
-        wanted[arm] = sha256_of(config.model_dump(mode="json") if isinstance(config, Training) else config)
+        registered_sha256[arm] = sha256_of(config.model_dump(mode="json") if isinstance(config, Training) else config)
     return [
         named_run(run)
         for run in context.runs
-        if run.variant in wanted and _config_sha256(context.study, run) != wanted[run.variant]
+        if run.variant in registered_sha256 and _config_sha256(context.study, run) != registered_sha256[run.variant]
     ]
 
 
@@ -108,6 +107,7 @@ def _config_sha256(study: Study, run: RunRecord) -> str:
     """Of a run's configuration with every field that this version knows; an earlier one wrote fewer."""
     if study.trainer != "gpt":
         return sha256_of(run.config)
+    # A field that a later version added has its default in an earlier record, and the default is what was run.
     try:
         return sha256_of(Training.model_validate_json(json.dumps(run.config)).model_dump(mode="json"))
     except ValidationError:
@@ -120,6 +120,7 @@ def _tokens(context: AuditContext) -> Found:
     for run in (run for run in context.done if run.variant in context.study.trained):
         config = context.study.training(run.variant)
         tokens, steps = config.tokens, config.budget.steps
+        # Both: as many tokens in other steps are other updates.
         if (run.tokens, run.steps) != (tokens, steps):
             wrong.append(f"{named_run(run)}: {run.tokens} tokens in {run.steps} steps, planned {tokens} in {steps}")
     return wrong
@@ -127,8 +128,8 @@ def _tokens(context: AuditContext) -> Found:
 
 @check("every run kept to its promised limits", applies=built_in)
 def _limits(context: AuditContext) -> Found:
-    known = [run for run in context.ended if run.variant in context.study.trained]
-    held = [(run, context.study.training(run.variant).budget) for run in known]
+    planned_runs = [run for run in context.ended if run.variant in context.study.trained]
+    held = [(run, context.study.training(run.variant).budget) for run in planned_runs]
     held = [(run, budget) for run, budget in held if promises_any(budget)]
     if not held:
         return None
@@ -136,6 +137,7 @@ def _limits(context: AuditContext) -> Found:
     for run, budget in held:
         peak = run.peak_memory_bytes
         for breach in breaches(budget, wall_s=run.wall_s, peak_memory_bytes=peak):
+            # A peak over the life of a process may be that of an earlier run in it.
             upper = breach.limit == "max_memory_gib" and run.memory_since == "process"
             bound = " (an upper bound: this system reports it for the whole process only)" if upper else ""
             wrong.append(f"{named_run(run)}: {breach.words}{bound}")
@@ -152,16 +154,16 @@ def _own_trainer(context: AuditContext) -> bool:
 def _code_registered(context: AuditContext) -> Found:
     scripts = context.registration.scripts or ()
     if not scripts:
-        found = "no word of the command names a file under the root, and there is no code:"
-        return Result(passed=False, found=found)
+        text = "no word of the command names a file under the root, and there is no code:"
+        return Result(passed=False, found=text)
     return Result([f"{pin.path} ({pin.sha256[:12]})" for pin in scripts], f"{len(scripts)} files", passed=True)
 
 
 @check("every run used the registered code", applies=_own_trainer)
 def _code(context: AuditContext) -> Found:
-    wanted = code_sha256(context.registration.files)
-    other = [named_run(run) for run in context.ended if run.provenance.code != wanted]
-    return Result(other, required=f"the registered files, together {wanted[:12]}")
+    registered_sha256 = code_sha256(context.registration.files)
+    with_other_code = [named_run(run) for run in context.ended if run.provenance.code != registered_sha256]
+    return Result(with_other_code, required=f"the registered files, together {registered_sha256[:12]}")
 
 
 _PROMISE = "that one seed fixes the same randomness for every variant is the trainer's promise"
@@ -171,6 +173,8 @@ _PROMISE = "that one seed fixes the same randomness for every variant is the tra
 def _pairs_promised(context: AuditContext) -> Found:
     if len(context.study.arms) == 1:
         return None
+    # Where a trainer states hashes of its own, those are compared (`pairs match in what their trainer says they
+    # must`), and nothing is known of the rest.
     stated = sorted({name for run in context.ended for name in run.must_match or ()})
     if stated:
         names = f"{', '.join(stated[:5])}{', ...' * (len(stated) > 5)}"
@@ -184,5 +188,5 @@ def _pairs_promised(context: AuditContext) -> Found:
 
 @check("device and library versions are known", applies=_own_trainer)
 def _device_promised(_: AuditContext) -> Found:
-    found = "a user's own trainer does not state them; what its files import is pinned only if code: names it"
-    return Result(passed=False, found=found)
+    text = "a user's own trainer does not state them; what its files import is pinned only if code: names it"
+    return Result(passed=False, found=text)

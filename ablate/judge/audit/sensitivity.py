@@ -43,11 +43,14 @@ def spread(judgement: Judgement, affected: Affected) -> Affected:
     study = judgement.study
     if not affected.hypotheses or study.analysis.correct != "holm":
         return affected
+    # Every touched p at its best, then at its worst: an outcome that is the same at both hangs on none of them,
+    # because Holm's adjusted p values rise with each p.
     touched = np.array([[name in affected.hypotheses for name in judgement.names]])
     at_best, at_worst = (
         judgement.with_p(np.where(touched, p, judgement.support), np.where(touched, p, judgement.refute)).codes[0]
         for p in (TINY, 1.0)
     )
+    # A neighbour is touched too where the outcome differs between the two ends.
     reached = dict(affected.hypotheses)
     for name, best, worst in zip(judgement.names, at_best, at_worst, strict=True):
         if name not in reached and best != worst:
@@ -91,6 +94,7 @@ def doubts(
     of hypotheses with the runs `retried` at their ends."""
     study = judgement.study
     outcomes, stable = case_of(study, [*judgement.codes[0], *judgement.stable[0]])
+    # Three doubts, asked one by one, because each has a check of its own.
     resting, lost = rests_on(study, outcomes, stable, affected), lost_pairs(study, diverged)
 
     def others_with(worst: Mapping[End, Mapping[str, Nulls]] | None) -> tuple[str, ...]:
@@ -120,9 +124,9 @@ def doubts(
 def _replaced(judgement: Judgement, nulls: Mapping[str, Nulls]) -> tuple[Floats, Floats]:
     """The p values of one study, those of some hypotheses replaced."""
     support, refute = judgement.support.copy(), judgement.refute.copy()
-    for name, one in nulls.items():
+    for name, both in nulls.items():
         at = judgement.names.index(name)
-        support[0, at], refute[0, at] = one.support, 1.0 if one.refute is None else one.refute
+        support[0, at], refute[0, at] = both.support, 1.0 if both.refute is None else both.refute
     return support, refute
 
 
@@ -138,10 +142,11 @@ def rests_on(
             {arm: (False, True) if (arm, True) in freed else (answer,) for arm, answer in stable.items()},
         )
 
+    # A smallest set, not the smallest: each name in turn is let go if the verdict still hangs on the rest.
     if len(verdicts(free)) == 1:
         return ()
-    for one in list(free):
-        fewer = [other for other in free if other != one]
+    for candidate in list(free):
+        fewer = [rest for rest in free if rest != candidate]
         if len(verdicts(fewer)) > 1:
             free = fewer
     return tuple(f"stable({name})" if of_arm else name for name, of_arm in free)
@@ -154,8 +159,8 @@ def check_verdict(affected: Affected, resting: Sequence[str]) -> Found:
     if not named:
         return None
     if resting:
-        found = f"it rests on {', '.join(resting)}, touched by {_reasons(affected, resting)}"
-        return Result(passed=False, found=found)
+        text = f"it rests on {', '.join(resting)}, touched by {_reasons(affected, resting)}"
+        return Result(passed=False, found=text)
     return Result(found=f"the same verdict whatever had become of {', '.join(named)}")
 
 
@@ -188,9 +193,7 @@ def check_lost(lost: Mapping[str, tuple[Cell, ...]], verdict: str, others: tuple
         return None
     runs = dict.fromkeys(cell for cells in lost.values() for cell in cells)
     pairs = f"the pairs of {', '.join(named(cell) for cell in runs)}, lost to {', '.join(lost)}"
-    could = " or ".join(f"'{other}'" for other in others)
-    found = f"'{verdict}' could be {could} with {pairs}" if others else f"'{verdict}' whatever became of {pairs}"
-    return Result(passed=not others, found=found)
+    return _same_verdict(verdict, others, doubtful=pairs, otherwise=f"whatever became of {pairs}")
 
 
 @check("the verdict is the same with runs begun again at their worst")
@@ -199,6 +202,12 @@ def check_retried(retried: Sequence[Cell], verdict: str, others: tuple[str, ...]
     if not retried:
         return None
     runs = f"{', '.join(named(cell) for cell in retried)} as bad, or as good, as any other"
-    could = " or ".join(f"'{other}'" for other in others)
-    found = f"'{verdict}' could be {could} with {runs}" if others else f"'{verdict}' with {runs} too"
-    return Result(passed=not others, found=found)
+    return _same_verdict(verdict, others, doubtful=runs, otherwise=f"with {runs} too")
+
+
+def _same_verdict(verdict: str, others: tuple[str, ...], *, doubtful: str, otherwise: str) -> Result:
+    """Passed where no other verdict is possible."""
+    could = " or ".join(f"'{possible}'" for possible in others)
+    return Result(
+        passed=not others, found=f"'{verdict}' " + (f"could be {could} with {doubtful}" if others else otherwise)
+    )

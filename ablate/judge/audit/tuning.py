@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ablate.judge.audit.checks import AuditContext, Found, Result, check, named
-from prereg.registry.plan import cell_of
+from prereg.registry.ledger_entry import FailedEntry, RunStartedEntry, SealEntry, TunedEntry
 from prereg.study.designs.tune import Choice, choose
 
 
@@ -29,13 +29,14 @@ _NOT_YET = "the pilot has not ended, and its choice is not made yet"
 
 @_check("the settings are those that the pilot chose")
 def _chosen(context: AuditContext) -> Found:
-    logged = [entry.body.get("chosen") for entry in context.of("tuned")]
+    logged = [entry.chosen for entry in context.of(TunedEntry)]
     if not logged:
         return Result(found=_NOT_YET) if context.evidence.missing else ["no entry holds a choice"]
     if context.evidence.withheld:
         return Result(passed=True, found="not derived while planned runs are missing")
+    # From the sealed values, by the registered rule: the entry is a claim, and this is its proof.
     derived = {choice.arm: choice.setting for choice in choices_of(context)}
-    wrong = [f"the ledger has {one}, the pilot's values give {derived}" for one in logged if one != derived]
+    wrong = [f"the ledger has {frozen}, the pilot's values give {derived}" for frozen in logged if frozen != derived]
     return Result(wrong, f"{len(derived)} arms tuned by {len(context.study.pilots)} pilot arms")
 
 
@@ -44,21 +45,21 @@ def _frozen_before(context: AuditContext) -> Found:
     """Pilot runs sealed after the choice that rests on them, and judged runs begun before the last choice."""
     study = context.study
     made: dict[str, int] = {}
-    for entry in context.of("tuned"):
-        chosen = entry.body.get("chosen")
-        for arm in chosen if isinstance(chosen, dict) else ():
+    for entry in context.of(TunedEntry):
+        for arm in entry.chosen:
             made.setdefault(arm, entry.index)
     if not made:
-        begun = any(cell_of(one)[0] in study.arms for one in context.of("started", "sealed", "failed", "imported"))
+        begun = any(entry.variant in study.arms for entry in context.of(RunStartedEntry, SealEntry, FailedEntry))
         return Result(found=_NOT_YET) if context.evidence.missing and not begun else ["no entry holds a choice"]
-    sealed = {cell_of(entry): entry.index for entry in reversed(context.of("sealed", "imported"))}
+    sealed = {entry.cell: entry.index for entry in reversed(context.of(SealEntry))}
     late = [
         f"{named(cell)} was sealed after it"
         for cell, at in sealed.items()
         if cell[0] in study.pilots and at > made.get(study.pilots[cell[0]].of, at)
     ]
+    # Any judged run that began before the last choice could have moved it.
     last = max(made.values())
-    early = {cell_of(entry) for entry in context.of("started", "sealed", "failed", "imported") if entry.index < last}
+    early = {entry.cell for entry in context.of(RunStartedEntry, SealEntry, FailedEntry) if entry.index < last}
     return [*late, *(f"{named(cell)} was begun before it" for cell in sorted(early) if cell[0] in study.arms)]
 
 

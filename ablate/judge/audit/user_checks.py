@@ -54,14 +54,14 @@ def run_own_checks(registration: Registration, evidence: Evidence, folder: Path)
 
     Raises `EvidenceError` when a check takes longer than its limit.
     """
-    found = (_found(registration, own, evidence, folder) for own in registration.study.checks)
-    return tuple(check for one in found for check in _own(one))
+    results = (_found(registration, own, evidence, folder) for own in registration.study.checks)
+    return tuple(check for result in results for check in _own(result))
 
 
 def not_run(checks: Iterable[OwnCheck]) -> tuple[Check, ...]:
     """The checks of a study that nobody could run: a promise that was not kept."""
-    found = (Result(name=OWN + own.name, passed=False, found="it was not run") for own in checks)
-    return tuple(check for one in found for check in _own(one))
+    results = (Result(name=OWN + own.name, passed=False, found="it was not run") for own in checks)
+    return tuple(check for result in results for check in _own(result))
 
 
 def quiet(checks: tuple[Check, ...]) -> tuple[Check, ...]:
@@ -86,14 +86,15 @@ def _found(registration: Registration, own: OwnCheck, evidence: Evidence, folder
         return Result(name=OWN + own.name, passed=False, found=f"it is not the registered code: {error.found}")
     texts = dict.fromkeys(("variant", "metric"), str)  # the table holds them as categories, and this code is not ours
     records = Records(metrics=evidence.metrics.astype(texts), runs=evidence.runs, planned=evidence.planned)
-    passed, found = _call(own, path, source, records)
+    passed, text = _call(own, path, source, records)
     required = f"what {own.entry_point} asks"
-    return Result((), found, passed=passed, severity=own.consequence, required=required, name=OWN + own.name)
+    return Result((), text, passed=passed, severity=own.consequence, required=required, name=OWN + own.name)
 
 
 def _call(own: OwnCheck, path: Path, source: bytes, records: Records) -> tuple[bool, str]:
     module, function = own.entry_point.split(":")
     try:
+        # stdout is what a command prints for a machine to read.
         with contextlib.redirect_stdout(sys.stderr), loading(module, path, source) as load:
             # To load it may take as long as to call it.
             answer = at_most(own.limit_s, lambda: getattr(load(), function)(records))
@@ -116,5 +117,5 @@ def _call(own: OwnCheck, path: Path, source: bytes, records: Records) -> tuple[b
 
 def _line(text: str) -> str:
     """One line of plain text of bearable length."""
-    whole = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
-    return whole if len(whole) <= _LONGEST else whole[: _LONGEST - 3] + "..."
+    line = " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 3] + "..."

@@ -90,7 +90,7 @@ class Beliefs(FrozenModel):
 
     def of(self, metric: str, scale: Scale) -> Belief | None:
         """The belief about a metric, if there is one."""
-        return next((one for one in self.metrics if (one.metric, one.scale) == (metric, scale)), None)
+        return next((belief for belief in self.metrics if (belief.metric, belief.scale) == (metric, scale)), None)
 
 
 def groups_of(study: Study) -> dict[Group, list[str]]:
@@ -107,18 +107,13 @@ def assumed(study: Study) -> Beliefs:
     for metric, scale in groups_of(study):
         belief = study.assume.of(metric)
         if belief is not None:
-            plain = Belief(
-                metric=metric, scale=scale, sd=belief.sd, correlation=_used(study, belief.correlation), source="assumed"
-            )
+            # Without pairs the deciding test makes no use of a correlation of arms.
+            correlation = belief.correlation if study.paired else 0.0
+            plain = Belief(metric=metric, scale=scale, sd=belief.sd, correlation=correlation, source="assumed")
             beliefs.append(_with_items(study, plain))
     return Beliefs(
         metrics=tuple(beliefs), seconds_per_run=study.assume.seconds_per_run, divergence=study.assume.divergence
     )
-
-
-def _used(study: Study, correlation: float) -> float:
-    """The correlation of arms that the deciding test makes use of: none without pairs."""
-    return correlation if study.paired else 0.0
 
 
 def over_new_items(study: Study) -> bool:
@@ -128,13 +123,15 @@ def over_new_items(study: Study) -> bool:
 
 def _with_items(study: Study, belief: Belief) -> Belief:
     """The belief with what `assume` says of the items of its metric."""
-    known = study.assume.of(belief.metric)
-    spread, harness = None if known is None else known.over_items, study.measure.harness
+    assumption = study.assume.of(belief.metric)
+    spread, harness = None if assumption is None else assumption.over_items, study.measure.harness
     if spread is None or harness is None or belief.metric not in ITEM_METRICS or not over_new_items(study):
         return belief
     n_items = units_of(belief.metric, harness) if spread.items is None else spread.items
     if n_items is None:
         return belief
+    # The residual of items averages to an SD of sd_residual / sqrt(items) over seeds, which is part of the SD of a
+    # difference of two arms, sqrt(2) sd_of_rest: it cannot be more.
     where = Where(field=("assume", "metrics", belief.metric, "over_items", "sd_residual"))
     most = belief.sd_of_rest * sqrt(2.0 * n_items)
     if spread.sd_residual > most * (1.0 + 1e-9):
@@ -146,8 +143,8 @@ def _with_items(study: Study, belief: Belief) -> Belief:
             fix=f"sd_residual: {most:.3g}, or a larger sd",
             where=where,
         )
-    found = {"n_items": n_items, "sd_items": spread.sd_items, "sd_residual": spread.sd_residual}
-    return belief.model_copy(update=found)
+    over_items = {"n_items": n_items, "sd_items": spread.sd_items, "sd_residual": spread.sd_residual}
+    return belief.model_copy(update=over_items)
 
 
 def learned(study: Study, pilot: Registration, evidence: Evidence) -> Beliefs:
@@ -169,6 +166,7 @@ def learned(study: Study, pilot: Registration, evidence: Evidence) -> Beliefs:
         raise EvidenceError(f"the pilot '{name}' is damaged: {faults[0]}", required="records whose seals hold")
     done = [run for run in evidence.runs if run.status == "done"]
     diverged = sum(run.status == "diverged" for run in evidence.runs)
+    # Diverged runs end early: only whole ones tell how long a run takes.
     seconds = [run.wall_s for run in done if run.wall_s is not None]
     return Beliefs(
         metrics=tuple(_with_items(study, _learned(study, group, pilot, evidence)) for group in groups_of(study)),
@@ -198,40 +196,35 @@ def _learned(study: Study, group: Group, pilot: Registration, evidence: Evidence
             f"{metric} of the pilot '{name}' has values at or below 0, which have no logarithm",
             required="positive values for a claim on a log scale",
         )
+    # Seeds x arms, on the claim's scale.
     table = raw if scale == "raw" else np.vectorize(log if scale == "log" else log10)(raw)
-    if len(arms) == 1:
-        return _of_one_arm(study, group, table, raw, name)
-    rest, total = variances(table)
     require_headroom(study, metric, raw, name)
     _require_ceiling(study, metric, raw, name)
-    df = (len(seeds) - 1) * (len(arms) - 1)
-    if not study.paired:
-        rest, df = total, (len(seeds) - 1) * len(arms)
-    low, high = (sqrt(2.0 * rest * df / chi_square_quantile(q, df)) for q in (0.975, 0.025))
-    sd, correlation = cautious(rest, total, len(seeds), len(arms), paired=study.paired)
+    source = f"pilot '{name}', {len(seeds)} seeds x {len(arms)} arms, upper 80% limit of the SD"
+    low: float | None = None
+    high: float | None = None
+    correlation: float | None = None
+    if len(arms) == 1:
+        # One arm shows no correlation: 0, with which a contrast is the noisiest.
+        sd = sd_range(sd_of(table) ** 2, len(seeds) - 1)[1]
+        source = f"pilot '{name}', {len(seeds)} seeds of one arm, upper 80% limit of the SD, correlation not known"
+    else:
+        rest, total = variances(table)
+        sd, correlation = cautious(rest, total, len(seeds), len(arms), paired=study.paired)
+        # Of a difference of two arms: within seeds where they are paired, else of independent runs.
+        variance, df = rest, (len(seeds) - 1) * (len(arms) - 1)
+        if not study.paired:
+            variance, df = total, (len(seeds) - 1) * len(arms)
+        low, high = (sqrt(2.0 * variance * df / chi_square_quantile(q, df)) for q in (0.975, 0.025))
     return Belief(
         metric=metric,
         scale=scale,
         sd=sd,
         correlation=correlation or 0.0,
-        source=f"pilot '{name}', {len(seeds)} seeds x {len(arms)} arms, upper 80% limit of the SD",
+        source=source,
         level=float(table.mean()),
         sd_difference_low=low,
         sd_difference_high=high,
-    )
-
-
-def _of_one_arm(study: Study, group: Group, table: Floats, raw: Floats, pilot: str) -> Belief:
-    """The belief from a pilot of one arm, which shows no correlation: 0, with which a contrast is the noisiest."""
-    require_headroom(study, group[0], raw, pilot)
-    _require_ceiling(study, group[0], raw, pilot)
-    return Belief(
-        metric=group[0],
-        scale=group[1],
-        sd=sd_range(sd_of(table) ** 2, len(table) - 1)[1],
-        correlation=0.0,
-        source=f"pilot '{pilot}', {len(table)} seeds of one arm, upper 80% limit of the SD, correlation not known",
-        level=float(table.mean()),
     )
 
 
@@ -241,19 +234,44 @@ of all pilots (Browne 1995, "On the use of a pilot sample for sample size determ
 
 
 def sd_range(variance: float, df: int) -> tuple[float, float]:
-    """Lower and upper limit of an SD, each at `LIMIT`, from a sample variance: df s^2 / sigma^2 is chi-square."""
+    """Lower and upper limit of an SD, each at `LIMIT`, from a sample variance: df s^2 / sigma^2 is chi-square.
+
+    Examples
+    --------
+    From five runs an SD of 1 is uncertain by almost a factor of two.
+
+    >>> [round(limit, 3) for limit in sd_range(1.0, 4)]
+    [0.817, 1.558]
+    """
     low, high = (sqrt(variance * df / chi_square_quantile(q, df)) for q in (LIMIT, 1.0 - LIMIT))
     return low, high
 
 
 def chi_square_quantile(chance: float, df: int) -> float:
-    """The value that a chi-square with `df` degrees of freedom stays below with a chance."""
+    """The value that a chi-square with `df` degrees of freedom stays below with a chance.
+
+    Examples
+    --------
+    >>> round(chi_square_quantile(0.95, 1), 3)  # 1.96^2
+    3.841
+    """
     return 2.0 * float(special.gammaincinv(df / 2.0, chance))
 
 
 def cautious(rest: float, total: float, n_seeds: int, n_arms: int, *, paired: bool) -> tuple[float, float | None]:
     """SD of one arm and correlation of two to plan with, from the variances of so many seeds: the SD of an arm and that
-    of a difference each at its upper limit, and no correlation from fewer than `FEWEST_FOR_CORRELATION` seeds."""
+    of a difference each at its upper limit, and no correlation from fewer than `FEWEST_FOR_CORRELATION` seeds.
+
+    Examples
+    --------
+    Five seeds show no correlation, twenty do.
+
+    >>> sd, correlation = cautious(0.5, 1.0, 5, 2, paired=True)
+    >>> round(sd, 3), correlation
+    (1.558, None)
+    >>> round(cautious(0.5, 1.0, 20, 2, paired=True)[1], 3)
+    0.5
+    """
     if not paired:
         return sd_range(total, (n_seeds - 1) * n_arms)[1], None
     # Arms of a seed may move together: what is counted as independent are then seeds, and not runs.
@@ -266,8 +284,17 @@ def cautious(rest: float, total: float, n_seeds: int, n_arms: int, *, paired: bo
 
 
 def variances(table: Floats) -> tuple[float, float]:
-    """Mean square of the seed-by-arm interaction, and the variance of one arm over seeds."""
+    """Mean square of the seed-by-arm interaction, and the variance of one arm over seeds: seeds x arms.
+
+    Examples
+    --------
+    Two arms that move together share all of their variance.
+
+    >>> variances(np.array([[1.0, 2.0], [2.0, 3.0], [3.0, 4.0]]))
+    (0.0, 1.0)
+    """
     seeds, arms = table.shape
+    # Two-way analysis of variance: arms' means taken out, then seeds' means; the rest has (S - 1)(A - 1) df.
     centred = table - table.mean(axis=0)
     by_seed = centred.mean(axis=1, keepdims=True)
     rest = float(((centred - by_seed) ** 2).sum()) / ((seeds - 1) * (arms - 1))
@@ -280,6 +307,7 @@ def require_headroom(study: Study, metric: str, values: Floats, pilot: str) -> N
     if fault is None:
         return
     text, bound = fault
+    # A metric that never moves, or one at the end of its range.
     required, fix = "a metric that varies over seeds", "another metric"
     if bound:
         required = f"at least {ROOM_SD:g} SDs of room: at its {bound} a metric cannot show a difference, "

@@ -12,7 +12,8 @@ from math import sqrt
 
 from ablate.judge.audit.stability import false_alarm_text
 from ablate.judge.design.assumptions import Belief, Beliefs, assumed, groups_of, over_new_items
-from ablate.judge.design.error_rate import correlations, notes_on_choice, unsearched, worst_case
+from ablate.judge.design.choice import notes_on_choice
+from ablate.judge.design.error_rate import correlations, unsearched, worst_case
 from ablate.judge.design.power import Planning, PowerAt, planned
 from ablate.judge.design.reach import (
     HypothesisDesign,
@@ -127,14 +128,27 @@ class Design(FrozenModel):
 
 
 def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: Beliefs | None = None) -> Design:
-    """Plan a study with the functions that will judge it. Without beliefs, those of its `assume:` block hold.
+    """Plan a study with the functions that will judge it.
 
+    Parameters
+    ----------
+    n_sims : int, optional
+        Simulated studies a scenario, at most those that are affordable for its test.
+    seed : int
+        Of all draws: the same study, beliefs and seed give the same design.
+    beliefs : Beliefs, optional
+        Those of a pilot (`assumptions.learned`); else those of the study's `assume:` block.
+
+    Notes
+    -----
     Under `test: items` new seeds on these items are planned as what they are, a paired t over the seeds' means. Over
     new items nothing is simulated, and no power is given, unless `assume: over_items` says how items vary.
     """
     require_known_methods(study)
     registered = study.analysis.test
     if registered == "items" and not over_new_items(study):
+        # Over these very items the judge runs a paired t over the seeds' means; so does the design, and needs no
+        # items.
         means = study.analysis.model_copy(update={"test": "paired_t", "also": ()})
         study = study.model_copy(update={"analysis": means})
     # What is believed; without all of it nothing is simulated.
@@ -211,9 +225,9 @@ def design(study: Study, *, n_sims: int | None = None, seed: int = 0, beliefs: B
 
 def _seeds_for_all(hypotheses: tuple[HypothesisDesign, ...], target: int) -> int | None:
     """The most seeds that any needed hypothesis needs; none when one of them is unknown or beyond reach."""
-    wanted = [one.seeds_80 if target == 80 else one.seeds_90 for one in hypotheses if one.needed]
-    known = [n for n in wanted if n is not None]
-    return max(known) if known and len(known) == len(wanted) else None
+    seeds_each = [claim.seeds_80 if target == 80 else claim.seeds_90 for claim in hypotheses if claim.needed]
+    reached = [n for n in seeds_each if n is not None]
+    return max(reached) if reached and len(reached) == len(seeds_each) else None
 
 
 def _cost(study: Study, each: float | None, n: int | None) -> float | None:
@@ -227,6 +241,7 @@ def _curve(study: Study, planning: Planning) -> tuple[PowerAt, ...]:
     """Power by number of seeds; none for a sequential study, whose looks are those of its own number."""
     if study.stopping != "fixed":
         return ()
+    # A resampling test takes seconds at every point of the curve.
     quick = affordable(study, 30) >= _CURVE_SIMS
     seeds = sorted({*(_CURVE if quick else _SHORT_CURVE), study.n_seeds})
     return tuple(planning.at(n, n_sims=_CURVE_SIMS) for n in seeds)
@@ -239,8 +254,9 @@ def _unknown_items(study: Study, beliefs: Beliefs) -> str:
         belief = beliefs.of(metric, scale)
         if belief is not None and belief.n_items is not None:
             continue
-        known = study.assume.of(metric)
-        spread = None if known is None else known.over_items
+        assumption = study.assume.of(metric)
+        spread = None if assumption is None else assumption.over_items
+        # The number of items follows from the registered tasks, where the pack says how many it has.
         counted = study.measure.harness is None or units_of(metric, study.measure.harness) is None
         lacking |= {"the SD of a run's mean over its items"} if belief is None else set()
         lacking |= {"the spread of items"} if spread is None else set()
@@ -265,6 +281,7 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
         f"power, detectable sizes and seeds are those of the registered rule ({study.analysis.test}), by simulation "
         "with every claim true at once",
     ]
+    # Standard error of a chance of one half, the largest that a chance can have.
     if affordable(study) < _FEW_SIMS:
         notes.append(
             f"{affordable(study):,} simulated studies a scenario, because {study.analysis.test} with "
@@ -283,7 +300,7 @@ def _notes(study: Study, lacking: list[str], beliefs: Beliefs) -> list[str]:
             f"counts all of them up to {COUNTED_PAIRS} seeds"
         )
     notes += [
-        *(counted_as(study, said) for said in said_losses(study)),
+        *(counted_as(study, sentence) for sentence in said_losses(study)),
         *filter(None, [false_alarm_text(study), _said_assumed(study, beliefs)]),
     ]
     notes += [_said_belief(belief) for belief in beliefs.metrics]
@@ -304,7 +321,7 @@ def _said_correlation(study: Study) -> str:
         return ""
     if study.assume.metric_correlation is not None:
         return f"; the noise of two metrics of one run has the assumed correlation {study.assume.metric_correlation:g}"
-    looked = ", ".join(f"{one:g}" for one in correlations(study))
+    looked = ", ".join(f"{correlation:g}" for correlation in correlations(study))
     return (
         f"; the noise of two metrics of one run is uncorrelated in the scenarios, and correlated by {looked} where the "
         "worst case is looked for (assume: metric_correlation fixes it)"
@@ -327,7 +344,9 @@ def _said_stops(scenario: Scenario) -> str:
     """Where a sequential study would end; only under the laws that its levels are worked out for."""
     if not scenario.stops or scenario.law != "normal" or scenario.divergence:
         return ""
-    chances = ", ".join(f"{100 * one.share:.3g}% {one.of.split(', ')[1]}" for one in scenario.stops if one.share > 0)
+    chances = ", ".join(
+        f"{100 * chance.share:.3g}% {chance.of.split(', ')[1]}" for chance in scenario.stops if chance.share > 0
+    )
     return (
         f"'{scenario.name}': the study ends {chances}; {scenario.mean_seeds:.3g} seeds on average, in "
         f"{scenario.n_sims:,} simulated studies"
@@ -336,15 +355,15 @@ def _said_stops(scenario: Scenario) -> str:
 
 def _said_belief(belief: Belief) -> str:
     scale = "" if belief.scale == "raw" else f" ({belief.scale} scale)"
-    said = f"{belief.metric}{scale}: SD {belief.sd:.4g}, correlation {belief.correlation:.2f} ({belief.source})"
+    sentence = f"{belief.metric}{scale}: SD {belief.sd:.4g}, correlation {belief.correlation:.2f} ({belief.source})"
     if belief.n_items is not None:
-        said += (
+        sentence += (
             f"; of the difference of two variants over {belief.n_items:,} units (items, or tasks), SD "
             f"{belief.sd_items:.4g} between them and {belief.sd_residual:.4g} under one seed beyond that (assumed)"
         )
     if belief.sd_difference_low is None or belief.sd_difference_high is None:
-        return said
+        return sentence
     return (
-        f"{said}; SD of a difference of two arms {sqrt(2.0) * belief.sd_of_rest:.4g}, 95% interval "
+        f"{sentence}; SD of a difference of two arms {sqrt(2.0) * belief.sd_of_rest:.4g}, 95% interval "
         f"{belief.sd_difference_low:.4g} to {belief.sd_difference_high:.4g}: power and seeds are as uncertain as that"
     )

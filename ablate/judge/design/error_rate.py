@@ -14,11 +14,6 @@ luckiest of a thousand. Where too many claims can be true or false by themselves
 so, and the largest rate of the printed scenarios is a lower bound. Differences are normal and no run diverges; skewed
 differences and divergence are scenarios of their own, because no test over few seeds holds its level
 there.
-
-And what a pilot that misses the best setting does to a tuned comparison. The tests hold their level for the arms at the
-frozen settings. A verdict about the arms at their best settings needs more: two arms that are equal there differ where
-the pilot froze the best setting of one and another of the other. How often that ends as `supported` depends on how much
-worse the other settings are, so the largest chance over several gaps is given.
 """
 
 from __future__ import annotations
@@ -26,7 +21,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import product
-from math import sqrt
 
 import numpy as np
 
@@ -47,12 +41,10 @@ from ablate.judge.judge import (
     tests_of,
     weigh,
 )
-from ablate.judge.stats.null_hypotheses import nulls_in
 from ablate.judge.stats.tests import Floats
 from prereg.registry.looks import Look, looks_of
 from prereg.study.designs.per_task import said_once
 from prereg.study.spec import Study
-from prereg.text import compact, counted
 
 CORRELATIONS = (0.0, 0.5, 1.0)
 _FAR = 40.0
@@ -69,8 +61,8 @@ def correlations(study: Study) -> tuple[float, ...]:
     """The correlations of metrics to look at: the assumed one, or all; one metric has none."""
     if len(groups_of(study)) < 2:
         return (0.0,)
-    known = study.assume.metric_correlation
-    return CORRELATIONS if known is None else (known,)
+    assumed = study.assume.metric_correlation
+    return CORRELATIONS if assumed is None else (assumed,)
 
 
 def worst_case(
@@ -86,6 +78,7 @@ def worst_case(
     plain = [truth.effects for truth in named if truth.law == "normal" and not truth.divergence]
     ranked: list[tuple[float, dict[str, float], float]] = []
     # A sequential study has few studies a scenario, of which a twentieth would rank nothing.
+    # Ranked over few studies, then drawn afresh over many: the maximum of noisy shares is too large.
     few = max(200, n_sims // (20 if study.stopping == "fixed" else 4))
     for at, correlation in enumerate(correlations(study)):
         search = _Search(study, beliefs, correlation, n_sims=few, seed=[seed, 2_000 + at])
@@ -102,6 +95,7 @@ def worst_case(
             truth = TrueEffects(name, effects, law, correlation=correlation, alarms=alarms_of(study))
             yield simulate(study, truth, beliefs, n_sims=n_sims, seed=[seed, 3_000 + at])
 
+    # The best few again, with fresh draws of all studies.
     confirmed = [next(drawn(at, ["normal"])) for at in range(min(_CONFIRMED, len(ranked)))]
     at = int(np.argmax([0.0 if one.false_adopting is None else one.false_adopting.share for one in confirmed]))
     return (confirmed[at], *drawn(at, ["exponential", "lognormal", "failed_seed"]))
@@ -133,6 +127,8 @@ class _Search:
         for names in groups_of(study).values():
             chosen = [name for name in names if name in self.free]
             weights = weights_of(study, names)
+            # Effects of all claims from the chosen ones: means of the arms by the pseudoinverse, then the claims'
+            # weights.
             rows = weights[[names.index(name) for name in chosen]]
             self.follows[tuple(names)] = (chosen, weights @ np.linalg.pinv(rows))
         self.adopting = adopting_verdicts(study)
@@ -155,6 +151,8 @@ class _Search:
             for chosen in product(*states.values()):
                 yield self._completed(dict(zip(free, chosen, strict=True)))
             return
+        # Coordinate ascent, from no effect anywhere and from every claim true. It ends, since the share only rises and
+        # cases are finite; it may end below the largest, so that the rate is then a lower bound.
         for start in ("null", "true"):
             at = {name: 0.0 if start == "null" else effect_when_true(self.study, name) for name in free}
             best, improved = self.share(self._completed(at)), True
@@ -186,8 +184,8 @@ class _Search:
                 without[(cases == code) & ~is_right] = OUTCOME.index("inconclusive")
             false = [
                 (verdict := self._verdict(row, at)) in self.adopting
-                and (verdict in harmful or self._verdict(other, 0) != verdict)
-                for row, other in zip(cases.tolist(), without.tolist(), strict=True)
+                and (verdict in harmful or self._verdict(row_without, 0) != verdict)
+                for row, row_without in zip(cases.tolist(), without.tolist(), strict=True)
             ]
             total += chance * float(np.array(false)[place].mean())
         return total
@@ -218,17 +216,17 @@ class _Search:
         if (case, look) not in self._codes:
             names = [name for name, _ in case]
             p = [self._weighed(name, effect, look) for name, effect in case]
-            support, refute = (np.stack([one[which] for one in p], axis=1) for which in (0, 1))
+            support, refute = (np.stack([both[which] for both in p], axis=1) for which in (0, 1))
             self._codes[case, look] = judge_p(self.study, names, support, refute).codes
         return self._codes[case, look]
 
     def _weighed(self, name: str, effect: float, look: Look | None) -> tuple[Floats, Floats]:
         if (name, effect, look) not in self._p:
-            wanted = {effect, *self.states.get(name, ())}
-            seen = self.differences[name] if look is None else self.differences[name][:, : look.n_seeds]
-            tests = tests_of(self.study, name, seen, look=look, items=self.items)
-            both = weigh(self.study, name, tests, self.n_sims, [Shifted(one) for one in wanted])
-            self._p |= {(name, one, look): p for one, p in zip(wanted, both, strict=True)}
+            effects = {effect, *self.states.get(name, ())}
+            differences = self.differences[name] if look is None else self.differences[name][:, : look.n_seeds]
+            tests = tests_of(self.study, name, differences, look=look, items=self.items)
+            both = weigh(self.study, name, tests, self.n_sims, [Shifted(shift) for shift in effects])
+            self._p |= {(name, shift, look): p for shift, p in zip(effects, both, strict=True)}
         return self._p[name, effect, look]
 
     def _completed(self, free: dict[str, float]) -> Case:
@@ -292,77 +290,12 @@ def _named(study: Study, effects: dict[str, float], correlation: float, law: Law
     return ", ".join(_by_family(study, state_by_name)) + metrics + laws.get(law, f"; {law} differences")
 
 
-GAPS = (0.5, 1.0, 1.5, 2.0, 3.0)
-"""How much worse all settings but the best are, in SDs of a run."""
-
-
-def notes_on_choice(study: Study, believed: Beliefs, *, n_sims: int, seed: int) -> list[str]:
-    """What a pilot does to the claims that are tested after it; none where nothing is chosen by one."""
-    if study.tune is None:
-        return []
-    settings = study.tune.of(tuple(study.arms))
-    n_settings = max(len(listed) for listed in settings.values())
-    notes = [
-        "error rates and power are those of the arms at the settings that the pilot freezes; no pilot run enters a test"
-    ]
-    for name, claim in study.claims.items():
-        belief = believed.of(claim.metric, study.hypotheses[name].scale)
-        tuned = [arm for arm in claim.weights if arm in settings]
-        if claim.metric != study.tune.choose_by or belief is None or not tuned or study.stopping != "fixed":
-            continue
-        error, gap = worst_choice(study, name, sd=belief.sd, correlation=belief.correlation, n_sims=n_sims, seed=seed)
-        n_pilot = counted(len(study.tune.seeds), "seed")
-        notes.append(
-            f"{name}, read as a claim about the arms at their best of {n_settings} settings: where it is false there "
-            f"and every other setting is {compact(gap)} SD of a run worse, it is supported in {100 * error:.1f}%, "
-            f"because a pilot of {n_pilot} misses the best one; more of them lower it (n = {len(study.seeds)} seeds, "
-            f"{n_sims:,} simulated studies, the worst of gaps from {compact(GAPS[0])} to {compact(GAPS[-1])} SD)"
-        )
-    return notes
-
-
-def worst_choice(
-    study: Study, name: str, *, sd: float, correlation: float, n_sims: int, seed: int
-) -> tuple[float, float]:
-    """The largest chance of a false `supported` at the arms' best settings, before correction, and its gap in SDs."""
-    claim, tune, n = study.claims[name], study.tune, len(study.seeds)
-    assert tune is not None, study.study
-    settings = tune.of(tuple(study.arms))
-    sizes = {arm: len(settings.get(arm, ((),))) for arm in claim.weights}
-    support, _ = nulls_in(study, name)
-    border, sign = support.points[0][0], 1.0 if claim.better != "higher" else -1.0
-    errors = []
-    for place, gap in enumerate(GAPS):
-        rng = np.random.default_rng([seed, place])
-        pilot = _noise(rng, (n_sims, sum(sizes.values()), len(tune.seeds)), correlation).mean(axis=2)
-        judged = _noise(rng, (n_sims, len(sizes), n), correlation)
-        differences, start = np.full((n_sims, n), border), 0
-        for at, (arm, weight) in enumerate(claim.weights.items()):
-            losses = np.full(sizes[arm], gap)
-            losses[0] = 0.0
-            # Of an arm that is not tuned there is one setting, its best.
-            chosen = (pilot[:, start : start + sizes[arm]] + losses).argmin(axis=1)
-            differences += weight * sd * (judged[:, at] + sign * losses[chosen][:, None])
-            start += sizes[arm]
-        ((p, _),) = weigh(study, name, tests_of(study, name, differences, rng_seed=seed), n_sims)
-        errors.append((float((p <= study.analysis.alpha).mean()), gap))
-    return max(errors)
-
-
-def _noise(rng: np.random.Generator, shape: tuple[int, int, int], correlation: float) -> Floats:
-    """Standard normal noise of runs, correlated between the runs of one seed."""
-    shared = rng.standard_normal((shape[0], 1, shape[2]))
-    own = rng.standard_normal(shape)
-    found: Floats = sqrt(max(correlation, 0.0)) * shared + sqrt(1.0 - max(correlation, 0.0)) * own
-    return found
-
-
-def _by_family(study: Study, said: dict[str, str]) -> Iterator[str]:
+def _by_family(study: Study, state_by_name: dict[str, str]) -> Iterator[str]:
     """What is said of each hypothesis; of a family per task what most have in common once, after those that differ."""
     for label, first in said_once(study).items():
         names = study.task_families.get(label, (first,))
-        common = Counter(said[name] for name in names).most_common(1)[0][0]
-        apart = [name for name in names if said[name] != common]
-        yield from (f"{name} {said[name]}" for name in apart)
+        common = Counter(state_by_name[name] for name in names).most_common(1)[0][0]
+        apart = [name for name in names if state_by_name[name] != common]
+        yield from (f"{name} {state_by_name[name]}" for name in apart)
         which = "" if len(names) == 1 else f" of every {'other ' * bool(apart)}task"
         yield f"{label}{which} {common}" if len(names) > 1 else f"{first} {common}"

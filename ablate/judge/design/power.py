@@ -99,9 +99,9 @@ class Planning:
         if arm_means(self.study, effects) is None:
             if name is None:
                 return None
-            found = _together(self.study, _possible_with(self.study, name))
-            assert found is not None, name
-            effects = found
+            compatible = _together(self.study, _possible_with(self.study, name))
+            assert compatible is not None, name
+            effects = compatible
         return TrueEffects(truth.name, effects, correlation=self.correlation, alarms=truth.alarms)
 
     def seeds_for(self, name: str, target: float) -> int | None:
@@ -121,12 +121,14 @@ class Planning:
         if over_new_items(self.study) or self.study.gate_steps:
             # Items keep their share of the error whatever the seeds, and a gate may stay closed: many seeds more than a
             # t needs, or none enough.
+            # Bisection from the guess: power is rising in the seeds here, up to simulation error.
             if not enough(most):
                 return None
             high = most
             while n < high:
                 middle = (n + high) // 2
                 n, high = (n, middle) if enough(middle) else (middle + 1, high)
+        # Else one seed at a time from the guess, which is mostly right or off by one.
         while n <= most and not enough(n):
             n += 1
         while n > 2 and enough(n - 1):
@@ -148,6 +150,7 @@ class Planning:
         def weighed(one: str, x: Floats, cases: Sequence[Shifted] = AS_IT_IS) -> list[tuple[Floats, Floats]]:
             return weigh(study, one, tests_of(study, one, x, items=drawn.items), n_sims, cases)
 
+        # One draw for every difference that is tried: an effect only shifts it, and a margin only moves the null.
         p = {one: weighed(one, drawn.differences[one])[0] for one in names}
         centred = (
             drawn.differences[name] - truth.effects[name]
@@ -168,13 +171,14 @@ class Planning:
             return np.array(shares)
 
         runs, df = (n, None) if study.paired else welch_df(study.claims[name].weights, planned_sizes(study, n))
+        # Where a paired t would find it, from SDs of a difference to the claim's unit: sqrt(n) standard errors.
         guess = t_power.detectable(kind.power, runs, level_of(study, name), target, df=df) * error * sqrt(runs)
         return _crossing(powers, smallest if kind.has_margin else 0.0, guess, target)
 
 
-def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
+def planned(hypothesis: HypothesisDesign, planning: Planning) -> HypothesisDesign:
     """A hypothesis' design with its power, detectable difference and seeds."""
-    study, name = planning.study, one.hypothesis
+    study, name = planning.study, hypothesis.hypothesis
     effect = effect_when_true(study, name)
     planned_at = planning.at(study.n_seeds)
     update: dict[str, float | int | None] = {"effect": effect, "detectable": planning.detectable(name)}
@@ -186,7 +190,7 @@ def planned(one: HypothesisDesign, planning: Planning) -> HypothesisDesign:
             "seeds_80": planning.seeds_for(name, 0.8),
             "seeds_90": planning.seeds_for(name, 0.9),
         }
-    return one.model_copy(update=update)
+    return hypothesis.model_copy(update=update)
 
 
 def _possible_with(study: Study, name: str) -> list[str]:
@@ -194,30 +198,33 @@ def _possible_with(study: Study, name: str) -> list[str]:
     it, in its order, because a gate that never opens would tell nothing of what is behind it."""
     chosen = [name]
     for step in study.gate_steps:
-        for one in step:
-            if one != name and _together(study, [*chosen, one]) is not None:
-                chosen.append(one)
+        for candidate in step:
+            if candidate != name and _together(study, [*chosen, candidate]) is not None:
+                chosen.append(candidate)
     return chosen
 
 
 def _together(study: Study, chosen: list[str]) -> dict[str, float] | None:
     """The effects when these claims are true and their arms differ as little as that allows; none where they exclude
     each other."""
+    # Each metric by itself: arms have one mean for each, and claims about two metrics never exclude each other.
     effects = dict.fromkeys(study.hypotheses, 0.0)
     for names in groups_of(study).values():
-        mine = [names.index(one) for one in names if one in chosen]
+        mine = [names.index(name) for name in names if name in chosen]
         weights, constants = weights_of(study, names), constants_of(study, names)
         # From means at which no claim has an effect, or as few as can be: those of contrasts alone are all 0. Of claims
         # that compare one arm with two constants one has an effect whatever is chosen elsewhere.
         means = np.linalg.lstsq(weights, constants, rcond=None)[0]
         if mine:
-            wanted = np.array([effect_when_true(study, names[at]) for at in mine]) + constants[mine]
-            means = means + np.linalg.lstsq(weights[mine], wanted - weights[mine] @ means, rcond=None)[0]
-            if not np.allclose(weights[mine] @ means, wanted, rtol=EDGE, atol=EDGE * max(np.abs(wanted).max(), 1e-300)):
+            targets = np.array([effect_when_true(study, names[at]) for at in mine]) + constants[mine]
+            means = means + np.linalg.lstsq(weights[mine], targets - weights[mine] @ means, rcond=None)[0]
+            if not np.allclose(
+                weights[mine] @ means, targets, rtol=EDGE, atol=EDGE * max(np.abs(targets).max(), 1e-300)
+            ):
                 return None
         elif np.allclose(weights @ means, constants, rtol=EDGE, atol=0.0):
             continue
-        effects |= {one: float(effect) for one, effect in zip(names, weights @ means - constants, strict=True)}
+        effects |= {name: float(effect) for name, effect in zip(names, weights @ means - constants, strict=True)}
     return effects
 
 
@@ -225,6 +232,7 @@ def _crossing(powers: Callable[[Floats], Floats], low: float, guess: float, targ
     """Where power first reaches the target beyond `low`: on a coarse grid about a guess, then on a fine one, then on a
     line between two of its points. None where it does not within eight times the guess."""
     for times in (1.0, 2.0, 4.0):
+        # Eight sizes on each grid: power is smooth, and each costs a judgement of all studies.
         grid = low + guess * times * np.linspace(0.25, 2.0, 8)
         reached = np.flatnonzero(powers(grid) >= target)
         if reached.size:
@@ -235,7 +243,7 @@ def _crossing(powers: Callable[[Floats], Floats], low: float, guess: float, targ
     if at == 0:
         return float(grid[0])
     grid = np.linspace(grid[at - 1], grid[at], 6)
-    found = powers(grid)
-    at = max(1, int(np.flatnonzero(found >= target)[0]))
-    share = (target - found[at - 1]) / (found[at] - found[at - 1])
+    reached_power = powers(grid)
+    at = max(1, int(np.flatnonzero(reached_power >= target)[0]))
+    share = (target - reached_power[at - 1]) / (reached_power[at] - reached_power[at - 1])
     return float(grid[at - 1] + share * (grid[at] - grid[at - 1]))

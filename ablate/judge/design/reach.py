@@ -79,6 +79,7 @@ def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDe
     n = study.n_seeds
     level, kind = level_of(study, name), claim.kind.power
     floors = floors_at(study, name, n)
+    # Floors of p and textbook sizes: exact, whatever is believed.
     runs, df = (n, None) if study.paired else welch_df(claim.weights, planned_sizes(study, n))
     sd = sd_difference(study, name, beliefs)
     return HypothesisDesign(
@@ -92,6 +93,7 @@ def hypothesis_design(study: Study, name: str, beliefs: Beliefs) -> HypothesisDe
         can_be_supported=floors[0] <= analysis.alpha,
         can_be_refuted=floors[1] is not None and floors[1] <= analysis.alpha,
         needed=any((one.state, one.name) == ("supported", name) for one in study.rule.questions),
+        # Sizes in SDs of the differences, which need no belief; what needs one is filled in by `power.planned`.
         detectable_sd=t_power.detectable(kind, runs, analysis.alpha, df=df),
         detectable_sd_corrected=t_power.detectable(kind, runs, level, df=df),
         sd_difference=sd,
@@ -131,15 +133,17 @@ def support_floor(study: Study, name: str, n: int) -> float:
     """Smallest p for support that any n pairs can give, at the first step of the correction; under a gate with every p
     before it at its own smallest."""
     together = study.corrected_with(name)
-    sides = {one: _side(nulls_in(study, one)[0]) for one in together}
+    # The smallest floors of the whole gate: a step opens at best where every p before it is at its own.
+    sides = {hypothesis: _side(nulls_in(study, hypothesis)[0]) for hypothesis in together}
     if not is_gated(study, together):
         return floor_of(study, len(together), n, sides[name])
-    floors = [kind_of(study.analysis.test).floor(n, sides[one]) for one in together]
+    floors = [kind_of(study.analysis.test).floor(n, sides[hypothesis]) for hypothesis in together]
     return adjusted(study.gate_steps, floors)[together.index(name)]
 
 
 def floor_of(study: Study, family: int, n: int, side: Side) -> float:
     """Smallest p at the first step of the correction; of an e-process, with the most seeds."""
+    # Holm's first step is Bonferroni's: the smallest p of m counts m times.
     steps = family if study.analysis.correct == "holm" else 1
     sequential = isinstance(study.stopping, EProcess)
     return min(1.0, steps * (EProcessT.floor(n) if sequential else kind_of(study.analysis.test).floor(n, side)))
@@ -189,10 +193,10 @@ def verdicts_of(study: Study) -> tuple[str, ...]:
 def unreachable_verdicts(study: Study, hypotheses: tuple[HypothesisDesign, ...]) -> tuple[str, ...]:
     """Verdicts that remain out of reach when impossible outcomes are left out: exact, by the rule's diagram."""
     possible: dict[str, list[Outcome]] = {}
-    for one in hypotheses:
-        possible[one.hypothesis] = ["inconclusive"]
-        possible[one.hypothesis] += ["supported"] if one.can_be_supported else []
-        possible[one.hypothesis] += ["refuted"] if one.can_be_refuted else []
+    for hypothesis in hypotheses:
+        possible[hypothesis.hypothesis] = ["inconclusive"]
+        possible[hypothesis.hypothesis] += ["supported"] if hypothesis.can_be_supported else []
+        possible[hypothesis.hypothesis] += ["refuted"] if hypothesis.can_be_refuted else []
     reached = {study.decision[line - 1].verdict for line in study.rule.reached(possible)}
     return tuple(verdict for verdict in verdicts_of(study) if verdict not in reached)
 
@@ -200,6 +204,7 @@ def unreachable_verdicts(study: Study, hypotheses: tuple[HypothesisDesign, ...])
 def way_out(study: Study, stuck: Sequence[tuple[str, Outcome]]) -> tuple[int | None, str]:
     """The fewest seeds, up to 30, with which data can show all of these outcomes; and a test without a floor of p."""
     instead = "test: paired_t" if study.paired else "test: welch"
+    # 30 seeds of any test here have floors far below any alpha in use.
     for n in range(study.n_seeds + 1, 31):
         floors = [floors_at(study, name, n)[outcome == "refuted"] for name, outcome in stuck]
         if all(floor is not None and floor <= study.analysis.alpha for floor in floors):

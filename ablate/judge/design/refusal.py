@@ -15,6 +15,7 @@ def obstacle(design: Design) -> UndecidableDesignError | None:
 
     That a "supported" which the decision needs, or a verdict, can never happen, or that power is below its floor.
     """
+    # The gravest first: a needed support that no data can give, a verdict that no data can reach, low power.
     for hypothesis in design.hypotheses:
         if hypothesis.needed and not hypothesis.can_be_supported:
             corrected = f" after {design.correct} over {hypothesis.family}" if design.correct != "none" else ""
@@ -32,9 +33,9 @@ def obstacle(design: Design) -> UndecidableDesignError | None:
     if not design.unreachable:
         return _too_weak(design)
     stuck = [
-        one.hypothesis + (" can never be refuted" if one.can_be_supported else " can never be supported")
-        for one in design.hypotheses
-        if not (one.can_be_supported and one.can_be_refuted)
+        row.hypothesis + (" can never be refuted" if row.can_be_supported else " can never be supported")
+        for row in design.hypotheses
+        if not (row.can_be_supported and row.can_be_refuted)
     ]
     return UndecidableDesignError(
         f"the verdict '{design.unreachable[0]}' can never be reached with {design.n_seeds} seeds: " + ", ".join(stuck),
@@ -46,8 +47,9 @@ def obstacle(design: Design) -> UndecidableDesignError | None:
 
 def _too_weak(design: Design) -> UndecidableDesignError | None:
     """The needed claim with the least power, where that is below the floor."""
-    known = [one for one in design.hypotheses if one.needed and one.power is not None]
-    weakest = min(known, key=lambda one: one.power or 0.0, default=None)
+    needed = [hypothesis for hypothesis in design.hypotheses if hypothesis.needed and hypothesis.power is not None]
+    weakest = min(needed, key=lambda hypothesis: hypothesis.power or 0.0, default=None)
+    # Only the weakest is named: seeds that bring it to its power mostly bring the others there too.
     floor = design.power_floor
     if weakest is None or weakest.power is None or weakest.power >= floor:
         return None

@@ -86,9 +86,9 @@ class Retrospective(FrozenModel):
 def look_back(registration: Registration, findings: tuple[Finding, ...]) -> tuple[Retrospective, ...]:
     """Every hypothesis with a spread to look back at, in the order of the study."""
     planned = frozen_design(registration)
-    by_name = {} if planned is None else {one.hypothesis: one for one in planned.hypotheses}
-    found = [_one(registration.study, finding, planned, by_name.get(finding.hypothesis)) for finding in findings]
-    return tuple(one for one in found if one is not None)
+    by_name = {} if planned is None else {row.hypothesis: row for row in planned.hypotheses}
+    looked_back = [_one(registration.study, finding, planned, by_name.get(finding.hypothesis)) for finding in findings]
+    return tuple(review for review in looked_back if review is not None)
 
 
 def frozen_design(registration: Registration) -> Design | None:
@@ -110,6 +110,7 @@ def _one(
     items = None if finding.estimate is None else finding.estimate.items
     if items is not None and items.estimand != "new_seeds":
         return None  # what new items add to the spread is not in these differences
+    # From here on the data give the SD alone: effects are those that the design stated.
     sd = sd_of(differences)
     if sd <= 0.0:
         return None
@@ -123,10 +124,13 @@ def _one(
     below = smallest / sd if claim.by is None and not claim.kind.is_absence else None
     reached = min(1.0, t_power.power(kind, beyond / sd, n, level, refuted_below=below)) if beyond > 0 else None
     seeds = t_power.seeds_for(kind, beyond / sd, level, 0.8, refuted_below=below) if beyond > 0 else None
+    # More seeds would have helped only where a fixed number was inconclusive: looks stop in their own way.
     undecided = finding.outcome == "inconclusive" and beyond > 0 and fixed
     # A claim by at least D is selected against D, which is not the test that `selection` describes.
     selected = finding.outcome == ("refuted" if claim.kind.is_absence else "supported")
     border = smallest if claim.by is not None else 0.0
+    # As the observed one is computed, so that the two differ by the SD alone.
+    sd_assumed = None if planned is None else planned.sd_difference
     luck = None
     if fixed and selected and beyond > 0 and claim.by is None and claim.constant is None:
         luck = selection(beyond / sd, n, level)
@@ -136,25 +140,20 @@ def _one(
         n=int(differences.size),
         planned=None if fixed else n,
         sd=sd,
-        sd_assumed=None if planned is None else planned.sd_difference,
+        sd_assumed=sd_assumed,
         correlation=finding.correlation,
         correlation_assumed=_assumed_correlation(study, finding, design),
         effect=abs(effect_when_true(study, finding.hypothesis)),
         detectable=border + t_power.detectable(kind, n, level) * sd,
-        detectable_assumed=_detectable_assumed(planned, border),
+        detectable_assumed=None
+        if sd_assumed is None or planned is None
+        else border + planned.detectable_sd_corrected * sd_assumed,
         power=reached,
         more_seeds=max(0, seeds - n) if undecided and seeds is not None else None,
         beyond_reach=undecided and seeds is None,
         exaggeration=None if luck is None else luck.exaggeration,
         wrong_sign=None if luck is None else luck.wrong_sign,
     )
-
-
-def _detectable_assumed(planned: HypothesisDesign | None, border: float) -> float | None:
-    """As the observed one is computed, so that the two differ by the SD alone; `border` is what must be exceeded."""
-    if planned is None or planned.sd_difference is None:
-        return None
-    return border + planned.detectable_sd_corrected * planned.sd_difference
 
 
 def _assumed_correlation(study: Study, finding: Finding, design: Design | None) -> float | None:
@@ -166,7 +165,21 @@ def _assumed_correlation(study: Study, finding: Finding, design: Design | None) 
 
 
 def selection(size_sd: float, n: int, alpha: float) -> Selection:
-    """Power, type M and type S of a two-sided paired t, for a true effect in SDs of the differences."""
+    """Power, type M and type S of a two-sided paired t, for a true effect in SDs of the differences.
+
+    References
+    ----------
+    Gelman and Carlin (2014), Beyond power calculations: assessing type S (sign) and type M (magnitude)
+    errors. Perspect. Psychol. Sci. 9, 641-651.
+
+    Examples
+    --------
+    With power near 1 significance selects nothing.
+
+    >>> luck = selection(2.0, 20, 0.05)
+    >>> round(luck.power, 3), round(luck.exaggeration, 3), luck.wrong_sign < 1e-9
+    (1.0, 1.0, True)
+    """
     assert size_sd > 0 and n >= 2, (size_sd, n)
     shift = size_sd * sqrt(n)  # in standard errors, as is everything below
     spread, weight = map(np.array, t_power.sample_sd(n - 1, largest_shift=shift))

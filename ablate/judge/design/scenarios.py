@@ -71,46 +71,53 @@ class Drawn:
 
 def effect_scenarios(study: Study, *, divergence: float = 0.0, correlation: float = 0.0) -> list[TrueEffects]:
     """The states of the world whose chances a design prints; the worst one is searched for
-    (`ablate.judge.design.error_rate`)."""
-    nothing = dict.fromkeys(study.hypotheses, 0.0)
-    absences = [name for name in study.hypotheses if study.claims[name].kind.is_absence]
-    gains = {name: effect_when_true(study, name) for name in study.hypotheses}
+    (`ablate.judge.design.error_rate`).
+
+    To add a state of the world: a row below. The place of a row seeds its draws, so that a row in the middle moves the
+    Monte Carlo error of those after it.
+    """
+    names, shown = list(study.hypotheses), list(said_once(study).values())
+    absences = [name for name in names if study.claims[name].kind.is_absence]
+    # True effects: nothing at all, every claim true, and every claim of no change false at its border.
+    nothing = dict.fromkeys(names, 0.0)
+    gains = all_true(study).effects
     margins = {name: at_margin(study, name) for name in absences}
-    states = [TrueEffects("no effect anywhere", nothing), all_true(study)]
-    if len(study.hypotheses) > 1:
-        states += [
-            TrueEffects(f"only {name} true, at its smallest", nothing | {name: gains[name]})
-            for name in said_once(study).values()
-            if name not in absences and gains[name] != 0.0 and gains != nothing | {name: gains[name]}
-        ]
-    if margins:
-        states.append(TrueEffects("gains true, every does_not claim false at its margin", gains | margins))
-    if len(margins) > 1:
+    harm = gains | margins
+    only = {name: nothing | {name: gains[name]} for name in shown if name not in absences and gains[name] != 0.0}
+    # The arm of fewest runs: there unequal variances do most harm.
+    smallest = min(study.arms, key=lambda arm: len(study.seeds_of(arm)))
+    uneven = f"the runs of {smallest} with twice the SD of the others"
+    lost = f"{100 * divergence:.3g}% of runs diverge"
+    several, unpaired = len(names) > 1, not study.paired
+
+    rows: list[tuple[object, TrueEffects]] = [
+        # applies, state of the world
+        (True, TrueEffects("no effect anywhere", nothing)),
+        (True, TrueEffects("every claim true", gains)),
+        *(
+            (several and effects != gains, TrueEffects(f"only {name} true, at its smallest", effects))
+            for name, effects in only.items()
+        ),
+        (margins, TrueEffects("gains true, every does_not claim false at its margin", harm)),
         # Of a family per task one represents all; which of them is worst the search sees.
-        shown = [name for name in said_once(study).values() if name in margins]
-        states += [
-            TrueEffects(f"all true but {name}, false at its margin", gains | {name: margins[name]}) for name in shown
-        ]
-    states += [
-        TrueEffects(f"no effect anywhere, {law} differences", nothing, law) for law in ("exponential", "lognormal")
+        *(
+            (len(margins) > 1, TrueEffects(f"all true but {name}, false at its margin", gains | {name: margins[name]}))
+            for name in shown
+            if name in margins
+        ),
+        (True, TrueEffects("no effect anywhere, exponential differences", nothing, "exponential")),
+        (True, TrueEffects("no effect anywhere, lognormal differences", nothing, "lognormal")),
+        (margins, TrueEffects("does_not claims false at their margins, lognormal differences", harm, "lognormal")),
+        (unpaired, TrueEffects(f"no effect anywhere, {uneven}", nothing, wider=smallest)),
+        (
+            unpaired and margins,
+            TrueEffects(f"does_not claims false at their margins, {uneven}", harm, wider=smallest),
+        ),
+        (divergence, TrueEffects(f"no effect anywhere, {lost}", nothing, divergence=divergence)),
+        (divergence, TrueEffects(f"every claim true, {lost}", gains, divergence=divergence)),
     ]
-    if margins:
-        states.append(
-            TrueEffects("does_not claims false at their margins, lognormal differences", gains | margins, "lognormal")
-        )
-    if not study.paired:
-        # The arm of fewest runs: there unequal variances do most harm.
-        arm = min(study.arms, key=lambda one: len(study.seeds_of(one)))
-        text = f"the runs of {arm} with twice the SD of the others"
-        states.append(TrueEffects(f"no effect anywhere, {text}", nothing, wider=arm))
-        if margins:
-            states.append(TrueEffects(f"does_not claims false at their margins, {text}", gains | margins, wider=arm))
-    if divergence > 0.0:
-        share = f"{100 * divergence:.3g}% of runs diverge"
-        states.append(TrueEffects(f"no effect anywhere, {share}", nothing, divergence=divergence))
-        states.append(TrueEffects(f"every claim true, {share}", gains, divergence=divergence))
     alarms = alarms_of(study)
-    return [replace(one, correlation=correlation, alarms=alarms) for one in states]
+    return [replace(state, correlation=correlation, alarms=alarms) for applies, state in rows if applies]
 
 
 def all_true(study: Study) -> TrueEffects:
@@ -135,9 +142,9 @@ def arm_means(study: Study, effects: Mapping[str, float]) -> dict[Group, Floats]
     means_by_group: dict[Group, Floats] = {}
     for group, names in groups_of(study).items():
         weights = weights_of(study, names)
-        wanted = np.array([effects[name] for name in names], dtype=np.float64) + constants_of(study, names)
-        means = np.asarray(np.linalg.lstsq(weights, wanted, rcond=None)[0], dtype=np.float64)
-        if not np.allclose(weights @ means, wanted, rtol=EDGE, atol=EDGE * max(np.abs(wanted).max(), 1e-300)):
+        sides = np.array([effects[name] for name in names], dtype=np.float64) + constants_of(study, names)
+        means = np.asarray(np.linalg.lstsq(weights, sides, rcond=None)[0], dtype=np.float64)
+        if not np.allclose(weights @ means, sides, rtol=EDGE, atol=EDGE * max(np.abs(sides).max(), 1e-300)):
             return None
         means_by_group[group] = means
     return means_by_group
@@ -151,8 +158,8 @@ def weights_of(study: Study, names: list[str]) -> Floats:
 def constants_of(study: Study, names: list[str]) -> Floats:
     """What each claim's weighted arms are compared with, on its scale: 0 for a contrast."""
     constants = [(study.claims[name].constant, study.hypotheses[name].scale) for name in names]
-    found = [0.0 if value is None else scaled(value, scale) for value, scale in constants]
-    return np.array(found, dtype=np.float64)
+    scaled_constants = [0.0 if value is None else scaled(value, scale) for value, scale in constants]
+    return np.array(scaled_constants, dtype=np.float64)
 
 
 def drawable(study: Study, truth: TrueEffects, beliefs: Beliefs) -> str | None:
@@ -167,7 +174,7 @@ def drawable(study: Study, truth: TrueEffects, beliefs: Beliefs) -> str | None:
         lacking = [
             metric
             for metric, scale in groups_of(study)
-            if (one := beliefs.of(metric, scale)) is None or one.level is None
+            if (belief := beliefs.of(metric, scale)) is None or belief.level is None
         ]
         if lacking:
             return f"a ceiling is a distance only from a known level of {', '.join(lacking)}, which a --pilot gives"
@@ -178,9 +185,11 @@ def draw(
     study: Study, truth: TrueEffects, beliefs: Beliefs, *, n_sims: int, n_seeds: int, rng: np.random.Generator
 ) -> Drawn:
     """Simulated studies under a truth; every claimed metric has a belief."""
+    # Which runs diverge, and the luck that the metrics of one run share: both over studies x arms x seeds.
     means, arms = arm_means(study, truth.effects), list(study.arms)
     assert means is not None, truth
     shape = (n_sims, len(arms), n_seeds)
+    # One draw a run, whatever metrics it has: a diverged run is lost to all of them.
     lost = rng.random(shape) < truth.divergence if truth.divergence else None
     planned = _planned(study, n_seeds)
     if lost is not None and not study.paired:
@@ -195,13 +204,15 @@ def draw(
     for group, names in groups.items():
         belief = beliefs.of(*group)
         assert belief is not None, group
-        # A component that all arms of a seed share cancels in every contrast, so only the rest is drawn for these.
+        # Values of a metric by arm. A component that all arms of a seed share cancels in every contrast, so only the
+        # rest is drawn for these.
         sd = belief.sd_of_rest
         turned = -1.0 if study.claims[names[0]].better == "lower" else 1.0
         values = means[group][None, :, None] + sd * turned * _noise(rng, shape, common, truth.correlation)
         if truth.wider is not None:
             arm = arms.index(truth.wider)
             values[:, arm] = 2.0 * values[:, arm] - means[group][arm]
+        # What a diverged run counts as: the ceiling, or the worst rank; an excluded pair is left out below (`_kept`).
         if lost is not None and isinstance(study.on_divergence, Ceiling):
             assert belief.level is not None, group
             values[lost] = scaled(study.on_divergence.ceiling, group[1]) - belief.level
@@ -210,6 +221,7 @@ def draw(
         if any(constant[name] for name in names):
             seed_luck = _noise(rng, (n_sims, 1, n_seeds), common_shared, truth.correlation)
             values = values + belief.sd_shared * turned * seed_luck
+        # From values of arms to what each claim is about: runs of its arms, or differences by seed.
         weights, against = weights_of(study, names), constants_of(study, names)
         for hypothesis, own, number in zip(names, weights, against, strict=True):
             if not study.paired:
@@ -230,6 +242,7 @@ def draw(
                 truth.law,
                 _tail(study, hypothesis),
             )
+    # The rest of what the judge looks at: stability, pairs that enter, luck of items.
     stable = _stable(arms, lost, truth, shape, rng)
     kept = _kept(study, lost) if lost is not None and study.on_divergence == "exclude_pair" else None
     if not over_new_items(study):
@@ -293,6 +306,8 @@ def _with_items(
     turned = np.array([-1.0 if study.claims[name].better == "lower" else 1.0 for name in names])
     weights = weights_of(study, names) * turned[:, None] / sqrt(2.0)
     alike = np.array([[1.0 if group_of[a] == group_of[b] else truth.correlation for b in names] for a in names])
+    # Claims share the luck of items as far as they share arms and metrics: a square root of their covariance, of as
+    # many directions as it has rank.
     values, vectors = np.linalg.eigh(weights @ weights.T * alike)
     largest = values > 1e-12 * values[-1]
     directions = vectors[:, largest] * np.sqrt(values[largest])
@@ -309,13 +324,14 @@ def _with_items(
             each = [_squares(rng, n_sims, count - 1, directions) for _ in range(n_seeds - 1)] if kept else []
             rest = np.cumsum(each, axis=0) if kept else _squares(rng, n_sims, (n_seeds - 1) * (count - 1), directions)
             sums[count] = _squares(rng, n_sims, count - 1, directions), rest
-        over_units, rest = (one[..., place] for one in sums[count])
+        over_units, rest = (squares[..., place] for squares in sums[count])
         pairs = np.full(n_sims, float(n_seeds))
         if kept is not None:
             # A claim with fewer than two pairs left has no test, whatever these numbers are.
             pairs = np.maximum(2.0, kept[name].sum(axis=1))
             rest = rest[pairs.astype(np.int64) - 2, np.arange(n_sims)]
         shifted[name] = differences[name] + (by_item / sqrt(count) * luck[:, place])[:, None]
+        # Mean squares over their degrees of freedom: that of items holds the residual once, over the seeds.
         items[name] = ItemsOf(
             units=(by_item**2 + residual**2 / pairs) * over_units / (count * (count - 1)),
             both=residual**2 * rest / (count * (count - 1) * pairs * (pairs - 1.0)),
@@ -345,8 +361,8 @@ def _noise(rng: np.random.Generator, shape: tuple[int, int, int], common: Floats
         return rng.standard_normal(shape)
     if correlation >= 1.0:
         return common
-    found: Floats = sqrt(correlation) * common + sqrt(1.0 - correlation) * rng.standard_normal(shape)
-    return found
+    noise: Floats = sqrt(correlation) * common + sqrt(1.0 - correlation) * rng.standard_normal(shape)
+    return noise
 
 
 def _stable(
@@ -365,15 +381,18 @@ def _skewed(contrast: Floats, effect: float, sd: float, law: Law, tail: float) -
     """The same differences with a skewed law of the same mean and SD, by its quantiles (a Gaussian copula)."""
     if law == "normal":
         return contrast
+    # Each law with mean 0 and SD 1, as a function of the normal score z; its long tail is at positive z.
     z = tail * (contrast - effect) / sd
     if law == "exponential":
-        shape = -special.log_ndtr(-z) - 1.0
+        shape = -special.log_ndtr(-z) - 1.0  # the quantile of 1 - Phi(-z); mean and SD of Exp(1) are 1
     elif law == "failed_seed":
+        # z + a (1{z > c} - q) with chance q beyond c has variance 1 + 2 a phi(c) + a^2 q (1 - q).
         least = -float(special.ndtri(_FAILED))
         together = 2.0 * _FAR_AWAY * exp(-(least**2) / 2.0) / sqrt(2.0 * pi)
         spread = sqrt(1.0 + together + _FAR_AWAY**2 * _FAILED * (1.0 - _FAILED))
         shape = (z + _FAR_AWAY * ((z > least) - _FAILED)) / spread
     else:
+        # e^z has mean e^(1/2) and variance (e - 1) e.
         shape = (np.exp(z) - exp(0.5)) / sqrt((exp(1.0) - 1.0) * exp(1.0))
     skewed: Floats = effect + sd * tail * shape
     return skewed

@@ -111,6 +111,7 @@ def to_the_stop(study: Study, n_studies: int, judged_at: Callable[[Look | None, 
 
     `judged_at` judges some of the studies at a look; without looks, all of them once.
     """
+    # Written again at every look until a study stops; at the last look all stop.
     codes = np.full((n_studies, len(study.hypotheses)), OUTCOME.index("inconclusive"), dtype=np.int8)
     stopped = np.zeros(n_studies, dtype=np.int64)
     ruled: Kept = np.ones(n_studies, dtype=bool)
@@ -151,8 +152,23 @@ def judge_drawn(study: Study, drawn: Drawn) -> Stopped:
 def simulate(
     study: Study, truth: TrueEffects, beliefs: Beliefs, *, n_sims: int, seed: list[int], n_seeds: int | None = None
 ) -> Scenario:
-    """What the registered rule makes of simulated studies under a truth, with another number of seeds if given."""
+    """What the registered rule makes of simulated studies under a truth.
+
+    Parameters
+    ----------
+    truth : TrueEffects
+        The state of the world. Whether a finding is false is known here.
+    beliefs : Beliefs
+        SDs and correlations of every claimed metric.
+    n_sims : int
+        Simulated studies: the standard error of a chance is at most .5 / sqrt(n_sims).
+    seed : list of int
+        Seeds the draws; the same gives the same scenario.
+    n_seeds : int, optional
+        Another number of seeds than the registered one.
+    """
     n_seeds = study.n_seeds if n_seeds is None else n_seeds
+    # Draw, judge, and stop at looks.
     drawn = draw(study, truth, beliefs, n_sims=n_sims, n_seeds=n_seeds, rng=np.random.default_rng(seed))
     names, looks = list(study.hypotheses), looks_of(study)
     stops: tuple[Chance, ...] = ()
@@ -162,6 +178,7 @@ def simulate(
         counts = {look.words: int((ended.look == look.number).sum()) for look in looks}
         stops = _chances(counts, tuple(counts), n_sims)
         mean_seeds = sum(counts[look.words] * look.n_seeds for look in looks) / n_sims
+    # Studies that would have had no verdict, because of lost pairs, count among the inadmissible only.
     ruled, codes = ended.ruled, ended.codes[ended.ruled]
     effects, adopting = truth.effects, adopting_verdicts(study)
     false = {
@@ -171,6 +188,7 @@ def simulate(
     settled = dict.fromkeys(study.arms, True)
     verdicts: Counter[str] = Counter()
     adopted = wrongly = 0
+    # The rule sees each combination of outcomes and stable arms once: few, however many studies.
     cases, place = distinct(np.concatenate([codes, drawn.stable[ruled]], axis=1))
     for row, times in zip(cases.tolist(), np.bincount(place).tolist(), strict=True):
         outcomes, stable = case_of(study, row)
@@ -178,6 +196,7 @@ def simulate(
         verdicts[verdict] += times
         if verdict in adopting:
             adopted += times
+            # What the rule would have said without its errors: false findings inconclusive, every arm stable.
             without: dict[str, Outcome] = {
                 name: "inconclusive" if name in false.get(outcome, ()) else outcome
                 for name, outcome in outcomes.items()
@@ -226,6 +245,7 @@ def is_true(study: Study, name: str, effect: float, outcome: str) -> bool:
 def harmful_verdicts(study: Study, effects: Mapping[str, float]) -> frozenset[str]:
     """Adopting verdicts of which an adopted arm breaks, in truth, a claim that it does no harm. A verdict adopts the
     arms on the left of claims whose support its lines ask for, but for the baseline."""
+    # A claim that an arm does no harm, false in truth and not because the arm is better than its baseline.
     broken = {
         arm
         for name, hypothesis in study.hypotheses.items()
@@ -253,6 +273,7 @@ def _of_arms(study: Study, name: str) -> tuple[str, ...]:
 
 
 def _chance(of: str, k: int, n: int) -> Chance:
+    # Agresti and Coull (1998): two successes and two failures more, so that a share of 0 has an error too.
     centre = (k + 2.0) / (n + 4.0)
     error = sqrt(centre * (1.0 - centre) / (n + 4.0))
     return Chance(of=of, share=k / n, error=error, at_most=None if k else 1.0 - 0.05 ** (1.0 / n))

@@ -1,5 +1,7 @@
 """What is legal in a study and likely a mistake: one list, which `check`, `register` and `design` print.
 
+To add a warning: a generator of `DesignWarning` in the list of `design_warnings`, worst first, and its kind.
+
 Nothing here refuses a study, and nothing of it enters a lock. Before a design is simulated (`check`), the power of a
 paired t is computed exactly, by the noncentral t: of a claim that is corrected with others as an upper bound, before
 that correction. With a design, simulated powers take its place, and what registration refuses is not said again.
@@ -76,7 +78,7 @@ def design_warnings(
 
 def as_json(warnings: Sequence[DesignWarning]) -> list[dict[str, str]]:
     """Plain data for `--json`."""
-    return [{("try" if key == "fix" else key): value for key, value in asdict(one).items()} for one in warnings]
+    return [{("try" if key == "fix" else key): value for key, value in asdict(warning).items()} for warning in warnings]
 
 
 def _directions(study: Study) -> Iterator[DesignWarning]:
@@ -86,14 +88,15 @@ def _directions(study: Study) -> Iterator[DesignWarning]:
         return
     worse = {"raises": "lower", "lowers": "higher"}
     turned = {"raises": "lowers", "lowers": "raises", "above": "below", "below": "above"}
+    # A claim that the metric gets worse, and a verdict that somebody acts on because of it.
     for verdict, names in study.rule.needed_support.items():
         for name in sorted(names):
             better = study.claims[name].better
             if better == worse.get(study.claims[name].plain_verb):
                 claim = study.hypotheses[name].claim
                 fix = " ".join(turned.get(word, word) for word in claim.split())
-                found = f"'{verdict}' needs {name}: {claim}, and {better} is better"
-                yield DesignWarning("direction", name, found, f"claim: {fix}, unless the worse value is meant")
+                text = f"'{verdict}' needs {name}: {claim}, and {better} is better"
+                yield DesignWarning("direction", name, text, f"claim: {fix}, unless the worse value is meant")
 
 
 def _roles_apart(study: Study) -> Iterator[DesignWarning]:
@@ -105,6 +108,7 @@ def _roles_apart(study: Study) -> Iterator[DesignWarning]:
         role: str = study.hypotheses[names[0]].role
         if role != "exploratory":
             by_role.setdefault(role, []).append(label)
+    # Each family holds alpha by itself (Holm), and k of them k alpha together (Bonferroni's inequality).
     for apart, labels in by_role.items():
         if len(labels) > 1:
             k, alpha = len(labels), study.analysis.alpha
@@ -123,15 +127,19 @@ def _schedules(study: Study) -> Iterator[DesignWarning]:
     for arm in study.arms if study.trainer == "gpt" else ():
         config = study.training(arm)
         if config.optim.warmup >= config.budget.steps:
-            found = f"the learning rate of '{arm}' never reaches its peak: warmup {config.optim.warmup:,} of"
+            text = f"the learning rate of '{arm}' never reaches its peak: warmup {config.optim.warmup:,} of"
             fix = f"optim.warmup: {config.budget.steps // 10}, or more steps"
-            yield DesignWarning("schedule", "", f"{found} {counted(config.budget.steps, 'step')}", fix)
+            yield DesignWarning("schedule", "", f"{text} {counted(config.budget.steps, 'step')}", fix)
 
 
 def _powers(study: Study, design: Design | None) -> Iterator[DesignWarning]:
     for names in _families(study).values():
-        found = [(_exact_power(study, one) if design is None else _simulated_power(design, one), one) for one in names]
-        powers = [(power, name) for power, name in found if power is not None]
+        with_power = [
+            (_exact_power(study, claim) if design is None else _simulated_power(design, claim), claim)
+            for claim in names
+        ]
+        powers = [(power, name) for power, name in with_power if power is not None]
+        # One warning for all claims written from one line: the weakest of them.
         if not powers or min(powers)[0][0] >= LOW_POWER:
             continue
         (power, how, seeds), name = min(powers)
@@ -151,8 +159,8 @@ def _powers(study: Study, design: Design | None) -> Iterator[DesignWarning]:
 def _families(study: Study) -> dict[str, list[str]]:
     """Hypothesis, or line `per: task` -> the hypotheses that it is: one warning serves them all."""
     families: dict[str, list[str]] = {}
-    for name, one in study.hypotheses.items():
-        families.setdefault(one.family or name, []).append(name)
+    for name, hypothesis in study.hypotheses.items():
+        families.setdefault(hypothesis.family or name, []).append(name)
     return families
 
 
@@ -175,6 +183,7 @@ def _exact_power(study: Study, name: str) -> Power | None:
     from ablate.judge.stats import t_power
 
     sd = contrast_sd(claim, belief.sd * sqrt(1.0 - belief.correlation), belief.sd * sqrt(max(0.0, belief.correlation)))
+    # SDs of the differences are the unit of every textbook power.
     kind, size, together = claim.kind.power, distance(study, name) / sd, len(study.corrected_with(name))
     alone = together == 1 or (analysis.correct == "none" and not study.gate_steps)
     # A change that is shown to be too small to matter is refuted; that also depends on the correction.
@@ -187,16 +196,16 @@ def _exact_power(study: Study, name: str) -> Power | None:
         return power, "by the noncentral t", seeds
     correction = "the gate" if study.gate_steps else f"{analysis.correct} over {together}"
     # A level alone does not say how many seeds open a gate, nor how many refute an effect short of the margin.
-    known = not study.gate_steps and not _short(study, name)
-    return power, f"by the noncentral t before {correction}, which lowers it", seeds if known else 0
+    seeds_known = not study.gate_steps and not _short(study, name)
+    return power, f"by the noncentral t before {correction}, which lowers it", seeds if seeds_known else 0
 
 
 def _simulated_power(design: Design, name: str) -> Power | None:
-    [one] = [one for one in design.hypotheses if one.hypothesis == name]
-    if one.power is None or name in _refused(design):
+    [planned] = [planned for planned in design.hypotheses if planned.hypothesis == name]
+    if planned.power is None or name in _refused(design):
         return None
-    error = "" if one.power_error is None else f" (± {100 * one.power_error:.1g})"
-    return one.power, f"by simulation{error}", one.seeds_80 or 0
+    error = "" if planned.power_error is None else f" (± {100 * planned.power_error:.1g})"
+    return planned.power, f"by simulation{error}", planned.seeds_80 or 0
 
 
 def _refused(design: Design) -> tuple[str, ...]:
@@ -208,16 +217,17 @@ def _refused(design: Design) -> tuple[str, ...]:
         return ()
     if refusal.where.field[:1] == ("hypotheses",):
         return (str(refusal.where.field[1]),)
-    return tuple(one.hypothesis for one in design.hypotheses if not (one.can_be_supported and one.can_be_refuted))
+    return tuple(row.hypothesis for row in design.hypotheses if not (row.can_be_supported and row.can_be_refuted))
 
 
 def _seeds(study: Study, design: Design | None) -> Iterator[DesignWarning]:
     refused = () if design is None else _refused(design)
     firsts = [names[0] for names in _families(study).values()]
-    for one in _reached(study, design):
-        if one.hypothesis in firsts and one.hypothesis not in refused:
-            yield from _never(study, one)
+    for planned in _reached(study, design):
+        if planned.hypothesis in firsts and planned.hypothesis not in refused:
+            yield from _never(study, planned)
     test, n = study.analysis.test, study.n_seeds
+    # With few seeds no plot shows skewness, and a t errs most where it is: measured rates, not a rule of thumb.
     if test in SKEWED and n < FEW_SEEDS and study.stopping == "fixed":
         measured, share, error = SKEWED[test]
         text = (
@@ -270,6 +280,7 @@ def _never(study: Study, planned: HypothesisDesign) -> Iterator[DesignWarning]:
             f"{planned.hypothesis} can never be {state}: the smallest p of {test} with {counted(planned.n, 'seed')} is "
             f"{floor:.3g}, and alpha is {compact(study.analysis.alpha)}"
         )
+        # More seeds lower the floor of p; a t has none.
         n, instead = way_out(study, [(planned.hypothesis, state)])
         fix = instead if n is None else f"{n} seeds, or {instead}"
         yield DesignWarning("seeds", planned.hypothesis, text, fix)
@@ -289,9 +300,9 @@ def _resolutions(study: Study, validation_tokens: int | None) -> Iterator[Design
                 continue
             step /= log(10.0) if scale == "log10" else 1.0
         if margin < step:
-            found = f"the margin {compact(margin)} of {name} is below the resolution of {claim.metric}: {why}"
+            text = f"the margin {compact(margin)} of {name} is below the resolution of {claim.metric}: {why}"
             least = f"{step:.2g}"
-            yield DesignWarning("resolution", name, found.format(step=least), f"a margin of {least} or more")
+            yield DesignWarning("resolution", name, text.format(step=least), f"a margin of {least} or more")
 
 
 _ROUNDED: Final = "losses of tokens are float32, in steps of {step}"
@@ -304,6 +315,7 @@ def _step(study: Study, metric: str, validation_tokens: int | None) -> tuple[flo
         return FLOAT32_STEP, _ROUNDED
     if metric.startswith("val/accuracy") and "/" not in metric.removeprefix("val/") and validation_tokens:
         return 1.0 / validation_tokens, f"a share of {validation_tokens:,} tokens at most moves in steps of {{step}}"
+    # A mean over n items moves in steps of 1 / n.
     harness = study.measure.harness
     if harness is None or metric not in ITEM_METRICS:
         return None
@@ -314,9 +326,11 @@ def _step(study: Study, metric: str, validation_tokens: int | None) -> tuple[flo
 
 def _correlations(study: Study, path: str, design: Design | None) -> Iterator[DesignWarning]:
     used = {claim.metric: study.assume.of(claim.metric) for claim in study.claims.values()}
-    piloted = design is not None and any(one.source != "assumed" for one in design.beliefs)
+    piloted = design is not None and any(prior.source != "assumed" for prior in design.beliefs)
     pilot = f"ablate try {path} --seeds {FEWEST_FOR_CORRELATION}   (a pilot proposes it)"
-    silent = [metric for metric, one in used.items() if one is not None and "correlation" not in one.model_fields_set]
+    silent = [
+        metric for metric, prior in used.items() if prior is not None and "correlation" not in prior.model_fields_set
+    ]
     if silent and not piloted and study.paired and study.compares_sides:
         text = f"correlation 0 of two arms over shared seeds is assumed for {listed(silent)}: the study gives none"
         yield DesignWarning("correlation", silent[0], text, pilot)

@@ -172,6 +172,7 @@ class OverItems(TwoWay):
             raise NoTestError(f"{n_units} {unit[:-1]}: the variance over {unit} is unknown, not zero")
         spread: Spread
         tail: Tail
+        # Items within fixed tasks have a t of the smallest task's df; sampled units a tail of their own weights.
         if crossed.strata is not None:
             spread, df = spread_within(table, crossed.strata)
             tail = lambda critical: 2.0 * float(special.stdtr(df, -critical))  # noqa: E731

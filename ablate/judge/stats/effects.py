@@ -56,6 +56,7 @@ def effect_sizes(left: Floats, right: Floats, *, alpha: float, paired: bool = Tr
     [('d_z', 2.0), ('g_z', 1.128), ('g_av', 1.023), ('cliff_delta', 0.889)]
     """
     assert left.shape == right.shape and left.ndim == 1, (left.shape, right.shape)
+    # Their difference could overflow; a common factor leaves every standardised effect as it is.
     if max(np.abs(left).max(), np.abs(right).max()) > _NEAR_OVERFLOW:
         left, right = left * 2.0**-50, right * 2.0**-50
     differences = _unit(left - right)
@@ -95,6 +96,7 @@ def independent_effects(samples: Sequence[Sample]) -> tuple[EffectSize, ...]:
     left, right = both[: first.values.size], both[first.values.size :]
     effects = []
     df = both.size - 2
+    # Pooled SD, sqrt((SS1 + SS2) / (n1 + n2 - 2)).
     pooled = sqrt((float(((left - left.mean()) ** 2).sum()) + float(((right - right.mean()) ** 2).sum())) / df)
     if df > 1 and max(np.ptp(left), np.ptp(right)) > EQUAL * np.abs(both).max():
         d = float(left.mean() - right.mean()) / pooled
@@ -220,6 +222,7 @@ def _effect_interval(d_z: float, n: int, alpha: float) -> Interval | None:
     bounds = noncentral_interval(d_z * sqrt(n), n - 1, alpha)
     if bounds is None:
         return None
+    # t = d_z sqrt(n), and its noncentrality is delta sqrt(n).
     low, high = (bound / sqrt(n) for bound in bounds)
     return Interval(low=low, high=high, level=1.0 - alpha, method="noncentral t")
 

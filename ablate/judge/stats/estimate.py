@@ -76,9 +76,12 @@ def summarise(test: SignificanceTest, alpha: float, *, one_sided: bool = False) 
     >>> estimate.difference, estimate.n, round(estimate.p, 4)
     (2.0, 3, 0.0742)
     """
+    # Without an interval the estimate says why, next to what the test itself notes.
     interval = interval_of(test, alpha, one_sided=one_sided)
     notes = test.notes if interval is not None else (*test.notes, test.without_interval(alpha))
-    se, df = (None if one is None or np.isnan(one[0]) else float(one[0]) for one in (test.standard_error, test.df))
+    se, df = (
+        None if value is None or np.isnan(value[0]) else float(value[0]) for value in (test.standard_error, test.df)
+    )
     return Estimate(
         method=test.name,
         difference=shown_difference(test),

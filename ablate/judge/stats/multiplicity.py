@@ -105,6 +105,7 @@ def holm_rows(p: Floats) -> Floats:
     [[0.5, 0.5], [0.25, 0.25]]
     """
     order = np.argsort(p, axis=1, kind="stable")
+    # (m - j + 1) p(j), j from the smallest p on.
     steps = np.minimum(1.0, np.arange(p.shape[1], 0, -1) * np.take_along_axis(p, order, axis=1))
     adjusted = np.empty_like(p)
     # The running maximum is what makes it monotone: leaving it out is the classical mistake.

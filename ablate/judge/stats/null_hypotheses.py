@@ -25,12 +25,12 @@ be nothing.
 
 What is promised, where the test's assumptions hold and no further. The p values for support of one role are corrected
 together, and separately those for refutation; claims written from one line `per: task` are a family of their own, and
-what is said of a role here holds of it and of the rest of its role, each by itself: of k families the errors add up
-to at most k alpha (measured .143 of two families and a claim in one role). Within a role the chance of any false
-"supported" is therefore at most alpha, of any false "refuted" at most alpha, and of either at most 2 alpha. (For a
-single `lowers` with d > 0 the two nulls exclude each other, so there either is at most alpha.) A hypothesis that
-cannot be tested keeps its place in the family with p = 1: a family that shrank with the data would correct too
-little.
+what is said of a role here holds of it and of the rest of its role, each by itself: of k families the errors add up to
+at most k alpha (.143 of two families and a claim in one role: tests/prereg/test_per_task_families.py). Within a role
+the chance of any false "supported" is therefore at most alpha, of any false "refuted" at most alpha, and of either at
+most 2 alpha. (For a single `lowers` with d > 0 the two nulls exclude each other, so there either is at most alpha.) A
+hypothesis that cannot be tested keeps its place in the family with p = 1: a family that shrank with the data would
+correct too little.
 
 When both hold: an improvement that is real but smaller than what matters refutes `lowers`, `raises` and `changes`;
 a worsening that is real but smaller than what matters supports `does_not_worsen` and `does_not_change`.
@@ -218,6 +218,7 @@ def deciding_interval(
     """
     if estimate is None:
         return None
+    # A claim with bounds is judged against its margin; any other against zero, in its family's interval.
     against_zero, against_margin = simultaneous or estimate.interval, None if margin is None else margin.interval
     first = against_margin if margin is not None and KINDS[claim[0]].has_bounds else against_zero
     null = rejected_null(*claim, outcome)

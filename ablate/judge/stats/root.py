@@ -30,23 +30,23 @@ def root(function: Callable[[float], float], low: float, high: float, *, xtol: f
     if f_x == 0.0:
         return x
     assert _crosses(f_before, f_x), (low, high, f_before, f_x)
-    other, f_other, step, step_before = before, f_before, x - before, x - before
+    across, f_other, step, step_before = before, f_before, x - before, x - before
     for _ in range(100):
         # `x` is the best point so far, `other` lies across the zero from it, `before` is the best of the last step.
         if f_before != 0.0 and _crosses(f_before, f_x):
-            other, f_other, step, step_before = before, f_before, x - before, x - before
+            across, f_other, step, step_before = before, f_before, x - before, x - before
         if abs(f_other) < abs(f_x):
-            before, x, other = x, other, x
+            before, x, across = x, across, x
             f_before, f_x, f_other = f_x, f_other, f_x
         smallest = (xtol + _RELATIVE * abs(x)) / 2.0
-        half = (other - x) / 2.0
+        half = (across - x) / 2.0
         if f_x == 0.0 or abs(half) < smallest:
             return x
         if abs(step_before) > smallest and abs(f_x) < abs(f_before):
-            if before == other:  # two points: the secant
+            if before == across:  # two points: the secant
                 tried = -f_x * (x - before) / (f_x - f_before)
             else:  # three: inverse quadratic interpolation
-                slope_before, slope_other = (f_before - f_x) / (before - x), (f_other - f_x) / (other - x)
+                slope_before, slope_other = (f_before - f_x) / (before - x), (f_other - f_x) / (across - x)
                 tried = -f_x * (f_other * slope_other - f_before * slope_before)
                 tried /= slope_other * slope_before * (f_other - f_before)
             # A step that shrinks too slowly gives way to bisection, which ends in any case.

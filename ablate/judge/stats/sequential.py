@@ -175,6 +175,7 @@ class RepeatedT(PairedT):
         self.words = f"paired t repeated at look {look} of {len(looks)}, {SPENDING_WORDS[spending]}"
 
     def tail(self, null: float, side: Side) -> Floats:
+        # p of the look by itself, then the smallest alpha of the whole study that it meets.
         nominal = super().tail(null, side)
         return repeated_ps(nominal, self.looks, self.look, self.spending, two_sided=side == "two")
 
@@ -265,6 +266,8 @@ class EProcessT(Studentized):
     def tail(self, null: float, side: Side) -> Floats:
         values = self.e_values(null)
         if side != "two":
+            # One-sided: only where the running mean lies beyond the null, see the head of this
+            # module.
             beyond = np.sign(self.means - self.to_unit(null)[:, None]) == (1.0 if side == "greater" else -1.0)
             values = np.where(beyond, values, 1.0)
         p: Floats = np.clip(1.0 / values.max(axis=1), TINY, 1.0)
@@ -272,6 +275,7 @@ class EProcessT(Studentized):
 
     def leaning_at(self, null: float) -> Floats:
         """Where the strongest evidence points: what a rejection rests on."""
+        # Not the last n: a rejection rests on the largest e, which may have come earlier.
         best = np.where(self.spread_so_far, self.e_values(null), -np.inf).argmax(axis=1)
         strongest = np.take_along_axis(self.means, best[:, None], axis=1)[:, 0] - self.to_unit(null)
         return np.where(self.spread_so_far.any(axis=1), np.sign(strongest), 0.0)
@@ -290,6 +294,8 @@ class EProcessT(Studentized):
             return None
         scale, reach = scale[bounded], reach[bounded]
         half = np.sqrt(squares[bounded] / n[bounded] * (reach - 1.0) / (1.0 - reach / scale))
+        # Intersection over n: each is a confidence sequence's interval, valid all at once (Ville
+        # 1939).
         low, high = float((means[bounded] - half).max()), float((means[bounded] + half).min())
         return (low, high) if low <= high else None
 

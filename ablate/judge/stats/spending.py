@@ -10,7 +10,7 @@ is spent as
 
 A one-sided claim has a = alpha. A two-sided test at alpha spends a = alpha/2 on each side, as the symmetric designs
 of gsDesign and ld98 do: four equal looks at .05 have bounds 4.333, 2.963, 2.359 and 2.014, which are those of one
-side at .025. (To put a two-sided alpha into f itself, as this tool once did, gives 3.920, 2.774, 2.299 and 2.043.)
+side at .025. (To put a two-sided alpha into f itself is a usual mistake: its first bound is 1.960 / sqrt(1/4) = 3.920.)
 The nominal level c_k of look k is the one at which the t statistics of n_1 < n_2 < .. seeds first cross at look k
 with chance f(t_k) - f(t_(k-1)), so that the chance of any rejection is alpha. Levels made for a Brownian motion and
 applied to p values of t tests, as is usual (Jennison and Turnbull 2000, chapter 11), err by a tenth for ten seeds.
@@ -80,11 +80,11 @@ def spent(alpha: Floats | float, time: float, spending: Spending, *, two_sided: 
     [0.031, 0.05]
     """
     assert 0.0 < time <= 1.0, time
-    given, sides = np.asarray(alpha, dtype=np.float64), 2.0 if two_sided else 1.0
+    alpha_array, sides = np.asarray(alpha, dtype=np.float64), 2.0 if two_sided else 1.0
     if spending == "obrien_fleming":
-        found: Floats = sides * 2.0 * special.ndtr(special.ndtri(given / sides / 2.0) / sqrt(time))
-        return found
-    return given * log(1.0 + (e - 1.0) * time)
+        spent_alpha: Floats = sides * 2.0 * special.ndtr(special.ndtri(alpha_array / sides / 2.0) / sqrt(time))
+        return spent_alpha
+    return alpha_array * log(1.0 + (e - 1.0) * time)
 
 
 @dataclass(frozen=True)
@@ -145,16 +145,18 @@ def nominal_levels(
     bound = np.zeros(alphas.size)
     uncrossed: _Uncrossed | None = None
     for look, n in enumerate(looks):
+        # What this look may spend is what the function gives up to here, less what was spent before.
         total = spent(alphas, n / looks[-1], spending, two_sided=two_sided)
-        wanted = np.maximum((total - before) / sides, TINY)
+        chance = np.maximum((total - before) / sides, TINY)
         before = total
+        # At the first look nothing was crossed before: the nominal level is what is spent.
         if look == 0:
-            p = wanted
+            p = chance
         else:
             last = looks[look - 1]
             step = _Step(last, n, bound, two_sided, _grid(last, two_sided, finer))
-            uncrossed = _after(step, uncrossed, _highest(step, wanted))
-            p = np.where(wanted < _LEAST, wanted, _tail_of(uncrossed, np.maximum(wanted, _LEAST), n, step.grid.tail))
+            uncrossed = _after(step, uncrossed, _highest(step, chance))
+            p = np.where(chance < _LEAST, chance, _tail_of(uncrossed, np.maximum(chance, _LEAST), n, step.grid.tail))
         levels[look] = np.maximum(sides * p, TINY)
         bound = _from_p(np.maximum(p, _LEAST), n)
     return levels
@@ -162,8 +164,8 @@ def nominal_levels(
 
 def _from_p(p: Floats, n: int) -> Floats:
     """T of n seeds beyond which Student's law has p."""
-    found: Floats = -special.stdtrit(n - 1.0, p) / sqrt(n - 1.0)
-    return found
+    cotangent: Floats = -special.stdtrit(n - 1.0, p) / sqrt(n - 1.0)
+    return cotangent
 
 
 @dataclass(frozen=True)
@@ -184,11 +186,11 @@ class _Uncrossed:
         if self.even:
             x = 2.0 * x * x - 1.0
         double = 2.0 * x
-        one, two = np.zeros_like(x), np.zeros_like(x)
+        b1, b2 = np.zeros_like(x), np.zeros_like(x)
         for term in range(self.series.shape[1] - 1, 0, -1):  # Clenshaw (1955)
-            one, two = double * one - two + self.series[:, term].reshape(shape), one
-        found: Floats = np.clip(x * one - two + self.series[:, 0].reshape(shape), 0.0, 1.0)
-        return found
+            b1, b2 = double * b1 - b2 + self.series[:, term].reshape(shape), b1
+        clipped: Floats = np.clip(x * b1 - b2 + self.series[:, 0].reshape(shape), 0.0, 1.0)
+        return clipped
 
 
 @dataclass(frozen=True)
@@ -212,16 +214,20 @@ class _Step:
         return sqrt((self.n - self.last) / self.n)
 
 
-def _highest(step: _Step, wanted: Floats) -> Floats:
-    """y beyond which nothing matters: no crossing before is impossible there, or the tail is nothing to `wanted`."""
+def _highest(step: _Step, chance: Floats) -> Floats:
+    """y beyond which nothing matters: no crossing before is impossible there, or the tail is nothing to the chance
+    that is looked for."""
+    # The largest T at n seeds that can follow a T within the bound: sinh y = hypot(kappa, C) / rho.
     edge = np.arcsinh(np.hypot(step.new, step.bound) / step.old)
-    found: Floats = np.minimum(edge, np.arcsinh(_from_p(1e-9 * np.maximum(wanted, _LEAST), step.n)))
-    return found
+    highest: Floats = np.minimum(edge, np.arcsinh(_from_p(1e-9 * np.maximum(chance, _LEAST), step.n)))
+    return highest
 
 
 def _after(step: _Step, uncrossed: _Uncrossed | None, highest: Floats) -> _Uncrossed:
     """q at n seeds from q at `last` and the bound there."""
     size, two_sided = step.grid.series, step.two_sided
+    # Values at Chebyshev nodes in x, where y is the sine of pi x / 2: smooth where q vanishes like
+    # a root.
     terms = np.arange(size)
     angle = (terms + 0.5) * pi / size
     node = np.cos(angle)
@@ -229,6 +235,7 @@ def _after(step: _Step, uncrossed: _Uncrossed | None, highest: Floats) -> _Uncro
     x = np.sqrt((1.0 + node) / 2.0) if two_sided else node
     y = (highest + low)[:, None] / 2.0 + (highest - low)[:, None] / 2.0 * np.sin(pi / 2.0 * x)[None, :]
     values = _mean(step, uncrossed, np.sinh(y))
+    # Discrete cosine transform: from values at the nodes to coefficients.
     transform = np.cos(np.outer(angle, terms)) * (2.0 / size)
     transform[:, 0] /= 2.0
     series = np.einsum("ap,pt->at", values, transform)
@@ -238,14 +245,18 @@ def _after(step: _Step, uncrossed: _Uncrossed | None, highest: Floats) -> _Uncro
 def _mean(step: _Step, uncrossed: _Uncrossed | None, value: Floats) -> Floats:
     """The mean of q over the last look's T within its bound, given T = value at n seeds: alphas x values."""
     n, new, grid, two_sided = step.n, step.new, step.grid, step.two_sided
+    # The angle w between the last T and this one has density ~ cos^(n-3) w: beyond `furthest` it is nothing.
     node, weight = _legendre(grid.angles)
     furthest = float(np.arctan(_from_p(np.array(_CUT), n - 1)))
     log_scale = -special.betaln(0.5, (n - 2) / 2.0)
-    found = np.zeros_like(value)
+    mean = np.zeros_like(value)
+    # A few alphas at a time: alphas x values x shares x angles in one array.
     some = max(1, _HELD // (value.shape[1] * grid.angles * (grid.shares if n - step.last > 1 else 1)))
     for start in range(0, len(value), some):
         rows = slice(start, start + some)
         shifted, limit = step.old * value[rows, :, None], step.bound[rows, None, None]
+        # For every share h of the rest, the interval of w in which the last |T| is below its bound: sin and cos of w
+        # against the bound have a sum of one phase (tilt), so that its ends are in closed form.
         share, share_weight = _shares(step, shifted, limit)
         limit = limit * np.cos(share)
         reach = np.hypot(new, limit)
@@ -258,12 +269,13 @@ def _mean(step: _Step, uncrossed: _Uncrossed | None, value: Floats) -> Floats:
         w = ((right + left) / 2.0)[..., None] + half[..., None] * node
         cosine = np.cos(w)
         density = np.exp((n - 3) * np.log(np.maximum(cosine, TINY)) + log_scale) * weight
+        # Weighed by the chance that no earlier look was crossed, given the last T.
         if uncrossed is not None:
             earlier = (shifted[..., None] + new * np.sin(w)) / (np.maximum(cosine, TINY) * np.cos(share)[..., None])
             part = _Uncrossed(uncrossed.series[rows], uncrossed.low[rows], uncrossed.high[rows], uncrossed.even)
             density = density * part(np.abs(earlier) if two_sided else earlier)
-        found[rows] = (density.sum(axis=-1) * half * share_weight).sum(axis=-1)
-    return found
+        mean[rows] = (density.sum(axis=-1) * half * share_weight).sum(axis=-1)
+    return mean
 
 
 def _shares(step: _Step, shifted: Floats, limit: Floats) -> tuple[Floats, Floats]:
@@ -272,11 +284,13 @@ def _shares(step: _Step, shifted: Floats, limit: Floats) -> tuple[Floats, Floats
     if added == 1:
         return np.zeros_like(shifted), np.ones_like(shifted)
     node, weight = _legendre(step.grid.shares)
+    # cos^2 h ~ Beta((n - 1) / 2, (r - 1) / 2), the share of the rest that lies among the old seeds.
     a, b = (last - 1) / 2.0, (added - 1) / 2.0
     least, most = (float(np.arccos(np.sqrt(special.betaincinv(a, b, q)))) for q in (1.0 - _CUT, _CUT))
     beyond = np.sqrt(np.maximum(shifted**2 - step.new**2, 0.0)) * (shifted > 0.0)
     end = np.minimum(most, np.arccos(np.minimum(1.0, beyond / limit)))
     length = np.maximum(end - least, 0.0)
+    # h runs as a sine, whose nodes crowd where the w interval closes like a root.
     turn = pi / 4.0 * (node + 1.0)
     h = np.minimum(least + length * np.sin(turn), pi / 2.0)
     with np.errstate(divide="ignore"):
@@ -285,33 +299,36 @@ def _shares(step: _Step, shifted: Floats, limit: Floats) -> tuple[Floats, Floats
     return h, density
 
 
-def _tail_of(uncrossed: _Uncrossed, wanted: Floats, n: int, nodes: int) -> Floats:
+def _tail_of(uncrossed: _Uncrossed, target: Floats, n: int, nodes: int) -> Floats:
     """The p of Student's law whose tail holds the wanted chance of a first crossing."""
     node, weight = _legendre(nodes)
     w, weight = (node + 1.0) / 2.0, weight / 2.0
     df = n - 1.0
 
+    # Student's density in y = asinh T, times q: it is ~ cosh(y)^-df, which no power overflows in logarithms.
     def inside(y: Floats) -> Floats:
         logs = -df * np.logaddexp(y, -y) + df * log(2.0) - special.betaln(0.5, df / 2.0)
-        found: Floats = np.exp(logs) * uncrossed(np.sinh(y))
-        return found
+        density: Floats = np.exp(logs) * uncrossed(np.sinh(y))
+        return density
 
-    low, high = np.zeros(wanted.size), uncrossed.high.copy()
-    at = np.minimum(np.arcsinh(_from_p(wanted, n)), high)
+    # q is at most 1, so that the tail beyond Student's own bound holds less than the target: the bound lies below.
+    low, high = np.zeros(target.size), uncrossed.high.copy()
+    at = np.minimum(np.arcsinh(_from_p(target, n)), high)
     for _ in range(60):
         length = uncrossed.high - at
         chance = (inside(uncrossed.high[:, None] - length[:, None] * w**2) * (2.0 * w * weight)).sum(axis=1) * length
-        over = chance >= wanted
+        over = chance >= target
         low, high = np.where(over, at, low), np.where(over, high, at)
+        # Newton's step on the logarithm of the chance, where it stays within the bracket; else bisection.
         with np.errstate(divide="ignore", invalid="ignore"):
-            newton = at + chance / inside(at[:, None])[:, 0] * np.log(chance / wanted)
+            newton = at + chance / inside(at[:, None])[:, 0] * np.log(chance / target)
         inner = (newton > low) & (newton < high)
         moved = np.where(inner, newton, (low + high) / 2.0)
         if float(np.abs(moved - at).max()) < 1e-13:
             break
         at = moved
-    found: Floats = special.stdtr(df, -np.sinh(at) * sqrt(df))
-    return found
+    p: Floats = special.stdtr(df, -np.sinh(at) * sqrt(df))
+    return p
 
 
 def _legendre(size: int) -> tuple[Floats, Floats]:

@@ -73,6 +73,8 @@ def power(
     if kind == "equivalence":
         # Both one-sided tests reject where the mean lies within shift - critical S of the truth, which is 0.
         return _mean(lambda spread: max(0.0, erf((shift - critical * spread) / sqrt(2.0))), free, shift / critical)
+    # Of a claim that too small an effect refutes, the mean must also lie beyond margin - t S: short
+    # of the margin is not shown.
     margin, one_sided = 0.0, 0.0
     if refuted_below is not None:
         margin, one_sided = refuted_below * sqrt(n), t_quantile(free, alpha)
@@ -82,6 +84,8 @@ def power(
         chance = _normal(shift - needed)
         return chance + _normal(-shift - needed) if kind == "either" else chance
 
+    # Where the larger of the two bounds changes hands the chance has a kink; else where it falls
+    # off.
     corner = margin / (critical + one_sided) if margin > 0.0 else shift / critical
     return _mean(rejects, free, corner, rise=(shift / critical, shift))
 
@@ -96,6 +100,7 @@ def detectable(kind: Kind, n: float, alpha: float, target: float = 0.8, *, df: f
     (1.156, 0.8)
     """
     high = 1.0
+    # Power rises with the size: doubled until it brackets the target, then Brent.
     while power(kind, high, n, alpha, df=df) < target:
         high *= 2.0
     return root(lambda size: power(kind, size, n, alpha, df=df) - target, 0.0, high, xtol=1e-9)
@@ -116,8 +121,8 @@ def seeds_for(
     def enough(n: int) -> bool:
         return power(kind, size_sd, n, alpha, refuted_below=refuted_below) >= target
 
-    found = bisect_left(range(MOST_SEEDS + 1), True, 2, key=enough)
-    return found if found <= MOST_SEEDS else None
+    fewest = bisect_left(range(MOST_SEEDS + 1), True, 2, key=enough)
+    return fewest if fewest <= MOST_SEEDS else None
 
 
 @lru_cache(maxsize=4096)
@@ -165,6 +170,7 @@ def sample_sd(df: float, *, largest_shift: float = 0.0) -> tuple[tuple[float, ..
     weights: dict[float, float] = {}
     for sign in (1, -1):
         u = 0.0
+        # Outwards from the mode on both sides, until nothing is added.
         while (log_weight := _log_weight(u, df)) > _NEGLIGIBLE:
             weights[exp(u)] = exp(log_weight)
             u += sign * step

@@ -202,6 +202,8 @@ class SignificanceTest(ABC):
         self.exponent = np.frexp(largest)[1]
         self.x: Floats = np.ldexp(np.ascontiguousarray(x), -self.exponent[:, None])
         self.n = x.shape[1]
+        # Row by row numpy adds in one order whatever the number of rows, so that a study alone and
+        # among thousands has the same mean to the bit.
         self.mean: Floats = self.x.mean(axis=1)
         self.size: Floats = np.ldexp(largest, -self.exponent)
         self.span: Floats = np.ldexp(high, -self.exponent) - np.ldexp(low, -self.exponent)
@@ -296,7 +298,7 @@ class SignificanceTest(ABC):
 
     def by_row(self, bounds: Sequence[tuple[float, float] | None]) -> tuple[Floats, Floats]:
         """Intervals in the unit of every row as the reader's numbers."""
-        ends = np.array([(np.nan, np.nan) if one is None else one for one in bounds])
+        ends = np.array([(np.nan, np.nan) if pair is None else pair for pair in bounds])
         return self.from_unit(ends[:, 0]), self.from_unit(ends[:, 1])
 
 
@@ -445,7 +447,7 @@ class BootstrapT(Studentized):
     References
     ----------
     Efron and Tibshirani (1993), An Introduction to the Bootstrap, section 12.5: the bootstrap-t.
-    Hall (1992), The Bootstrap and Edgeworth Expansion, section 3.6: symmetric intervals.
+    Hall (1988), On symmetric bootstrap confidence intervals. JRSS B 50, 35-45.
     Davison and Hinkley (1997), Bootstrap Methods and their Application, eq. 4.11: the 1 + k.
 
     Examples
@@ -478,6 +480,7 @@ class BootstrapT(Studentized):
     def __init__(self, x: Floats, *, rng_seed: int = 0, simulated: bool = False) -> None:
         super().__init__(x)
         self.rng_seed, self.simulated = rng_seed, simulated
+        # Counts of each pair in each resample, pairs x resamples, the same for all rows.
         counts, self.weights = _spread_resamples(self.n, rng_seed, simulated)
         # Two values that all but agree make resamples with next to no spread, where r is close to 1
         # and 1 - r has few digits left: their rows are counted by t* itself.
@@ -489,6 +492,8 @@ class BootstrapT(Studentized):
         for start in range(0, counts.shape[1], _BLOCK):
             sums = both @ counts[:, start : start + _BLOCK].astype(np.float64)
             signed, squares = sums[: len(x)], sums[len(x) :]
+            # a |a| / (n q): r with the sign of the resample's shift, so that one array serves both
+            # tails.
             signed *= np.abs(signed)
             with np.errstate(divide="ignore", invalid="ignore"):  # equal values: `close`
                 signed /= squares
@@ -516,8 +521,10 @@ class BootstrapT(Studentized):
         least = np.abs(t) - slack if side == "two" else t - slack if side == "greater" else -t - slack
         square = least * np.abs(least)
         limit = (square / (self.n - 1 + np.abs(square)))[:, None]
+        # How many resamples reach t, of how many; the observed sample is one more of both.
         reaching = self._reaching(slice(None), limit, side)
         total = float(self.signed.shape[1]) if self.weights is None else self.weights.sum()
+        # Rows whose count hangs on rounding are counted again, by t* itself.
         unsure = self.close | np.isnan(limit[:, 0])
         steep = np.flatnonzero(np.abs(t) > _STEEP)
         # A t so large meets no resample near it but by rounding; where one is near, its t* are computed.
@@ -551,8 +558,8 @@ class BootstrapT(Studentized):
         if self._draws is not None:
             return self._draws
         t_star, weights = studentized_draws(self.x[row], self.rng_seed, simulated=self.simulated)
-        kept = ~np.isnan(t_star)
-        t_and_weights = t_star[kept], weights[kept]
+        with_spread = ~np.isnan(t_star)
+        t_and_weights = t_star[with_spread], weights[with_spread]
         if len(self.x) == 1:
             self._draws = t_and_weights
         return t_and_weights
@@ -611,12 +618,14 @@ def _spread_resamples(n: int, rng_seed: int, simulated: bool) -> tuple[npt.NDArr
     """Resamples of two pairs or more as counts, pairs x resamples, and how often each occurs (none: once)."""
     weights: Floats | None = None
     if n <= _enumerated(simulated):
+        # A resample of one value only is the multiset that counts it n times.
         every, ways = multisets(n)
         spread = every.max(axis=1) < n
         counts, weights = every[spread].astype(np.uint16), ways[spread]
     else:
         parts = []
         for drawn in _index_vectors(n, rng_seed, simulated):
+            # Index vectors to counts: how often each pair was drawn.
             part = np.zeros((len(drawn), n), dtype=np.uint16)
             np.add.at(part, (np.arange(len(drawn))[:, None], drawn), 1)
             parts.append(part)
@@ -757,6 +766,8 @@ class SignFlip(SignificanceTest):
 
     def __init__(self, x: Floats, *, rng_seed: int = 0, simulated: bool = False) -> None:
         super().__init__(x)
+        # Three ways to the same count, by the number of pairs: listed means, halves, random sign
+        # vectors.
         self.drawn = self.n > (LISTED_PAIRS if simulated else COUNTED_PAIRS)
         self.means: Floats | None = None
         """Of every non-empty subset, studies x subsets; none where they are counted."""
@@ -793,12 +804,15 @@ class SignFlip(SignificanceTest):
     def _reached(self, limit: Floats, sign: float) -> Floats:
         """Subsets, the empty one among them, whose mean does not exceed the limit; with a sign of -1 not below it."""
         if self.means is None:
+            # mean of a subset <= limit where its values less the limit add up to at most 0.
             shifted = sign * (self.x - limit)
             return np.array([subsets_up_to(row) for row in shifted], dtype=np.float64)
         reached = self.means <= limit if sign > 0 else self.means >= limit
         return np.asarray(1.0 + row_counts(reached))
 
     def bounds(self, alpha: float) -> tuple[Floats, Floats]:
+        # The two-sided p of a null is 2 (1 + subsets up to it) / 2^n: the ends leave `rank` - 1
+        # subset means beyond them on each side.
         rank = floor(alpha * self.total / 2.0 + EQUAL)
         if rank < 1:
             return self.by_row([None] * len(self.x))
@@ -834,6 +848,7 @@ def subset_means(x: Floats) -> Floats:
     means, counts = np.zeros((len(x), 2 ** x.shape[1])), np.zeros(2 ** x.shape[1])
     for place, column in enumerate(x.T):
         half = 2**place
+        # Every subset without this pair, and the same with it; sums until the last line.
         np.add(means[:, :half], column[:, None], out=means[:, half : 2 * half])
         counts[half : 2 * half] = counts[:half] + 1.0
     means[:, 1:] /= counts[1:]
@@ -889,23 +904,23 @@ def subset_mean(values: Floats, rank: int) -> float:
     2.0
     """
     # The number of means up to a point is nearly normal in the point: a root on the normal scale is
-    # found in few steps, each of which counts 2^n subsets.
+    # found in few steps, each of which counts all subsets anew.
     total, size = 2.0**values.size, float(np.abs(values).max())
-    wanted = float(special.ndtri(rank / total))  # reached with rank + 1 subsets, the empty one among them, less 1/2
+    target = float(special.ndtri(rank / total))  # reached with rank + 1 subsets, the empty one among them, less 1/2
 
     def above(point: float) -> float:
-        return float(special.ndtri((subsets_up_to(values - point) - 0.5) / total)) - wanted
+        return float(special.ndtri((subsets_up_to(values - point) - 0.5) / total)) - target
 
     low, high, tolerance = float(values.min()), float(values.max()), EQUAL * size
     if subsets_up_to(values - low) - 1 >= rank or high - low <= tolerance:
         return low
     # A narrow bracket about the normal guess, where it holds the root.
     spread = float(values.std()) / np.sqrt(values.size)
-    for end in (float(values.mean()) + (wanted - 0.3) * spread, float(values.mean()) + (wanted + 0.3) * spread):
+    for end in (float(values.mean()) + (target - 0.3) * spread, float(values.mean()) + (target + 0.3) * spread):
         if low < end < high:
             low, high = (low, end) if above(end) > 0 else (end, high)
-    found = root(above, low, high, xtol=tolerance)
-    return found if above(found) > 0 else found + tolerance
+    crossing = root(above, low, high, xtol=tolerance)
+    return crossing if above(crossing) > 0 else crossing + tolerance
 
 
 @registrable
@@ -968,6 +983,8 @@ class SignedRank(SignificanceTest):
         sized = np.isfinite(x)
         super().__init__(np.where(sized, x, 0.0))
         self.zeros: Zeros = zeros
+        # Ranks need the values as they were given; everything else is computed from those with a
+        # size.
         self.given = x
         self.beyond = np.where(np.isinf(x), x, 0.0)
         self.both = np.isnan(x)
@@ -1017,6 +1034,8 @@ class SignedRank(SignificanceTest):
         scale = np.maximum(size, np.abs(nulls))[:, None]
         scale[scale == 0.0] = 1.0
         ranks = doubled_ranks(np.round((values - nulls[:, None]) / scale, 12), self.zeros)
+        # From the outermost nulls that are kept; none, or kept to the very end of the line, is no
+        # interval.
         inside = np.flatnonzero(rank_sum_p(*ranks, "two") > alpha)
         if inside.size == 0 or inside[0] == 0 or inside[-1] == nulls.size - 1:
             return None
@@ -1034,6 +1053,7 @@ class SignedRank(SignificanceTest):
 
     @property
     def notes(self) -> tuple[str, ...]:
+        # Where runs diverged a mean has no value, and where all did on one side no estimate has.
         shown = float(self.difference[0])
         if self.ranked:
             return (
@@ -1094,6 +1114,7 @@ def hodges_lehmann(differences: Floats) -> float | None:
         walsh = np.sort(
             np.nan_to_num(walsh_averages(np.ldexp(values, -exponent)), nan=0.0, posinf=np.inf, neginf=-np.inf)
         )
+    # The two middle ones, which are one and the same of an odd number.
     middle = walsh[[(walsh.size - 1) // 2, walsh.size // 2]]
     if not np.isfinite(middle).all():
         return None
@@ -1133,6 +1154,7 @@ def rank_sum_p(doubled: Ranks, signs: Floats, side: Side) -> Floats:
     """
     observed = np.where(signs > 0, doubled, 0).sum(axis=1)
     above, below = np.empty(len(doubled)), np.empty(len(doubled))
+    # The law of V depends on the set of ranks alone: rows with the same set share their tails.
     ordered, plain = np.sort(doubled, axis=1), 2 * np.arange(1, doubled.shape[1] + 1)
     # Nearly all rows have neither ties nor zeros; patterns are only looked for among the others.
     alike = (ordered == plain).all(axis=1)

@@ -6,7 +6,8 @@ content hash. What the verdict speaks of is declared (`estimand`):
     new_seeds             the items are the ones that matter: the paired t over the seeds' means, df = S - 1
     new_seeds_and_items   both are samples: the two-way standard error below
 
-A t over seeds alone ignores that all of them met the same items: at ten seeds its 95% interval covers about 71%.
+A t over seeds alone ignores that all of them met the same items: where items add as much variance to the mean as seeds
+do, its 95% interval at ten seeds covers .856, the chance that |t| of df 9 stays below 2.262 / sqrt 2.
 
 **Two-way standard error** (Cornfield and Tukey 1956). With mean squares of seeds, items and their interaction,
 
@@ -20,9 +21,10 @@ own critical value (Banerjee 1960), t_S of df S - 1 and t_I of df I - 1, both tw
 
 Without the subtraction the level is proven: P(|Z| > x) is convex in x^2, so a weighted mean of exact tests errs no more
 often than they do. With it the level is computed: over 2 to 20 seeds, 2 to 5,000 items, alpha from .2 to .0005 and
-components from none to dominant, no error exceeds alpha by more than the quadrature's own. Largest error over S = 2 to
-10, I = 2 to 500 and alpha = .05, .0125, .005, in multiples of alpha, and power at .05 without a seed component, with an
-item component half the interaction's (a z test with the SE known has .80):
+components from none to dominant, no error exceeds alpha by more than the quadrature's own (how, and what failed:
+reports/LOG.md, 2026-11-22). Largest error over S = 2 to 10, I = 2 to 500 and alpha = .05, .0125, .005, in multiples of
+alpha, and power at .05 without a seed component, with an item component half the interaction's (a z test with the SE
+known has .80):
 
     procedure                                                error     power at S, I = 3, 50    5, 500
     Satterthwaite df, components not positive taken as 0     18.4                    .667      .761
@@ -98,6 +100,7 @@ def critical_values(n_seeds: int, tail: Tail, alpha: float) -> tuple[float, floa
     high = 2.0
     while tail(high) > alpha:
         high *= 2.0
+    # In logarithms a tail is nearly straight in its argument, down to any alpha in use.
     units = root(lambda at: log(tail(at) / alpha), 0.0, high, xtol=1e-13)
     return _critical(n_seeds - 1, alpha), units
 
@@ -120,7 +123,7 @@ class Spread:
 
     def of(self, row: int) -> Spread:
         """Those of one study."""
-        return Spread(*(np.asarray(one).reshape(-1)[row] for one in (self.seeds, self.units, self.both)))
+        return Spread(*(np.asarray(term).reshape(-1)[row] for term in (self.seeds, self.units, self.both)))
 
     def half(self, seeds: float, units: float) -> Floats:
         """Half the width of the interval with these critical values of seeds and units; the SE where both are 1."""
@@ -151,6 +154,7 @@ def spread_of(table: Floats, weights: Floats) -> Spread:
     n_seeds = table.shape[-2]
     rows, columns = table @ weights, table.mean(axis=-2)
     mean = rows.mean(axis=-1)
+    # Interaction: what neither the seed nor the unit explains.
     rest = table - rows[..., :, None] - columns[..., None, :] + mean[..., None, None]
     counts = weights**2 / (1.0 - 2.0 * weights + (weights**2).sum())
     return Spread(
@@ -179,6 +183,7 @@ def spread_within(table: Floats, strata: npt.NDArray[np.int64]) -> tuple[Spread,
         raise NoTestError(f"{int((sizes < 2.0).sum())} task(s) have one item: the variance over items is unknown")
     by_task = np.stack([np.bincount(strata, weights=row) for row in table]) / sizes
     n_seeds, share = table.shape[0], 1.0 / (sizes.size**2 * sizes * (sizes - 1.0))
+    # Items about their own task's mean, and what is left of each seed there.
     apart = table.mean(axis=0) - by_task.mean(axis=0)[strata]
     rest = table - by_task[:, strata] - apart
     units = np.bincount(strata, weights=apart**2) * share
@@ -215,13 +220,16 @@ def tail_of(weights: Floats) -> Tail:
     counts = weights**2 / (1.0 - 2.0 * weights + (weights**2).sum())
     centred = np.eye(count) - weights[None, :]
     form = centred.T @ (counts[:, None] * centred)
+    # SDs of the units' means for each share of the items' own variance: smaller tasks vary more.
     shares = np.array(_SHARES)[:, None]
     deviations = np.sqrt(1.0 - shares + shares / (count * weights))
     values, vectors = np.linalg.eigh(form * deviations[:, :, None] * deviations[:, None, :])
     values = np.maximum(values, 0.0)
     values[:, 0] = 0.0  # a constant has no variance
+    # The mean's weights in the basis of the form's eigenvectors.
     squared = np.einsum("kij,ki->kj", vectors, deviations * weights) ** 2
     nodes, steps = np.polynomial.legendre.leggauss(64)
+    # Gauss-Legendre over the quarter turn of Craig's integral, sin^2 of the angle.
     turns = np.sin((nodes + 1.0) * pi / 4.0) ** 2
 
     def tail(critical: float) -> float:
@@ -310,10 +318,13 @@ class TwoWay(SignificanceTest):
         distance = self.mean - self.to_unit(null)
         if self.levels is not None:
             return self._at_levels(distance, side, self.levels)
+        # Solved row by row: one root each, which a simulation cannot afford (`levels`).
         both = np.array([self._two_sided(row, abs(float(one))) for row, one in enumerate(distance)])
         if side == "two":
             two_sided: Floats = np.maximum(both, TINY)
             return two_sided
+        # The statistic is symmetric: one-sided p values are halves of the two-sided one, or 1 less
+        # that.
         beyond = np.where((distance > 0.0) == (side == "greater"), both / 2.0, 1.0 - both / 2.0)
         one_sided: Floats = np.maximum(np.where(distance == 0.0, 0.5, beyond), TINY)
         return one_sided
@@ -322,6 +333,7 @@ class TwoWay(SignificanceTest):
         towards = np.abs(distance) if side == "two" else distance if side == "greater" else -distance
         p = np.ones(len(distance))
         for level in levels:  # descending
+            # A one-sided test at `level` is the two-sided one at twice that, in its direction.
             both = level if side == "two" else 2.0 * level
             if both >= 1.0:
                 rejected = towards > 0.0
@@ -348,6 +360,9 @@ class TwoWay(SignificanceTest):
             return 2.0 * float(special.stdtr(self.n - 1, -distance / sqrt(float(spread.seeds))))
 
         def beyond(units: float) -> float:
+            # For each critical value of the units, the alpha that it stands for, the seeds' value
+            # there, and whether the interval of both reaches the null. Capped, so that the root
+            # search stays finite.
             half = float(spread.half(_critical(self.n - 1, self.unit_tail(units)), units))
             return min(half / distance, 1e6) - 1.0
 

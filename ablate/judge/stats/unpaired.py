@@ -57,13 +57,13 @@ def welch_df(weights: Mapping[str, float], sizes: Mapping[str, int]) -> tuple[fl
     return sum(weight**2 for weight in weights.values()) / total, df
 
 
-def proportional(size: int, most: int, wanted: int) -> int:
-    """Runs of an arm where the largest has `wanted` instead of `most`: in proportion, rounded up, and as
+def proportional(size: int, most: int, new_most: int) -> int:
+    """Runs of an arm where the largest has `new_most` instead of `most`: in proportion, rounded up, and as
     many as a test needs.
 
     Examples
     --------
-    >>> proportional(4, most=12, wanted=20)
+    >>> proportional(4, most=12, new_most=20)
     7
     """
-    return size if wanted == most else max(LEAST_RUNS, ceil(size * wanted / most))
+    return size if new_most == most else max(LEAST_RUNS, ceil(size * new_most / most))

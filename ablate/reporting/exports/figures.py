@@ -46,7 +46,7 @@ def _named(figures: Sequence[Figure]) -> Iterator[Drawing]:
     taken: set[str] = set()
     for figure in figures:
         words = re.sub(r"[^a-z0-9]+", "-", figure.name.lower()).strip("-")[:48].strip("-") or "figure"
-        name = next(one for n in range(1, len(figures) + 1) if (one := words + f"-{n}" * (n > 1)) not in taken)
+        name = next(stem for n in range(1, len(figures) + 1) if (stem := words + f"-{n}" * (n > 1)) not in taken)
         taken.add(name)
         shapes = [panel.shape for panel in figure.panels]
         for at, panel in enumerate(figure.panels):
@@ -55,12 +55,12 @@ def _named(figures: Sequence[Figure]) -> Iterator[Drawing]:
             yield Drawing(figure, panel, name + shape + number)
 
 
-def files_of(found: tuple[Drawing, ...]) -> Mapping[str, tuple[str, ...]]:
+def files_of(drawn: tuple[Drawing, ...]) -> Mapping[str, tuple[str, ...]]:
     """Figure's name -> the stems of its panels in a paper: of a drawing that has two shapes the narrow one, whose
     letters are still read in a column."""
-    names = dict.fromkeys(one.figure.name for one in found)
+    names = dict.fromkeys(drawing.figure.name for drawing in drawn)
     return {
-        name: tuple(one.stem for one in found if one.figure.name == name and one.panel.shape != "wide")
+        name: tuple(drawing.stem for drawing in drawn if drawing.figure.name == name and drawing.panel.shape != "wide")
         for name in names
     }
 
@@ -114,11 +114,11 @@ def chart(drawing: Drawing, *, warning: str = "") -> alt.LayerChart:
     return made
 
 
-def captions(found: tuple[Drawing, ...]) -> str:
+def captions(drawn: tuple[Drawing, ...]) -> str:
     """What each figure shows, and each of its files, as Markdown."""
     parts = []
-    for name in dict.fromkeys(one.figure.name for one in found):
-        mine = [one for one in found if one.figure.name == name]
-        lines = [f"- `{one.stem}`: {markdown_line(one.panel.words)}" for one in mine]
+    for name in dict.fromkeys(drawing.figure.name for drawing in drawn):
+        mine = [drawing for drawing in drawn if drawing.figure.name == name]
+        lines = [f"- `{drawing.stem}`: {markdown_line(drawing.panel.words)}" for drawing in mine]
         parts.append("\n".join([f"## {markdown_line(name)}", "", markdown_line(mine[0].figure.caption), "", *lines]))
     return "# Figures\n\n" + "\n\n".join(parts) + "\n"

@@ -202,9 +202,9 @@ def csv_files(context: ReportContext) -> dict[str, bytes]:
         "plan.csv": _plan(context),
     }
     own = (context.decision.study, context.decision.status)
-    found = {name: _bytes(COLUMNS[name], ((*own, *row) for row in made)) for name, made in rows.items()}
+    files = {name: _bytes(COLUMNS[name], ((*own, *row) for row in made)) for name, made in rows.items()}
     described = ((name, column, about) for name, columns in COLUMNS.items() for column, about in columns.items())
-    return found | {"columns.csv": _bytes(("file", "column", "meaning"), described)}
+    return files | {"columns.csv": _bytes(("file", "column", "meaning"), described)}
 
 
 def finding_rows(findings: Iterable[Finding]) -> Iterator[Row]:
@@ -295,11 +295,11 @@ def _design(context: ReportContext) -> Iterator[Row]:
     """The chance of each ending of a study, for each simulated state of the world."""
     design = frozen_design(context.registration) if context.registration.design is not None else None
     for scenario in () if design is None else design.scenarios:
-        endings = [(f"verdict: {one.of}", one) for one in scenario.verdicts]
+        endings = [(f"verdict: {chance.of}", chance) for chance in scenario.verdicts]
         if scenario.inadmissible:
             endings.append(("no verdict: inadmissible", scenario.inadmissible))
-        endings += [(f"any false supported, {one.of}", one) for one in scenario.false_supported]
-        endings += [(f"any false refuted, {one.of}", one) for one in scenario.false_refuted]
+        endings += [(f"any false supported, {chance.of}", chance) for chance in scenario.false_supported]
+        endings += [(f"any false refuted, {chance.of}", chance) for chance in scenario.false_refuted]
         for ending, chance in endings:
             yield scenario.name, ending, chance.share, chance.error, chance.at_most, scenario.n_sims
 
@@ -316,7 +316,7 @@ def _bytes(heads: Iterable[str], rows: Iterable[Row]) -> bytes:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(heads)
-    writer.writerows([_field(one) for one in row] for row in rows)
+    writer.writerows([_field(value) for value in row] for row in rows)
     return text.getvalue().encode()
 
 
@@ -339,9 +339,13 @@ def export_files(form: Export, context: ReportContext, document: Document) -> It
     elif form == "latex":
         made = paper(context, document)
         yield from ((f"latex/{name}", text.encode()) for name, text in made.texts.items())
-        yield from ((f"latex/figures/{one.stem}.pdf", figures.draw(one.panel, "pdf")) for one in made.drawings)
+        yield from (
+            (f"latex/figures/{drawing.stem}.pdf", figures.draw(drawing.panel, "pdf")) for drawing in made.drawings
+        )
     else:
         drawn = figures.drawings(document)
-        for one in drawn:
-            yield from ((f"figures/{one.stem}.{form_}", figures.draw(one.panel, form_)) for form_ in figures.FORMS)
+        for drawing in drawn:
+            yield from (
+                (f"figures/{drawing.stem}.{form_}", figures.draw(drawing.panel, form_)) for form_ in figures.FORMS
+            )
         yield "figures/captions.md", figures.captions(drawn).encode()

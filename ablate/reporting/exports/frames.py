@@ -65,13 +65,15 @@ def pairs_frame(study: Study, status: str, findings: Sequence[Finding], of: str 
 
     Raises `EvidenceError` for a name that is neither, and for a test without pairs.
     """
-    chosen = [one for one in findings if of in (None, one.hypothesis, one.metric)]
+    chosen = [finding for finding in findings if of in (None, finding.hypothesis, finding.metric)]
     if not chosen:
-        known = [*dict.fromkeys([*(one.hypothesis for one in findings), *(one.metric for one in findings)])]
+        names = [
+            *dict.fromkeys([*(finding.hypothesis for finding in findings), *(finding.metric for finding in findings)])
+        ]
         raise EvidenceError(
             f"'{of}' is neither a hypothesis nor a metric of one",
-            required=f"one of {', '.join(known)}",
-            fix=nearest(str(of), known),
+            required=f"one of {', '.join(names)}",
+            fix=nearest(str(of), names),
         )
     if not study.paired:
         raise EvidenceError(
@@ -95,13 +97,13 @@ def curves_frame(context: ReportContext, metric: str | None) -> pd.DataFrame:
 
     Raises `EvidenceError` for a metric that no run recorded.
     """
-    known = recorded_metrics(context.evidence)
-    if metric is not None and metric not in known:
+    recorded = recorded_metrics(context.evidence)
+    if metric is not None and metric not in recorded:
         raise EvidenceError(
-            f"no run recorded '{metric}'", required=f"one of {', '.join(known)}", fix=nearest(metric, known)
+            f"no run recorded '{metric}'", required=f"one of {', '.join(recorded)}", fix=nearest(metric, recorded)
         )
     parts = []
-    for name in [one for one in metrics_of(context) if one in known] if metric is None else [metric]:
+    for name in [name for name in metrics_of(context) if name in recorded] if metric is None else [metric]:
         line = context.evidence.curve(name).rename(columns={"variant": "arm"})
         parts.append(line.assign(study=context.decision.study, status=context.decision.status, metric=name))
     return pd.concat(parts, ignore_index=True)[list(COLUMNS["curves"])] if parts else _frame(COLUMNS["curves"], [])
@@ -110,13 +112,13 @@ def curves_frame(context: ReportContext, metric: str | None) -> pd.DataFrame:
 def runs_frame(context: ReportContext) -> pd.DataFrame:
     """A row for each run that was sealed, in the order of the plan, with its final values."""
     finals = {metric: context.evidence.final(metric) for metric in metrics_of(context)}
-    finals = {metric: found for metric, found in finals.items() if found}
+    finals = {metric: values for metric, values in finals.items() if values}
     by_cell = {run.cell: run for run in context.evidence.runs}
     own = (context.decision.study, context.decision.status)
     rows = []
     for run in (by_cell[cell] for cell in context.evidence.planned if cell in by_cell):
         made = (run.variant, run.seed, run.status, run.steps, run.attempts, run.train_s, run.wall_s)
-        rows.append((*own, *made, run.provenance.device, *(found.get(run.cell) for found in finals.values())))
+        rows.append((*own, *made, run.provenance.device, *(values.get(run.cell) for values in finals.values())))
     return _frame([*COLUMNS["runs"], *finals], rows, numbers=finals)
 
 

@@ -27,7 +27,7 @@ TITLE = "Studies"
 
 def index_document(studies: Sequence[StudyOverview], programme: Programme) -> Document:
     """The index."""
-    states = Counter(one.state.replace("_", " ") for one in studies)
+    states = Counter(study.state.replace("_", " ") for study in studies)
     ended = words.listed(f"{n} {state}" for state, n in states.items())
     headline = words.counted(len(studies), "study", "studies")
     because = f"{ended}." if ended else phrase("index.nothing")
@@ -48,37 +48,39 @@ def index_document(studies: Sequence[StudyOverview], programme: Programme) -> Do
 
 def _states(studies: Sequence[StudyOverview]) -> Iterator[Block]:
     yield INDEX.of(studies)
-    for one in studies:
-        if one.notes:
-            yield Paragraph(f"{one.study}: {'; '.join(one.notes)}.")
+    for study in studies:
+        if study.notes:
+            yield Paragraph(f"{study.study}: {'; '.join(study.notes)}.")
 
 
 def effects_table(studies: Sequence[StudyOverview]) -> Table:
     """Every hypothesis of every study, next to each other: a number only where its study gave a verdict."""
-    return EFFECTS_BY_STUDY.of(row for one in studies for row in _effects(one))
+    return EFFECTS_BY_STUDY.of(row for study in studies for row in _effects(study))
 
 
-def _effects(one: StudyOverview) -> Iterator[EffectRow]:
-    decision, study = one.decision, None if one.registration is None else one.registration.study
+def _effects(overview: StudyOverview) -> Iterator[EffectRow]:
+    decision, study = overview.decision, None if overview.registration is None else overview.registration.study
     labels = NO_LABELS if study is None else study.labels
-    findings = decision.labelled(labels).findings if decision is not None and one.gives_verdict else ()
+    findings = decision.labelled(labels).findings if decision is not None and overview.gives_verdict else ()
     for view in views_of(findings, study):
-        yield EffectRow(one.study, view.label, view.finding.claim_shown, view.outcome, view)
+        yield EffectRow(overview.study, view.label, view.finding.claim_shown, view.outcome, view)
     if findings:
         return
-    state = one.state_in_words
-    if one.decision is None and one.decided_at is not None:
+    state = overview.state_in_words
+    if overview.decision is None and overview.decided_at is not None:
         state = phrase("index.verdict_not_here", state)
     for name, hypothesis in {} if study is None else study.hypotheses.items():
-        yield EffectRow(one.study, labels.claim(name), labels.in_claim(hypothesis.claim), state, None)
+        yield EffectRow(overview.study, labels.claim(name), labels.in_claim(hypothesis.claim), state, None)
     if study is None or not study.hypotheses:
-        yield EffectRow(one.study, NONE, NONE, one.state_in_words if one.state == NOT_REGISTERED else state, None)
+        yield EffectRow(
+            overview.study, NONE, NONE, overview.state_in_words if overview.state == NOT_REGISTERED else state, None
+        )
 
 
 def latex_index(document: Document, studies: Sequence[StudyOverview]) -> dict[str, str]:
     """The index as a page that compiles by itself, and its table of effects as a part for a paper."""
     names = {row[1] for row in effects_table(studies).rows}
-    metrics = {f.metric for one in studies if one.decision is not None for f in one.decision.findings}
+    metrics = {f.metric for study in studies if study.decision is not None for f in study.decision.findings}
     style = Style(frozenset(names | metrics))
     page = Style(style.names, LINE_OF_PAGE)
     banner = block(Paragraph(f"{document.banner.headline}: {' '.join(document.banner.reasons)}", "lead"), page, {})

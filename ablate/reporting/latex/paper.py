@@ -16,6 +16,7 @@ from ablate.reporting.blocks import Block, Paragraph, Table
 from ablate.reporting.context import ReportContext
 from ablate.reporting.document import Document, banner_of
 from ablate.reporting.exports import figures
+from ablate.reporting.headline import MOST_FINDINGS
 from ablate.reporting.latex.references import bibtex, keys_in, list_of_references
 from ablate.reporting.latex.render import Style, block, float_figure, float_table, paragraphs, sections
 from ablate.reporting.sections.audit import checks_section
@@ -60,10 +61,10 @@ def paper(context: ReportContext, document: Document) -> Paper:
             for name, table in paper_tables(context).items()
         },
         "figures.tex": "\n\n".join(
-            float_figure(one, style, files[one.name], f"fig:{study.study}:{at}")
-            for at, one in enumerate(document.figures, start=1)
+            float_figure(figure, style, files[figure.name], f"fig:{study.study}:{at}")
+            for at, figure in enumerate(document.figures, start=1)
         ),
-        "appendix.tex": "\n\n".join(block(one, style, files) for one in appendix(context)),
+        "appendix.tex": "\n\n".join(block(part, style, files) for part in appendix(context)),
     }
     own_page = _page(context, document, Style(style.names, LINE_OF_PAGE), files)
     texts = {name: _part(name, text) for name, text in parts.items()}
@@ -71,7 +72,7 @@ def paper(context: ReportContext, document: Document) -> Paper:
     texts["references.bib"] = bibtex(keys_in(*texts.values()))
     # What is not drawn on paper (a shape for broad pages) has no file here.
     shown = {file for panels in files.values() for file in panels}
-    return Paper(texts, tuple(one for one in drawn if f"figures/{one.stem}.pdf" in shown))
+    return Paper(texts, tuple(drawing for drawing in drawn if f"figures/{drawing.stem}.pdf" in shown))
 
 
 def _part(name: str, text: str) -> str:
@@ -99,26 +100,32 @@ def style_of(context: ReportContext) -> Style:
 
 
 def results(context: ReportContext) -> Iterator[str]:
-    """The verdict by the registered rule, then each hypothesis with estimate, interval, p, n, test and margin."""
+    """The verdict by the registered rule, then for each role three sentences: how its claims ended; estimates with
+    interval, n and margin; tests with p."""
     banner = banner_of(context.decision, context.registration)
     by_rule = " by the registered rule" * (context.decision.verdict is not None)
     failed = [f"{reason.rstrip('.')}." for reason in banner.failed]
     # The clauses of findings are in the paragraphs that follow.
-    said = [view.clause for view in views_of(context.decision.findings, context.study)]
-    others = [one for one in banner.reasons if one.rstrip(".").lower() not in {clause.lower() for clause in said}]
+    clauses = [view.clause for view in views_of(context.decision.findings, context.study)]
+    others = [
+        reason for reason in banner.reasons if reason.rstrip(".").lower() not in {clause.lower() for clause in clauses}
+    ]
     yield " ".join([f"{banner.word}{by_rule}: {banner.headline}.", *failed, *others])
-    for one in findings_section(context).blocks:
-        if isinstance(one, Paragraph) and one.tone == "warning":
-            yield one.text
+    for part in findings_section(context).blocks:
+        if isinstance(part, Paragraph) and part.tone == "warning":
+            yield part.text
+    families: dict[str, list[FindingView]] = {}
     for view in views_of(context.decision.findings, context.study):
-        yield phrase("finding.result", view)
+        families.setdefault(view.role, []).append(view)
+    for role, views in families.items():
+        yield phrase("finding.results", role, views, MOST_FINDINGS)
 
 
 def methods(context: ReportContext) -> Iterator[str]:
     """How runs were trained and by whom, what an arm changes, when it stopped, and how it was judged."""
-    for one in methods_section(context).blocks:
-        if isinstance(one, Paragraph):
-            yield one.text.replace("this report", "the report of the study")
+    for part in methods_section(context).blocks:
+        if isinstance(part, Paragraph):
+            yield part.text.replace("this report", "the report of the study")
 
 
 def paper_tables(context: ReportContext) -> dict[str, Table]:
@@ -129,7 +136,7 @@ def paper_tables(context: ReportContext) -> dict[str, Table]:
         made |= {"findings": tables.PAPER.of(views, all=Shared(views)), "values": values_table(context.study, views)}
         made |= {"seeds": seeds} if (seeds := tables.SEEDS.of(tables.seed_rows(views))).rows else {}
     components = components_section(context)
-    parts = [one for one in components.blocks if isinstance(one, Table)] if components is not None else []
+    parts = [part for part in components.blocks if isinstance(part, Table)] if components is not None else []
     return made | {f"parts-{at}": table for at, table in enumerate(parts, start=1)}
 
 
@@ -197,7 +204,7 @@ def _page(context: ReportContext, document: Document, style: Style, files: Mappi
         *(rf"\smallskip {style.text(reason)}\par" for reason in banner.reasons),
     ]
     framed = [r"\noindent\fbox{\begin{minipage}{\dimexpr\linewidth-2\fboxsep-2\fboxrule}", *inside, r"\end{minipage}}"]
-    opening = (part for one in document.on_opening for part in (block(one, style, files), ""))
+    opening = (part for content in document.on_opening for part in (block(content, style, files), ""))
     body = "\n".join([*framed, "", *opening, sections(document.sections, style, files)])
     at = words.moment(context.generated_at)
     return standalone(style.text(document.title), latex(f"Study {document.study}, decided {at}"), body)

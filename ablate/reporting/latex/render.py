@@ -47,14 +47,16 @@ class Style:
             part if part[:1] == "`" else curly(part).replace(" - ", f" {MINUS} ")
             for part in _CODE.split(" ".join(plain.split()))
         )
-        said = "".join(self._part(at, part) for at, part in enumerate(self._marked.split("".join(parts))))
-        return _COMPARED.sub(r"\1~", said)
+        set_text = "".join(self._part(at, part) for at, part in enumerate(self._marked.split("".join(parts))))
+        return _COMPARED.sub(r"\1~", set_text)
 
     def cell(self, plain: str, *, tied: bool = True) -> str:
         """The same for a cell of a table; in it a `tied` interval stays on one line."""
-        said = self.text(plain).replace("$<$~.", "$<$.").replace("$>$~.", "$>$.")
-        said = _BOUNDS.sub(r"\1~\2", said) if tied else said
-        return f"{{}}{said}" if said[:1] in ("[", "*") else said  # after \\ they would be read as its options
+        set_text = self.text(plain).replace("$<$~.", "$<$.").replace("$>$~.", "$>$.")
+        set_text = _BOUNDS.sub(r"\1~\2", set_text) if tied else set_text
+        return (
+            f"{{}}{set_text}" if set_text[:1] in ("[", "*") else set_text
+        )  # after \\ they would be read as its options
 
     def is_typewriter(self, word: str) -> bool:
         """Whether a word is set in typewriter, as a whole or as the beginning of a longer name."""
@@ -63,7 +65,7 @@ class Style:
     def _part(self, at: int, part: str) -> str:
         if at % 2 == 0:
             pieces = enumerate(_STATISTIC.split(part))
-            return "".join(rf"\textit{{{one}}}" if odd % 2 else breakable(latex(one)) for odd, one in pieces)
+            return "".join(rf"\textit{{{piece}}}" if odd % 2 else breakable(latex(piece)) for odd, piece in pieces)
         if part in CITED:
             return rf"\ablatecite{'t' * part.endswith(')')}{{{CITED[part]}}}{{{latex(part)}}}"
         return rf"\texttt{{{breakable(latex(part.strip('`')), _TYPED, _LONG)}}}"
@@ -88,8 +90,8 @@ def _with_breaks(word: str, long: int, longest: int) -> Iterator[str]:
     if len(tokens) <= long:
         yield word
         return
-    for is_sign, found in groupby(tokens, lambda token: token in _BREAK_AFTER):
-        run = list(found)
+    for is_sign, group in groupby(tokens, lambda token: token in _BREAK_AFTER):
+        run = list(group)
         size = len(run) if is_sign or len(run) <= longest else _PIECE
         yield r"\allowbreak{}".join("".join(run[at : at + size]) for at in range(0, len(run), size))
         yield r"\allowbreak{}" * is_sign
@@ -114,33 +116,35 @@ _TONES = {
 def sections(parts: Sequence[Section], style: Style, files: Mapping[str, Sequence[str]]) -> str:
     """Sections with their headings, of a page of their own; `files` are those of the panels of each figure."""
     return "\n\n".join(
-        "\n\n".join([rf"\section{{{_heading(part.title, style)}}}", *(block(one, style, files) for one in part.blocks)])
+        "\n\n".join(
+            [rf"\section{{{_heading(part.title, style)}}}", *(block(content, style, files) for content in part.blocks)]
+        )
         for part in parts
     )
 
 
-def block(found: Block, style: Style, files: Mapping[str, Sequence[str]]) -> str:
+def block(content: Block, style: Style, files: Mapping[str, Sequence[str]]) -> str:
     """One block where it is read."""
-    match found:
+    match content:
         case Paragraph():
-            return _TONES[found.tone].format(style.text(found.text))
+            return _TONES[content.tone].format(style.text(content.text))
         case Facts():
-            kind = "description" if any(term for term, _ in found.items) else "itemize"
-            terms = (rf"[{{{style.text(term)}}}]" * (kind == "description") for term, _ in found.items)
-            items = (rf"\item{term} {style.text(one[1])}" for term, one in zip(terms, found.items, strict=True))
+            kind = "description" if any(term for term, _ in content.items) else "itemize"
+            terms = (rf"[{{{style.text(term)}}}]" * (kind == "description") for term, _ in content.items)
+            items = (rf"\item{term} {style.text(item[1])}" for term, item in zip(terms, content.items, strict=True))
             return "\n".join([rf"\begin{{{kind}}}", *items, rf"\end{{{kind}}}"])
         case Table():
-            return long_table(found, style)
+            return long_table(content, style)
         case Figure():
-            return "\n\n".join(_drawn(found, style, files.get(found.name, ())))
+            return "\n\n".join(_drawn(content, style, files.get(content.name, ())))
         case _:
-            assert_never(found)
+            assert_never(content)
 
 
 def _heading(title: str, style: Style) -> str:
     """A heading; its bookmark can hold no mathematics and no command."""
-    said, plain = style.text(title), re.sub(r"[^A-Za-z0-9 .,:;()'-]", "", title)
-    return said if said == plain else rf"\texorpdfstring{{{said}}}{{{plain}}}"
+    set_text, plain = style.text(title), re.sub(r"[^A-Za-z0-9 .,:;()'-]", "", title)
+    return set_text if set_text == plain else rf"\texorpdfstring{{{set_text}}}{{{plain}}}"
 
 
 def paragraphs(texts: Sequence[str], style: Style) -> str:
@@ -148,40 +152,40 @@ def paragraphs(texts: Sequence[str], style: Style) -> str:
     return "\n\n".join(map(style.text, texts))
 
 
-def float_table(found: Table, style: Style, label: str) -> str:
+def float_table(table: Table, style: Style, label: str) -> str:
     """A table that a paper places, with a label; one of many rows breaks over pages where it is."""
-    if len(found.rows) > MOST_ROWS:
-        return long_table(found, style, label)
-    size, layout, tied = _layout(found, style)
+    if len(table.rows) > MOST_ROWS:
+        return long_table(table, style, label)
+    size, layout, tied = _layout(table, style)
     lines = [
         r"\begin{table}[tbp]",
         r"\centering",
-        rf"\caption{{{style.text(found.caption)}}}",
+        rf"\caption{{{style.text(table.caption)}}}",
         rf"\label{{{label}}}",
-        rf"\{size}\setlength{{\tabcolsep}}{{{_gap(found)}pt}}%",
+        rf"\{size}\setlength{{\tabcolsep}}{{{_gap(table)}pt}}%",
         rf"\begin{{tabular}}{{{layout}}}",
         r"\toprule",
-        _head(found, style),
+        _head(table, style),
         r"\midrule",
-        *_rows(found, style, tied=tied),
+        *_rows(table, style, tied=tied),
         r"\bottomrule",
         r"\end{tabular}",
-        *([rf"\par\smallskip\raggedright\footnotesize {style.text(found.note)}"] if found.note else []),
+        *([rf"\par\smallskip\raggedright\footnotesize {style.text(table.note)}"] if table.note else []),
         r"\end{table}",
     ]
     return "\n".join(lines)
 
 
-def long_table(found: Table, style: Style, label: str = "") -> str:
+def long_table(table: Table, style: Style, label: str = "") -> str:
     """A table where it is read, over as many pages as it takes."""
-    size, layout, tied = _layout(found, style)
-    head = [r"\toprule", _head(found, style), r"\midrule"]
+    size, layout, tied = _layout(table, style)
+    head = [r"\toprule", _head(table, style), r"\midrule"]
     caption = []
-    if found.caption:
-        named = rf"\caption{{{style.text(found.caption)}}}" + (rf"\label{{{label}}}" if label else "")
+    if table.caption:
+        named = rf"\caption{{{style.text(table.caption)}}}" + (rf"\label{{{label}}}" if label else "")
         caption = [rf"{named}\\"]
     lines = [
-        rf"{{\{size}\setlength{{\tabcolsep}}{{{_gap(found)}pt}}\setlength{{\LTcapwidth}}{{\linewidth}}%",
+        rf"{{\{size}\setlength{{\tabcolsep}}{{{_gap(table)}pt}}\setlength{{\LTcapwidth}}{{\linewidth}}%",
         rf"\begin{{longtable}}{{{layout}}}",
         *caption,
         *head,
@@ -190,20 +194,20 @@ def long_table(found: Table, style: Style, label: str = "") -> str:
         r"\endhead",
         r"\bottomrule",
         r"\endlastfoot",
-        *_rows(found, style, tied=tied),
+        *_rows(table, style, tied=tied),
         r"\end{longtable}",
-        *([rf"\noindent\footnotesize {style.text(found.note)}\par\medskip"] if found.note else []),
+        *([rf"\noindent\footnotesize {style.text(table.note)}\par\medskip"] if table.note else []),
         "}",
     ]
     return "\n".join(lines)
 
 
-def float_figure(found: Figure, style: Style, files: Sequence[str], label: str) -> str:
+def float_figure(figure: Figure, style: Style, files: Sequence[str], label: str) -> str:
     """A figure that a paper places, with a label; one of many panels is placed in parts."""
     made = []
     for at, part in enumerate(_batches(files)):
         more = " (continued)" * (at > 0)
-        caption = style.text(found.caption) if at == 0 else rf"{style.text(found.name)}{more}."
+        caption = style.text(figure.caption) if at == 0 else rf"{style.text(figure.name)}{more}."
         made.append(
             "\n".join(
                 [
@@ -219,10 +223,10 @@ def float_figure(found: Figure, style: Style, files: Sequence[str], label: str) 
     return "\n\n".join(made)
 
 
-def _drawn(found: Figure, style: Style, files: Sequence[str]) -> Sequence[str]:
+def _drawn(figure: Figure, style: Style, files: Sequence[str]) -> Sequence[str]:
     """Panels, then the caption: a grid of them may break over pages."""
     parts = [rf"\begin{{center}}{part}\end{{center}}" for part in _batches(files)]
-    caption = rf"\begin{{quote}}\small \textbf{{{style.text(found.name)}.}} {style.text(found.caption)}\end{{quote}}"
+    caption = rf"\begin{{quote}}\small \textbf{{{style.text(figure.name)}.}} {style.text(figure.caption)}\end{{quote}}"
     return [*parts, caption]
 
 
@@ -234,38 +238,38 @@ def _batches(files: Sequence[str]) -> Sequence[str]:
     return ["\n\n".join(rows[at : at + MOST_OF_PANELS]) for at in range(0, len(rows), MOST_OF_PANELS)]
 
 
-def _head(found: Table, style: Style) -> str:
-    cells = [rf"\textbf{{{style.text(column.name)}}}" if column.name else "" for column in found.columns]
+def _head(table: Table, style: Style) -> str:
+    cells = [rf"\textbf{{{style.text(column.name)}}}" if column.name else "" for column in table.columns]
     return " & ".join(cells) + r" \\"
 
 
-def _rows(found: Table, style: Style, *, tied: bool) -> list[str]:
+def _rows(table: Table, style: Style, *, tied: bool) -> list[str]:
     lines = []
-    for at, row in enumerate(found.rows):
+    for at, row in enumerate(table.rows):
         cells = [style.cell(cell, tied=tied) for cell in row]
-        if at in found.marked:
+        if at in table.marked:
             cells = [rf"\textbf{{{cell}}}" if cell else cell for cell in cells]
-        if found.grouped and at and row[0] != found.rows[at - 1][0]:
+        if table.grouped and at and row[0] != table.rows[at - 1][0]:
             lines.append(r"\addlinespace")
         lines.append(" & ".join(cells) + r" \\")
     return lines
 
 
-def _layout(found: Table, style: Style) -> tuple[str, str, bool]:
+def _layout(table: Table, style: Style) -> tuple[str, str, bool]:
     """The size of the letters; the columns, as broad as they are where all fit, else wrapped within shares of the line;
     and whether intervals stay on one line."""
     columns = [
-        [(column.name, True), *((row[at], n in found.marked) for n, row in enumerate(found.rows))]
-        for at, column in enumerate(found.columns)
+        [(column.name, True), *((row[at], n in table.marked) for n, row in enumerate(table.rows))]
+        for at, column in enumerate(table.columns)
     ]
-    room = style.line - 2 * _gap(found) * (len(columns) - 1)
+    room = style.line - 2 * _gap(table) * (len(columns) - 1)
     natural = [max(_width(cell, style, bold=bold) for cell, bold in cells) for cells in columns]
-    for size in ("footnotesize",) if found.folded else ("small", "footnotesize"):
+    for size in ("footnotesize",) if table.folded else ("small", "footnotesize"):
         if sum(natural) * _SIZES[size] <= room:
-            return size, "@{}" + "".join("r" if column.numeric else "l" for column in found.columns) + "@{}", True
+            return size, "@{}" + "".join("r" if column.numeric else "l" for column in table.columns) + "@{}", True
     for size, tied in (("small", True), ("footnotesize", True), ("scriptsize", True), ("scriptsize", False)):
         least = [
-            max(_width(word, style, bold=bold) for one, bold in cells for word in _words(one, tied))
+            max(_width(word, style, bold=bold) for cell, bold in cells for word in _words(cell, tied))
             for cells in columns
         ]
         if sum(least) * _SIZES[size] <= room * (0.8 if size == "small" else 1.0):
@@ -273,32 +277,32 @@ def _layout(found: Table, style: Style) -> tuple[str, str, bool]:
     # A heading may wrap before a cell has to.
     rest = [[_width(cell, style, bold=bold) for cell, bold in cells[1:]] for cells in columns]
     natural = [max([low, *cells]) * _SIZES[size] for low, cells in zip(least, rest, strict=True)]
-    widths = _shared(natural, [one * _SIZES[size] for one in least], room)
+    widths = _shared(natural, [width * _SIZES[size] for width in least], room)
     layout = "".join(
         rf">{{\ragged{'left' if column.numeric else 'right'}\arraybackslash\hspace{{0pt}}}}"
         rf"p{{{width / style.line:.4f}\linewidth}}"
-        for column, width in zip(found.columns, widths, strict=True)
+        for column, width in zip(table.columns, widths, strict=True)
     )
     return size, f"@{{}}{layout}@{{}}", tied
 
 
-def _gap(found: Table) -> int:
+def _gap(table: Table) -> int:
     """Points on each side of a column."""
-    return 3 if len(found.columns) > 7 else 4
+    return 3 if len(table.columns) > 7 else 4
 
 
 def _shared(natural: Sequence[float], least: Sequence[float], room: float) -> list[float]:
     """Widths that fill the room: none broader than it needs, none narrower than its longest word where that fits."""
     floor = _capped(least, room)
     left = room - sum(floor)
-    wanted = [max(0.0, one - low) for one, low in zip(natural, floor, strict=True)]
+    extra = [max(0.0, needed - low) for needed, low in zip(natural, floor, strict=True)]
     # A column of sentences wants much more than one of names; by square roots neither starves.
-    roots = [one**0.5 for one in wanted]
-    whole = sum(roots) or 1.0
-    widths = [low + left * root / whole for low, root in zip(floor, roots, strict=True)]
-    spare = sum(max(0.0, width - one) for width, one in zip(widths, natural, strict=True))
-    widths = [min(width, max(one, low)) for width, one, low in zip(widths, natural, floor, strict=True)]
-    hungry = [one > width + 1e-9 for one, width in zip(natural, widths, strict=True)]
+    roots = [needed**0.5 for needed in extra]
+    total = sum(roots) or 1.0
+    widths = [low + left * root / total for low, root in zip(floor, roots, strict=True)]
+    spare = sum(max(0.0, width - needed) for width, needed in zip(widths, natural, strict=True))
+    widths = [min(width, max(needed, low)) for width, needed, low in zip(widths, natural, floor, strict=True)]
+    hungry = [needed > width + 1e-9 for needed, width in zip(natural, widths, strict=True)]
     share = spare / (sum(hungry) or 1)
     return [width + share * is_hungry for width, is_hungry in zip(widths, hungry, strict=True)]
 
@@ -306,18 +310,18 @@ def _shared(natural: Sequence[float], least: Sequence[float], room: float) -> li
 def _capped(least: Sequence[float], room: float) -> list[float]:
     """Widths that fit into the room: where they do not, the broadest give, which are those of words that can break."""
     left = room
-    for at, one in enumerate(sorted(least)):
+    for at, width in enumerate(sorted(least)):
         columns = len(least) - at
-        if one * columns > left:
+        if width * columns > left:
             return [min(width, left / columns) for width in least]
-        left -= one
+        left -= width
     return [*least]
 
 
 def _words(cell: str, tied: bool) -> Sequence[str]:
     """The words of a cell as far as nothing breaks them; a `tied` interval is one."""
-    found = (INTERVAL_OR_WORD if tied else COMPARISON_OR_WORD).findall(cell)
-    return [word if word[0] in "[<>" else word[:14] for word in found] or [""]
+    pieces = (INTERVAL_OR_WORD if tied else COMPARISON_OR_WORD).findall(cell)
+    return [word if word[0] in "[<>" else word[:14] for word in pieces] or [""]
 
 
 def _width(text: str, style: Style, *, bold: bool) -> float:
@@ -327,4 +331,6 @@ def _width(text: str, style: Style, *, bold: bool) -> float:
         return sum(_width(word, style, bold=bold) for word in words) + 3.6 * (len(words) - 1)
     if style.is_typewriter(text):
         return 5.3 * len(text) + 1.5
-    return 1.5 + (1.25 if bold else 1.08) * sum(3.1 if one in _THIN else 7.6 if one in _BROAD else 5.3 for one in text)
+    return 1.5 + (1.25 if bold else 1.08) * sum(
+        3.1 if letter in _THIN else 7.6 if letter in _BROAD else 5.3 for letter in text
+    )

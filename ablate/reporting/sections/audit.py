@@ -14,7 +14,7 @@ from ablate.judge.wording import share_of_bound
 from ablate.records.run_record import RunRecord
 from ablate.reporting import estimates, tables
 from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section, Table
-from ablate.reporting.context import NOT_TO_BE_USED, ReportContext
+from ablate.reporting.context import ReportContext, not_to_be_used
 from ablate.reporting.description import seconds_by_suite
 from ablate.reporting.estimates import NONE
 from ablate.reporting.sections.findings import runs_as_pairs
@@ -23,8 +23,8 @@ from ablate.reporting.tables import AmendedField, ArmRow, FailedCheck
 from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.documents.sentences import say
-from prereg.registry.amendments import Amendment, affected, amendments_of, reached
-from prereg.registry.ledger_entry import Entry
+from prereg.registry.amendments import affected, amendments_of, reached
+from prereg.registry.ledger_entry import AmendedEntry, DecidedEntry
 from prereg.registry.looks import decisions_before
 
 SEVERITY_ORDER = {"inadmissible": 0, "deviation": 1, "note": 2}
@@ -36,7 +36,7 @@ def pairs_section(context: ReportContext) -> Section:
     arms = _arms(context) if study.trainer == "gpt" else None
     blocks: list[Block] = [] if context.withheld else runs_as_pairs(context)
     if blocks and context.unusable:
-        blocks.insert(0, Paragraph(NOT_TO_BE_USED, "warning"))
+        blocks.insert(0, Paragraph(not_to_be_used(), "warning"))
     blocks += [] if arms is None else [arms]
     title = "Pairs"
     if len(study.arms) == 1:
@@ -164,8 +164,8 @@ def runs_section(context: ReportContext) -> Section:
 def _mishaps(context: ReportContext) -> list[Block]:
     """What was got over in runs of one attempt; of others the check of attempts tells it."""
     runs = [run for run in context.evidence.runs if run.mishaps and run.attempts == 1]
-    found = tuple((f"{context.arm(run.variant)} seed {run.seed}", "; ".join(run.mishaps)) for run in runs)
-    return [Facts(found)] if found else []
+    mishaps = tuple((f"{context.arm(run.variant)} seed {run.seed}", "; ".join(run.mishaps)) for run in runs)
+    return [Facts(mishaps)] if mishaps else []
 
 
 def _attempts(context: ReportContext) -> list[Block]:
@@ -198,8 +198,8 @@ PROVENANCE: tuple[tuple[str, Callable[[RunRecord], str]], ...] = (
 def _provenance(context: ReportContext) -> Facts:
     items = []
     for name, read in PROVENANCE:
-        seen = Counter(read(run) for run in context.evidence.runs)
-        if text := phrase("audit.over_runs", seen.most_common()):
+        n_by_text = Counter(read(run) for run in context.evidence.runs)
+        if text := phrase("audit.over_runs", n_by_text.most_common()):
             items.append((name, text))
     tool = context.registration.tool.get("ablate", "")
     return Facts((*items, ("Registered with", phrase("audit.registered_with", tool)), ("Time", _time(context))))
@@ -210,17 +210,18 @@ def _time(context: ReportContext) -> str:
     runs = context.evidence.runs
     training, evaluation, wall = (sum(getattr(run, name) for run in runs) for name in ("train_s", "eval_s", "wall_s"))
     parts: tuple[str, ...] = ()
-    suites: list[str] = []
+    costliest = ""
     if context.study.trainer != "command" and wall:  # a command does not say what it spent its time on
         parts = (f"{training / wall:.0%}", f"{evaluation / wall:.0%}")
-        suites = [f"{suite} {words.duration(seconds)}" for suite, seconds in seconds_by_suite(context.evidence).items()]
-    return phrase("audit.time", words.duration(wall), len(runs), parts, suites)
+        by_suite = seconds_by_suite(context.evidence).items()
+        costliest = next((f"{suite} {words.duration(seconds)}" for suite, seconds in by_suite), "")
+    return phrase("audit.time", words.duration(wall), len(runs), parts, costliest)
 
 
-def decisions_in_words(entries: Sequence[Entry]) -> str:
+def decisions_in_words(entries: Sequence[DecidedEntry]) -> str:
     """`entry 18 (2026-11-20 23:38 UTC, keep none)`, of each decision."""
     return words.listed(
-        phrase("audit.decision", one.index, words.moment(one.at), describe_decision(one.body)) for one in entries
+        phrase("audit.decision", entry.index, words.moment(entry.at), describe_decision(entry)) for entry in entries
     )
 
 
@@ -230,20 +231,20 @@ def _failed(failed: list[Check], total: int) -> Table:
     return tables.CHECKS_FAILED.of(rows, failed=len(failed), total=total, consequences=consequences)
 
 
-def _amendments(context: ReportContext, amendments: tuple[Amendment, ...]) -> Table:
-    chain = [amendments[0].previous, *(one.registration for one in amendments)]
+def _amendments(context: ReportContext, amendments: tuple[AmendedEntry, ...]) -> Table:
+    chain = [amendments[0].amends, *(amendment.registration for amendment in amendments)]
     marked_findings = {finding.hypothesis for finding in context.decision.findings if finding.amended}
     exploratory = {*affected(context.study, amendments).hypotheses, *marked_findings}
     return tables.AMENDMENTS.of(
         _amended_fields(context, amendments),
         n=len(amendments),
-        chain=" → ".join(words.short(one) for one in chain),
+        chain=" → ".join(words.short(amendment) for amendment in chain),
         untouched=words.listed(name for name in context.study.hypotheses if name not in exploratory),
-        reasons=[(one.index, one.reason.rstrip(".")) for one in amendments],
+        reasons=[(amendment.index, amendment.reason.rstrip(".")) for amendment in amendments],
     )
 
 
-def _amended_fields(context: ReportContext, amendments: tuple[Amendment, ...]) -> Iterator[AmendedField]:
+def _amended_fields(context: ReportContext, amendments: tuple[AmendedEntry, ...]) -> Iterator[AmendedField]:
     for amendment in amendments:
         when = f"{words.moment(amendment.at)}, entry {amendment.index}"
         for field, (hypotheses, arms, rule) in reached(context.study, amendment.differences).items():

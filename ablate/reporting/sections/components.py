@@ -45,23 +45,35 @@ def _blocks(context: ReportContext, components: Components) -> Iterator[Block]:
 def _one_at_a_time(context: ReportContext, components: Components, views: dict[str, FindingView]) -> Table:
     """A row for the arm that all others are compared with, then one for each part."""
     arms, reasons = components.arms(), components.reasons()
-    other, *single = arms
+    compared_with, *single = arms
     against = next((mean for view in views.values() for mean in view.sides[1:]), NONE)
-    rows = [PartRow(NONE, other, reasons[other], _n(context, other), None, (against,), *_costs(context, [other]))]
+    rows = [
+        PartRow(
+            NONE,
+            compared_with,
+            reasons[compared_with],
+            _n(context, compared_with),
+            None,
+            (against,),
+            *_costs(context, [compared_with]),
+        )
+    ]
     for part, arm in zip(components.parts, single, strict=True):
         view = views[part]
-        costs = _costs(context, [arm], [other])
+        costs = _costs(context, [arm], [compared_with])
         rows.append(PartRow(part, arm, reasons[arm], view.finding.n, view, view.sides, *costs))
     left_out = components.design == "leave_one_out"
-    return tables.PARTS.of(rows, metric=_metric(views), left_out=left_out, other=other, all=Shared([*views.values()]))
+    return tables.PARTS.of(
+        rows, metric=_metric(views), left_out=left_out, other=compared_with, all=Shared([*views.values()])
+    )
 
 
 def _main_effects(context: ReportContext, components: Components, views: dict[str, FindingView]) -> Table:
     groups, rows = components.groups(), []
-    for part, one in components.parts.items():
-        view, there, absent = views[part], groups[f"with:{part}"], groups[f"without:{part}"]
+    for name, part in components.parts.items():
+        view, there, absent = views[name], groups[f"with:{name}"], groups[f"without:{name}"]
         costs = _costs(context, there, absent, alone=True)
-        rows.append(PartRow(part, "", one.why.strip(), view.finding.n, view, view.sides, *costs))
+        rows.append(PartRow(name, "", part.why.strip(), view.finding.n, view, view.sides, *costs))
     half = len(components.arms()) // 2
     return tables.MAIN_EFFECTS.of(rows, metric=_metric(views), half=half, all=Shared([*views.values()]))
 
@@ -127,5 +139,5 @@ def _costs(
 
 
 def _mean_cost(context: ReportContext, arms: list[str], kind: str) -> float | None:
-    found = [getattr(run, kind) for run in context.evidence.runs if run.status == "done" and run.variant in arms]
-    return fmean(found) if found and min(found) > 0 else None
+    costs = [getattr(run, kind) for run in context.evidence.runs if run.status == "done" and run.variant in arms]
+    return fmean(costs) if costs and min(costs) > 0 else None

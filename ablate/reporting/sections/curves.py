@@ -80,10 +80,10 @@ def _final(context: ReportContext, metrics: Sequence[str]) -> Iterator[ValueRow]
     """A row for each metric and arm that recorded it."""
     for metric in metrics:
         summaries = summarise(context.evidence, metric, list(context.study.arms))
-        decimals = estimates.decimals_of((one.sd for one in summaries), [one.mean for one in summaries])
+        decimals = estimates.decimals_of((summary.sd for summary in summaries), [summary.mean for summary in summaries])
         unit = words.unit_of(metric, own=context.study.own_units)
-        for one in summaries:
-            yield ValueRow(context.metric(metric), context.arm(one.arm), one, decimals, unit)
+        for summary in summaries:
+            yield ValueRow(context.metric(metric), context.arm(summary.arm), summary, decimals, unit)
 
 
 def _by_step(context: ReportContext, metric: str) -> Iterator[Figure]:
@@ -95,7 +95,11 @@ def _by_step(context: ReportContext, metric: str) -> Iterator[Figure]:
     ends = evidence.lines(metric)
     stopped = [(run, ends[run.cell]) for run in evidence.runs if run.status == "diverged" and run.cell in ends]
     marks = {
-        arm: [(float(at[-1]), float(values[-1]), "× diverged") for run, (at, values) in stopped if run.variant == arm]
+        arm: [
+            (float(at[-1]), float(values[-1]), phrase("charts.diverged"))
+            for run, (at, values) in stopped
+            if run.variant == arm
+        ]
         for arm in study.arms
     }
     caption = phrase("curves.by_step", study.step_axis, bool(context.floors))
@@ -172,8 +176,8 @@ def _at_places(
         return
     frame = at_end(context.evidence, {metric: float(at) for at, metric in enumerate(recorded)}, arms)
     ticks = {float(at): place for at, place in enumerate(recorded.values())}
-    said = phrase("curves.at_places", caption, context.study.step_name)
-    yield _figure(context, frame, name=name, caption=said, titles=titles, ticks=ticks, band=False)
+    caption_at = phrase("curves.at_places", caption, context.study.step_name)
+    yield _figure(context, frame, name=name, caption=caption_at, titles=titles, ticks=ticks, band=False)
 
 
 def _positions(context: ReportContext) -> Iterator[Figure]:

@@ -14,9 +14,8 @@ from ablate.reporting.charts import power as power_chart
 from ablate.reporting.context import ReportContext
 from ablate.reporting.wording import phrase
 from prereg import text as words
-from prereg.registry.ledger_entry import SEALS, Entry
-from prereg.registry.looks import TOOK_PLACE, recorded_afterwards
-from prereg.registry.plan import cell_of
+from prereg.registry.ledger_entry import DecidedEntry, Entry, LookedEntry, PeekedEntry, SealEntry
+from prereg.registry.looks import recorded_afterwards
 
 _HEIGHT, _WIDTH = 10, 80
 _FULL, _ADOPTING = "●", "○"
@@ -29,18 +28,22 @@ def facts_of(design: Design) -> Iterator[tuple[str, str]]:
             "skewed": _worst_of(design, "lognormal", "exponential"),
             "failing": _worst_of(design, "failed_seed"),
             "diverging": max(
-                (one for one in design.scenarios if one.divergence and one.false_adopting is not None),
-                key=lambda one: one.false_adopting.share if one.false_adopting else 0.0,
+                (
+                    scenario
+                    for scenario in design.scenarios
+                    if scenario.divergence and scenario.false_adopting is not None
+                ),
+                key=lambda scenario: scenario.false_adopting.share if scenario.false_adopting else 0.0,
                 default=None,
             ),
         }
         chances = {
-            kind: said_chance(one.false_adopting)
-            for kind, one in worst.items()
-            if one is not None and one.false_adopting is not None
+            kind: said_chance(scenario.false_adopting)
+            for kind, scenario in worst.items()
+            if scenario is not None and scenario.false_adopting is not None
         }
-        said = phrase("design.false_adoption", design, said_chance(design.false_adoption), chances)
-        yield phrase("design.false_adoption_term"), said
+        false_adoption = phrase("design.false_adoption", design, said_chance(design.false_adoption), chances)
+        yield phrase("design.false_adoption_term"), false_adoption
     if design.gate:
         yield phrase("design.gate_term"), phrase("design.gate", design.gate)
     if design.scenarios:
@@ -58,8 +61,8 @@ def plans_of(design: Design) -> Iterator[tuple[str, str]]:
             for share, cost, n in ((80, design.cost_80_s, design.seeds_80), (90, design.cost_90_s, design.seeds_90))
             if cost is not None and n is not None
         ]
-        each, whole = words.duration(design.seconds_per_run), words.duration(design.cost_s)
-        yield phrase("design.cost_term"), phrase("design.cost", design, each, whole, costs)
+        each, all_runs = words.duration(design.seconds_per_run), words.duration(design.cost_s)
+        yield phrase("design.cost_term"), phrase("design.cost", design, each, all_runs, costs)
 
 
 def said_chance(chance: Chance) -> str:
@@ -72,13 +75,17 @@ def said_chance(chance: Chance) -> str:
 
 def _worst_of(design: Design, *laws: str) -> Scenario | None:
     drawn = (*design.scenarios, *design.worst)
-    found = [one for one in drawn if one.law in laws and one.false_adopting is not None]
-    return max(found, key=lambda one: one.false_adopting.share if one.false_adopting else 0.0) if found else None
+    scenarios = [scenario for scenario in drawn if scenario.law in laws and scenario.false_adopting is not None]
+    return (
+        max(scenarios, key=lambda scenario: scenario.false_adopting.share if scenario.false_adopting else 0.0)
+        if scenarios
+        else None
+    )
 
 
 def least_power(design: Design) -> list[tuple[int, float]]:
     """Seeds -> the least power over the hypotheses that the decision asks to be supported."""
-    needed = [one.hypothesis for one in design.hypotheses if one.needed]
+    needed = [hypothesis.hypothesis for hypothesis in design.hypotheses if hypothesis.needed]
     return [
         (at.n, min(at.power[name] for name in needed))
         for at in design.curve
@@ -96,12 +103,12 @@ def power_figure(design: Design) -> Figure | None:
     power, adopting = least_power(design), adopting_by_seeds(design)
     if not power and not adopting:
         return None
-    said = "; ".join(f"{words.counted(n, 'seed')}: {words.share(share)}" for n, share in power or adopting)
+    chances = "; ".join(f"{words.counted(n, 'seed')}: {words.share(share)}" for n, share in power or adopting)
     chart = partial(power_chart, power, adopting, registered=design.n_seeds)
     here = dict(power or adopting).get(design.n_seeds)
     name = phrase("design.power", bool(power), None if here is None else words.share(here), design.n_seeds)
     caption = phrase("design.power_caption", design.n_seeds)
-    return Figure(name, caption, (Panel("", chart, f"{name}. {said}."),), tuple(text_chart(design)))
+    return Figure(name, caption, (Panel("", chart, f"{name}. {chances}."),), tuple(text_chart(design)))
 
 
 def text_chart(design: Design) -> list[str]:
@@ -145,7 +152,7 @@ def looks_shown(context: ReportContext) -> str:
         return phrase("promised_parts.looks_unknown", True)
     before = _before_the_decision(context)
     mine = [entry for entry in before if entry.registration in context.registration.lineage]
-    if not any(entry.event in SEALS for entry in mine):
+    if not any(isinstance(entry, SealEntry) for entry in mine):
         return phrase("promised_parts.looks_unknown", False)
     shown = _before_the_last(context, before) if context.study.stopping == "fixed" else _of_a_sequence(context, before)
     elsewhere = sum(entry.event == "imported" for entry in mine)
@@ -154,35 +161,35 @@ def looks_shown(context: ReportContext) -> str:
 
 def _before_the_decision(context: ReportContext) -> list[Entry]:
     """The ledger up to what this decision wrote into it, so that a report written again says what it said."""
-    decision, found = context.decision, []
+    decision, entries = context.decision, []
     for entry in context.evidence.ledger:
         if entry.registration in context.registration.lineage:
-            body, look = entry.body, decision.look
+            look = decision.look
             own = entry.registration == context.registration.sha256  # an amended study is decided again
-            if entry.event == "looked" and body.get("final") and look is not None and body.get("look") == look.number:
+            if isinstance(entry, LookedEntry) and entry.final and look is not None and entry.look == look.number:
                 break
-            if own and entry.event == "decided" and body.get("evidence") == decision.evidence:
+            if own and isinstance(entry, DecidedEntry) and entry.evidence == decision.evidence:
                 break
-        found.append(entry)
-    return found
+        entries.append(entry)
+    return entries
 
 
 def _before_the_last(context: ReportContext, before: Sequence[Entry]) -> str:
     """Entries of any registration of this study: what an earlier one has shown is known under the next."""
-    waiting, last, found = set(context.evidence.planned), None, []
+    waiting, last, looks = set(context.evidence.planned), None, []
     for entry in before:
         if not waiting:
             break
-        if entry.event in SEALS and entry.registration in context.registration.lineage:
-            waiting.discard(cell_of(entry))
+        if isinstance(entry, SealEntry) and entry.registration in context.registration.lineage:
+            waiting.discard(entry.cell)
             last = entry
         elif entry.event in LOOKS:
-            found.append(entry)
+            looks.append(entry)
     assert last is not None
-    found += [entry for entry in recorded_afterwards(context.evidence.ledger) if entry not in found]
+    looks += [entry for entry in recorded_afterwards(context.evidence.ledger) if entry not in looks]
     planned = len(context.evidence.planned)
     end = "" if waiting else f"entry {last.index}, {words.moment(last.at)}"
-    return phrase("promised_parts.looks", _named(context, found), planned, planned - len(waiting), end)
+    return phrase("promised_parts.looks", _named(context, looks), planned, planned - len(waiting), end)
 
 
 def _of_a_sequence(context: ReportContext, before: Sequence[Entry]) -> str:
@@ -194,13 +201,13 @@ def _of_a_sequence(context: ReportContext, before: Sequence[Entry]) -> str:
     return phrase("promised_parts.looks_of_a_sequence", _named(context, looked), _named(context, peeked))
 
 
-def _named(context: ReportContext, found: Sequence[Entry]) -> list[str]:
+def _named(context: ReportContext, entries: Sequence[Entry]) -> list[str]:
     own = context.registration.sha256
-    return [phrase("promised_parts.look", entry, _when(entry), entry.registration != own) for entry in found]
+    return [phrase("promised_parts.look", entry, _when(entry), entry.registration != own) for entry in entries]
 
 
 def _when(entry: Entry) -> str:
     at = words.moment(entry.at)
-    if TOOK_PLACE not in entry.body:
+    if not isinstance(entry, PeekedEntry) or entry.took_place is None:
         return at
-    return phrase("promised_parts.look_recorded_afterwards", words.moment(str(entry.body[TOOK_PLACE])), at)
+    return phrase("promised_parts.look_recorded_afterwards", words.moment(entry.took_place), at)

@@ -74,7 +74,10 @@ def _said(context: ReportContext, by_name: dict[str, FindingView]) -> Iterator[t
     for label, name in said_once(context.study).items():
         names = context.study.task_families.get(label)
         if names is not None:
-            yield phrase("findings_parts.family", label), summary_of_family([by_name[one].finding for one in names])
+            yield (
+                phrase("findings_parts.family", label),
+                summary_of_family([by_name[member].finding for member in names]),
+            )
         else:
             view = by_name[name]
             yield phrase("findings_parts.term", view), phrase("findings_parts.sentence", view, above)
@@ -84,13 +87,13 @@ def _hindsight(context: ReportContext, by_name: dict[str, FindingView]) -> Itera
     """What an inconclusive finding would take, and how far luck may have carried one: post hoc, it decides nothing."""
     study = context.study
     correct = study.analysis.correct
-    for one in look_back(context.registration, context.decision.findings):
-        view = by_name[one.hypothesis]
+    for hindsight in look_back(context.registration, context.decision.findings):
+        view = by_name[hindsight.hypothesis]
         text = phrase(
             "findings_parts.hindsight",
-            one,
+            hindsight,
             view,
-            stated_at(view, one),
+            stated_at(view, hindsight),
             low=LOW_POWER,
             level=at_level(correct),
             corrected=after_correction(correct),
@@ -99,9 +102,9 @@ def _hindsight(context: ReportContext, by_name: dict[str, FindingView]) -> Itera
             yield {"label": view.label, "text": counted_as(study, text)}
 
 
-def stated_at(view: FindingView, one: Retrospective) -> str:
+def stated_at(view: FindingView, hindsight: Retrospective) -> str:
     """At which true effect a power, or seeds that give it, are stated: of a claim of no change where there is none."""
-    return phrase("findings_parts.stated_at", view, one.effect)
+    return phrase("findings_parts.stated_at", view, hindsight.effect)
 
 
 def _tie_breakers(context: ReportContext) -> Table:
@@ -137,7 +140,7 @@ def _panel(views: list[FindingView]) -> Panel:
         side[1:-1] if side.startswith("(") else side for side in (view.claim.left_side, view.claim.right_side)
     )
     way, count = better_in(view.finding.better, (pair.difference for pair in view.finding.pairs))
-    names = words.listed(one.label for one in views)
+    names = words.listed(claim_view.label for claim_view in views)
     title = phrase("findings_parts.pairs_title", names, view, way, count)
     return Panel(title, partial(charts.paired, view, left, right), f"{view.metric}: {title}.")
 

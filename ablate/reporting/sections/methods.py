@@ -34,7 +34,7 @@ def methods_section(context: ReportContext) -> Section:
     controlled."""
     study, look, checks = context.study, context.decision.look, context.decision.checks
     alpha, recomputed = words.compact(study.analysis.alpha), ""
-    percents = [name for name, one in study.hypotheses.items() if one.percent is not None]
+    percents = [name for name, hypothesis in study.hypotheses.items() if hypothesis.percent is not None]
     if context.decision.findings:
         recomputed = recompute(study, context.decision.findings, look).summary
     made = blocks(
@@ -43,7 +43,7 @@ def methods_section(context: ReportContext) -> Section:
         training=f"{macro('training', Facts(study, context.registration))} {_made(context)}".strip(),
         measured=say("measured", study),
         pairs=_pairs(context),
-        starting=" ".join(filter(None, [say(one, study) for one in ("tuning", "starting")])),
+        starting=" ".join(filter(None, [say(part, study) for part in ("tuning", "starting")])),
         test=say("about_test", study),
         constants=any(claim.constant is not None for claim in study.claims.values()),
         items=study.analysis.estimand if study.analysis.test == "items" else "",
@@ -65,9 +65,8 @@ def methods_section(context: ReportContext) -> Section:
         correction=say("corrected", study, study.analysis.correct),
         gate=say("gatekeeping", study),
         roles=words.listed(study.families),
-        families=words.listed(
-            f"{role} ({words.counted(len(names), 'hypothesis', 'hypotheses')})"
-            for role, names in study.families.items()
+        families="; ".join(
+            f"{role}, {words.counted(len(names), 'hypothesis', 'hypotheses')}" for role, names in study.families.items()
         ),
         several=any(len(names) > 1 for names in study.families.values()),
         level=words.level(1 - study.analysis.alpha),
@@ -78,7 +77,6 @@ def methods_section(context: ReportContext) -> Section:
         spending=SPENDING[study.stopping.spending] if isinstance(study.stopping, Looks) else "",
         most=study.stopping.max_seeds if isinstance(study.stopping, EProcess) else 0,
         reached=words.compact(1 / study.analysis.alpha),
-        lines=len(study.decision),
         checks=len(checks),
         held=sum(check.passed for check in checks),
         recomputed=recomputed,
@@ -88,9 +86,8 @@ def methods_section(context: ReportContext) -> Section:
 
 def _made(context: ReportContext) -> str:
     """Who made the runs; of a user's own trainer the sentences of its command say it, unless runs were imported."""
-    imported = next((check for check in context.decision.checks if check.name == IMPORTED), None)
-    if imported is not None:
-        return f"{imported.found.rstrip('.')}."
+    if any(check.name == IMPORTED for check in context.decision.checks):
+        return phrase("methods_parts.imported")
     return phrase("methods_parts.built_in") if context.study.trainer == "gpt" else ""
 
 
@@ -99,23 +96,23 @@ def _pairs(context: ReportContext) -> str:
     if not study.paired:
         return f"{say('sample', study)} {say('pairing', study)}"
     early = look.n_seeds if look is not None and not look.last else None
-    said = phrase("methods_parts.pairs", len(study.arms), len(study.seeds), early)
-    return f"{counted_as(study, said)} {_shared(context)}"
+    drawn = phrase("methods_parts.pairs", len(study.arms), len(study.seeds), early)
+    return f"{counted_as(study, drawn)} {_shared(context)}"
 
 
 def _shared(context: ReportContext) -> str:
     """What the runs of one seed share, as far as the checks of this decision show it."""
     checks = {check.name: check for check in context.decision.checks}
-    found = [checks[name] for name in MATCHING if name in checks]
-    held = [check for check in found if check.passed]
-    failed = [check for check in found if not check.passed and check.severity == "inadmissible"]
-    of_all = [checks[other].found for name in MATCHING if (other := f"{name}, for all variants") in checks]
+    compared = [checks[name] for name in MATCHING if name in checks]
+    held = [check for check in compared if check.passed]
+    failed = [check for check in compared if not check.passed and check.severity == "inadmissible"]
+    of_all = {checks[for_all].found: None for name in MATCHING if (for_all := f"{name}, for all variants") in checks}
     imported = checks.get(IMPORTED)
     return phrase(
         "methods_parts.shared",
         held=held,
         failed=failed,
-        of_all=of_all,
+        of_all=[*of_all],
         unchecked=len(context.study.arms) > 1 and not (held or failed),
         imported=imported is not None and not imported.passed,
     )

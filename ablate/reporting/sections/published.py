@@ -15,7 +15,6 @@ from ablate.records.evidence import Evidence
 from ablate.records.run_record import RunRecord
 from ablate.reporting import estimates
 from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table
-from ablate.reporting.charts import DIRECTIONS
 from ablate.reporting.context import ReportContext
 from ablate.reporting.tables import PUBLISHED, PublishedRow
 from ablate.reporting.wording import phrase
@@ -114,9 +113,9 @@ def _blocks(context: ReportContext, loaded: LoadedPublished) -> Iterator[Block]:
     yield Paragraph(phrase("published.nature"), "lead")
     yield _sources(context, loaded)
     for figure in loaded.published.figures:
-        found = {look: _arms_at(context, figure, look) for look in loaded.published.looks}
-        yield _table(context, figure, found)
-        yield _said(figure, found)
+        arms_by_look = {look: _arms_at(context, figure, look) for look in loaded.published.looks}
+        yield _table(context, figure, arms_by_look)
+        yield _said(figure, arms_by_look)
 
 
 def _arms_at(context: ReportContext, figure: PublishedFigure, look: PublishedLook) -> tuple[ArmAtStep, ...]:
@@ -146,39 +145,39 @@ def comparable(study: Study, arms: Sequence[str], step: int) -> str:
     """Whether a step of these runs is like a run that ends there: only where no rate depends on the run's length."""
     if study.trainer != "gpt":
         return phrase("published.own_trainer")
-    said: dict[str, list[str]] = {}
+    arms_by_text: dict[str, list[str]] = {}
     for arm in arms:
         config = study.training(arm)
         text = phrase("published.comparable", step, config.budget.steps, config.optim.warmup, config.optim.schedule)
-        said.setdefault(text, []).append(study.labels.arm(arm))
-    if len(said) == 1:
-        return next(iter(said))
-    return phrase("published.by_arm", [(named, text) for text, named in said.items()])
+        arms_by_text.setdefault(text, []).append(study.labels.arm(arm))
+    if len(arms_by_text) == 1:
+        return next(iter(arms_by_text))
+    return phrase("published.by_arm", [(named, text) for text, named in arms_by_text.items()])
 
 
 def _table(
-    context: ReportContext, figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]
+    context: ReportContext, figure: PublishedFigure, arms_by_look: Mapping[PublishedLook, tuple[ArmAtStep, ...]]
 ) -> Table:
     published = _decimals_written(figure.published.values())
-    spreads = [one.sd for arms in found.values() for one in arms if one.sd]
+    spreads = [arm.sd for arms in arms_by_look.values() for arm in arms if arm.sd]
     ours = estimates.decimals_for(min(spreads)) if spreads else max(3, published)
     rows = [
         PublishedRow(
             phrase("published.look", look),
-            context.arm(one.arm),
-            figure.published[one.arm],
-            figure.spread.get(one.arm),
-            one.mean,
-            one.sd,
-            one.n,
-            len(one.planned),
+            context.arm(arm.arm),
+            figure.published[arm.arm],
+            figure.spread.get(arm.arm),
+            arm.mean,
+            arm.sd,
+            arm.n,
+            len(arm.planned),
             ours,
             published,
         )
-        for look, arms in found.items()
-        for one in arms
+        for look, arms in arms_by_look.items()
+        for arm in arms
     ]
-    metric, note = _metric_in_words(context.study, figure.metric), _note(context, figure, found)
+    metric, note = _metric_in_words(context.study, figure.metric), _note(context, figure, arms_by_look)
     return PUBLISHED.of(rows, label=figure.label.strip(), metric=metric, note=note)
 
 
@@ -186,7 +185,9 @@ def _metric_in_words(study: Study, metric: str) -> str:
     declared, name = study.metric(metric) or TASK_METRICS.get(metric), study.labels.metric(metric)
     if declared is None:
         return phrase("published.metric_of_own_trainer", name)
-    return f"{name} ({', '.join(part for part in (declared.unit, DIRECTIONS[declared.better]) if part)})"
+    return (
+        f"{name} ({', '.join(part for part in (declared.unit, phrase('charts.direction', declared.better)) if part)})"
+    )
 
 
 def _decimals_written(values: Iterable[float]) -> int:
@@ -194,7 +195,9 @@ def _decimals_written(values: Iterable[float]) -> int:
     return max(len(words.compact(value).partition(".")[2]) for value in values)
 
 
-def _note(context: ReportContext, figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> str:
+def _note(
+    context: ReportContext, figure: PublishedFigure, arms_by_look: Mapping[PublishedLook, tuple[ArmAtStep, ...]]
+) -> str:
     """The metric's definition, what was derived, and every value that is lacking, by seed and reason."""
     declared = context.study.metric(figure.metric) or TASK_METRICS.get(figure.metric)
     looks = [
@@ -203,24 +206,24 @@ def _note(context: ReportContext, figure: PublishedFigure, found: Mapping[Publis
             "step": look.step,
             "gaps": [*_gaps(arms)],
             "diverged": [
-                phrase("published.diverged_later", one.arm, seed, step)
-                for one in arms
-                for seed, step in sorted(one.later.items())
+                phrase("published.diverged_later", arm.arm, seed, step)
+                for arm in arms
+                for seed, step in sorted(arm.later.items())
             ],
         }
-        for look, arms in found.items()
+        for look, arms in arms_by_look.items()
     ]
-    of_all = [one for arms in found.values() for one in arms]
-    derived, values = sum(len(one.derived) for one in of_all), sum(one.n for one in of_all)
+    of_all = [arm for arms in arms_by_look.values() for arm in arms]
+    derived, values = sum(len(arm.derived) for arm in of_all), sum(arm.n for arm in of_all)
     definition = "" if declared is None else declared.definition
     return phrase("published.note", figure.metric, definition, derived, values, looks)
 
 
 def _gaps(arms: Sequence[ArmAtStep]) -> Iterator[str]:
     """`rmsnorm seed 4 (diverged at step 120)`, `layernorm seeds 1 to 5 (not recorded at step 150)`."""
-    for one in arms:
+    for arm in arms:
         reasons: dict[str, list[int]] = {}
-        for seed, why in one.lacking.items():
+        for seed, why in arm.lacking.items():
             reasons.setdefault(why, []).append(seed)
         for why, seeds in reasons.items():
             named, more = words.ranged(seeds), max(0, len(seeds) - MOST_NAMED)
@@ -228,34 +231,34 @@ def _gaps(arms: Sequence[ArmAtStep]) -> Iterator[str]:
                 more = 0
             elif more:
                 named = words.ranged(seeds[:MOST_NAMED])
-            yield phrase("published.gap", one.arm, len(seeds), named, more, why)
+            yield phrase("published.gap", arm.arm, len(seeds), named, more, why)
 
 
-def _said(figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> Facts:
+def _said(figure: PublishedFigure, arms_by_look: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> Facts:
     """The file's own sentence, and whether the arms stand in the published order."""
     label = figure.label.strip()
     items = [(phrase("published.on_the_difference", label), " ".join(figure.note.split()))]
     if len(figure.published) > 1:
-        items.append((phrase("published.order_of_arms", label), _orders(figure, found)))
+        items.append((phrase("published.order_of_arms", label), _orders(figure, arms_by_look)))
     return Facts(tuple(items))
 
 
-def _orders(figure: PublishedFigure, found: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> str:
+def _orders(figure: PublishedFigure, arms_by_look: Mapping[PublishedLook, tuple[ArmAtStep, ...]]) -> str:
     theirs = figure.published
     if len(set(theirs.values())) == 1:
         return phrase("published.no_order")
-    looks = [(phrase("published.look", look), _order(theirs, arms)) for look, arms in found.items()]
+    looks = [(phrase("published.look", look), _order(theirs, arms)) for look, arms in arms_by_look.items()]
     return phrase("published.orders", in_order(theirs), looks)
 
 
 def _order(theirs: Mapping[str, float], arms: Sequence[ArmAtStep]) -> str:
-    ours = {one.arm: one.mean for one in arms if one.mean is not None}
-    if without := [one.arm for one in arms if one.mean is None]:
+    ours = {arm.arm: arm.mean for arm in arms if arm.mean is not None}
+    if without := [arm.arm for arm in arms if arm.mean is None]:
         return phrase("published.without_value", without)
     pairs = [pair for pair in combinations(theirs, 2) if theirs[pair[0]] != theirs[pair[1]]]
     turned = [pair for pair in pairs if (theirs[pair[0]] - theirs[pair[1]]) * (ours[pair[0]] - ours[pair[1]]) <= 0.0]
-    kept, more, fewer = len(pairs) - len(turned), max(0, len(turned) - MOST_NAMED), not all(one.whole for one in arms)
-    return phrase("published.order", in_order(ours), kept, len(pairs), turned[:MOST_NAMED], more, fewer)
+    n_kept, more, fewer = len(pairs) - len(turned), max(0, len(turned) - MOST_NAMED), not all(arm.whole for arm in arms)
+    return phrase("published.order", in_order(ours), n_kept, len(pairs), turned[:MOST_NAMED], more, fewer)
 
 
 def in_order(values: Mapping[str, float]) -> str:

@@ -21,7 +21,8 @@ from prereg import text as words
 from prereg.documents.procedures import lost_starts, not_reached
 from prereg.documents.sentences import say
 from prereg.documents.training import extent
-from prereg.registry.registration import CorpusPin, Rewording, TaskPin
+from prereg.registry.ledger_entry import PromiseEntry, RewordedEntry
+from prereg.registry.registration import CorpusPin, TaskPin
 from prereg.study.command import ScriptPin, command_line
 from prereg.study.designs.per_task import tasks_are_strata
 from prereg.study.spec import Study
@@ -35,20 +36,20 @@ def counts_of(context: ReportContext, name: str) -> str:
 
 
 def _repetition(context: ReportContext, name: str) -> str:
-    found = [run.repetition[name] for run in context.evidence.runs if run.repetition and name in run.repetition]
-    if not found:
+    counts = [run.repetition[name] for run in context.evidence.runs if run.repetition and name in run.repetition]
+    if not counts:
         return phrase("promised_parts.not_repeated", "")
-    if reason := next((one.not_measured for one in found if one.not_measured is not None), None):
+    if reason := next((count.not_measured for count in counts if count.not_measured is not None), None):
         return phrase("promised_parts.not_repeated", reason)
-    about = "about " if any(one.one_in > 1 for one in found) else ""
+    about = "about " if any(count.one_in > 1 for count in counts) else ""
     # Arms may hold out different shares of one text.
-    shares = (_of(found, part) for part in ("lines", "paragraphs", "held_out_lines"))
+    shares = (_of(counts, part) for part in ("lines", "paragraphs", "held_out_lines"))
     return phrase("promised_parts.repetition", about, *shares)
 
 
-def _of(found: Iterable[Repetition], part: str) -> str:
-    counted = [getattr(one, part) for one in found]
-    shares = [one.share for one in counted if one.units]
+def _of(counts: Iterable[Repetition], part: str) -> str:
+    counted = [getattr(part_count, part) for part_count in counts]
+    shares = [part_count.share for part_count in counted if part_count.units]
     return _ranged(shares) if shares else phrase("promised_parts.none_of_them")
 
 
@@ -63,17 +64,26 @@ def _drawn(context: ReportContext, name: str) -> str:
 
 def baselines_of(context: ReportContext) -> str:
     """What a validation loss is read next to, per token; empty where no run recorded it."""
-    found = list(dict.fromkeys(run.baselines for run in context.evidence.runs if run.baselines is not None))
-    if not found:
+    baselines = list(dict.fromkeys(run.baselines for run in context.evidence.runs if run.baselines is not None))
+    if not baselines:
         return ""
-    if len(found) > 1:
+    if len(baselines) > 1:
         return phrase("promised_parts.baselines_differ")
-    [one] = found
-    if one.not_computed is not None:
-        return one.not_computed
-    losses = {"guessing evenly": one.uniform, "token frequencies": one.unigram, "the token before": one.bigram}
+    [losses_of_all] = baselines
+    if losses_of_all.not_computed is not None:
+        return losses_of_all.not_computed
+    losses = {
+        "guessing evenly": losses_of_all.uniform,
+        "token frequencies": losses_of_all.unigram,
+        "the token before": losses_of_all.bigram,
+    }
     shown = [f"{name} {value:.3f}" for name, value in losses.items() if value is not None]
-    return phrase("promised_parts.baselines", shown, one.tokens, "" if one.floor is None else f"{one.floor:.3f}")
+    return phrase(
+        "promised_parts.baselines",
+        shown,
+        losses_of_all.tokens,
+        "" if losses_of_all.floor is None else f"{losses_of_all.floor:.3f}",
+    )
 
 
 def _ranged(shares: Iterable[float]) -> str:
@@ -96,7 +106,7 @@ def registration_section(context: ReportContext) -> Section:
         question=registration.worded.question.strip(),
         amends=words.short(registration.previous) if registration.previous else "",
         reason=registration.reason or phrase("promised_parts.no_reason"),
-        rewordings=[_reworded(context, one) for one in registration.rewordings],
+        rewordings=[_reworded(context, rewording) for rewording in registration.rewordings],
         title=study.title,
         facts=dict(_facts(context)),
         hypotheses=hypotheses_table(study),
@@ -105,10 +115,10 @@ def registration_section(context: ReportContext) -> Section:
     return Section("promised", "What was promised", (*made, *_frozen_design(context)))
 
 
-def _reworded(context: ReportContext, one: Rewording) -> dict[str, str]:
-    changed = [field for field, text in one.words.items() if text != getattr(context.study, field)]
-    at = f"{words.moment(one.at)} (entry {one.index})"
-    return {"at": at, "changed": " and ".join(changed) or "no word", "reason": one.reason}
+def _reworded(context: ReportContext, rewording: RewordedEntry) -> dict[str, str]:
+    changed = [field for field, text in rewording.words.items() if text != getattr(context.study, field)]
+    at = f"{words.moment(rewording.at)} (entry {rewording.index})"
+    return {"at": at, "changed": " and ".join(changed) or "no word", "reason": rewording.reason}
 
 
 def _facts(context: ReportContext) -> Iterator[tuple[str, object]]:
@@ -132,8 +142,12 @@ def _facts(context: ReportContext) -> Iterator[tuple[str, object]]:
     yield "estimand", _estimand(study)
     yield "looks", looks_shown(context)
     yield "lost", lost_starts(study)
-    yield "diverged", say("divergence_in_short", study)
-    yield "unstable", _instability(context)
+    # Rules that no run met are in the registration's own page. While runs are missing, to leave one out would tell.
+    runs, stability = context.evidence.runs, context.decision.stability
+    diverged = context.withheld or any(run.status == "diverged" for run in runs)
+    unstable = context.withheld or bool(study.rule.arms_read) or not all(arm.stable for arm in stability)
+    yield "diverged", say("divergence_in_short", study) if diverged else ""
+    yield "unstable", _instability(context) if unstable else ""
 
 
 def _instability(context: ReportContext) -> str:
@@ -148,20 +162,17 @@ def _instability(context: ReportContext) -> str:
 
 def _runs_of_others(context: ReportContext) -> str:
     """The studies that had the same arms and seeds when this one was registered, and what was known of them by then."""
-    promised = (
-        entry.body.get("same_runs_as")
+    promises = (
+        entry
         for entry in context.evidence.ledger
-        if entry.event in ("registered", "amended") and entry.registration in context.registration.lineage
+        if isinstance(entry, PromiseEntry) and entry.registration in context.registration.lineage
     )
-    others = next(promised, None)
-    said = ""
-    for study, other in others.items() if isinstance(others, dict) else ():
-        shared = other if isinstance(other, dict) else {}
-        seeds, arms = ([*found] if isinstance(found := shared.get(key), list) else [] for key in ("seeds", "arms"))
-        known = [seed for seed in seeds if isinstance(seed, int)]
-        named = [*map(str, arms)]
-        said += phrase("promised_parts.same_seeds", study, named, words.ranged(known), shared.get("known"))
-    return said
+    first = next(promises, None)
+    others = {} if first is None else first.same_runs_as
+    return "".join(
+        phrase("promised_parts.same_seeds", study, [*shared.arms], words.ranged(shared.seeds), shared.known)
+        for study, shared in others.items()
+    )
 
 
 def _files(pins: Sequence[ScriptPin]) -> str:
@@ -169,8 +180,7 @@ def _files(pins: Sequence[ScriptPin]) -> str:
 
 
 def _corpus(context: ReportContext, corpus: CorpusPin) -> str:
-    size = f"{extent(corpus)}, {words.counted(corpus.size_bytes, 'byte')}, sha256 {corpus.sha256}"
-    return f"{corpus.name}: {size}{counts_of(context, corpus.name)}"
+    return f"{corpus.name}: {extent(corpus)}, sha256 {corpus.sha256}{counts_of(context, corpus.name)}"
 
 
 def _tasks(study: Study, pin: TaskPin) -> str:
@@ -200,7 +210,7 @@ def _frozen_design(context: ReportContext) -> list[Block]:
         return [Paragraph(phrase("promised_parts.unreadable"), "warning")]
     facts = tuple(facts_of(design))
     power = tables.DESIGN.of(
-        [HypothesisPlan(one, context.study.labels.claim(one.hypothesis)) for one in design.hypotheses]
+        [HypothesisPlan(planned, context.study.labels.claim(planned.hypothesis)) for planned in design.hypotheses]
     )
     return [Facts(facts), power] if facts else [power]
 

@@ -35,26 +35,31 @@ def task_tables(context: ReportContext) -> list[Table]:
     if items is None:
         return []
     by_name = {finding.hypothesis: finding for finding in context.decision.findings}
-    wholes = [one for one in by_name.values() if one.metric in ITEM_METRICS and task_of(one.metric) is None]
+    means = [
+        finding for finding in by_name.values() if finding.metric in ITEM_METRICS and task_of(finding.metric) is None
+    ]
     chances = _chances(items)
     made, placed = [], set()
     for family, names in study.task_families.items():
         members = [by_name[name] for name in names]
-        mine = [one for one in wholes if _alike(context, one, members[0])]
-        placed |= {one.hypothesis for one in mine}
-        rows = [_row(FindingView(one, study), study.tasks_claimed[one.hypothesis], items, chances) for one in members]
-        shown = (FindingView(one, study).bounds for one in members)
+        mine = [finding for finding in means if _alike(context, finding, members[0])]
+        placed |= {finding.hypothesis for finding in mine}
+        rows = [
+            _row(FindingView(finding, study), study.tasks_claimed[finding.hypothesis], items, chances)
+            for finding in members
+        ]
+        shown = (FindingView(finding, study).bounds for finding in members)
         methods = words.listed(dict.fromkeys(bounds.method for bounds in shown if bounds is not None))
         intervals = phrase("tables.intervals_of_family", methods or "none")
         whole_views = views_of(mine, None)
         rows += _wholes(whole_views, items, chances)
         made.append(TASKS.of(rows, label=family, intervals=intervals, wholes=whole_views))
-    for one in wholes:
-        if one.hypothesis not in placed and one.pairs:
-            intervals = phrase("tables.intervals_of_tasks", words.level(1 - one.alpha))
-            described, whole_views = _described(context, one, items, chances), views_of([one], None)
+    for finding in means:
+        if finding.hypothesis not in placed and finding.pairs:
+            intervals = phrase("tables.intervals_of_tasks", words.level(1 - finding.alpha))
+            described, whole_views = _described(context, finding, items, chances), views_of([finding], None)
             rows = [*described, *_wholes(whole_views, items, chances)]
-            made.append(TASKS.of(rows, label=one.label, intervals=intervals, wholes=whole_views))
+            made.append(TASKS.of(rows, label=finding.label, intervals=intervals, wholes=whole_views))
     return made
 
 
@@ -66,19 +71,19 @@ def summary_of_family(findings: Sequence[Finding]) -> str:
     return phrase("findings_parts.family_summary", len(findings), counts, refuted, n)
 
 
-def _alike(context: ReportContext, whole: Finding, member: Finding) -> bool:
+def _alike(context: ReportContext, mean: Finding, member: Finding) -> bool:
     """Whether a mean over tasks is that of the same scores and arms as a claim about one of them."""
     claims = context.study.claims
-    ours, theirs = claims[whole.hypothesis], claims[member.hypothesis]
-    same = ITEM_METRICS[whole.metric].scores == ITEM_METRICS[member.metric].scores
-    return same and whole.scale == member.scale and (ours.left, ours.right) == (theirs.left, theirs.right)
+    ours, theirs = claims[mean.hypothesis], claims[member.hypothesis]
+    same = ITEM_METRICS[mean.metric].scores == ITEM_METRICS[member.metric].scores
+    return same and mean.scale == member.scale and (ours.left, ours.right) == (theirs.left, theirs.right)
 
 
 def _row(view: FindingView, task: str, items: pd.DataFrame, chances: Mapping[str, float]) -> TaskRow:
     scored = items[(items["task"] == task) & (items["metric"] == ITEM_METRICS[view.finding.metric].scores)]
     n_items = int(scored["item"].nunique())
-    found = (view.difference, view.interval, view.outcome, view.finding.n)
-    return TaskRow(task, view.sides, chances.get(task), *found, n_items)
+    shown = (view.difference, view.interval, view.outcome, view.finding.n)
+    return TaskRow(task, view.sides, chances.get(task), *shown, n_items)
 
 
 def _wholes(views: Sequence[FindingView], items: pd.DataFrame, chances: Mapping[str, float]) -> Iterator[TaskRow]:
@@ -90,8 +95,8 @@ def _wholes(views: Sequence[FindingView], items: pd.DataFrame, chances: Mapping[
         chance = None
         if all(task in chances for task in sizes.index):
             chance = sum(chances[str(task)] * float(w) for task, w in weights.items()) / float(weights.sum())
-        found = (view.difference, view.interval, view.outcome, view.finding.n)
-        yield TaskRow(phrase("tables.whole", view, len(sizes)), view.sides, chance, *found, int(sizes.sum()))
+        shown = (view.difference, view.interval, view.outcome, view.finding.n)
+        yield TaskRow(phrase("tables.whole", view, len(sizes)), view.sides, chance, *shown, int(sizes.sum()))
 
 
 def _described(
@@ -138,4 +143,4 @@ def _chances(items: pd.DataFrame) -> dict[str, float]:
     scored = scored[(scored["variant"] == variant) & (scored["seed"] == seed)]
     asking = scored["metric"].str.rpartition("/")[0].rename("asking")  # level 0 would be this one, by its name
     choices = scored.groupby([scored["task"], scored["item"], asking]).size()
-    return {str(task): float((1.0 / found).mean()) for task, found in choices.groupby(level="task")}
+    return {str(task): float((1.0 / n_choices).mean()) for task, n_choices in choices.groupby(level="task")}

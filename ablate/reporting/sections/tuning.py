@@ -58,11 +58,11 @@ def _pilot(context: ReportContext, tune: Tune, choices: tuple[Choice, ...]) -> I
     decimals = estimates.decimals_for(min(filter(None, means), default=1.0) / 100.0)
     for choice in choices:
         for name, mean in choice.means.items():
-            found = [values[name, seed] for seed in tune.seeds if (name, seed) in values]
-            sd = stdev(found) if len(found) > 1 else None
+            recorded = [values[name, seed] for seed in tune.seeds if (name, seed) in values]
+            sd = stdev(recorded) if len(recorded) > 1 else None
             setting = setting_in_words(context.study.pilots[name].setting)
             arm, n = context.arm(choice.arm), len(tune.seeds)
-            yield PilotRow(arm, setting, mean, sd, len(found), n, name in chosen, decimals)
+            yield PilotRow(arm, setting, mean, sd, len(recorded), n, name in chosen, decimals)
 
 
 def _untuned(context: ReportContext, tune: Tune) -> Table | None:
@@ -75,7 +75,7 @@ def _untuned(context: ReportContext, tune: Tune) -> Table | None:
         if study.hypotheses[name].scale == "raw" and study.hypotheses[name].read == "final"
     }
     rows = []
-    for text, setting in {setting_in_words(one.setting): one.setting for one in study.pilots.values()}.items():
+    for text, setting in {setting_in_words(pilot.setting): pilot.setting for pilot in study.pilots.values()}.items():
         pilot_of = {pilot.of: name for name, pilot in study.pilots.items() if pilot.setting == setting}
         rows.append((text, {name: _difference(context, tune, claim, pilot_of) for name, claim in claims.items()}))
     shown = [name for name in claims if any(cells[name] != NONE for _, cells in rows)]
@@ -89,10 +89,10 @@ def _cell(name: str) -> Cell[tuple[str, Mapping[str, str]]]:
 
 def _difference(context: ReportContext, tune: Tune, claim: Claim, pilot_of: Mapping[str, str]) -> str:
     values, weights = context.evidence.final(claim.metric), claim.weights
-    whole = [seed for seed in tune.seeds if all(arm in pilot_of and (pilot_of[arm], seed) in values for arm in weights)]
-    if not whole:
+    seeds = [seed for seed in tune.seeds if all(arm in pilot_of and (pilot_of[arm], seed) in values for arm in weights)]
+    if not seeds:
         return NONE
-    effects = [sum(weight * values[pilot_of[arm], seed] for arm, weight in weights.items()) for seed in whole]
+    effects = [sum(weight * values[pilot_of[arm], seed] for arm, weight in weights.items()) for seed in seeds]
     return phrase("tables.untuned_difference", estimates.signed(sum(effects) / len(effects), 3), len(effects))
 
 

@@ -46,28 +46,30 @@ def studies_section(studies: Sequence[StudyHealth]) -> Section:
     return Section("studies", phrase("run_parts.studies", len(studies)), (tables.STUDIES.of(studies),))
 
 
-def early_look_section(seen: EarlyLook) -> Section:
+def early_look_section(look: EarlyLook) -> Section:
     """An early look: description by claim, and what it is not."""
-    made: list[Block] = [tables.EARLY_LOOK.of((claim, seen.labels) for claim in seen.claims)]
-    if seen.diverged:
-        made.append(Paragraph(phrase("run_parts.diverged", [*seen.diverged])))
-    nature = Paragraph(phrase("run_parts.description_only", seen.paired), "aside")
-    return Section("early-look", phrase("run_parts.early_look", seen), (*made, nature))
+    made: list[Block] = [tables.EARLY_LOOK.of((claim, look.labels) for claim in look.claims)]
+    if look.diverged:
+        made.append(Paragraph(phrase("run_parts.diverged", [*look.diverged])))
+    nature = Paragraph(phrase("run_parts.description_only", look.paired), "aside")
+    return Section("early-look", phrase("run_parts.early_look", look), (*made, nature))
 
 
-def reproduction_section(found: Reproduction) -> Section:
+def reproduction_section(reproduction: Reproduction) -> Section:
     """Whether a run made again is the sealed one, and by how much it differs: differences only, no value."""
-    different = sorted((m for m in found.metrics if not m.equal), key=lambda m: -m.largest_relative)
+    different = sorted((m for m in reproduction.metrics if not m.equal), key=lambda m: -m.largest_relative)
     more = len(different) - _MOST_METRICS
     made = blocks(
         "reproduction",
-        found=found,
-        provenance=[(one.part, _short(one.sealed), _short(one.again)) for one in found.provenance],
+        found=reproduction,
+        provenance=[(field.part, _short(field.sealed), _short(field.again)) for field in reproduction.provenance],
         compared=tables.COMPARED.of(different[:_MOST_METRICS], more=more) if different else None,
-        same=len(found.metrics) - len(different),
-        values=f"{sum(metric.n for metric in found.metrics):,}",
+        same=len(reproduction.metrics) - len(different),
+        values=f"{sum(metric.n for metric in reproduction.metrics):,}",
     )
-    return Section("reproduction", phrase("run_parts.reproduced", found, "; ".join(found.unpromised)), made)
+    return Section(
+        "reproduction", phrase("run_parts.reproduced", reproduction, "; ".join(reproduction.unpromised)), made
+    )
 
 
 def _short(text: str) -> str:
@@ -91,7 +93,7 @@ def costs_section(costs: RunCosts) -> Section:
 
 def trial_section(trial: Trial) -> Section:
     """What a trial found: costs and mistakes, no value of a metric."""
-    ranges = {name: (_up(one.sd), one) for name, one in trial.assume.items()}
+    ranges = {name: (_up(noise.sd), noise) for name, noise in trial.assume.items()}
     made = blocks(
         "trial",
         trial=trial,
@@ -102,10 +104,11 @@ def trial_section(trial: Trial) -> Section:
         bytes="" if trial.bytes_in_all is None else f"{trial.bytes_in_all / 2**20:,.1f}",
         n_seeds=len({run.seed for run in trial.runs}),
         ranges=[
-            (name, f"{one.estimate:.2g}", f"{one.low:.2g}", words.compact(sd)) for name, (sd, one) in ranges.items()
+            (name, f"{noise.estimate:.2g}", f"{noise.low:.2g}", words.compact(sd))
+            for name, (sd, noise) in ranges.items()
         ],
         assume=_assume(trial) if trial.assume else "",
-        uncorrelated=all(one.correlation is None for one in trial.assume.values()),
+        uncorrelated=all(noise.correlation is None for noise in trial.assume.values()),
     )
     return Section("trial", phrase("run_parts.trial", trial), made)
 
@@ -113,9 +116,9 @@ def trial_section(trial: Trial) -> Section:
 def _assume(trial: Trial) -> str:
     """The value of `assume:` that plans with the larger end of every SD."""
     beliefs = []
-    for name, one in trial.assume.items():
-        correlation = "" if one.correlation is None else f", correlation: {floor(100 * one.correlation) / 100:.2g}"
-        beliefs.append(f"{name}: {{sd: {words.compact(_up(one.sd))}{correlation}}}")
+    for name, noise in trial.assume.items():
+        correlation = "" if noise.correlation is None else f", correlation: {floor(100 * noise.correlation) / 100:.2g}"
+        beliefs.append(f"{name}: {{sd: {words.compact(_up(noise.sd))}{correlation}}}")
     values = [f"metrics: {{{', '.join(beliefs)}}}"]
     if trial.metric_correlation is not None:
         values.append(f"metric_correlation: {trial.metric_correlation:.2g}")

@@ -16,7 +16,7 @@ from prereg import text as words
 from prereg.documents.claims import margin, meanings
 from prereg.documents.procedures import errors_held, lost_starts, spike
 from prereg.documents.sentences import counted_as, say
-from prereg.registry.amendments import Amendment, affected, keeps_runs
+from prereg.registry.amendments import affected, keeps_runs
 from prereg.registry.register import words_alone
 from prereg.rule.divergence import refutable, said_losses
 from prereg.study.analysis import in_words
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ablate.judge.design.characteristics import Design
     from ablate.judge.design.warnings import DesignWarning
     from ablate.planning import PlannedRuns
-    from prereg.registry.ledger_entry import Entry
+    from prereg.registry.ledger_entry import AmendedEntry, Entry
 
 
 def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequence[ScriptPin] = ()) -> Section:
@@ -65,7 +65,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
         errors=[(f"{scope[0].lower()}{scope[1:]}", text) for scope, text in errors_held(study).items()],
         # The limit in numbers, and how often noise exceeds it, take a search over integrals: `ablate design` has them.
         spike=spike(study) if study.rule.arms_read else "",
-        notes=[*([lost] if lost else []), *(counted_as(study, said) for said in said_losses(study))],
+        notes=[*([lost] if lost else []), *(counted_as(study, loss) for loss in said_losses(study))],
     )
     return Section("study", phrase("study_parts.title", study.study, study.title), made)
 
@@ -73,7 +73,7 @@ def study_section(study: Study, scripts: Sequence[ScriptPin] = (), data: Sequenc
 def _claims(study: Study) -> Iterator[dict[str, object]]:
     """What support and refutation of each claim mean; of a family per task, of any task."""
     for label, name in said_once(study).items():
-        supported, refuted = (of_any_task(study, label, said) for said in meanings(study, name))
+        supported, refuted = (of_any_task(study, label, meaning) for meaning in meanings(study, name))
         tasks = tasks_of(study, label)
         yield {
             "name": f"{study.labels.claim(label)}{'.TASK' * bool(tasks)}",
@@ -103,11 +103,16 @@ def _command(study: Study, scripts: Sequence[ScriptPin], data: Sequence[ScriptPi
     }
 
 
+def notes_section(notes: Sequence[str]) -> Section:
+    """Notes on a study, a paragraph each."""
+    return Section("notes", "", tuple(Paragraph(note) for note in notes))
+
+
 def warnings_section(warnings: Sequence[DesignWarning]) -> Section:
     """What is legal in a study and likely a mistake, each with what to type instead."""
     made: list[Block] = []
-    for one in warnings:
-        made += [Paragraph(phrase("study_parts.warning", one.found), "warning"), Facts((("  try", one.fix),))]
+    for warning in warnings:
+        made += [Paragraph(phrase("study_parts.warning", warning.found), "warning"), Facts((("  try", warning.fix),))]
     return Section("warnings", "", tuple(made))
 
 
@@ -151,7 +156,10 @@ def _tuned(study: Study, arm: str) -> list[str]:
         return []
     if arm in tune.chosen:
         return [phrase("study_parts.chosen", field, json.dumps(value)) for field, value in tune.chosen[arm].items()]
-    return [phrase("study_parts.to_choose", field) for field in dict.fromkeys(field for one in tried for field in one)]
+    return [
+        phrase("study_parts.to_choose", field)
+        for field in dict.fromkeys(field for setting in tried for field in setting)
+    ]
 
 
 def hypotheses_table(study: Study) -> Table:
@@ -190,7 +198,7 @@ def design_section(design: Design) -> Section:
     figure = power_figure(design)
     if figure is not None:
         made.append(figure)
-    made += [Paragraph(phrase("study_parts.unreachable", one), "warning") for one in design.unreachable]
+    made += [Paragraph(phrase("study_parts.unreachable", line), "warning") for line in design.unreachable]
     refused = obstacle(design)
     if refused is not None:
         made.append(Paragraph(phrase("study_parts.refused", refused.found), "warning"))
@@ -206,17 +214,17 @@ def _hypotheses(design: Design) -> Table:
     rows = []
     for label, members in by_family(design.hypotheses).items():
         shown = label if len(members) == 1 else phrase("study_parts.least_power", label, len(members))
-        rows.append(HypothesisPlan(min(members, key=lambda one: one.power or 0.0), shown))
+        rows.append(HypothesisPlan(min(members, key=lambda member: member.power or 0.0), shown))
     return DESIGN_TO_COME.of(rows)
 
 
 def power_section(design: Design) -> Section:
     """Power of every claim that the decision needs, in one line each: what registration rests on."""
     lines = []
-    for label, members in by_family(one for one in design.hypotheses if one.needed).items():
-        one = min(members, key=lambda one: one.power or 0.0)
-        power = "" if one.power is None else estimates.power_at(one.power, one.effect)
-        lines.append(Paragraph(phrase("study_parts.power", label, len(members), power, one.n)))
+    for label, members in by_family(plan for plan in design.hypotheses if plan.needed).items():
+        plan = min(members, key=lambda plan: plan.power or 0.0)
+        power = "" if plan.power is None else estimates.power_at(plan.power, plan.effect)
+        lines.append(Paragraph(phrase("study_parts.power", label, len(members), power, plan.n)))
     return Section("power", "", tuple(lines))
 
 
@@ -238,23 +246,23 @@ def costs_section(runs: PlannedRuns) -> Section:
     return Section("costs", "", (tables.COSTS.of(runs.arms), Paragraph(note)))
 
 
-def amendment_section(study: Study, registered: Sequence[Entry], amendment: Amendment) -> Section:
+def amendment_section(study: Study, registered: Sequence[Entry], amendment: AmendedEntry) -> Section:
     """What an amendment changes or would change, what was known by then, and what it makes exploratory."""
-    found, value = affected(study, [amendment]), estimates.value
+    exploratory, value = affected(study, [amendment]), estimates.value
     made = blocks(
         "amendment",
         changes=[
-            phrase("study_parts.changed", one.field, value(one.registered), value(one.now))
-            for one in amendment.differences
+            phrase("study_parts.changed", change.field, value(change.registered), value(change.now))
+            for change in amendment.differences
         ],
-        found=found,
-        stable=[f"stable({arm})" for arm in found.arms],
+        found=exploratory,
+        stable=[f"stable({arm})" for arm in exploratory.arms],
         n_seeds=study.n_seeds,
         failed=amendment.failed_runs,
         words_alone=words_alone(amendment.differences),
         after_evidence=amendment.after_evidence,
         keeps_runs=keeps_runs(amendment.differences),
-        chain=[one.registration[:8] for one in registered],
+        chain=[entry.registration[:8] for entry in registered],
         written=bool(amendment.registration),
     )
     return Section("amendment", phrase("study_parts.amendment_title", study.study, amendment), made)

@@ -77,6 +77,7 @@ HYPOTHESES: Catalogued[ClaimPlan] = Catalogued(
     },
     optional=frozenset({"Id"}),
     note=True,
+    shape={"stacked": True},
 )
 REASONS: Catalogued[tuple[str, str]] = Catalogued(
     "reasons", {"Arm": lambda row: row[0], "Reason": lambda row: row[1]}, caption=False

@@ -32,31 +32,31 @@ _SEALS = {
 }
 
 
-def verification_sections(found: Verification, *, details: bool = False) -> list[Section]:
+def verification_sections(checked: Verification, *, details: bool = False) -> list[Section]:
     """What each study claims and found, five lines about the check, and every item where `details` are wanted."""
-    if len(found.studies) == 1:
-        studies = [_study(found.studies[0])]
+    if len(checked.studies) == 1:
+        studies = [_study(checked.studies[0])]
     else:
-        lines = Facts(tuple(("", _in_a_line(study)) for study in found.studies))
+        lines = Facts(tuple(("", _in_a_line(study)) for study in checked.studies))
         studies = [Section("studies", "", (lines,))]
-    sections = [*studies, Section("verification", "", _five_lines(found))]
+    sections = [*studies, Section("verification", "", _five_lines(checked))]
     if details:
-        sections.append(Section("details", "", tuple(_details(found))))
+        sections.append(Section("details", "", tuple(_details(checked))))
     return sections
 
 
-def bundle_section(path: Path, found: Verification, *, written: bool) -> Section:
+def bundle_section(path: Path, checked: Verification, *, written: bool) -> Section:
     """The bundle that was written, or existed already; it has been checked."""
-    assert found.bundle is not None, path
-    line = phrase("verification_parts.bundle", str(path), found.bundle.size_bytes, written)
-    hashes = Facts((("Contents sha256", found.bundle.contents_sha256), ("Ledger head", found.head)))
+    assert checked.bundle is not None, path
+    line = phrase("verification_parts.bundle", str(path), checked.bundle.size_bytes, written)
+    hashes = Facts((("Contents sha256", checked.bundle.contents_sha256), ("Ledger head", checked.head)))
     quoted = Paragraph(phrase("verification_parts.quote"))
-    return Section("bundle", "", (Paragraph(line), _left_out(found), quoted, hashes))
+    return Section("bundle", "", (Paragraph(line), _left_out(checked), quoted, hashes))
 
 
-def _left_out(found: Verification) -> Facts:
-    left_out = () if found.bundle is None else found.bundle.left_out
-    return Facts(tuple(("Not in it", phrase("verification_parts.left_out", one)) for one in left_out))
+def _left_out(checked: Verification) -> Facts:
+    left_out = () if checked.bundle is None else checked.bundle.left_out
+    return Facts(tuple(("Not in it", phrase("verification_parts.left_out", omission)) for omission in left_out))
 
 
 def _study(study: StudySummary) -> Section:
@@ -93,33 +93,38 @@ def _dates(study: StudySummary) -> str:
     return phrase("verification_parts.dates", study, *(words.moment(at) if at else "" for at in times))
 
 
-def _five_lines(found: Verification) -> tuple[Block, ...]:
-    checked = [item for item in found.items if item.state != "not checked"]
-    holding = [(_name(seal), seal) for seal in found.seals if seal.state == "holds"]
-    faults = sum(len(item.faults) for item in found.items)
+def _five_lines(verification: Verification) -> tuple[Block, ...]:
+    checked = [item for item in verification.items if item.state != "not checked"]
+    holding = [(_name(seal), seal) for seal in verification.seals if seal.state == "holds"]
+    faults = sum(len(item.faults) for item in verification.items)
     return blocks(
         "verification",
         n_checked=len(checked),
-        n=len(found.items),
+        n=len(verification.items),
         names=[*dict.fromkeys(item.what for item in checked)],
         found=phrase(
-            "verification_parts.found", faults, Counter(item.state for item in found.items), found.inadmissible
+            "verification_parts.found",
+            faults,
+            Counter(item.state for item in verification.items),
+            verification.inadmissible,
         ),
-        lines=[*_lines(found)],
-        head=found.head,
+        lines=[*_lines(verification)],
+        head=verification.head,
         hashes=phrase(
-            "verification_parts.hashes", "" if found.bundle is None else found.bundle.contents_sha256, found.head
+            "verification_parts.hashes",
+            "" if verification.bundle is None else verification.bundle.contents_sha256,
+            verification.head,
         ),
-        deviations=_deviations(found),
-        held=phrase("verification_parts.held", holding, len(found.seals)),
-        next=_next(found),
+        deviations=_deviations(verification),
+        held=phrase("verification_parts.held", holding, len(verification.seals)),
+        next=_next(verification),
     )
 
 
-def _lines(found: Verification) -> Iterator[str]:
+def _lines(checked: Verification) -> Iterator[str]:
     """What has changed, what is judged differently, and what was not checked with what to type."""
-    several = len(found.studies) > 1
-    for item in sorted(found.items, key=lambda item: item.state == "not checked"):
+    several = len(checked.studies) > 1
+    for item in sorted(checked.items, key=lambda item: item.state == "not checked"):
         name = phrase("verification_parts.named", item.study, item.what) if several else item.what
         yield from (phrase("verification_parts.changed", name, fault) for fault in item.faults)
         yield from (phrase("verification_parts.differently", name, fact) for fact in item.judged_differently)
@@ -129,15 +134,15 @@ def _lines(found: Verification) -> Iterator[str]:
             yield phrase("verification_parts.not_checked", name, item)
 
 
-def _deviations(found: Verification) -> str:
-    several = len(found.studies) > 1
+def _deviations(checked: Verification) -> str:
+    several = len(checked.studies) > 1
     named = [
         phrase("verification_parts.deviation", study.study if several else "", check)
-        for study in found.studies
+        for study in checked.studies
         if study.decision is not None
         for check in study.decision.deviations
     ]
-    judged = any(study.decision is not None for study in found.studies)
+    judged = any(study.decision is not None for study in checked.studies)
     return phrase("verification_parts.deviations", named, judged)
 
 
@@ -145,35 +150,35 @@ def _name(seal: SealCheck) -> str:
     return "seal" if seal.kind is None else KINDS[seal.kind].name
 
 
-def _next(found: Verification) -> str:
+def _next(checked: Verification) -> str:
     """What to type: the remedy of what changed, else of what was not checked, else what comes after a check."""
-    decided = bool(found.studies) and all(study.decision is not None for study in found.studies)
-    if not found.intact and (found.bundle is not None or not found.studies):
+    decided = bool(checked.studies) and all(study.decision is not None for study in checked.studies)
+    if not checked.intact and (checked.bundle is not None or not checked.studies):
         return phrase("verification_parts.ask_again")
-    if not found.intact:
-        fix = next(item.fix for item in found.items if item.faults)
-        return phrase("verification_parts.mend", fix, found.target)
-    missing = next((item.fix for item in found.unchecked if item.fix), "")
-    if missing and not found.judged_differently and found.bundle is None:
+    if not checked.intact:
+        fix = next(item.fix for item in checked.items if item.faults)
+        return phrase("verification_parts.mend", fix, checked.target)
+    missing = next((item.fix for item in checked.unchecked if item.fix), "")
+    if missing and not checked.judged_differently and checked.bundle is None:
         return missing
-    if found.judged_differently:
+    if checked.judged_differently:
         why = "decide"
-    elif found.bundle is not None:
+    elif checked.bundle is not None:
         why = "report" if decided else "wait"
     else:
         why = "bundle" if decided else "status"
-    return phrase("verification_parts.next", why, found.target or "STUDY")
+    return phrase("verification_parts.next", why, checked.target or "STUDY")
 
 
-def _details(found: Verification) -> Iterator[Block]:
+def _details(checked: Verification) -> Iterator[Block]:
     """Every item, and every seal with what such seals are worth."""
-    yield tables.ITEMS.of(found.items)
-    seals = ((_SEALS[seal.state], phrase("verification_parts.seal", seal, _name(seal))) for seal in found.seals)
+    yield tables.ITEMS.of(checked.items)
+    seals = ((_SEALS[seal.state], phrase("verification_parts.seal", seal, _name(seal))) for seal in checked.seals)
     yield Facts(tuple(seals))
-    worth = [KINDS[kind] for kind in KINDS if any(seal.kind == kind for seal in found.seals)]
+    worth = [KINDS[kind] for kind in KINDS if any(seal.kind == kind for seal in checked.seals)]
     if worth:
         yield tables.SEALS.of(worth, left_open=LEFT_OPEN_BY_ALL)
-    if found.bundle is not None:
-        yield _left_out(found)
-        file = found.bundle.sha256 or phrase("verification_parts.of_no_file")
-        yield Facts((("Made with", found.bundle.made_with.words), ("File sha256", file)))
+    if checked.bundle is not None:
+        yield _left_out(checked)
+        file = checked.bundle.sha256 or phrase("verification_parts.of_no_file")
+        yield Facts((("Made with", checked.bundle.made_with.words), ("File sha256", file)))

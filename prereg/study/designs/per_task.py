@@ -149,7 +149,7 @@ def _check_family(study: Study, family: str, names: list[str]) -> None:
 def _fault_of_family(study: Study, family: str, names: list[str]) -> str:
     """In what a family differs from what one line writes; nothing where it does not."""
     claimed, listed_tasks = study.tasks_claimed, _tasks_listed(study)
-    # Without this a claim could be put alone into a family of its own, and would be corrected for nothing.
+    # Else a claim could be put alone into a family of its own, where nothing is corrected.
     same_but_for_the_task = len({_without_task(name, study) for name in names}) == 1
     named_by_task = all(name in claimed and name == f"{family}.{claimed[name]}" for name in names)
     if not same_but_for_the_task or not named_by_task:

@@ -124,7 +124,7 @@ def pilots_of(study: Study) -> dict[str, Pilot]:
             overrides = {**base.overrides, **setting}
             config = apply_overrides(study.base, overrides, dict.fromkeys(overrides, place))
             name = f"{arm}.{_label(setting)}"
-            # 0.003 and 3.0e-3 have one label, and the name is that of a folder.
+            # `a b` and `a_b` have one label, and the name is that of a folder.
             if name in pilots or len(name) > 80:
                 name = f"{arm}.setting-{at + 1}"
             pilots[name] = Pilot(name, overrides, config, arm, setting)
@@ -198,7 +198,7 @@ def _check_settings(study: Study, tune: Tune) -> None:
     if min(sizes.values()) < 2 or sum(sizes.values()) > _MOST_PILOTS:
         fault = f"{min(sizes.values())} settings for each of {len(sizes)} arms"
         raise field_error(place, fault, f"at least two for an arm, and at most {_MOST_PILOTS} in all")
-    # A setting with more data or steps than another would be chosen for its cost.
+    # A setting with more data or steps than another would win by what it costs.
     for arm, listed in settings.items():
         for at, setting in enumerate(listed):
             for field in setting:
@@ -217,12 +217,8 @@ def better(study: Study, tune: Tune) -> Better:
     return tune.better or (metric.better if metric is not None else "neither")
 
 
-def with_choice(study: Study, logged: Sequence[Mapping[str, JsonValue]]) -> Study:
-    """A study at the choice of the first of its `tuned` entries' bodies. A study without a pilot, and one without such
-    an entry, as it is."""
-    choice = logged[0].get("chosen") if logged else None
-    by_arm = choice if isinstance(choice, dict) else {}
-    chosen = {arm: setting for arm, setting in by_arm.items() if isinstance(setting, dict)}
+def with_choice(study: Study, chosen: Mapping[str, dict[str, JsonValue]]) -> Study:
+    """A study at the settings that its pilot chose, by arm. A study without a pilot or a choice, as it is."""
     if study.tune is None or not chosen:
         return study
     return study.model_copy(update={"tune": study.tune.frozen(chosen)})
