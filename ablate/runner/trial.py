@@ -233,7 +233,7 @@ class TrialMaker:
             return
         fix = advise(error, spec, folder, self.root.path) if isinstance(spec, CommandSpec) else ""
         stderr = folder.path / "stderr.txt"
-        read = f"read {stderr.relative_to(self.root.path)}" if stderr.is_file() and stderr.stat().st_size else ""
+        read = f"read {stderr.relative_to(self.root.path)}" if stderr.is_file() and (self.own or stderr.stat().st_size) else ""
         self.problems.append(
             Problem(
                 run=run,

@@ -26,7 +26,7 @@ import os, sys
 from ablate.gpt.main import main
 from ablate.records.store import RunFolder
 from ablate.runner import pool
-from ablate.runner.process import held, make_run, prepare
+from ablate.runner.process import held, make_run, queue_attempt
 status = main(os.environ)
 files = [getattr(module, "__file__", None) or "" for name, module in sys.modules.items() if name != "__main__"]
 open(sys.argv[1], "w").write("\\n".join(files))

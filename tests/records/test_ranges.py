@@ -158,7 +158,7 @@ def test_what_is_declared_is_in_figures_tables_methods_and_the_registration(own_
     for text in (page, registered):
         assert "nats/token" not in text and "nats per token" not in text and "optimiser step" not in text
         assert "test images whose label is predicted, in percent" in text.replace("\\", "")
-    assert "at the last epoch" in page and "By epoch" in page
+    assert "at the last epoch" in page and "Means over seeds by epoch" in page
     html = (own_house.path / "reports" / "own" / "report.html").read_text()
     assert {"epoch", "val/loss (nats)", "test/accuracy (percent)"} <= set(re.findall(r"<text[^>]*>([^<]+)<", html))
     assert "at epoch 3" in html
