@@ -233,7 +233,9 @@ class TrialMaker:
             return
         fix = advise(error, spec, folder, self.root.path) if isinstance(spec, CommandSpec) else ""
         stderr = folder.path / "stderr.txt"
-        read = f"read {stderr.relative_to(self.root.path)}" if stderr.is_file() and (self.own or stderr.stat().st_size) else ""
+        # The built-in trainer leaves an empty one where it ended as it should.
+        telling = stderr.is_file() and (self.own or stderr.stat().st_size > 0)
+        read = f"read {stderr.relative_to(self.root.path)}" if telling else ""
         self.problems.append(
             Problem(
                 run=run,

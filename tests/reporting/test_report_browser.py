@@ -147,7 +147,7 @@ def test_published_figures_are_stacked_on_a_phone_and_scroll_nowhere(width: int,
     assert stacked == [(0, row)] * 7
     others = [(over, how) for of_ours, over, how in tables if not of_ours]
     assert {how for _, how in others} == {"table-row"}
-    assert any(over > 0 for over, _ in others) == (width < 1200), "or a table that scrolls would not be seen here"
+    assert any(over > 0 for over, _ in others) == (width < 720), "or a table that scrolls would not be seen here"
 
 
 @pytest.mark.slow
