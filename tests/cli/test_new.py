@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 
@@ -46,6 +47,14 @@ def test_a_template_is_a_study_that_passes_check(template: str, empty: Path) -> 
     assert json.loads((empty / "studies" / "study.schema.json").read_text()) == json_schema()
     checked = CliRunner().invoke(app, ["check", "studies/mine.yaml"])
     assert checked.exit_code == 0, checked.output
+
+
+def test_every_template_is_trained_by_a_test_and_named_where_a_reader_looks_for_one() -> None:
+    assert set(TEMPLATES) == set(VERDICTS) | {"import"}, "import has no runs to train"
+    shown = CliRunner().invoke(app, ["new", "--help"]).output
+    page = (STUDIES.parent / "docs" / "designs.md").read_text(encoding="utf-8")
+    for template in TEMPLATES:
+        assert re.search(rf"\b{template}\b", shown) and f"`{template}`" in page, template
 
 
 def test_the_default_template_is_the_quickstart(empty: Path) -> None:

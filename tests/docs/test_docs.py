@@ -167,6 +167,34 @@ def test_every_relative_link_of_the_docs_leads_to_a_file() -> None:
             assert (page.parent / target).exists(), (page.name, target)
 
 
+TO_WRITE = {
+    f"ablate/{name}" for name in ("reporting/sections/cost.py", "reporting/templates/cost.txt", "templates/KIND.yaml")
+}
+"""The files that recipes have their reader write."""
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md", "tests/README.md"])
+def test_what_a_page_for_contributors_names_is_there(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    places = set(re.findall(r"`((?:ablate|prereg|tests|docs|benchmarks)/[\w./-]*)`", text)) - TO_WRITE
+    places |= set(re.findall(r"python (?:-m pytest )?(tests/[\w./-]+)", text))
+    assert [place for place in sorted(places) if not (ROOT / place).exists()] == []
+    for name, place in re.findall(r"`(\w+)` (?:of|in)\s+`((?:ablate|prereg|tests)/[\w./]+\.\w+)`", text):
+        assert re.search(rf"\b{name}\b", (ROOT / place).read_text(encoding="utf-8")), (page, name, place)
+
+
+def test_the_tree_of_the_architecture_is_the_tree() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    shown, above = set(), [""] * 4
+    for indent, folder in re.findall(r"^    ( *)(\w+/)  ", text, re.MULTILINE):
+        above[len(indent) // 2] = folder
+        shown.add("".join(above[: len(indent) // 2 + 1]).rstrip("/"))
+    packages = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "prereg").rglob("__init__.py")}
+    packages |= {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / "ablate").glob("*/__init__.py")}
+    assert all((ROOT / folder).is_dir() for folder in shown)
+    assert {name for name in packages if name.count("/") <= 1} <= shown
+
+
 def test_the_seeds_of_the_designs_page_are_those_that_power_needs() -> None:
     text = (ROOT / "docs" / "designs.md").read_text()
     kinds = (("`lowers`", "towards"), ("`by at least D`", "margin"), ("`does_not_change`", "equivalence"))

@@ -1,4 +1,13 @@
-"""The documentation runs: every fenced block runs, is valid, or says why it is not run (see CONTRIBUTING.md)."""
+"""The documentation runs: every fenced block runs, is valid, or says why it is not run.
+
+Page by page, in one empty folder: an `sh` block line by line without a shell (`# exit code 3` where it is not 0), a
+`python` block as a script, both in the tests' own process; a `text` block is output. Comments before a block:
+
+    <!-- output -->        its numbers are compared with what was printed
+    <!-- file: PATH -->    it is written as this file
+    <!-- edit: PATH -->    its top-level fields replace those of this file
+    <!-- not run: WHY -->  it is not run
+"""
 
 from __future__ import annotations
 
