@@ -151,8 +151,8 @@ def weights_of(study: Study, names: list[str]) -> Floats:
 def constants_of(study: Study, names: list[str]) -> Floats:
     """What each claim's weighted arms are compared with, on its scale: 0 for a contrast."""
     constants = [(study.claims[name].constant, study.hypotheses[name].scale) for name in names]
-    found = [0.0 if value is None else scaled(value, scale) for value, scale in constants]
-    return np.array(found, dtype=np.float64)
+    on_scale = [0.0 if value is None else scaled(value, scale) for value, scale in constants]
+    return np.array(on_scale, dtype=np.float64)
 
 
 def drawable(study: Study, truth: TrueEffects, beliefs: Beliefs) -> str | None:

@@ -124,7 +124,7 @@ def pilots_of(study: Study) -> dict[str, Pilot]:
             overrides = {**base.overrides, **setting}
             config = apply_overrides(study.base, overrides, dict.fromkeys(overrides, place))
             name = f"{arm}.{_label(setting)}"
-            # 0.003 and 3.0e-3 have one label, and the name is that of a folder.
+            # `a b` and `a_b` have one label, and the name is that of a folder.
             if name in pilots or len(name) > 80:
                 name = f"{arm}.setting-{at + 1}"
             pilots[name] = Pilot(name, overrides, config, arm, setting)
