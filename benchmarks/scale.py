@@ -21,11 +21,11 @@ from benchmarks.equality import N_FEW, N_MANY, bare_shell_ms, document, per_triv
 from benchmarks.studies import HERE
 
 COMMANDS = {"check": (0,), "status": (0,), "decide": (0, 3), "verify": (0,)}
-"""Command on the quickstart -> exit codes that are answers (3: the verdict is none of the study's first choices)."""
+"""Command on the quickstart -> exit codes that are answers (3: the verdict is inconclusive)."""
 COMMAND_REPEATS = 5
 
 N_ROWS = 10_000_000
-ROWS_BY_RUN = {100: 100_000, 10_000: 1_000}
+ROWS_BY_RUN = {n_runs: N_ROWS // n_runs for n_runs in (100, 10_000)}
 """Runs -> rows of each."""
 N_METRICS = 10
 
@@ -43,7 +43,7 @@ with open("metrics.csv", "w") as out:
 
 
 def cost(words: list[str], cwd: Path, answers: tuple[int, ...] = (0,)) -> dict[str, float]:
-    """Wall and CPU seconds of a command with everything that it starts, and its own peak memory."""
+    """Wall and CPU seconds of a command with everything that it starts, and the peak memory of the largest process."""
     begun = time.perf_counter()
     process = subprocess.Popen(words, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     assert process.stderr is not None

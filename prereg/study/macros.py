@@ -119,10 +119,10 @@ def improves(document: Document, metric: str) -> Better:
     entries = [entry for entry in own if isinstance(entry, Mapping)] if isinstance(own, list | tuple) else []
     by_name: dict[str, Any] = {str(entry.get("name")): entry for entry in entries}
     declared = (by_name | {**mapping_at(document, "metrics", "declare")}).get(metric)
-    known = declaration_of(metric)
+    of_catalogue = declaration_of(metric)
     sides: tuple[Better, ...] = ("lower", "higher")
     of_study = (side for side in sides if isinstance(declared, Mapping) and declared.get("better") == side)
-    return next(of_study, "neither" if known is None else known.better)
+    return next(of_study, "neither" if of_catalogue is None else of_catalogue.better)
 
 
 def _refuse_clashes(document: Document, fields: Sequence[Written]) -> None:
