@@ -23,6 +23,16 @@ def norms(vectors: Tensor) -> Tensor:
     return lengths
 
 
+def percentiles(values: Tensor, percents: tuple[int, ...]) -> list[float]:
+    """These percentiles of all values, linear between two of them (numpy's default, type 7 of Hyndman and Fan 1996).
+
+    >>> percentiles(torch.tensor([[1.0, 2.0], [3.0, 5.0]]), (0, 50, 100))
+    [1.0, 2.5, 5.0]
+    """
+    # numpy's: torch.quantile refuses more than 2^24 values, which one window of a large vocabulary has.
+    return [float(value) for value in np.percentile(values.double().cpu().numpy(), percents)]
+
+
 def mean_cosine(vectors: Tensor) -> float | None:
     """Mean cosine of two different vectors of a set (..., n, width), mean over sets; none for fewer than two.
 
@@ -86,6 +96,8 @@ def _block_outputs(model: GPT) -> Iterator[list[Tensor]]:
 def _embeddings(before: Tensor, after: Tensor) -> dict[str, float]:
     metrics = {"embedding/norm": float(after.float().norm(dim=-1).double().mean())}
     metrics["embedding/norm_sd"] = float(norms(after).std(correction=0))
+    for percent, value in zip((5, 50, 95), percentiles(norms(after), (5, 50, 95)), strict=True):
+        metrics[f"embedding/norm_p{percent:02}"] = value
     metrics["embedding/norm_before"] = float(norms(before).mean())
     metrics["embedding/norm_before_sd"] = float(norms(before).std(correction=0))
     for name, vectors in (("", after), ("_before", before)):
@@ -96,7 +108,7 @@ def _embeddings(before: Tensor, after: Tensor) -> dict[str, float]:
 
 
 def _logits(logits: Tensor) -> dict[str, float]:
-    squares = spreads = log_z = largest = 0.0
+    squares = spreads = log_z = largest = median = p99 = 0.0
     # Window by window: in float64 all logits at once would need twice the memory of the pass that made them.
     for window in logits:
         exact = window.double()
@@ -104,10 +116,14 @@ def _logits(logits: Tensor) -> dict[str, float]:
         spreads += float(exact.std(dim=-1, correction=0).mean())
         log_z += float(exact.logsumexp(dim=-1).mean())
         largest = max(largest, float(exact.abs().max()))
+        middle, high = percentiles(exact.abs(), (50, 99))
+        median, p99 = median + middle, p99 + high
     n = len(logits)
     return {
         "logits/rms": (squares / n) ** 0.5,
         "logits/sd": spreads / n,
         "logits/largest": largest,
+        "logits/size_p50": median / n,
+        "logits/size_p99": p99 / n,
         "logits/log_z": log_z / n,
     }

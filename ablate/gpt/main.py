@@ -17,6 +17,7 @@ It knows no hypothesis, no registration's claims and no ledger. SIGTERM makes it
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import signal
@@ -307,7 +308,11 @@ class Run:
 
     def _record(self, step: StepResult) -> bool:
         """Record one step, and evaluate where that is due. True when the run has diverged."""
-        self.rows += rows_at_step(step.step, {"train/loss": step.loss})
+        values = {"train/loss": step.loss}
+        # Of all metrics the loss alone may be infinite. A gradient without a norm has ended the run all the same.
+        if "gradients" in self.job.measure.recorded and math.isfinite(step.grad_norm):
+            values["train/grad_norm"] = step.grad_norm
+        self.rows += rows_at_step(step.step, values)
         if self.trainer.diverged(step, self.job.diverged_above):
             return True
         if step.step % self.job.measure.every == 0 or step.step == self.job.config.budget.steps:

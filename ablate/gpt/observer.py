@@ -70,7 +70,7 @@ class Observer:
             curve = [*recorded("val/loss"), (progress.step, values["val/loss"])]
             values["val/steps_to_level"] = steps_to_level(curve, measure.loss_level)
         progress.eval_s += time.perf_counter() - started
-        norms = self.trainer.mean_grad_norms()
+        norms = self.trainer.grad_norms()
         if "gradients" in suites:
             values |= norms
         if "speed" not in suites:

@@ -36,7 +36,8 @@ def learning_rate(optim: Optim, step: int, steps: int) -> float:
     """The rate of one step (counted from 1): linear warmup, then the schedule over the remaining steps."""
     # The first step has a rate above zero, and the last step of the warmup the full one.
     if step <= optim.warmup:
-        return optim.lr * step / optim.warmup
+        # With warmup_from 0 the first term adds nothing: the same bits as lr * step / warmup.
+        return optim.warmup_from + (optim.lr - optim.warmup_from) * step / optim.warmup
     done = (step - optim.warmup) / max(1, steps - optim.warmup)
     if optim.schedule == "linear":
         # The last step still moves: the rate reaches zero one step after the end.
@@ -115,6 +116,8 @@ class TrainerState:
     grad_norm_sum: float = 0.0
     grad_norm_count: int = 0
     layer_norm_sums: list[float] = field(default_factory=list)
+    first_layer_norms: list[float] = field(default_factory=list)
+    """Each block's gradient norm at the first step, where its weights are still the initial ones."""
     train_s: float = 0.0
     eval_s: float = 0.0
     live_bytes: int = 0
@@ -133,6 +136,7 @@ class TrainerState:
         self.dropout = dropout
         self.grad_norm_sum += step.grad_norm
         self.layer_norm_sums = [a + b for a, b in zip(self.layer_norm_sums, layers, strict=True)]
+        self.first_layer_norms = self.first_layer_norms or layers
         self.grad_norm_count += 1
 
 
@@ -285,14 +289,16 @@ class Trainer:
         """The registered arithmetic of matrix products."""
         return arithmetic(self.config, self.device)
 
-    def mean_grad_norms(self) -> dict[str, float]:
-        """Mean gradient norms since the last call, of all and of each block; empty before the first step."""
+    def grad_norms(self) -> dict[str, float]:
+        """Mean gradient norms since the last call, of all and of each block, and those of each block at the first step;
+        empty before the first step."""
         progress = self.progress
         count = progress.grad_norm_count
         if not count:
             return {}
         means = {"grad/norm": progress.grad_norm_sum / count}
         means |= {f"grad/layer_{layer}": total / count for layer, total in enumerate(progress.layer_norm_sums)}
+        means |= {f"grad/first_layer_{layer}": norm for layer, norm in enumerate(progress.first_layer_norms)}
         progress.grad_norm_sum, progress.grad_norm_count = 0.0, 0
         progress.layer_norm_sums = [0.0] * len(progress.layer_norm_sums)
         return means

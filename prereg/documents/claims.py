@@ -29,6 +29,7 @@ PLAIN = {
     "val/bits_per_byte": "validation loss in bits per byte",
     "val/accuracy": "validation accuracy",
     "grad/norm": "gradient norm",
+    "train/grad_norm": "gradient norm of the step",
     "embedding/norm": "norm of the first block's input",
     "speed/tokens_per_s": "training speed",
     "speed/eval_s": "time spent in evaluation",

@@ -32,6 +32,7 @@ _UNSAID: dict[str, Any] = {
     "model.bias": True,
     "model.residual_scale": "none",
     "model.init": "gpt2",
+    "optim.warmup_from": 0.0,
     "optim.decay": 0.2,
     "optim.ema": 0.0,
     "budget.tokens": None,

@@ -134,7 +134,17 @@ logits/log_z | | neither | Chowdhery et al. 2022 | mean {_OVER} of the logarithm
     logits have drifted
 residual/norm_N | | neither | | mean {_OVER} of the L2 norm of what block N (from 0) gives
 residual/cosine_N | | neither | Shi et al. 2022 | of what block N (from 0) gives: {_COSINE}; 1 is oversmoothed
+embedding/norm_p05 | | neither | | 5th percentile {_OVER} of the L2 norm of the first block's input (linear between
+    values)
+embedding/norm_p50 | | neither | | median {_OVER} of the L2 norm of the first block's input
+embedding/norm_p95 | | neither | | 95th percentile {_OVER} of the L2 norm of the first block's input (linear between
+    values)
+logits/size_p50 | | neither | | median absolute logit, {_OVER} and the vocabulary: mean over windows of each one's
+    median
+logits/size_p99 | | neither | | 99th percentile of the absolute logits, {_OVER} and the vocabulary: mean over windows of
+    each one's (linear between values)
 suite gradients
+train/grad_norm | | neither | | global L2 norm of the gradient of the step's own batch, before clipping; of every step
 grad/norm | | neither | | global L2 norm of the gradient before clipping, mean over the steps since the last evaluation
 adam/second_moment | | neither | Kingma and Ba 2015 | {_MOMENT}, over all parameters that have one (with Muon, those
     outside the blocks' matrices; none with SGD)
@@ -142,6 +152,8 @@ adam/largest_second_moment | | neither | Kingma and Ba 2015 | root of the larges
     moments
 grad/layer_N | | neither | | L2 norm of the gradient of block N (from 0) before clipping, mean over the steps since the
     last evaluation
+grad/first_layer_N | | neither | | L2 norm of the gradient of block N (from 0) at the first step, before clipping and
+    before any weight has moved
 adam/second_moment_N | | neither | Kingma and Ba 2015 | {_MOMENT}, over block N (from 0)
 suite speed
 speed/tokens_per_s | tokens/s | higher | | training tokens consumed / seconds in training steps, evaluation left out
@@ -195,6 +207,9 @@ harness/unencodable | | neither | | items left out, for every variant alike, bec
     character of theirs
 harness/macro_accuracy_prompt_N | share | higher | | macro accuracy under prompt N of the task pack alone (from 0)
 """
+
+EVERY_STEP: Final = ("train/loss", "train/grad_norm")
+"""Metrics that the built-in trainer records at every step, and not only at evaluations."""
 
 _COUNTED: Final = {"block N": "block", "bin N": "bin", "prompt N": "prompt", "N examples": "shots"}
 _NUMBERED: Final = re.compile(r"(.+_)(0|[1-9][0-9]{0,3})")

@@ -204,7 +204,9 @@ class Optim(FrozenModel):
     clip: Annotated[float, Field(ge=0.0)] = 1.0
     """Global gradient norm above which gradients are scaled down; 0 never clips."""
     warmup: Annotated[int, Field(ge=0)] = 0
-    """Steps over which the learning rate rises linearly from zero."""
+    """Steps over which the learning rate rises linearly, from `warmup_from` to the peak."""
+    warmup_from: Annotated[float, Field(ge=0.0)] = 0.0
+    """Learning rate that the warmup rises from, one step before the first; at most the peak."""
     schedule: Literal["constant", "linear", "cosine", "wsd"] = "constant"
     """Learning rate after warmup: constant, linear to zero, cosine to a tenth of the peak (Loshchilov and Hutter 2017),
     or warmup-stable-decay (Hu et al. 2024): constant, then linear to zero over the last `decay` of the steps."""
@@ -218,6 +220,16 @@ class Optim(FrozenModel):
     def _adam_has_no_decay(self) -> Self:
         if self.name == "adam" and self.weight_decay > 0:
             raise ValueError("optim.name adam takes no weight decay; write weight_decay: 0.0, or name: adamw")
+        return self
+
+    @model_validator(mode="after")
+    def _warmup_rises(self) -> Self:
+        if self.warmup_from > self.lr:
+            found = f"warmup_from ({self.warmup_from:g}) is above the peak rate, lr ({self.lr:g})"
+            raise ValueError(found, "a warmup that rises", f"warmup_from: {self.lr / 10:g}")
+        if self.warmup_from and not self.warmup:
+            found = f"warmup_from ({self.warmup_from:g}) without a warmup"
+            raise ValueError(found, "steps over which the rate rises from it", "warmup: 100")
         return self
 
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from prereg.errors import ClaimError, FieldPath, SpecError, field_error, nearest, not_one_of
 from prereg.metrics.catalogue import (
+    EVERY_STEP,
     ITEM_METRICS,
     METRICS,
     SUITES,
@@ -373,8 +374,8 @@ def _check_reading(study: Study, name: str) -> None:
 
 def _check_window(study: Study, arm: str, metric: str, window: int, place: FieldPath) -> None:
     steps = study.training(arm).budget.steps
-    # The batch's own loss is recorded at every step; all else each `every` steps and at the last one.
-    evaluations = steps if metric == "train/loss" else -(-steps // study.measure.every)
+    # Some values are recorded at every step; all else each `every` steps and at the last one.
+    evaluations = steps if metric in EVERY_STEP else -(-steps // study.measure.every)
     if window > evaluations:
         raise field_error(
             (*place, "last"),
@@ -386,7 +387,7 @@ def _check_window(study: Study, arm: str, metric: str, window: int, place: Field
 
 def _check_step(study: Study, arm: str, metric: str, step: int, place: FieldPath) -> None:
     steps, every = study.training(arm).budget.steps, study.measure.every
-    measured = step % every == 0 or step == steps or metric == "train/loss"
+    measured = step % every == 0 or step == steps or metric in EVERY_STEP
     if step > steps or not measured:
         raise field_error(
             (*place, "step"),
@@ -436,7 +437,7 @@ def _check_step_of_level(study: Study, metric: str) -> None:
     # Before the first evaluation no run has a value, and after its own end an arm has no further one.
     by, every = study.stable.by, study.measure.every
     shortest = min(study.training(arm).budget.steps for arm in study.arms)
-    first = 1 if metric == "train/loss" else min(every, shortest)
+    first = 1 if metric in EVERY_STEP else min(every, shortest)
     if not first <= by <= shortest:
         raise field_error(
             ("stable", "reached", "by"),

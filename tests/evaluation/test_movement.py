@@ -34,7 +34,7 @@ def test_after_one_step_the_corrected_second_moment_is_the_squared_gradient() ->
     found = second_moments(built.model, built.optimizers)
     n = sum(p.numel() for p in built.model.parameters())
     assert found["adam/second_moment"] == pytest.approx(step.grad_norm / math.sqrt(n), rel=1e-5)
-    layers = built.mean_grad_norms()
+    layers = built.grad_norms()
     for index, block in enumerate(built.model.blocks):
         inside = sum(p.numel() for p in block.parameters())
         expected = layers[f"grad/layer_{index}"] / math.sqrt(inside)

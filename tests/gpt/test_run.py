@@ -88,7 +88,8 @@ def test_every_run_is_sealed_in_the_ledger_and_the_study_finished(trained: House
     assert evidence.missing == ()
     assert evidence.broken == ()
     assert set(evidence.final("val/loss")) == set(evidence.planned)
-    assert len(evidence.curve("train/loss")) == 6 * 30
+    assert len(evidence.curve("train/loss")) == len(evidence.curve("train/grad_norm")) == 6 * 30
+    assert set(evidence.final("train/grad_norm")) == set(evidence.planned), "the norm of the last step, of every run"
     assert sorted(evidence.curve("val/loss")["step"].unique()) == [0, 10, 20, 30]
 
 

@@ -151,6 +151,9 @@ def test_one_adamw_step_is_that_of_the_formula() -> None:
 def test_schedules_rise_hold_and_fall_as_named() -> None:
     warm = Optim(lr=1.0, warmup=10, schedule="constant")
     assert [learning_rate(warm, s, 100) for s in (1, 5, 10, 11, 100)] == [0.1, 0.5, 1.0, 1.0, 1.0]
+    above_zero = Optim(lr=1.0, warmup=10, warmup_from=0.2)
+    rates = [learning_rate(above_zero, step, 100) for step in (1, 5, 10, 11)]
+    assert rates == pytest.approx([0.28, 0.6, 1.0, 1.0])
     linear = Optim(lr=1.0, warmup=0, schedule="linear")
     assert learning_rate(linear, 1, 100) == pytest.approx(100 / 101)
     assert learning_rate(linear, 100, 100) == pytest.approx(1 / 101)
@@ -242,16 +245,34 @@ def test_each_layers_gradient_norm_is_that_of_its_own_parameters() -> None:
     ]
     run.model.zero_grad()
     run.step()
-    means = run.mean_grad_norms()
+    means = run.grad_norms()
     assert [means[f"grad/layer_{i}"] for i in range(2)] == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_mean_gradient_norm_is_over_the_steps_since_it_was_last_asked() -> None:
     run = trainer()
     run.begin(1)
-    assert run.mean_grad_norms() == {}
+    assert run.grad_norms() == {}
     norms = [step.grad_norm for step in train(run, 3)]
-    means = run.mean_grad_norms()
+    means = run.grad_norms()
     assert means["grad/norm"] == pytest.approx(sum(norms) / 3)
-    assert set(means) == {"grad/norm", "grad/layer_0", "grad/layer_1"}
-    assert run.mean_grad_norms() == {}
+    per_block = {f"grad/{kind}_{block}" for kind in ("layer", "first_layer") for block in (0, 1)}
+    assert set(means) == {"grad/norm"} | per_block
+    assert run.grad_norms() == {}
+
+
+def test_the_first_steps_norms_are_kept_for_the_whole_run_and_through_a_checkpoint(tmp_path: Path) -> None:
+    run = trainer()
+    run.begin(1)
+    run.step()
+    of_first_step = run.grad_norms()
+    first = [of_first_step[f"grad/layer_{block}"] for block in (0, 1)]
+    train(run, 4)
+    (tmp_path / "c.safetensors").write_bytes(run.checkpoint())
+    resumed = trainer()
+    resumed.begin(1)
+    resumed.restore(tmp_path / "c.safetensors")
+    for one in (run, resumed):
+        later = one.grad_norms()
+        assert [later[f"grad/first_layer_{block}"] for block in (0, 1)] == first
+        assert [later[f"grad/layer_{block}"] for block in (0, 1)] != first
