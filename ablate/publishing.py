@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,12 +32,12 @@ def write_paper(folder: str | Path, *, workspace: Workspace = HERE) -> tuple[Pat
         ablate.write_paper("reports/paper")
     """
     from ablate.reporting.exports.figures import draw
-    from ablate.reporting.latex.article import PROSE, Source, article
+    from ablate.reporting.latex.article import PROSE, Source, article, file_of
     from prereg.registry.disk import write_whole
 
     place = Path(folder)
     plan, lines = _plan(place / PLAN)
-    prose = _prose(place, PROSE)
+    prose = _prose(place, {name: place / file_of(name) for name in PROSE})
     works = _works(place / WORKS)
     source = Source(plan, prose, _decided(plan, place / PLAN, workspace), works)
     try:
@@ -75,16 +76,16 @@ def _plan(path: Path) -> tuple[PaperPlan, Lines]:
     return plan, lines
 
 
-def _prose(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
+def _prose(folder: Path, files: Mapping[str, Path]) -> dict[str, str]:
     """The text of every part. Raises `StudyFileError` naming those that are not there."""
-    if missing := [f"{name}.md" for name in names if not (folder / f"{name}.md").is_file()]:
+    if missing := [path for path in files.values() if not path.is_file()]:
         raise StudyFileError(
-            f"{', '.join(missing)} not here",
-            required=", ".join(f"{name}.md" for name in names),
-            fix=f"write {folder / missing[0]}; its first line is the heading: # TITLE",
+            f"{', '.join(path.name for path in missing)} not here",
+            required=", ".join(path.name for path in files.values()),
+            fix=f"write {missing[0]}; its first line is the heading: # TITLE",
             where=Where(file=folder),
         )
-    return {name: (folder / f"{name}.md").read_text(encoding="utf-8") for name in names}
+    return {name: path.read_text(encoding="utf-8") for name, path in files.items()}
 
 
 def _works(path: Path) -> Works:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from ablate.judge.verdict import with_deviations
 from ablate.reporting import tables
@@ -195,6 +196,7 @@ def _claims(studies: Mapping[str, ReportContext]) -> Table:
         tables.EffectRow(name, view.label, view.finding.claim_shown, view.outcome, view)
         for name, context in studies.items()
         for view in _deciding(context)
+        if not any(view.name in names for names in context.study.task_families.values())
     )
 
 
@@ -274,11 +276,11 @@ def _registered(context: ReportContext, shared: Sequence[str], style: Style) -> 
         ("Deviations", phrase("paper.deviations", reasons)),
         *((term, facts[term]) for term in SHOWN_FACTS if term in facts),
     )
-    own = [Paragraph(text, "aside") for text in _own_methods(context, shared)]
-    made = (Facts(tuple(item for item in items if item[1])), *own)
-    return sections([Section("", context.study.study, made)], style, {}, "subsection")
+    own = [Paragraph(text) for text in _own_methods(context, shared)]
+    made: list[Block] = [Facts(tuple(item for item in items if item[1])), *own]
+    return sections([Section("", context.study.study, tuple(made))], style, {}, "subsection")
 
 
-def file_of(name: str) -> str:
+def file_of(name: str) -> Path:
     """The file of a part of the prose."""
-    return f"{name}.md"
+    return Path(f"{name}.md")

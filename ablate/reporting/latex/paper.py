@@ -24,6 +24,7 @@ from ablate.reporting.sections.components import components_section
 from ablate.reporting.sections.findings import findings_section
 from ablate.reporting.sections.methods import methods_section
 from ablate.reporting.sections.registration import registration_section
+from ablate.reporting.sections.tasks import summary_of_family
 from ablate.reporting.summaries.study import arms_table
 from ablate.reporting.view import FindingView, Shared, views_of
 from ablate.reporting.wording import phrase
@@ -32,6 +33,7 @@ from prereg.documents.claims import value_read
 from prereg.documents.facts import Facts
 from prereg.documents.sentences import macro
 from prereg.escape import latex
+from prereg.study.designs.per_task import by_family
 from prereg.study.spec import Study
 
 LINE_OF_PAGE = 455.0
@@ -101,7 +103,8 @@ def style_of(context: ReportContext) -> Style:
 
 def results(context: ReportContext, *, exploratory: bool = True) -> Iterator[str]:
     """The verdict by the registered rule, then for each role three sentences: how its claims ended; estimates with
-    interval, n and margin; tests with p. Without `exploratory` that role is left out."""
+    interval, n and margin; tests with p. A family of claims per task has one line. Without `exploratory` that role is
+    left out."""
     banner = banner_of(context.decision, context.registration)
     by_rule = " by the registered rule" * (context.decision.verdict is not None)
     failed = [f"{reason.rstrip('.')}." for reason in banner.failed]
@@ -114,12 +117,16 @@ def results(context: ReportContext, *, exploratory: bool = True) -> Iterator[str
     for part in findings_section(context).blocks:
         if isinstance(part, Paragraph) and part.tone == "warning":
             yield part.text
-    families: dict[str, list[FindingView]] = {}
+    by_role: dict[str, list[FindingView]] = {}
+    of_a_task = {name for names in context.study.task_families.values() for name in names}
     for view in views_of(context.decision.findings, context.study):
-        families.setdefault(view.role, []).append(view)
-    for role, views in families.items():
-        if exploratory or role != "exploratory":
-            yield phrase("finding.results", role, views, MOST_FINDINGS)
+        if view.name not in of_a_task and (exploratory or view.role != "exploratory"):
+            by_role.setdefault(view.role, []).append(view)
+    for role, views in by_role.items():
+        yield phrase("finding.results", role, views, MOST_FINDINGS)
+    for label, members in by_family(context.decision.findings).items():
+        if label in context.study.task_families and (exploratory or members[0].role != "exploratory"):
+            yield f"{phrase('findings_parts.family', label)}: {summary_of_family(members)}"
 
 
 def methods(context: ReportContext) -> Iterator[str]:
