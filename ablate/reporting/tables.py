@@ -96,7 +96,6 @@ class VerdictRow:
     """A decided study in one line of a paper."""
 
     study: str
-    question: str
     arms: int
     seeds: str
     verdict: str
@@ -107,7 +106,6 @@ VERDICTS = Catalogued[VerdictRow](
     "verdicts",
     {
         "Study": lambda row: row.study,
-        "Question": lambda row: row.question,
         "Arms:": lambda row: str(row.arms),
         "Seeds:": lambda row: row.seeds,
         "Verdict": lambda row: row.verdict,

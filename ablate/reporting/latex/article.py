@@ -15,12 +15,13 @@ from pathlib import Path
 
 from ablate.judge.verdict import with_deviations
 from ablate.reporting import tables
-from ablate.reporting.blocks import Block, Facts, Figure, Panel, Paragraph, Section, Table
+from ablate.reporting.blocks import Block, Figure, Panel, Paragraph, Section, Table
+from ablate.reporting.blocks import Facts as Terms
 from ablate.reporting.charts import forest
 from ablate.reporting.context import ReportContext
-from ablate.reporting.document import compose
+from ablate.reporting.document import banner_of, compose
 from ablate.reporting.exports import figures
-from ablate.reporting.latex.paper import LINE_OF_PAGE, Paper, methods, preamble, results, standalone, style_of
+from ablate.reporting.latex.paper import LINE_OF_PAGE, Paper, methods, preamble, standalone, style_of
 from ablate.reporting.latex.prose import prose
 from ablate.reporting.latex.references import WORKS, Works, bibtex, keys_in
 from ablate.reporting.latex.render import Style, block, float_figure, float_table, sections
@@ -29,6 +30,8 @@ from ablate.reporting.sections.registration import registration_section
 from ablate.reporting.view import FindingView, Shared, by_scale, views_of
 from ablate.reporting.wording import phrase
 from prereg import text as words
+from prereg.documents.facts import Facts
+from prereg.documents.sentences import macro, say
 from prereg.errors import SpecError, StudyError, Where, nearest
 from prereg.escape import latex
 from prereg.frozen import FrozenModel
@@ -40,7 +43,7 @@ SHOWN_FACTS = (
     *("Registration sha256", "Registered file sha256", "Evidence sha256", "Ledger head", "Time"),
 )
 """Of the facts of a registration and of its runs, those of the appendix."""
-MOST_CLAIMS, MOST_PIXELS = 26, 820
+MOST_CLAIMS, MOST_PIXELS = 26, 1000
 """Claims of one panel of the forest; and pixels of the panels of one float, which a page holds with its caption."""
 _SENTENCE = re.compile(r"(?<=[.!?)]) (?=[A-Z])")
 
@@ -95,7 +98,7 @@ def article(source: Source) -> Paper:
     ]
     appendix = [
         *_headed("section", phrase("paper.registrations"), [phrase("paper.about_registrations")], style),
-        *(_registered(context, shared, style) for context in studies.values()),
+        *(_registered(context, style) for context in studies.values()),
         *_headed("section", phrase("paper.claims"), [], style),
         block(_claims(studies), style, {}),
     ]
@@ -107,8 +110,7 @@ def article(source: Source) -> Paper:
         author=r" \and ".join(map(latex, source.plan.authors)),
         numbered=True,
         works=style.works,
-        # Lists of hashes, for who verifies them: small, and without the room that paragraphs of prose have.
-        appendix="\n\n".join([r"\footnotesize\setlength{\parskip}{1pt}", *appendix]),
+        appendix="\n\n".join(appendix),
     )
     texts = {"paper.tex": page, "references.bib": bibtex(keys_in(page, works=style.works), style.works)}
     return Paper(texts, (*forests, *drawn))
@@ -153,21 +155,35 @@ def _headed(level: str, title: str, paragraphs: Sequence[str], style: Style) -> 
     yield sections([Section("", title, tuple(map(Paragraph, paragraphs)))], style, {}, level)
 
 
-# -- methods: a sentence that all studies share is said once -----------------------------------------------------------
+# -- methods: what most studies share is said once ---------------------------------------------------------------------
 
 
 def _shared_methods(studies: Mapping[str, ReportContext]) -> list[str]:
-    """The paragraphs of methods as far as all studies have their sentences."""
-    first, *others = ([_SENTENCE.split(part) for part in methods(context)] for context in studies.values())
-    of_all = [{sentence for part in paragraphs for sentence in part} for paragraphs in others]
-    kept = ([sentence for sentence in part if all(sentence in have for have in of_all)] for part in first)
-    return [" ".join(sentences) for sentences in kept if sentences]
+    """Sentences of methods that more than half of the studies have, in paragraphs, with the studies that lack one."""
+    paragraphs_by_study = {
+        name: [_SENTENCE.split(part) for part in methods(context)] for name, context in studies.items()
+    }
+    owners: dict[str, list[str]] = {}
+    for name, paragraphs in paragraphs_by_study.items():
+        for sentence in dict.fromkeys(one for part in paragraphs for one in part):
+            owners.setdefault(sentence, []).append(name)
+    said: set[str] = set()
+    made = []
+    for part in (part for paragraphs in paragraphs_by_study.values() for part in paragraphs):
+        fresh = [one for one in dict.fromkeys(part) if one not in said and 2 * len(owners[one]) > len(studies)]
+        said |= {*fresh}
+        lacking = ([name for name in studies if name not in owners[sentence]] for sentence in fresh)
+        if fresh:
+            made.append(
+                " ".join(phrase("paper.shared_by", one, names) for one, names in zip(fresh, lacking, strict=True))
+            )
+    return made
 
 
-def _own_methods(context: ReportContext, shared: Sequence[str]) -> list[str]:
-    said = {sentence for part in shared for sentence in _SENTENCE.split(part)}
-    kept = ([one for one in _SENTENCE.split(part) if one not in said] for part in methods(context))
-    return [" ".join(sentences) for sentences in kept if sentences]
+def _setting(context: ReportContext) -> str:
+    """What the runs of a study were, in the sentences of its methods."""
+    parts = [macro("training", Facts(context.study, context.registration)), say("tuning", context.study)]
+    return " ".join(filter(None, parts))
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
@@ -177,7 +193,6 @@ def _verdicts(studies: Mapping[str, ReportContext]) -> Table:
     return tables.VERDICTS.of(
         tables.VerdictRow(
             name,
-            context.registration.worded.title,
             len(context.study.arms),
             words.ranged(context.study.seeds),
             phrase("paper.verdict", context.decision, with_deviations(context.decision)),
@@ -201,9 +216,11 @@ def _claims(studies: Mapping[str, ReportContext]) -> Table:
 
 
 def _results(context: ReportContext, style: Style) -> Iterator[str]:
-    """The verdict of a study, then how its claims ended, role by role; exploratory ones are left to its report."""
+    """The verdict of a study, what deviated, and the findings that made the line of the rule hold."""
+    banner = banner_of(context.decision, context.registration)
+    found = phrase("paper.verdict_by_rule", banner.word, banner.headline, [*banner.failed, *banner.reasons])
     title = f"{context.study.study}: {context.registration.worded.title}"
-    yield from _headed("subsection", title, [*results(context, exploratory=False)], style)
+    yield from _headed("subsection", title, [found], style)
 
 
 def _forest(studies: Mapping[str, ReportContext], style: Style) -> tuple[list[figures.Drawing], list[str]]:
@@ -265,20 +282,19 @@ def _error(field: tuple[str | int, ...], found: str, fix: str) -> SpecError:
 # -- appendix ----------------------------------------------------------------------------------------------------------
 
 
-def _registered(context: ReportContext, shared: Sequence[str], style: Style) -> str:
-    """What was promised, when, and the hashes that hold it; then what deviated, and the methods of this study alone."""
+def _registered(context: ReportContext, style: Style) -> str:
+    """The setting of a study, the line of its rule that held, what deviated, and when and under which hashes it was
+    promised and decided."""
     parts: list[Block] = [*registration_section(context).blocks, *runs_section(context).blocks]
-    facts = {term: text for part in parts if isinstance(part, Facts) for term, text in part.items}
+    facts = {term: text for part in parts if isinstance(part, Terms) for term, text in part.items}
     reasons = [phrase("first_screen.reason", check) for check in context.decision.deviations]
     items = (
-        ("Question", " ".join(context.registration.worded.question.split())),
+        ("Setting", _setting(context)),
         ("Rule", phrase("paper.rule", context.study.decision, context.decision.line)),
         ("Deviations", phrase("paper.deviations", reasons)),
         *((term, facts[term]) for term in SHOWN_FACTS if term in facts),
     )
-    own = [Paragraph(text) for text in _own_methods(context, shared)]
-    made: list[Block] = [Facts(tuple(item for item in items if item[1])), *own]
-    return sections([Section("", context.study.study, tuple(made))], style, {}, "subsection")
+    return sections([Section("", context.study.study, (Terms(items),))], style, {}, "subsection")
 
 
 def file_of(name: str) -> Path:

@@ -101,10 +101,9 @@ def style_of(context: ReportContext) -> Style:
     return Style(frozenset([*study.arms, *study.hypotheses, *metrics, *fields, *study.tie_breakers]))
 
 
-def results(context: ReportContext, *, exploratory: bool = True) -> Iterator[str]:
+def results(context: ReportContext) -> Iterator[str]:
     """The verdict by the registered rule, then for each role three sentences: how its claims ended; estimates with
-    interval, n and margin; tests with p. A family of claims per task has one line. Without `exploratory` that role is
-    left out."""
+    interval, n and margin; tests with p. A family of claims per task has one line."""
     banner = banner_of(context.decision, context.registration)
     by_rule = " by the registered rule" * (context.decision.verdict is not None)
     failed = [f"{reason.rstrip('.')}." for reason in banner.failed]
@@ -120,12 +119,12 @@ def results(context: ReportContext, *, exploratory: bool = True) -> Iterator[str
     by_role: dict[str, list[FindingView]] = {}
     of_a_task = {name for names in context.study.task_families.values() for name in names}
     for view in views_of(context.decision.findings, context.study):
-        if view.name not in of_a_task and (exploratory or view.role != "exploratory"):
+        if view.name not in of_a_task:
             by_role.setdefault(view.role, []).append(view)
     for role, views in by_role.items():
         yield phrase("finding.results", role, views, MOST_FINDINGS)
     for label, members in by_family(context.decision.findings).items():
-        if label in context.study.task_families and (exploratory or members[0].role != "exploratory"):
+        if label in context.study.task_families:
             yield f"{phrase('findings_parts.family', label)}: {summary_of_family(members)}"
 
 
@@ -186,7 +185,7 @@ def standalone(
     appendix: str = "",
 ) -> str:
     """A page of its own: it compiles by plain pdflatex, with the list of what it cites in it. Its sections may be
-    `numbered`; an `appendix` follows the list."""
+    `numbered`; an `appendix` follows the list, and both are set small."""
     return "\n".join(
         [
             r"\documentclass[10pt,a4paper]{article}",
@@ -207,6 +206,8 @@ def standalone(
             r"\begin{document}",
             r"\maketitle",
             body,
+            # Before the list, so that it counts for both: the list and what follows it are for looking up.
+            *([r"\footnotesize\setlength{\parskip}{1pt}"] if appendix else []),
             list_of_references(keys_in(body, appendix, works=works), works),
             *([r"\appendix", appendix] if appendix else []),
             r"\end{document}",

@@ -22,7 +22,7 @@ _NOT_CARRIED = (
     (re.compile(r"!?\[[^\]]*\]\("), "a link or a picture"),
     (re.compile(r"\*|(?<!\w)_\w|__"), "emphasis"),
     (re.compile(r"#{3,} "), "a heading of the third level"),
-    (re.compile(r">|\d+[.)] "), "a quotation or a numbered list"),
+    (re.compile(r">|\d{1,2}[.)] "), "a quotation or a numbered list"),
 )
 """A pattern at the beginning of a line, or for the first three anywhere in it, and what it is in Markdown."""
 _ANYWHERE = 3

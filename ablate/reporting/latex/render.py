@@ -213,7 +213,7 @@ def long_table(table: Table, style: Style, label: str = "") -> str:
 def float_figure(figure: Figure, style: Style, files: Sequence[str], label: str, *, broad: bool = False) -> str:
     """A figure that a paper places, with a label; one of many panels is placed in parts. `broad`: a panel a row."""
     made = []
-    for at, part in enumerate(["\n\n".join(_rows_of(files, "0.94"))] if broad else _batches(files)):
+    for at, part in enumerate(["\n\n".join(_rows_of(files, "0.8"))] if broad else _batches(files)):
         more = " (continued)" * (at > 0)
         caption = style.text(figure.caption) if at == 0 else rf"{style.text(figure.name)}{more}."
         made.append(
