@@ -22,7 +22,7 @@ from ablate.reporting.exports.files import csv_files
 from ablate.reporting.sections.curves import diagnostics_section
 from prereg.errors import SpecError
 from prereg.registry.amendments import AMENDMENT_EFFECTS
-from prereg.study.report import DIAGNOSTICS
+from prereg.study.presentation import DIAGNOSTICS
 from prereg.study.spec import study_from_document
 
 ALL_SUITES = {"every": 25, "suites": ["loss", "calibration", "activations", "gradients", "speed"]}

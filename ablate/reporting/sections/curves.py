@@ -25,7 +25,7 @@ from ablate.reporting.tables import ValueRow
 from ablate.reporting.wording import phrase
 from prereg import text as words
 from prereg.metrics.catalogue import METRICS, TOKEN_CLASSES
-from prereg.study.report import DIAGNOSTICS
+from prereg.study.presentation import DIAGNOSTICS
 
 POSITIONS = {
     "val/loss_first_quarter": "first quarter",
@@ -251,7 +251,7 @@ _DRAWN = {
     "cost": _cost,
     "power": _power,
 }
-"""Diagnostic of `prereg.study.report` -> its figures."""
+"""Diagnostic of `prereg.study.presentation` -> its figures."""
 assert _DRAWN.keys() == DIAGNOSTICS.keys()
 
 
@@ -284,8 +284,8 @@ def _figure(
     for arms in shared([str(arm) for arm in sizes.index], context.study.baseline):
         part = frame[frame["arm"].isin(arms)]
         last = part.groupby("arm", sort=False).last()
-        ends_of_lines = [(context.arm(arm), estimates.significant(float(last["mean"][arm]), 4)) for arm in arms]
-        place = "" if ticks else estimates.significant(float(part["x"].max()), 4)
+        ends_of_lines = [(context.arm(arm), words.significant(float(last["mean"][arm]), 4)) for arm in arms]
+        place = "" if ticks else words.significant(float(part["x"].max()), 4)
         title, shown = (phrase(f"curves.{kind}", name, ends_of_lines, titles[0], place) for kind in ("panel", "shown"))
         drawing = partial(
             lines,
