@@ -54,7 +54,8 @@ class DropoutStream:
     """The dropout masks of one run: a mask is a pure function of (seed, step, place) and the whole batch's shape.
 
     A process that computes a part of the batch is given that part of the mask, so a batch may be cut into
-    micro-batches, or computed twice (activation checkpointing), and meets the same masks. The
+    micro-batches, or computed twice (activation checkpointing), and meets the same masks. CPU and GPU draw different
+    ones, the same on every CPU: runs are compared on one kind of device. The
     stream keeps a chained hash of the keys it has handed out, which is what the audit compares: a place counts once a
     step, in the order of the first pass, however often its mask is drawn.
     """
@@ -63,17 +64,18 @@ class DropoutStream:
         self._seed = seed
         self._step = 0
         self._first = 0
+        self._sequences = 0
         self._counted: set[str] = set()
         self.chain = hashlib.sha256(b"dropout").hexdigest()
 
     def at(self, step: int) -> None:
         """Move to a step, and to the first sequence of its batch."""
-        self._step, self._first = step, 0
+        self._step, self._first, self._sequences = step, 0, 0
         self._counted.clear()
 
-    def from_sequence(self, first: int) -> None:
-        """The sequences that follow are those of the batch from this one on."""
-        self._first = first
+    def from_sequence(self, first: int, *, of: int) -> None:
+        """The sequences that follow are those of a batch of so many from this one on."""
+        self._first, self._sequences = first, of
 
     def mask(self, place: str, like: torch.Tensor, rate: float) -> torch.Tensor:
         """A mask with values 0 and 1/(1 - rate), for as many sequences as `like` has, from the first one on."""
@@ -83,10 +85,9 @@ class DropoutStream:
         if place not in self._counted:
             self._counted.add(place)
             self.chain = hashlib.sha256(f"{self.chain}/{mask_key}".encode()).hexdigest()
-        source = torch.Generator().manual_seed(mask_key)
-        for _ in range(self._first):
-            # The generator cannot leap. What the sequences before these would draw is drawn and dropped one
-            # by one, so that a micro-batch never needs the memory of a whole batch.
-            torch.rand(like.shape[1:], generator=source)
-        draws = torch.rand(like.shape, generator=source)
-        return (draws >= rate).to(like.dtype).to(like.device) / (1.0 - rate)
+        # Drawn where it is needed: on the CPU, the masks of a large model take longer than its step on a GPU.
+        # A generator cannot leap, so that a part of a batch is cut out of the mask of all of it.
+        source = torch.Generator(like.device).manual_seed(mask_key)
+        whole = (self._sequences or len(like), *like.shape[1:])
+        draws = torch.rand(whole, generator=source, device=like.device)[self._first : self._first + len(like)]
+        return (draws >= rate).to(like.dtype) / (1.0 - rate)

@@ -238,7 +238,7 @@ class Trainer:
         losses = []
         for first in range(0, len(inputs), at_once):
             rows = slice(first, first + at_once)
-            self.dropout.from_sequence(first)  # so that micro-batches meet the masks of the whole batch
+            self.dropout.from_sequence(first, of=len(inputs))  # so that micro-batches meet the masks of the whole batch
             with self.arithmetic():
                 # Divided before the backward pass: the sum of the parts' gradients is then that of the mean
                 # loss.

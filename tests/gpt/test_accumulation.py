@@ -59,7 +59,7 @@ def test_the_mask_of_a_micro_batch_is_its_part_of_the_whole_batchs_mask(shape: t
     parts.at(5)
     drawn = []
     for first in range(0, 8, size):
-        parts.from_sequence(first)
+        parts.from_sequence(first, of=8)
         drawn.append(parts.mask("block0.residual_feed", torch.empty((size, *shape[1:])), 0.3))
     assert torch.equal(torch.cat(drawn), expected)
     assert parts.chain == whole.chain
