@@ -45,6 +45,7 @@ PANELS: dict[str, tuple[Command, ...]] = {
         reports.report,
     ),
     "Design": (registering.amend, studies.plan),
+    "Papers": (reports.paper,),
     "Proof": (proof.verify, proof.reproduce, proof.bundle, registering.seal),
     "Records": (runs.train, proof.ledger, records.import_records, records.judge, records.export_model),
 }
