@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ablate.proving import bundle as bundle
     from ablate.proving import reproduce as reproduce
     from ablate.proving import verify as verify
+    from ablate.publishing import write_paper as write_paper
     from ablate.registering import amend as amend
     from ablate.registering import design as design
     from ablate.registering import export as export
@@ -59,6 +60,7 @@ _NAMES = {
     "ablate.health": "status",
     "ablate.planning": "plan_runs",
     "ablate.proving": "bundle reproduce verify",
+    "ablate.publishing": "write_paper",
     "ablate.registering": "amend design export register",
     "ablate.runner.options": "RunOptions",
     "ablate.running": "import_runs mapping_template plan_commands run",

@@ -1,4 +1,4 @@
-"""The command that writes what was decided: pages, forms for a paper, and an index over all studies."""
+"""The commands that write what was decided: pages, forms for a paper, an index over studies, one paper of several."""
 
 from __future__ import annotations
 
@@ -84,6 +84,33 @@ def report(
         yield f"ledger head {written.head}"
 
     return Result(facts, text)
+
+
+@command(interrupted="repeat the command to write the paper")
+def paper(
+    workspace: Workspace,
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="With paper.yaml and the paper's prose as Markdown.")
+    ] = Path("reports/paper"),
+) -> Result:
+    """Write one paper of several decided studies.
+
+    Writes paper.tex, its figures and references.bib. paper.yaml names title, authors and studies; the prose lies
+    beside it. Every study is verified and judged again first. `pdflatex paper.tex`, twice, compiles it.
+
+    Example:  ablate paper reports/paper
+    """
+    from ablate.publishing import write_paper
+
+    files = write_paper(folder, workspace=workspace)
+
+    def text() -> Iterator[str]:
+        folders = Counter(path.parent for path in files)
+        yield from (f"wrote {path}" for path in files if path.parent == folder)
+        yield from (f"wrote {place}/ ({counted(n, 'file')})" for place, n in folders.items() if place != folder)
+        yield f"compile it: cd {folder} && pdflatex paper.tex && pdflatex paper.tex"
+
+    return Result({"wrote": files}, text)
 
 
 def from_evidence(path: Path) -> str:

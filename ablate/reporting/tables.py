@@ -81,6 +81,40 @@ PAPER = Catalogued(
     | picked(_FINDING, "Interval:", "p:", "n:", "Margin:"),
     note=True,
 )
+CLAIMS = Catalogued[EffectRow](
+    "claims",
+    {"Study": lambda row: row.study, "Hypothesis": lambda row: row.hypothesis, "Outcome": lambda row: row.outcome}
+    | {"Difference:": lambda row: NONE if row.view is None else row.view.amount}
+    | {heading: _where_shown(heading) for heading in ("Interval:", "p:", "n:", "Margin:")},
+    note=True,
+    shape={"grouped": True},
+)
+
+
+@dataclass(frozen=True)
+class VerdictRow:
+    """A decided study in one line of a paper."""
+
+    study: str
+    question: str
+    arms: int
+    seeds: str
+    verdict: str
+    outcomes: str
+
+
+VERDICTS = Catalogued[VerdictRow](
+    "verdicts",
+    {
+        "Study": lambda row: row.study,
+        "Question": lambda row: row.question,
+        "Arms:": lambda row: str(row.arms),
+        "Seeds:": lambda row: row.seeds,
+        "Verdict": lambda row: row.verdict,
+        "Claims": lambda row: row.outcomes,
+    },
+    note=True,
+)
 ALSO = Catalogued[tuple[FindingView, Any]](
     "also",
     {
@@ -99,8 +133,8 @@ GATE = Catalogued[FindingView](
     "gate",
     {
         "Hypothesis": lambda view: view.label,
-        "Share at first:": lambda view: estimates.significant(_gate(view.finding).weight, 6),
-        "Tested at level:": lambda view: estimates.significant(_gate(view.finding).level, 6),
+        "Share at first:": lambda view: words.significant(_gate(view.finding).weight, 6),
+        "Tested at level:": lambda view: words.significant(_gate(view.finding).level, 6),
         "p, alone:": lambda view: view.p_cell(view.finding.p_support),
         "p, adjusted:": lambda view: view.p_cell(view.finding.p_support_adjusted),
         "Passed": lambda view: phrase("tables.passed", view.finding.p_support, _gate(view.finding).level),
@@ -427,7 +461,7 @@ class HypothesisPlan:
     def detectable(self) -> str:
         """The difference found with power 80% after correction, on the claim's scale where that is known."""
         if self.design.detectable is not None:
-            return estimates.significant(self.design.detectable)
+            return words.significant(self.design.detectable)
         # Nothing is known of the spread: a claim by at least D needs that many SDs beyond D.
         by = parse_claim(self.design.claim, baseline="").by
         beyond = "" if by is None else f"{words.compact(by)} + "

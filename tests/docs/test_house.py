@@ -32,6 +32,7 @@ VERBS = (
     "deciding",
     "exporting",
     "proving",
+    "publishing",
     "frame",
 )
 

@@ -17,13 +17,14 @@ from ablate.reporting.context import ReportContext
 from ablate.reporting.document import Document, banner_of
 from ablate.reporting.exports import figures
 from ablate.reporting.headline import MOST_FINDINGS
-from ablate.reporting.latex.references import bibtex, keys_in, list_of_references
+from ablate.reporting.latex.references import WORKS, Works, bibtex, keys_in, list_of_references
 from ablate.reporting.latex.render import Style, block, float_figure, float_table, paragraphs, sections
 from ablate.reporting.sections.audit import checks_section
 from ablate.reporting.sections.components import components_section
 from ablate.reporting.sections.findings import findings_section
 from ablate.reporting.sections.methods import methods_section
 from ablate.reporting.sections.registration import registration_section
+from ablate.reporting.sections.tasks import summary_of_family
 from ablate.reporting.summaries.study import arms_table
 from ablate.reporting.view import FindingView, Shared, views_of
 from ablate.reporting.wording import phrase
@@ -32,6 +33,7 @@ from prereg.documents.claims import value_read
 from prereg.documents.facts import Facts
 from prereg.documents.sentences import macro
 from prereg.escape import latex
+from prereg.study.designs.per_task import by_family
 from prereg.study.spec import Study
 
 LINE_OF_PAGE = 455.0
@@ -99,9 +101,10 @@ def style_of(context: ReportContext) -> Style:
     return Style(frozenset([*study.arms, *study.hypotheses, *metrics, *fields, *study.tie_breakers]))
 
 
-def results(context: ReportContext) -> Iterator[str]:
+def results(context: ReportContext, *, exploratory: bool = True) -> Iterator[str]:
     """The verdict by the registered rule, then for each role three sentences: how its claims ended; estimates with
-    interval, n and margin; tests with p."""
+    interval, n and margin; tests with p. A family of claims per task has one line. Without `exploratory` that role is
+    left out."""
     banner = banner_of(context.decision, context.registration)
     by_rule = " by the registered rule" * (context.decision.verdict is not None)
     failed = [f"{reason.rstrip('.')}." for reason in banner.failed]
@@ -114,11 +117,16 @@ def results(context: ReportContext) -> Iterator[str]:
     for part in findings_section(context).blocks:
         if isinstance(part, Paragraph) and part.tone == "warning":
             yield part.text
-    families: dict[str, list[FindingView]] = {}
+    by_role: dict[str, list[FindingView]] = {}
+    of_a_task = {name for names in context.study.task_families.values() for name in names}
     for view in views_of(context.decision.findings, context.study):
-        families.setdefault(view.role, []).append(view)
-    for role, views in families.items():
+        if view.name not in of_a_task and (exploratory or view.role != "exploratory"):
+            by_role.setdefault(view.role, []).append(view)
+    for role, views in by_role.items():
         yield phrase("finding.results", role, views, MOST_FINDINGS)
+    for label, members in by_family(context.decision.findings).items():
+        if label in context.study.task_families and (exploratory or members[0].role != "exploratory"):
+            yield f"{phrase('findings_parts.family', label)}: {summary_of_family(members)}"
 
 
 def methods(context: ReportContext) -> Iterator[str]:
@@ -166,8 +174,19 @@ def preamble() -> str:
     return (Path(__file__).parents[1] / "templates" / "preamble.tex").read_text(encoding="utf-8")
 
 
-def standalone(title: str, line: str, body: str, *, head: str = r"\input{preamble}") -> str:
-    """A page of its own: it compiles by plain pdflatex, with the list of what it cites in it."""
+def standalone(
+    title: str,
+    line: str,
+    body: str,
+    *,
+    head: str = r"\input{preamble}",
+    author: str = "",
+    numbered: bool = False,
+    works: Works = WORKS,
+    appendix: str = "",
+) -> str:
+    """A page of its own: it compiles by plain pdflatex, with the list of what it cites in it. Its sections may be
+    `numbered`; an `appendix` follows the list."""
     return "\n".join(
         [
             r"\documentclass[10pt,a4paper]{article}",
@@ -181,14 +200,15 @@ def standalone(title: str, line: str, body: str, *, head: str = r"\input{preambl
             r"\usepackage[hidelinks]{hyperref}",
             r"\emergencystretch=3em",
             r"\setlength{\parindent}{0pt}\setlength{\parskip}{0.5\baselineskip plus 2pt}",
-            r"\setcounter{secnumdepth}{0}",
+            rf"\setcounter{{secnumdepth}}{{{2 * numbered}}}",
             rf"\title{{{title}}}",
-            r"\author{}",
+            rf"\author{{{author}}}",
             rf"\date{{{line}}}",
             r"\begin{document}",
             r"\maketitle",
             body,
-            list_of_references(keys_in(body)),
+            list_of_references(keys_in(body, appendix, works=works), works),
+            *([r"\appendix", appendix] if appendix else []),
             r"\end{document}",
             "",
         ]
