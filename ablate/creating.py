@@ -119,9 +119,8 @@ def new(
     for path, data in parts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         create_whole(path, data)
-    _write_schema(home / "studies" / SCHEMA)
-    ignored = _ignore_data(home)
-    return Created((*parts, *ignored), _next_steps(template, study), tuple(_notes(name, template, home, script)))
+    others = (*_ignore_data(home), *_write_schema(home / "studies" / SCHEMA))
+    return Created((*parts, *others), _next_steps(template, study), tuple(_notes(name, template, home, script)))
 
 
 def _notes(name: str, template: str, home: Path, script: str | Path | None) -> Iterator[str]:
@@ -200,12 +199,15 @@ def _ignore_data(home: Path) -> tuple[Path, ...]:
     return (path,) if create_whole(path, _IGNORED.encode()) else ()
 
 
-def _write_schema(path: Path) -> None:
+def _write_schema(path: Path) -> tuple[Path, ...]:
+    """The schema for editors, where this version has another than lies there."""
     from prereg.documents.published import json_schema
 
     data = (json.dumps(json_schema(), ensure_ascii=False) + "\n").encode()
-    if not path.exists() or path.read_bytes() != data:
-        write_whole(path, data)
+    if path.exists() and path.read_bytes() == data:
+        return ()
+    write_whole(path, data)
+    return (path,)
 
 
 STEPS = ("check", "try", "design", "register", "run", "decide")

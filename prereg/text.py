@@ -59,6 +59,15 @@ def compact(value: float) -> str:
     return text.replace("-", MINUS)
 
 
+def significant(value: float, digits: int = 3) -> str:
+    """A number with so many significant digits at most: `−0.04`.
+
+    >>> significant(-0.040001, 4), significant(1234.5)
+    ('−0.04', '1,230')
+    """
+    return compact(float(f"{value:.{digits}g}"))
+
+
 def p_value(p: float, levels: Iterable[float] = ()) -> str:
     """A p value without its name: `.034`, `< .0001`, `1`. Never 0, and never on another side of a level than p itself.
 
@@ -172,6 +181,15 @@ def without_pairs(text: str) -> str:
     for found, instead in _OF_PAIRS:
         text = re.sub(found, instead, text)
     return text
+
+
+def after_number(unit: str) -> str:
+    """A unit as it follows a number: a share is a number between 0 and 1, and reads as it is.
+
+    >>> after_number("share"), after_number("share per doubling"), after_number("nats/token")
+    ('', 'per doubling', 'nats/token')
+    """
+    return "" if unit == "share" else unit.removeprefix("share ") if unit.startswith("share per ") else unit
 
 
 def unit_of(metric: str, scale: Scale = "raw", own: Mapping[str, str] | None = None) -> str:

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import gc
 import re
+import shlex
 import signal
 import sys
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from difflib import get_close_matches
 from io import TextIOWrapper
 from pathlib import Path
 from typing import Annotated, Any, NoReturn, TextIO, cast
@@ -25,7 +28,7 @@ from typer.core import TyperGroup
 from ablate.cli import corpora, proof, records, registering, reports, runs, studies
 from ablate.cli.command import Command, Interrupted
 from ablate.cli.options import Exit, Patient, put_error
-from prereg.errors import StudyError, missing_gpt, missing_posix
+from prereg.errors import SpecError, StudyError, missing_gpt, missing_posix
 from prereg.escape import visible
 from prereg.registry.disk import NO_ROOM
 
@@ -49,10 +52,26 @@ PANELS: dict[str, tuple[Command, ...]] = {
 CORPUS = (corpora.corpus_list, corpora.corpus_show, corpora.corpus_add, corpora.corpus_fetch)
 # Reading importlib.metadata instead takes as long as everything else that the help does.
 _OTHERS = re.compile(r"(ablate|prereg)-([0-9][^-]*)\.(?:dist|egg)-info")
+# typer carries a click of its own from 0.26 on, so the class is found by what both export.
+_UsageError: type[Any] = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "UsageError")
+_TYPED = "ablate.typed"
+"""Key of the words of a command line in the context of its parsing."""
 
 
 class _Panels(TyperGroup):
-    """Commands under the names of their panels, in plain text: the boxes that typer draws leave too few columns."""
+    """Commands under the names of their panels, in plain text: the boxes that typer draws leave too few columns.
+
+    What is wrong with a command line is a `StudyError` like any other mistake: found, required, what to type instead.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[_TYPED] = tuple(args)  # parsing empties the list
+        with _usage_as_mistake(ctx):
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        with _usage_as_mistake(ctx):
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         width = max(map(len, self.commands))
@@ -63,6 +82,52 @@ class _Panels(TyperGroup):
         for panel, rows in panels.items():
             with formatter.section(panel):
                 formatter.write_dl(rows)
+
+
+@contextmanager
+def _usage_as_mistake(ctx: Any) -> Iterator[None]:
+    """Turn click's usage errors into ours. Raises `SpecError`."""
+    try:
+        yield
+    except _UsageError as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # no mistake: it prints the help
+            raise
+        raise _mistake(error, ctx.meta[_TYPED]) from None
+
+
+def _mistake(error: Any, typed: tuple[str, ...]) -> SpecError:
+    """What is wrong with a command line, and the same line with what it lacks."""
+    verb = " ".join(_path(error.ctx))
+    message = error.format_message().rstrip(".")
+    found = message[:1].lower() + message[1:]
+    parameter = getattr(error, "param", None)
+    if parameter is None:
+        return SpecError(found, required=f"what {verb} --help lists", fix=_corrected(error, typed) or f"{verb} --help")
+    name = parameter.opts[0] if parameter.param_type_name == "option" else ""
+    placeholder = (parameter.metavar or parameter.name or "").upper().strip("[]")
+    required = f"{f'{name} {placeholder}'.strip()}: {parameter.help.rstrip('.')}"
+    if type(error).__name__ != "MissingParameter":
+        return SpecError(found, required=required, fix=f"{verb} --help")
+    # The placeholder is not quoted as typed words are: it is to be replaced.
+    line = " ".join(filter(None, [shlex.join(["ablate", *typed]), name, placeholder]))
+    return SpecError(f"{name or placeholder} is missing", required=required, fix=line)
+
+
+def _path(ctx: Any) -> list[str]:
+    """`ablate` and the names of the commands below it; click's own path begins with whatever started this process."""
+    return [*_path(ctx.parent), ctx.info_name] if ctx.parent is not None else ["ablate"]
+
+
+def _corrected(error: Any, typed: tuple[str, ...]) -> str:
+    """The line with the nearest command or option in place of one that does not exist; empty where none is near."""
+    wrong, near = getattr(error, "option_name", ""), getattr(error, "possibilities", None) or ()
+    if not wrong and (commands := getattr(error.ctx.command, "commands", None)):
+        wrong = typed[len(_path(error.ctx)) - 1]
+        near = get_close_matches(wrong, commands, n=1)
+    if wrong not in typed or not near:
+        return ""
+    at = typed.index(wrong)
+    return shlex.join(["ablate", *typed[:at], near[0], *typed[at + 1 :]])
 
 
 def _print_version(requested: bool) -> None:

@@ -46,18 +46,21 @@ def verify(
 
     Study, lock, pinned code, ledger, seals, sealed records, verdict, reports; of one study, or of all; of a bundle, as
     a zip file or unpacked, with nothing but itself. Asks no server. Derives outcomes and judges the verdict again.
-    Says what each study found, then in five lines what was checked, what was found or not checked, what no check can
-    show, what deviated and who else holds it, and what to type next. Ends with 4 if something has changed, or if the
+    Says what each study found, then in four lines what was checked, what was found or not checked, what no check can
+    show, what deviated and who else holds it; then what to type next. Ends with 4 if something has changed, or if the
     records give no verdict, and with 8 if nothing has changed and this version judges differently.
 
     Example:  ablate verify studies/embnorm.yaml
     """
     from ablate.proving import verify as check
-    from ablate.reporting.summaries.verification import verification_sections
+    from ablate.reporting.summaries.verification import next_step, verification_sections
 
     verification = check(study, workspace=workspace, signers=signers, roots=roots)
     return Result(
-        verification, lambda: verification_sections(verification, details=details), exit=_ending(verification)
+        verification,
+        lambda: verification_sections(verification, details=details),
+        next=next_step(verification),
+        exit=_ending(verification),
     )
 
 

@@ -300,13 +300,10 @@ def decide(workspace: Workspace, screen: Screen, study: StudyFile) -> Result:
         raise
     status = decided.decision.status
     report = f"Report: {decided.html_path}" if decided.html_path is not None else "No report was written."
-    then = f"ablate run {study}{' --next-look' * (status == 'continue')}"
-    return Result(
-        None,
-        lambda: ["", report, f"Ledger head: {decided.head}"],
-        next=then if status in ("continue", "unfinished") else "",
-        exit=_ENDINGS[status],
-    )
+    then = f"ablate verify {study}   (checks every frozen byte, and judges again)"
+    if status in ("continue", "unfinished"):
+        then = f"ablate run {study}{' --next-look' * (status == 'continue')}"
+    return Result(None, lambda: ["", report, f"Ledger head: {decided.head}"], next=then, exit=_ENDINGS[status])
 
 
 def _ran(study: Path, done: Ran) -> Result:

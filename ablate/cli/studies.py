@@ -150,6 +150,12 @@ def repeated_runs(context: StudyContext) -> list[str]:
     return [f"Note: {other.words}." for other in repeated(context.root, context.study)]
 
 
+_PURPOSE_OF_FILE = {
+    ".gitignore": "keeps runs and corpora out of git",
+    "study.schema.json": "lets an editor complete and check studies",
+}
+
+
 @command()
 def new(
     workspace: Workspace,
@@ -204,7 +210,8 @@ def new(
 
     def text() -> Iterator[Shown]:
         for path in made.files:
-            yield f"wrote {path}" + "   (keeps runs and corpora out of git)" * (path.name == ".gitignore")
+            purpose = _PURPOSE_OF_FILE.get(path.name, "")
+            yield f"wrote {path}" + f"   ({purpose})" * bool(purpose)
         yield from made.notes
         for number, line in enumerate(made.next):
             yield f"{'     ' if number else 'next:'}  {line}"
@@ -234,7 +241,11 @@ def design(workspace: Workspace, study: StudyFile, pilot: Pilot = None) -> Resul
         yield from (design_section(characteristics), *warned(warnings))
 
     facts: dict[str, Any] = characteristics.model_dump(mode="json") | {"warnings": as_json(warnings)}
-    return Result(facts, text, next=f"ablate register {study}" if obstacle(characteristics) is None else "")
+    then = f"ablate register {study}"
+    # Without a scale nothing is simulated: registering would be blind where three runs of each arm give the scale.
+    if not characteristics.scenarios:
+        then = f"ablate try {study} --seeds 3   (prints the assume: line that gives power)"
+    return Result(facts, text, next=then if obstacle(characteristics) is None else "")
 
 
 @command("try", interrupted="the trial is not part of the study, and nothing of it was kept")

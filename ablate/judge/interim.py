@@ -26,7 +26,7 @@ from prereg.frozen import FrozenModel
 from prereg.registry.ledger_entry import LookedEntry, SealEntry
 from prereg.registry.looks import Look, due_look, looks_of, taken_looks
 from prereg.registry.registration import Registration
-from prereg.study.labels import NO_LABELS, Labels
+from prereg.study.presentation import NO_LABELS, Labels
 from prereg.study.spec import Study
 
 

@@ -17,7 +17,7 @@ from prereg.metrics.catalogue import Better
 from prereg.registry.looks import Look
 from prereg.rule.condition import Outcome
 from prereg.study.analysis import Role, Scale
-from prereg.study.labels import NO_LABELS, Labels
+from prereg.study.presentation import NO_LABELS, Labels
 from prereg.text import counted
 
 Status = Literal["decided", "decided_with_deviations", "inconclusive", "inadmissible", "continue", "unfinished"]

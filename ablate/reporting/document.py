@@ -16,7 +16,7 @@ from ablate.judge.verdict import Decision, with_deviations
 from ablate.reporting.blocks import Block, Facts, Figure, Paragraph, Section
 from ablate.reporting.context import ReportContext
 from ablate.reporting.forest import forest_figure
-from ablate.reporting.headline import headline_of, next_step
+from ablate.reporting.headline import headline_of, later_study
 from ablate.reporting.sections.audit import checks_section, decisions_in_words, in_order, pairs_section, runs_section
 from ablate.reporting.sections.components import components_section
 from ablate.reporting.sections.curves import curves_section, diagnostics_section
@@ -235,7 +235,7 @@ def opening_blocks(decision: Decision, registration: Registration) -> Iterator[B
         if passed.get(PROMISED) is False and STATED not in passed:
             yield Paragraph(phrase("first_screen.compare_pairs"), "aside")
             yield Facts(tuple(("", line) for line in PAIRING_LINES))
-    if step := next_step(decision, registration):
+    if step := later_study(decision, registration):
         yield Paragraph(step)
     if views and decision.status != "inadmissible":
         yield Paragraph(phrase("finding.legend", Shared(views)), "aside")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 
 from ablate.judge.verdict import Interval
-from prereg.study.labels import NO_LABELS, Labels
+from prereg.study.presentation import NO_LABELS, Labels
 from prereg.text import MINUS, compact, crosses, number, p_value, share
 
 NONE = "–"
@@ -36,11 +36,6 @@ def signed(value: float | None, decimals: int) -> str:
         return NONE
     text = number(value, decimals)
     return text if text.startswith(MINUS) or not any(digit in text for digit in "123456789") else f"+{text}"
-
-
-def significant(value: float, digits: int = 3) -> str:
-    """A number with so many significant digits."""
-    return compact(float(f"{value:.{digits}g}"))
 
 
 def with_unit(name: str, unit: str) -> str:

@@ -17,7 +17,7 @@ from ablate.reporting.view import FindingView
 from ablate.reporting.wording import phrase
 from prereg.documents.claims import capital
 from prereg.registry.registration import Registration
-from prereg.study.labels import Labels
+from prereg.study.presentation import Labels
 from prereg.study.spec import Study
 
 MOST_FINDINGS = 3
@@ -84,7 +84,7 @@ def stability_in_words(arm: Stability, labels: Labels) -> str:
     return phrase("first_screen.stability", labels.arm(arm.variant), arm, spiked, share_of_bound(arm))
 
 
-def next_step(decision: Decision, registration: Registration) -> str:
+def later_study(decision: Decision, registration: Registration) -> str:
     """What can be done after an inconclusive verdict: another study, never more seeds for this one. Empty after any
     other decision."""
     if decision.status != "inconclusive":
@@ -110,7 +110,7 @@ def next_step(decision: Decision, registration: Registration) -> str:
         where = phrase("findings_parts.stated_at", view, looked[named].effect)
         where += f" ({view.label})" * (len(undecided) > 1)
     return phrase(
-        "first_screen.next_step",
+        "first_screen.later_study",
         study=study.study,
         beyond=bool(beyond),
         sequential=study.stopping != "fixed",

@@ -131,8 +131,8 @@ GATE = Catalogued[FindingView](
     "gate",
     {
         "Hypothesis": lambda view: view.label,
-        "Share at first:": lambda view: estimates.significant(_gate(view.finding).weight, 6),
-        "Tested at level:": lambda view: estimates.significant(_gate(view.finding).level, 6),
+        "Share at first:": lambda view: words.significant(_gate(view.finding).weight, 6),
+        "Tested at level:": lambda view: words.significant(_gate(view.finding).level, 6),
         "p, alone:": lambda view: view.p_cell(view.finding.p_support),
         "p, adjusted:": lambda view: view.p_cell(view.finding.p_support_adjusted),
         "Passed": lambda view: phrase("tables.passed", view.finding.p_support, _gate(view.finding).level),
@@ -459,7 +459,7 @@ class HypothesisPlan:
     def detectable(self) -> str:
         """The difference found with power 80% after correction, on the claim's scale where that is known."""
         if self.design.detectable is not None:
-            return estimates.significant(self.design.detectable)
+            return words.significant(self.design.detectable)
         # Nothing is known of the spread: a claim by at least D needs that many SDs beyond D.
         by = parse_claim(self.design.claim, baseline="").by
         beyond = "" if by is None else f"{words.compact(by)} + "

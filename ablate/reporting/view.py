@@ -24,7 +24,7 @@ from prereg.documents.claims import estimates_means, margin, meaning, reading, v
 from prereg.rule.condition import Outcome
 from prereg.study.analysis import EProcess, Looks
 from prereg.study.claim import Claim, parse_claim
-from prereg.study.labels import Labels
+from prereg.study.presentation import Labels
 from prereg.study.spec import Study
 from prereg.study.tests import PSEUDOMEDIAN, TESTS
 
@@ -67,7 +67,7 @@ class FindingView:
 
     @property
     def unit(self) -> str:
-        """The unit of the difference; a share is a number without one in sentences, so `amount` leaves it out."""
+        """The unit of the difference, for a heading or an axis; next to a number stands `shown_unit`."""
         return self.finding.unit
 
     @property
@@ -238,7 +238,7 @@ class FindingView:
     @property
     def difference(self) -> str:
         """The difference with its sign and unit."""
-        return NONE if self.estimate is None else f"{self.amount} {self.unit}".strip()
+        return NONE if self.estimate is None else f"{self.amount} {self.shown_unit}".strip()
 
     @property
     def sides(self) -> tuple[str, str]:
@@ -300,20 +300,21 @@ class FindingView:
     def margin(self) -> str:
         """The smallest difference that matters, with its unit."""
         if not self.finding.smallest:
-            return f"{NONE} {self.unit}".strip()
+            return f"{NONE} {self.shown_unit}".strip()
         return margin(self.claim, self.finding.smallest, self.unit)
 
     # -- parts of its sentences (templates/finding.txt) ------------------------------------------------------------
 
     @cached_property
-    def _shown_unit(self) -> str:
-        return "" if self.unit == "share" else self.unit
+    def shown_unit(self) -> str:
+        """The unit as it follows a number."""
+        return words.after_number(self.unit)
 
     @property
     def meaning(self) -> str:
         """What the outcome says of the claim: of a refuted `a does_not_worsen M` that `a worsens M`."""
         baseline = "" if self.study is None else self.study.baseline
-        return meaning(self.claim, self.outcome, self.finding.smallest, unit=self._shown_unit, baseline=baseline)
+        return meaning(self.claim, self.outcome, self.finding.smallest, unit=self.shown_unit, baseline=baseline)
 
     @property
     def reason(self) -> str:
@@ -383,7 +384,7 @@ class FindingView:
         """The difference with its unit: without its sign where the sentence names the direction."""
         write, as_ratio = self._write
         assert self.difference_value is not None, self.name
-        return f"{write(self.difference_value)}{'' if as_ratio else f' {self._shown_unit}'}".strip()
+        return f"{write(self.difference_value)}{'' if as_ratio else f' {self.shown_unit}'}".strip()
 
     @property
     def ends(self) -> tuple[str, str] | None:
@@ -400,7 +401,7 @@ class FindingView:
         """The margin in a sentence that has named the unit; empty where there is none."""
         if not self.finding.smallest:
             return ""
-        return margin(self.claim, self.finding.smallest, "" if self.sign else self._shown_unit)
+        return margin(self.claim, self.finding.smallest, "" if self.sign else self.shown_unit)
 
     @property
     def against_margin(self) -> str:
@@ -677,6 +678,11 @@ class Shared:
     def gated(self) -> bool:
         """Whether support was tested by a gate."""
         return any(view.finding.gate for view in self.views)
+
+    @property
+    def refuted(self) -> bool:
+        """Whether any claim is refuted, so that its p is that of the refutation."""
+        return any(view.outcome == "refuted" for view in self.views)
 
     @property
     def corrected(self) -> bool:

@@ -20,7 +20,7 @@ from prereg.study.designs.per_task import of_any_task, said_once, tasks_of
 from prereg.study.spec import Study
 from prereg.study.tests import TESTS
 from prereg.study.verbs import KINDS, Rejected, Verb, VerbKind
-from prereg.text import compact, listed, side
+from prereg.text import after_number, compact, listed, side
 
 PLAIN = {
     "train/loss": "training loss",
@@ -267,7 +267,6 @@ def meanings(study: Study, name: str, metric: str | None = None) -> tuple[str, s
     """What 'supported' and what 'refuted' says of a hypothesis' claim, in plain words; `metric` renames it."""
     claim, hypothesis = study.claims[name], study.hypotheses[name]
     unit = study.unit(name)
-    unit = "" if unit == "share" else unit  # a number between 0 and 1 reads as it is: by 0.01 or more
     claim = replace(claim, metric=metric or claim.metric)
     supported, refuted = (
         meaning(claim, outcome, hypothesis.smallest, unit=unit, baseline=study.baseline)
@@ -283,7 +282,7 @@ def _at_least(claim: Claim, unit: str) -> str:
 def margin(claim: Claim, smallest: float, unit: str) -> str:
     """The smallest difference that matters with its unit, or in percent where the study writes it so."""
     if claim.percent is None:
-        return f"{compact(smallest)} {unit}".strip()
+        return f"{compact(smallest)} {after_number(unit)}".strip()
     return f"{compact(claim.percent)}%" + ("" if claim.trend is None else f" {claim.trend.per}")
 
 

@@ -45,7 +45,7 @@ from pydantic import JsonValue
 from prereg.errors import ClaimError, FieldPath, field_error, nearest
 from prereg.grammar import Expected, Language
 from prereg.metrics.catalogue import Better
-from prereg.study.labels import NO_LABELS, Labels
+from prereg.study.presentation import NO_LABELS, Labels
 from prereg.study.verbs import BEYOND, KINDS, VERBS, PlainVerb, Verb, VerbKind
 from prereg.text import compact, side
 

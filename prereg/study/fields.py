@@ -29,9 +29,8 @@ from prereg.study.analysis import Analysis, Hypothesis, OnDivergence, Stable, St
 from prereg.study.command import MetricsFile, is_inside
 from prereg.study.designs.components import Components
 from prereg.study.designs.tune import Tune
-from prereg.study.labels import NO_LABELS, Labels
 from prereg.study.measure import Assume, Measure, Name, OwnCheck, Seed
-from prereg.study.report import Report
+from prereg.study.presentation import NO_LABELS, Labels, Report
 from prereg.study.training import Training
 from prereg.yaml_model import YamlModel
 

@@ -41,10 +41,9 @@ from prereg.study.conflicts import OF_BLOCKS, OF_CLAIMS, OF_SETTINGS, Conflict, 
 from prereg.study.designs.per_task import check_per_task
 from prereg.study.designs.tune import check_tune
 from prereg.study.handover import unrecorded
-from prereg.study.labels import check_labels
 from prereg.study.macros import all_seeds, two_margins
 from prereg.study.measure import check_known, check_suite, of_each_task
-from prereg.study.report import check_report
+from prereg.study.presentation import check_labels, check_report
 from prereg.study.training import Bpe, Data, Training
 from prereg.text import counted, listed
 

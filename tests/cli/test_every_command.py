@@ -55,6 +55,25 @@ def test_of_a_decided_study_json_is_one_document_and_quiet_is_silent(
     assert tuple(capsys.readouterr()) == ("", "")
 
 
+@pytest.mark.parametrize(
+    ("typed", "found", "instead"),
+    [
+        ("reproduce s.yaml", "--run is missing", "ablate reproduce s.yaml --run VARIANT/SEED"),
+        ("judge table.csv", "CLAIM is missing", "ablate judge table.csv CLAIM"),
+        ("run s.yaml --jbs 2", "no such option: --jbs", "ablate run s.yaml --jobs 2"),
+        ("run s.yaml --jobs two", "invalid value for '--jobs'", "ablate run --help"),
+        ("corpus lst", "no such command 'lst'", "ablate corpus list"),
+    ],
+)
+def test_what_is_wrong_with_a_command_line_is_a_mistake_like_any_other(
+    typed: str, found: str, instead: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ablate(monkeypatch, *typed.split()) == Exit.MISTAKE
+    said, required, fix = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"error: {found}") and required.startswith("  required: ")
+    assert fix == f"  try:      {instead}"
+
+
 def test_quiet_leaves_mistakes_and_the_exit_code(
     own_house: OwnHouse, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -162,7 +162,7 @@ def test_a_gitignore_of_the_user_is_kept(own: str, expected: str, empty: Path) -
     (empty / "data").mkdir()
     (empty / own).write_text(expected)
     made = api.new("mine")
-    assert (empty / own).read_text() == expected and made.files == (made.study,)
+    assert (empty / own).read_text() == expected and made.files == (made.study, empty / "studies" / "study.schema.json")
     assert [path.name for path in empty.rglob(".gitignore")] == [".gitignore"]
 
 

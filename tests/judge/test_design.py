@@ -620,7 +620,7 @@ def test_a_rate_that_no_simulated_study_showed_has_a_bound_and_no_zero() -> None
     )
     never = scenario(found, "every claim true").false_supported[0]
     assert never.share == 0.0 and never.at_most == pytest.approx(3 / 300, rel=0.01)
-    assert said_chance(never) == "at most 1% (never met; 95% bound)"
+    assert said_chance(never) == "at most 1% (seen in no simulated study; 95% bound)"
     some = never.model_copy(update={"share": 0.05, "error": 0.01, "at_most": None})
     assert said_chance(some) == "5.0% ±1.0%"
 

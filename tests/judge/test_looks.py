@@ -227,7 +227,7 @@ def test_a_study_with_looks_from_file_to_report(house: House, say: Any) -> None:
     assert changed == {"studies/ledger.jsonl"} and entries(house)[-1].event == "looked"
     before = house.snapshot()
     assert say("decide", study)[0] == 3 and house.snapshot() == before, "a look told again is one look"
-    assert "Next: look 2 of 2, at 3 seeds" in say("status", study)[1]
+    assert "To come: look 2 of 2, at 3 seeds" in say("status", study)[1]
     code, said = say("run", study)
     assert code == 0 and "6 of 6 runs sealed" in said and sealed_seeds(house) == {1, 2, 3}
     code, said = say("decide", study)
@@ -237,7 +237,7 @@ def test_a_study_with_looks_from_file_to_report(house: House, say: Any) -> None:
     assert say("decide", study)[0] == 0 and say("report", study)[0] == 0 and house.snapshot() == before
     report = (house.path / "reports" / "tiny" / "report.md").read_text()
     assert "repeated CI" in report and "Jennison and Turnbull" in report and "look 2 of 2" in report
-    assert say("verify", study)[0] == 0 and "Next:" not in say("status", study)[1]
+    assert say("verify", study)[0] == 0 and "To come:" not in say("status", study)[1]
     code, said = say("run", study)
     assert code == 2 and "was decided at look 2 of 2" in said and "no seed added after the verdict" in said
 

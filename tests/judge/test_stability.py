@@ -20,8 +20,8 @@ from ablate.judge.verdict import Stability
 from ablate.judge.wording import upper_bound
 from ablate.reporting.headline import stability_in_words
 from prereg.documents.sentences import say
-from prereg.study.labels import NO_LABELS
 from prereg.study.load import load_study
+from prereg.study.presentation import NO_LABELS
 from prereg.study.spec import Study
 
 STUDIES = Path(__file__).resolve().parents[2] / "studies"

@@ -22,7 +22,7 @@ from ablate.judge.verdict import Finding
 from ablate.reporting import estimates, markdown
 from ablate.reporting.document import TRUST, compose, trust_line
 from ablate.reporting.forest import text_forest
-from ablate.reporting.headline import headline_of, next_step
+from ablate.reporting.headline import headline_of, later_study
 from ablate.reporting.view import FindingView, views_of
 from prereg.registry.ledger import Ledger
 from prereg.registry.paths import Root
@@ -170,10 +170,10 @@ def test_each_word_of_trust_is_earned_and_what_failed_comes_first() -> None:
 
 def test_after_an_inconclusive_verdict_a_new_study_is_named_and_never_more_seeds_for_this_one() -> None:
     whole = told("inconclusive")
-    said = next_step(whole.decision, whole.registration)
-    assert re.search(r"18 seeds have power 80%", said) and "a new study with seeds of its own" in said
+    said = later_study(whole.decision, whole.registration)
+    assert said.startswith("A later study needs seeds of its own") and "18 of them have power 80%" in said
     assert "`stopping:`" in said and "seeds added to it would be chosen by its outcome" in said
-    assert next_step(told().decision, told().registration) == ""
+    assert later_study(told().decision, told().registration) == ""
     assert said in " ".join(getattr(block, "text", "") for block in compose(whole).opening)
 
 

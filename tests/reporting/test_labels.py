@@ -31,7 +31,7 @@ from ablate.reporting.summaries.run import early_look_section
 from ablate.reporting.summaries.study import study_section
 from ablate.reporting.terminal import show_document
 from prereg.registry.amendments import AMENDMENT_EFFECTS
-from prereg.study.labels import Labels
+from prereg.study.presentation import Labels
 from prereg.study.spec import study_from_document
 
 LABELS = {

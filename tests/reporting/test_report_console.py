@@ -18,7 +18,7 @@ from ablate.reporting.document import decision_document
 from ablate.reporting.sections.design import text_chart
 from ablate.reporting.summaries.run import corpora_section, status_section
 from ablate.reporting.summaries.study import design_section, study_section
-from ablate.reporting.summaries.verification import verification_sections
+from ablate.reporting.summaries.verification import next_step, verification_sections
 from ablate.reporting.terminal import show, show_document
 from ablate.verification.result import StudySummary, Verification
 from prereg.study.spec import Study, study_from_document
@@ -82,6 +82,15 @@ def test_a_design_shows_power_and_the_chance_of_every_verdict() -> None:
     assert all(len(line) <= 80 for line in text_chart(found))
 
 
+def test_a_design_without_divergence_says_nothing_of_diverging_runs() -> None:
+    study = told().study
+    console, stream = written()
+    sure = study.model_copy(update={"assume": study.assume.model_copy(update={"divergence": 0.0})})
+    show(console, design_section(design_study(sure, n_sims=50)))
+    text = " ".join(read(stream).split())
+    assert "if differences are skewed" in text and "one run in ten diverges" not in text
+
+
 def test_a_hopeless_design_names_the_verdict_and_the_remedy() -> None:
     console, stream = written()
     hopeless = design().model_copy(update={"unreachable": ("adopt layernorm",), "remedy": "seven seeds"})
@@ -120,6 +129,10 @@ def health() -> StudyHealth:
 
 def verified(*items: Item, details: bool = False) -> list[Section]:
     """What `verify` prints of a decided study, beside one item that is as it was frozen."""
+    return verification_sections(verification(*items), details=details)
+
+
+def verification(*items: Item) -> Verification:
     decided = told()
     summary = StudySummary(
         study="embnorm",
@@ -133,8 +146,7 @@ def verified(*items: Item, details: bool = False) -> list[Section]:
         registration=decided.registration,
     )
     lock = item("embnorm", "study and lock", note="as registered")
-    found = Verification(items=(lock, *items), head="f" * 64, studies=(summary,), target="studies/embnorm.yaml")
-    return verification_sections(found, details=details)
+    return Verification(items=(lock, *items), head="f" * 64, studies=(summary,), target="studies/embnorm.yaml")
 
 
 CORPUS = not_checked("embnorm", "corpus", "'toy' is not here", fix="ablate corpus add toy FILE")
@@ -183,3 +195,12 @@ def test_nothing_is_called_fine_beside_what_was_not_checked(state: str) -> None:
     assert ("1 item not checked" in text) == (state in ("verify-unchecked", "verify-changed"))
     assert ("To check: ablate corpus add toy FILE" in text) == ("1 item not checked" in text)
     assert ("judges the same evidence differently" in text) == (state == "verify-differently")
+
+
+def test_what_to_type_after_a_check_mends_what_it_found() -> None:
+    study = "studies/embnorm.yaml"
+    assert next_step(verification()) == f"ablate bundle {study}   (one file for others to check)"
+    assert next_step(verification(CORPUS)) == "ablate corpus add toy FILE"
+    mended = f"restore it from version control or a backup; then ablate verify {study}"
+    assert next_step(verification(CORPUS, CHANGED)) == mended
+    assert next_step(verification(DIFFERS)) == f"ablate decide {study}   (judges by this version, and logs it)"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from ablate.judge.design.characteristics import Design
 from ablate.judge.stats.kinds import kind_of
 from prereg.errors import UndecidableDesignError, Where
+from prereg.text import significant
 
 
 def obstacle(design: Design) -> UndecidableDesignError | None:
@@ -53,7 +54,9 @@ def _too_weak(design: Design) -> UndecidableDesignError | None:
     floor = design.power_floor
     if weakest is None or weakest.power is None or weakest.power >= floor:
         return None
-    where = "if there is no difference" if not weakest.effect else f"at a true effect of {weakest.effect:.4g}"
+    where = (
+        "if there is no difference" if not weakest.effect else f"at a true effect of {significant(weakest.effect, 4)}"
+    )
     more = f"a less noisy measure, or {'another' if weakest.effect else 'a larger'} smallest difference"
     if weakest.seeds_80 is not None:
         more = f"give {weakest.seeds_80} seeds, for power 80%"

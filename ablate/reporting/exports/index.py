@@ -20,7 +20,7 @@ from ablate.reporting.tables import EFFECTS_BY_STUDY, INDEX, EffectRow
 from ablate.reporting.view import views_of
 from ablate.reporting.wording import phrase
 from prereg import text as words
-from prereg.study.labels import NO_LABELS
+from prereg.study.presentation import NO_LABELS
 
 TITLE = "Studies"
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ablate.runner.trial import TrialRun
     from prereg.registry.ledger_entry import Entry
     from prereg.seals.state import SealKind
-    from prereg.study.labels import Labels
+    from prereg.study.presentation import Labels
     from prereg.verification import Item
 
 # -- a study before any data -------------------------------------------------------------------------------------------
@@ -149,11 +149,14 @@ def _spread(sd: float | None) -> str:
 def _difference(claim: ClaimSoFar) -> str:
     if claim.difference is None:
         return claim.note or phrase("tables.no_pair_yet")
-    return f"{estimates.signed(claim.difference, 4)} {claim.unit} ({_spread(claim.sd)}, {claim.n})"
+    unit = words.after_number(claim.unit)
+    return " ".join(filter(None, [estimates.signed(claim.difference, 4), unit, f"({_spread(claim.sd)}, {claim.n})"]))
 
 
 def _by_arm(claim: ClaimSoFar, labels: Labels) -> str:
-    means = (f"{labels.arm(arm.arm)} {arm.mean:.4g} ({_spread(arm.sd)}, {arm.n})" for arm in claim.arms)
+    means = (
+        f"{labels.arm(arm.arm)} {words.significant(arm.mean, 4)} ({_spread(arm.sd)}, {arm.n})" for arm in claim.arms
+    )
     return "; ".join(means) or phrase("tables.no_run_yet")
 
 

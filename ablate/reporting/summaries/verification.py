@@ -1,4 +1,4 @@
-"""What `ablate verify` and `ablate bundle` print: what a study found, then five lines, and the table with `--all`.
+"""What `ablate verify` and `ablate bundle` print: what a study found, then four lines, and the table with `--all`.
 
 Nothing is called fine beside something that was not checked: the line that says what was found counts that too, and
 says what to type so that it can be checked.
@@ -33,13 +33,13 @@ _SEALS = {
 
 
 def verification_sections(checked: Verification, *, details: bool = False) -> list[Section]:
-    """What each study claims and found, five lines about the check, and every item where `details` are wanted."""
+    """What each study claims and found, four lines about the check, and every item where `details` are wanted."""
     if len(checked.studies) == 1:
         studies = [_study(checked.studies[0])]
     else:
         lines = Facts(tuple(("", _in_a_line(study)) for study in checked.studies))
         studies = [Section("studies", "", (lines,))]
-    sections = [*studies, Section("verification", "", _five_lines(checked))]
+    sections = [*studies, Section("verification", "", _four_lines(checked))]
     if details:
         sections.append(Section("details", "", tuple(_details(checked))))
     return sections
@@ -93,7 +93,7 @@ def _dates(study: StudySummary) -> str:
     return phrase("verification_parts.dates", study, *(words.moment(at) if at else "" for at in times))
 
 
-def _five_lines(verification: Verification) -> tuple[Block, ...]:
+def _four_lines(verification: Verification) -> tuple[Block, ...]:
     checked = [item for item in verification.items if item.state != "not checked"]
     holding = [(_name(seal), seal) for seal in verification.seals if seal.state == "holds"]
     faults = sum(len(item.faults) for item in verification.items)
@@ -117,7 +117,6 @@ def _five_lines(verification: Verification) -> tuple[Block, ...]:
         ),
         deviations=_deviations(verification),
         held=phrase("verification_parts.held", holding, len(verification.seals)),
-        next=_next(verification),
     )
 
 
@@ -150,7 +149,7 @@ def _name(seal: SealCheck) -> str:
     return "seal" if seal.kind is None else KINDS[seal.kind].name
 
 
-def _next(checked: Verification) -> str:
+def next_step(checked: Verification) -> str:
     """What to type: the remedy of what changed, else of what was not checked, else what comes after a check."""
     decided = bool(checked.studies) and all(study.decision is not None for study in checked.studies)
     if not checked.intact and (checked.bundle is not None or not checked.studies):
@@ -162,12 +161,16 @@ def _next(checked: Verification) -> str:
     if missing and not checked.judged_differently and checked.bundle is None:
         return missing
     if checked.judged_differently:
-        why = "decide"
+        verb = "decide"
+    elif checked.bundle is not None and not decided:
+        return phrase("verification_parts.nothing_yet")
     elif checked.bundle is not None:
-        why = "report" if decided else "wait"
+        verb = "report"
+    elif decided:
+        verb = "bundle"
     else:
-        why = "bundle" if decided else "status"
-    return phrase("verification_parts.next", why, checked.target or "STUDY")
+        return f"ablate status {checked.target or 'STUDY'}"
+    return f"ablate {verb} {checked.target or 'STUDY'}   ({phrase('verification_parts.why', verb)})"
 
 
 def _details(checked: Verification) -> Iterator[Block]:
