@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 
-from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table, columns
+from ablate.reporting.blocks import Block, Facts, Paragraph, Section, Table
+from ablate.reporting.catalogue import Catalogued
 from prereg.errors import SpecError, Where, nearest
 
 _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
@@ -95,10 +97,14 @@ def _block(part: list[str], at: int) -> Block:
 def _table(part: list[str], at: int) -> Table:
     rows = [tuple(cell.strip() for cell in line.strip().strip("|").split("|")) for line in part]
     ruled = len(part) > 2 and _RULE.fullmatch(part[1]) is not None
-    if not ruled or len({len(row) for row in rows}) > 1:
-        raise _error("a table with rows of different lengths, or without its second line", "| A | B: |", at)
-    heads = (head + ":" * rule.endswith(":") for head, rule in zip(rows[0], rows[1], strict=True))
-    return Table("", columns(*heads), tuple(rows[2:]))
+    if not ruled or len({len(row) for row in rows}) > 1 or len(set(rows[0])) < len(rows[0]):
+        found = "a table with rows of different lengths, two columns of one name, or without its second line"
+        raise _error(found, "a heading for each column, a second line such as |---|---:|, and rows", at)
+    heads = [head + ":" * rule.endswith(":") for head, rule in zip(rows[0], rows[1], strict=True)]
+    written = Catalogued[tuple[str, ...]](
+        "", {head: itemgetter(column) for column, head in enumerate(heads)}, caption=False
+    )
+    return written.of(rows[2:])
 
 
 def _error(found: str, required: str, line: int, fix: str = "") -> SpecError:
