@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,12 @@ def pairs(task: str) -> list[dict[str, str]]:
 
 
 def write_pack(
-    root: Path, folder: str = TASKS, *, n: int = N_ITEMS, prompts: dict[str, str] | None = None, strange: bool = False
+    root: Path,
+    folder: str = TASKS,
+    *,
+    n: int = N_ITEMS,
+    prompts: Mapping[str, object] | None = None,
+    strange: bool = False,
 ) -> Path:
     """Three tasks of minimal pairs as JSON lines; with `strange`, an item of the first has letters nobody knows."""
     path = root / folder

@@ -100,7 +100,7 @@ def as_embnorm() -> ReportContext:
     account = with_bins(told(hypotheses=claims, measure={"every": 25, "suites": list(_SUITES)}))
     made = ("speed/measure", "val/loss", "val/accuracy", "calibration/ece")
     single = [name for name in METRICS if METRICS[name].suite in _SUITES and not name.startswith(made)]
-    by_block = ("grad/layer", "residual/norm", "residual/cosine")
+    by_block = ("grad/layer", "grad/first_layer", "residual/norm", "residual/cosine")
     by_block += ("adam/second_moment",)
     names = [*single, "val/loss_first_quarter", "val/loss_last_quarter"]
     names += [f"{stem}_{block}" for stem in by_block for block in range(8)]

@@ -36,8 +36,10 @@ MOST_LINES = len(SERIES)
 """Arms that share a panel with the baseline."""
 AS_TEXT = {VERMILLION: RUST, GREEN: "#00694D"}
 """Darker where a colour is of letters, for contrast."""
-NAME_SHARE, NAME_LIMIT = 0.36, 72
-"""Room for names to the right of lines, as a share of the range of x, and in px."""
+NAME_SHARE, NAME_LIMIT, NAME_LETTERS = 0.36, 78, 12
+"""Room for names to the right of lines: as a share of the range of x, in px, and in letters of a line of a name."""
+NAME_LINE = 12
+"""Height of a line of a name, in px."""
 WIDE = 20.0
 """Largest over smallest value from which a scale is logarithmic."""
 PANEL_WIDTH = 300
@@ -179,12 +181,14 @@ def lines(
     zone: float = 0.0,
     level: tuple[float, str] | None = None,
     diagonal: bool = False,
+    published: Mapping[str, Sequence[tuple[float, float]]] | None = None,
 ) -> alt.LayerChart:
     """Arms along a quantity: their means as lines named where they end, and the range of their runs as a `band`, or as
     bars where places are few. Every chart that is no forest, no pairs and no power is one of these.
 
     `frame` has the columns of `description.LINES`, its arms named as people read them, `baseline` among them. `marks`
-    are words at places (`× diverged`), `zone` is the margin about zero, `level` a named horizontal line.
+    are words at places (`× diverged`), `zone` is the margin about zero, `level` a named horizontal line, `published`
+    what a source has for an arm, as places and values.
     """
     first, last = x.domain
     # Axes. Names of lines stand within the range of x, to the right of where lines end.
@@ -198,7 +202,10 @@ def lines(
     x_channel = quantity(alt.X, "x", room, zero=False, title=x.title, grid=False, titleLimit=240, **x_axis)
     # Neither rounded nor forced to zero: no loss starts there, and `extent` has chosen the range.
     y_scale = alt.Scale(domain=list(y.domain), type="log" if y.logarithmic else "linear", nice=False, zero=False)
-    y_axis: dict[str, Any] = {"format": "~g"} if y.logarithmic else {"labelExpr": SIGNED if y.signed else PLAIN}
+    y_axis: dict[str, Any] = {"labelExpr": SIGNED if y.signed else PLAIN}
+    if y.logarithmic:
+        # Given: altair draws a line for each of the nine parts of a decade.
+        y_axis = {"format": "~g", "values": log_ticks(*y.domain)}
 
     def at(column: str, channel: Any = alt.Y) -> Any:
         if channel is alt.Y2:
@@ -241,12 +248,19 @@ def lines(
             layers.append(points.encode(x=x_channel, y=at("mean")))
         # Rows are in order of x, so the last one is where the line ends.
         named_ends.append((rows[-1]["x"], rows[-1]["mean"], arm, colour))
+        if theirs := (published or {}).get(arm):
+            values = alt.Chart(inline([{"x": place, "mean": value} for place, value in theirs]))
+            layers += [
+                values.mark_line(color=colour, strokeDash=[1, 3], strokeWidth=1.5).encode(x=x_channel, y=at("mean")),
+                values.mark_point(color=colour, shape=shape, filled=False, size=40).encode(x=x_channel, y=at("mean")),
+            ]
+            named_ends.append((*theirs[-1], phrase("curves.published_line"), colour))
     for place, value, label in marks:
         mark = alt.Chart(inline([{"x": place, "mean": value}])).mark_text(
             text=label, align="left", baseline="middle", color=RUST, fontSize=12
         )
         layers.append(mark.encode(x=x_channel, y=at("mean")))
-    layers += _names(named_ends, y, x_channel, at("mean"))
+    layers += _names(named_ends, NAME_SHARE * (last - first), y, x_channel, at("mean"))
     return dressed(alt.layer(*layers), PANEL_WIDTH, 220, fit=True)
 
 
@@ -266,6 +280,22 @@ def round_ticks(first: float, last: float, count: int = 4) -> list[float]:
     step = next(many * power for many in (1, 2, 5, 10) if many * power >= raw * (1 - 1e-9))
     # 3 * 0.1 is 0.30000000000000004, and a label would show it.
     return [round(at * step, 12) for at in range(ceil(first / step - 1e-9), floor(last / step + 1e-9) + 1)]
+
+
+def log_ticks(first: float, last: float, count: int = 6) -> list[float]:
+    """At most about so many places of a logarithmic range: 1, 2 and 5 times powers of ten, or powers at even distances.
+
+    Examples
+    --------
+    >>> log_ticks(0.03, 0.6), log_ticks(1e-12, 0.5)
+    ([0.05, 0.1, 0.2, 0.5], [1e-12, 1e-10, 1e-08, 1e-06, 0.0001, 0.01])
+    """
+    decades = log10(last / first)
+    powers = range(floor(log10(first) + 1e-9), ceil(log10(last) - 1e-9) + 1)
+    every = max(1, ceil(decades / count))
+    many = (1, 2, 5) if 3 * decades <= count else (1,)
+    places = [float(f"{factor}e{power}") for power in powers if power % every == 0 for factor in many]
+    return [place for place in places if first * (1 - 1e-9) <= place <= last * (1 + 1e-9)]
 
 
 def shared(arms: Sequence[str], baseline: str) -> list[list[str]]:
@@ -289,22 +319,47 @@ def _styles(arms: Sequence[str], baseline: str) -> list[tuple[str, str, list[int
     ]
 
 
-def _names(ends: Sequence[tuple[float, float, str, str]], y: Extent, x_channel: Any, y_channel: Any) -> list[Any]:
-    """Names to the right of where lines end, apart from each other."""
+def _names(
+    ends: Sequence[tuple[float, float, str, str]], room: float, y: Extent, x_channel: Any, y_channel: Any
+) -> list[Any]:
+    """Names to the right of where lines end, in two lines where they are long, apart from each other.
+
+    `room` is what a name takes of the range of x: names of lines that end farther apart do not meet.
+    """
     # Distances are those of the eye: on a logarithmic axis, of logarithms.
     on, back = (log, exp) if y.logarithmic else (float, float)
     low, high = map(on, y.domain)
-    gap = (high - low) / 13
-    places = spread([on(value) for _, value, _, _ in ends], gap)
-    # What spread beyond the range goes back into it, all by as much: their distances stay.
-    shift = max(0.0, low + gap / 2 - min(places, default=high)) or min(0.0, high - gap / 2 - max(places, default=low))
+    names = [wrap(name, NAME_LETTERS, break_long_words=False) for _, _, name, _ in ends]
+    # A name of one line takes a thirteenth of the height, each further line two thirds of that.
+    gap = (high - low) / 13 * max((2 * len(rows) + 1) / 3 for rows in names)
     layers = []
-    for (at, _, name, colour), place in zip(ends, places, strict=True):
-        data = inline([{"x": at, "mean": back(place + shift), "name": name}])
-        mark = alt.Chart(data).mark_text(
-            align="left", baseline="middle", dx=7, fontSize=11, limit=NAME_LIMIT, color=AS_TEXT.get(colour, colour)
-        )
-        layers.append(mark.encode(x=x_channel, y=y_channel, text=alt.Text("name:N")))
+    by_end = sorted(range(len(ends)), key=lambda number: ends[number][0])
+    groups: list[list[int]] = []
+    for number in by_end:
+        if groups and ends[number][0] - ends[groups[-1][-1]][0] < room:
+            groups[-1].append(number)
+        else:
+            groups.append([number])
+    for here in groups:
+        places = spread([on(ends[number][1]) for number in here], gap)
+        # What spread beyond the range goes back into it, all by as much: their distances stay.
+        shift = max(0.0, low + gap / 2 - min(places)) or min(0.0, high - gap / 2 - max(places))
+        for number, place in zip(here, places, strict=True):
+            rows, colour = names[number], ends[number][3]
+            data = inline([{"x": ends[number][0], "mean": back(place + shift), "name": "\n".join(rows)}])
+            mark = alt.Chart(data).mark_text(
+                align="left",
+                baseline="middle",
+                dx=7,
+                # By the middle of the whole name: vega puts that of its first line at the place.
+                dy=-NAME_LINE * (len(rows) - 1) / 2,
+                fontSize=11,
+                lineBreak="\n",
+                lineHeight=NAME_LINE,
+                limit=NAME_LIMIT,
+                color=AS_TEXT.get(colour, colour),
+            )
+            layers.append(mark.encode(x=x_channel, y=y_channel, text=alt.Text("name:N")))
     return layers
 
 

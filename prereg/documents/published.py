@@ -14,16 +14,13 @@ from pydantic import Field, JsonValue
 
 from prereg.errors import FieldPath, StudyError, field_error, nearest
 from prereg.frozen import FrozenModel
-from prereg.metrics.catalogue import METRICS, TASK_METRICS, TASK_NAMES
+from prereg.metrics.catalogue import EVERY_STEP, METRICS, TASK_METRICS, TASK_NAMES
 from prereg.registry.canon import sha256_bytes
 from prereg.registry.paths import Root
 from prereg.study.faults import read_model
 from prereg.study.load import read_text_file
 from prereg.study.spec import Study
 from prereg.yaml_reader import Lines, line_of, parse_yaml
-
-CURVE = "train/loss"
-"""The one metric that is recorded at every step."""
 
 Text = Annotated[str, Field(max_length=2000, pattern=r"\S")]
 
@@ -109,7 +106,7 @@ def published_from_document(document: dict[str, JsonValue]) -> Published:
 
 def check_published(published: Published, study: Study) -> None:
     """Looks, metrics and arms are the study's. Raises `SpecError` for the first that is not."""
-    reads_curve = any(figure.metric == CURVE for figure in published.figures)
+    reads_curve = any(figure.metric in EVERY_STEP for figure in published.figures)
     for at, look in enumerate(published.looks):
         if look in published.looks[:at]:
             raise field_error(("looks", at), "this look is given twice", "each look once")

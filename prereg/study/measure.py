@@ -68,8 +68,8 @@ class Harness(FrozenModel):
     """Zero- and few-shot tasks by the language-model evaluation harness (Gao et al. 2023), at the end of each run."""
 
     tasks: Annotated[str, Field(min_length=1, max_length=400)]
-    """A task pack (`blimp`, `zorro`, `blimp-prompts`), a folder of tasks, from the root (with a slash in it), or tasks
-    of the harness itself, which need a network: `lm_eval:NAME` or `lm_eval:NAME,NAME`."""
+    """A task pack (`blimp`, `zorro`, `blimp-prompts`, `zorro-prompts`), a folder of tasks, from the root (with a slash
+    in it), or tasks of the harness itself, which need a network: `lm_eval:NAME` or `lm_eval:NAME,NAME`."""
     items_per_task: Annotated[int, Field(ge=1)] = 100
     """How many items of each task are scored, from its first."""
     shots: Annotated[
@@ -100,7 +100,12 @@ class Harness(FrozenModel):
 
 # To add a pack: a row here, its folder in `PACK_FOLDERS` (`prereg.study.designs.per_task`), and where it comes from in
 # `ablate.evaluation.harness.packs`.
-PACKS: dict[str, tuple[int, int]] = {"blimp": (67, 1_000), "blimp-prompts": (67, 1_000), "zorro": (23, 0)}
+PACKS: dict[str, tuple[int, int]] = {
+    "blimp": (67, 1_000),
+    "blimp-prompts": (67, 1_000),
+    "zorro": (23, 0),
+    "zorro-prompts": (5, 0),
+}
 """Known task packs: how many tasks they hold, and how many items each task has at least (0: not known here)."""
 
 

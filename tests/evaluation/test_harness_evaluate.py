@@ -23,7 +23,7 @@ from ablate.evaluation.harness.evaluate import (
     prepare_questions,
     probabilities,
 )
-from ablate.evaluation.harness.packs import filled_prompt, find_pack
+from ablate.evaluation.harness.packs import Prompt, filled_prompt, find_pack, plain_prompts
 from ablate.evaluation.harness.pins import draw_items, task_pin
 from ablate.evaluation.harness.tasks import Questions
 from prereg.errors import CorpusError
@@ -154,7 +154,7 @@ def test_a_model_without_an_opinion_is_right_by_chance_and_not_by_the_order_of_c
 def test_each_prompt_has_its_accuracy_and_the_pack_its_median_and_spread(root: Root) -> None:
     write_pack(root.path, prompts=THREE)
     found = answers(root)
-    assert find_pack(TASKS, root).prompts == THREE
+    assert plain_prompts(find_pack(TASKS, root).prompts) == THREE
     each = [found.metrics[f"harness/macro_accuracy_prompt_{number}"] for number in range(3)]
     assert found.metrics["harness/macro_accuracy_median_prompt"] == statistics.median(each)
     assert found.metrics["harness/macro_accuracy_spread_prompt"] == max(each) - min(each) > 0
@@ -180,13 +180,32 @@ def test_prompts_and_examples_stand_before_the_choice_as_they_are_written(
     answers(root)
     drawn = draw_items(find_pack(TASKS, root), HARNESS, tokenizer())
     expected = set()
-    for text in THREE.values():
+    for prompt in map(Prompt, THREE.values()):
         for task, items in drawn.scored.items():
-            shown = "".join(filled_prompt(text, one) + one.choices[one.gold] + "\n" for one in drawn.examples[task])
+            shown = "".join(filled_prompt(prompt, one) + one.choices[one.gold] + "\n" for one in drawn.examples[task])
             expected |= {
-                (b + filled_prompt(text, item), c) for item in items for b in ("", shown) for c in item.choices
+                (b + filled_prompt(prompt, item), c) for item in items for b in ("", shown) for c in item.choices
             }
     assert set(asked) == expected
+
+
+def test_a_prompt_with_answers_asks_for_the_word_that_stands_for_the_right_choice(root: Root) -> None:
+    """One prompt names the first sentence and asks for `on` or `not`, the letters of the tiny corpus."""
+    write_pack(root.path, prompts={"first": {"text": "{choice_1} is it ", "answers": ["on", "not"]}})
+    asked = answers(root, tiny_model(96))
+    drawn = draw_items(find_pack(TASKS, root), HARNESS, tokenizer())
+    scorer = Scorer(tiny_model(96), 96, tokenizer())
+    right = []
+    for task, items in drawn.scored.items():
+        for shots in HARNESS.shots:
+            shown = "".join(
+                f"{item.choices[0]} is it {('on', 'not')[item.gold]}\n" for item in drawn.examples[task][:shots]
+            )
+            for item in items:
+                context = f"{shown}{item.choices[0]} is it "
+                (on, _), (not_, _) = scorer.loglikelihoods([(context, "on"), (context, "not")])
+                right.append((on < not_) == (item.gold == 1))
+    assert asked.metrics["harness/accuracy"] == pytest.approx(statistics.fmean(right))
 
 
 def test_the_record_knows_versions_prompts_and_requests(root: Root) -> None:

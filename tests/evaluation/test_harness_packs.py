@@ -12,11 +12,13 @@ from harness_samples import N_ITEMS, STRANGE, TASKS, pairs, tokenizer, write_pac
 from ablate.data.tokenizers import CharTokenizer
 from ablate.evaluation.harness.packs import (
     KNOWN,
+    Prompt,
     TaskItem,
     filled_prompt,
     find_pack,
     minimal_pair,
     parse_items,
+    plain_prompts,
     read_pack,
     read_prompts,
 )
@@ -24,8 +26,8 @@ from ablate.evaluation.harness.pins import draw_items, pool, task_pin
 from prereg.errors import CorpusError
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.paths import Root
-from prereg.study.designs.per_task import pack_folders
-from prereg.study.measure import Harness
+from prereg.study.designs.per_task import pack_folders, task_names
+from prereg.study.measure import PACKS, Harness
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
 
@@ -181,31 +183,81 @@ def test_packs_are_found_on_the_search_path_of_corpora(
     assert find_pack("mine", root, os.environ).folder == root.path / "data" / "mine"
 
 
-def test_a_prompt_has_two_places_and_no_others(tmp_path: Path) -> None:
+def test_a_prompt_has_its_places_and_no_others(tmp_path: Path) -> None:
     item = TaskItem(0, "Is {options} {0}?", ("yes", "no"), 0)
-    assert filled_prompt("Q: {query}\n{options}\nA: ", item) == "Q: Is {options} {0}?\nyes\nno\nA: "
+    filled = filled_prompt(Prompt("Q: {query}\n{options}\n{choice_2} or {choice_1} {choice_0}\nA: "), item)
+    assert filled == "Q: Is {options} {0}?\nyes\nno\nno or yes {choice_0}\nA: "
     path = tmp_path / "prompts.json"
-    assert dict(read_prompts(path)) == {"plain": "{query}"}
-    path.write_text('{"a": "x {query}", "b": ""}')
-    assert dict(read_prompts(path)) == {"a": "x {query}", "b": ""}
-    for bad in ("[]", "{}", '{"a/b": "x"}', '{"a": 3}', "nothing"):
-        path.write_text(bad)
-        with pytest.raises(CorpusError, match="holds no prompts"):
-            read_prompts(path)
+    assert plain_prompts(read_prompts(path)) == {"plain": "{query}"}
+    prompts = {"a": "x {query}", "b": "", "c": {"text": "{choice_1}?", "answers": ["yes", "no"]}}
+    path.write_text(json.dumps(prompts))
+    assert plain_prompts(read_prompts(path)) == prompts
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "[]",
+        "{}",
+        '{"a/b": "x"}',
+        '{"a": 3}',
+        "nothing",
+        '{"a": {"text": "x"}}',
+        '{"a": {"text": 3, "answers": ["yes", "no"]}}',
+        '{"a": {"text": "x", "answers": ["yes"]}}',
+        '{"a": {"text": "x", "answers": ["yes", "yes"]}}',
+        '{"a": {"text": "x", "answers": ["yes", ""]}}',
+        '{"a": {"text": "x", "answers": "yn"}}',
+    ],
+)
+def test_what_is_no_prompt_is_refused(tmp_path: Path, bad: str) -> None:
+    path = tmp_path / "prompts.json"
+    path.write_text(bad)
+    with pytest.raises(CorpusError, match="holds no prompts") as caught:
+        read_prompts(path)
+    assert "answers" in caught.value.required
+
+
+@pytest.mark.parametrize(
+    ("prompt", "fault"),
+    [
+        ({"text": "Which? ", "answers": ["A", "B", "C"]}, "has 3 answers, and item 0 of task 'article' has 2 choices"),
+        ("Not {choice_3}? ", r"has the place \{choice_3\}, and item 0 of task 'article' has 2 choices"),
+    ],
+)
+def test_a_prompt_that_does_not_fit_the_choices_is_refused(root: Root, prompt: object, fault: str) -> None:
+    write_pack(root.path, prompts={"bare": "", "mine": prompt})
+    with pytest.raises(CorpusError, match=f"the prompt 'mine' {fault}") as caught:
+        task_pin(harness(), root)
+    assert "prompts.json" in caught.value.fix
+
+
+def test_answers_are_part_of_what_a_pack_is_and_of_what_a_tokenizer_must_write(root: Root) -> None:
+    write_pack(root.path, prompts={"mine": {"text": "{choice_1}\n", "answers": ["on", "not"]}})
+    before = find_pack(TASKS, root).sha256
+    assert task_pin(harness(), root, tokenizer()).n_unencodable == 0
+    write_pack(root.path, prompts={"mine": {"text": "{choice_1}\n", "answers": ["not", "on"]}})
+    assert find_pack(TASKS, root).sha256 != before
+    write_pack(root.path, prompts={"mine": {"text": "{choice_1}\n", "answers": ["GOOD", "BAD"]}})
+    with pytest.raises(CorpusError, match="can write 0 of the 6 items"):
+        task_pin(harness(), root, tokenizer())
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("name", "tasks", "items"), [("blimp", 67, 1000), ("blimp-prompts", 67, 1000), ("zorro", 23, 2000)]
+    ("name", "tasks", "items", "prompts"),
+    [("blimp", 67, 1000, 1), ("blimp-prompts", 67, 1000, 3), ("zorro", 23, 2000, 1), ("zorro-prompts", 5, 2000, 7)],
 )
-def test_the_known_packs_are_what_their_hashes_say(root: Root, name: str, tasks: int, items: int) -> None:
+def test_the_known_packs_are_what_their_hashes_say(root: Root, name: str, tasks: int, items: int, prompts: int) -> None:
     folder = SHARED / KNOWN[name].folder
     if not folder.is_dir():
         pytest.skip(f"{folder} is not here")
     pack = find_pack(name, root, {"ABLATE_CORPORA": str(SHARED)})
     assert len(pack.items) == KNOWN[name].n_tasks == tasks
     assert {len(found) for found in pack.items.values()} == {items}
-    assert len(pack.prompts) == (3 if name == "blimp-prompts" else 1)
+    assert len(pack.prompts) == prompts
+    assert task_names(name, root, {"ABLATE_CORPORA": str(SHARED)}) == tuple(sorted(pack.items))
+    assert PACKS[name][0] == tasks
     assert read_pack(name, folder, KNOWN[name]).sha256 == pack.sha256
 
 

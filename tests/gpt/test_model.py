@@ -162,14 +162,59 @@ def test_every_part_changes_what_is_computed(part: dict[str, object]) -> None:
     assert (plain - changed).abs().max() > 1e-4
 
 
-def test_centring_the_embeddings_of_a_pre_layernorm_model_is_no_change_at_all() -> None:
-    # Every reader of the residual stream is a LayerNorm, which subtracts the mean first; so a mean that the
-    # embeddings bring in is never seen. Between RMSNorms it is.
-    model, ids = built(), tokens()
+def with_means(embedding_norm: str, **changes: object) -> GPT:
+    """A model in float64 with learned gains and biases, whose embeddings have means far from zero."""
+    model = built(embedding_norm=embedding_norm, **changes).double()
     with torch.no_grad():
-        before = model(ids)
-        model.embedding_norm = Center()
-        assert torch.allclose(model(ids), before, atol=1e-5)
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=torch.Generator().manual_seed(sum(map(ord, name)))).double()
+            parameter.add_(0.1 * noise)
+        model.token.weight.add_(torch.linspace(-1.0, 1.0, 11).double()[:, None])
+    return model
+
+
+@pytest.mark.parametrize(
+    ("changes", "seen"),
+    [
+        ({}, False),
+        ({"norm": "sandwich"}, False),
+        ({"tie_embeddings": False, "positions": "rope"}, False),
+        ({"block_norm": "rmsnorm"}, True),
+        ({"block_norm": "rmsnorm", "final_norm": "layernorm"}, True),
+        ({"final_norm": "rmsnorm"}, True),
+        ({"final_norm": "none"}, True),
+        ({"norm": "post"}, True),
+    ],
+    ids=str,
+)
+def test_centred_embeddings_are_the_same_model_where_every_reader_is_a_layernorm(
+    changes: dict[str, object], seen: bool
+) -> None:
+    # LN(x - m 1) = LN(x) for any m of a position, and a block adds to the residual stream what it computes
+    # from LN(x). So the stream stays shifted by m up to the final norm, which subtracts it: the same logits
+    # and the same gradient of every parameter, hence the same training (without dropout, which would hide
+    # other features of the shift). An RMSNorm sees the shift, and so do the first sub-layer of a post-norm
+    # block and an output projection without a norm before it.
+    plain, centred = with_means("none", **changes), with_means("center", **changes)
+    ids = tokens(time=9)
+    for model in (plain, centred):
+        model.loss(ids[:, :-1], ids[:, 1:]).backward()
+    differences = [(plain(ids[:, :-1]) - centred(ids[:, :-1])).abs().max()]
+    for (name, one), (_, other) in zip(plain.named_parameters(), centred.named_parameters(), strict=True):
+        assert one.grad is not None and other.grad is not None, name
+        differences.append((one.grad - other.grad).abs().max())
+    assert bool(torch.stack(differences).max() > 1e-4) is seen
+    assert seen or bool(torch.stack(differences).max() < 1e-12)
+
+
+def test_layernorm_of_an_embedding_is_rmsnorm_centred_and_longer() -> None:
+    # With gain 1, bias 0 and no eps LN(x) = sqrt(1 + mean^2 / variance) x (RMS(x) - its mean): between LayerNorm
+    # blocks, which centre anyway, the two embedding norms differ by that factor, then by what gain and bias learn.
+    x = torch.randn(5, 16, generator=torch.Generator().manual_seed(1)).double() + 0.7
+    factor = (1 + x.mean(-1, keepdim=True) ** 2 / x.var(-1, correction=0, keepdim=True)).sqrt()
+    layer, rms = F.layer_norm(x, (16,), eps=0.0), F.rms_norm(x, (16,), eps=0.0)
+    assert torch.allclose(layer, factor * Center()(rms), atol=1e-12)
+    assert factor.min() > 1.01
 
 
 def test_parts_that_do_not_fit_are_refused() -> None:

@@ -155,6 +155,13 @@ def test_a_study_of_such_a_name_stays_a_study(house: House) -> None:
     assert published_beside(Workspace().open(study)) is None
 
 
+def test_a_metric_of_every_step_is_read_at_any_of_them(house: House) -> None:
+    house.write()
+    write(house, TEXT.replace("val/loss", "train/grad_norm").replace("step: 20", "step: 17"))
+    loaded = published_beside(Workspace().open(study_of(house)))
+    assert loaded is not None and [look.step for look in loaded.published.looks] == [17, 30]
+
+
 def test_a_user_s_own_trainer_may_write_any_metric_at_any_step(house: House) -> None:
     command = tiny_document(
         trainer="command", command=["true"], base={"a": 0}, variants={"none": {}, "layernorm": {"a": 1}}

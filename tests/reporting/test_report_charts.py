@@ -16,7 +16,7 @@ from report_samples import FLOOR, LOSS, told
 from ablate.records.evidence import Evidence
 from ablate.reporting import charts, html
 from ablate.reporting.charts import Extent, extent, forest, lines
-from ablate.reporting.description import MOST_POINTS, by_step, differences_by_step, recorded_metrics, summarise
+from ablate.reporting.description import LINES, MOST_POINTS, by_step, differences_by_step, recorded_metrics, summarise
 from ablate.reporting.view import views_of
 
 ARMS = ("none", "layernorm", "rmsnorm")
@@ -190,6 +190,39 @@ def test_inline_drawings_share_no_identifier() -> None:
 )
 def test_ticks_are_round_and_lie_within_the_range(first: float, last: float, ticks: list[float]) -> None:
     assert charts.round_ticks(first, last) == ticks
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "ticks"),
+    [
+        (0.03, 0.6, [0.05, 0.1, 0.2, 0.5]),
+        (0.05, 3.0, [0.05, 0.1, 0.2, 0.5, 1.0, 2.0]),
+        (0.2, 900.0, [1.0, 10.0, 100.0]),
+        (7e-12, 0.3, [1e-10, 1e-8, 1e-6, 1e-4, 1e-2]),
+    ],
+)
+def test_a_logarithmic_axis_has_few_round_ticks(first: float, last: float, ticks: list[float]) -> None:
+    assert charts.log_ticks(first, last) == ticks
+
+
+@given(st.floats(-14, 6), st.floats(1.31, 14))
+def test_a_logarithmic_axis_has_two_ticks_or_more_within_its_range(low: float, decades: float) -> None:
+    first, last = 10**low, 10 ** (low + decades)
+    ticks = charts.log_ticks(first, last)
+    assert 2 <= len(ticks) <= 8
+    assert all(first * 0.999 <= tick <= last * 1.001 for tick in ticks)
+
+
+def test_a_long_name_at_the_end_of_a_line_is_written_whole() -> None:
+    rows = [
+        (arm, x, mean, mean, mean, 1)
+        for arm, mean in (("post-wide-cold", 1.0), ("post-wide-warm", 1.1))
+        for x in (0.0, 9.0)
+    ]
+    frame = pd.DataFrame(rows, columns=list(LINES))
+    svg = charts.draw(lambda: lines(frame, extent("block", [0.0, 9.0]), extent("norm", [0.9, 1.2])))
+    for part in ("post-wide-", "cold", "warm"):
+        assert f">{part}<" in svg, part
 
 
 def test_many_arms_share_panels_each_with_the_baseline() -> None:

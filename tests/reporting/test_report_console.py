@@ -82,6 +82,15 @@ def test_a_design_shows_power_and_the_chance_of_every_verdict() -> None:
     assert all(len(line) <= 80 for line in text_chart(found))
 
 
+def test_a_design_without_divergence_says_nothing_of_diverging_runs() -> None:
+    study = told().study
+    console, stream = written()
+    sure = study.model_copy(update={"assume": study.assume.model_copy(update={"divergence": 0.0})})
+    show(console, design_section(design_study(sure, n_sims=50)))
+    text = " ".join(read(stream).split())
+    assert "if differences are skewed" in text and "one run in ten diverges" not in text
+
+
 def test_a_hopeless_design_names_the_verdict_and_the_remedy() -> None:
     console, stream = written()
     hopeless = design().model_copy(update={"unreachable": ("adopt layernorm",), "remedy": "seven seeds"})

@@ -6,7 +6,8 @@ given from the root and may hold `prompts.json` next to its items:
 
     TASK.jsonl     one object a line: {"query": ..., "choices": [...], "gold": 0}, or a minimal pair,
                    {"sentence_good": ..., "sentence_bad": ...}
-    prompts.json   {"NAME": "text with {query} and {options}"}; without it, the query alone
+    prompts.json   {"NAME": "text with {query}, {options} or {choice_1}"}; without it, the query alone. With answers
+                   that stand for the choices: {"NAME": {"text": "... A or B? ", "answers": ["A", "B"]}}
     *.yaml         tasks in the harness' own format instead, which may bring code: see `ablate.evaluation.harness.tasks`
 
 Choices of a minimal pair are put in an order that follows from the text alone. The harness breaks a tie in favour of
@@ -18,15 +19,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from prereg.errors import CorpusError, Where, nearest
 from prereg.registry.canon import sha256_bytes, sha256_of
 from prereg.registry.paths import Root
-from prereg.study.designs.per_task import PACK_FOLDERS, pack_folders
+from prereg.study.designs.per_task import PACK_FAMILIES, PACK_FOLDERS, pack_folders
 from prereg.study.measure import is_folder
 
 
@@ -103,30 +105,67 @@ def _text(value: object) -> str:
     return value
 
 
-PLAIN: Mapping[str, str] = {"plain": "{query}"}
+@dataclass(frozen=True)
+class Prompt:
+    """One way to ask an item."""
+
+    text: str
+    """What stands before the answer; `{query}`, `{options}` and `{choice_1}`, `{choice_2}`, ... are filled in."""
+    answers: tuple[str, ...] = ()
+    """What the model may answer: the first stands for the first choice, and so on. The choices themselves where there
+    are none."""
+
+    @property
+    def plain(self) -> str | dict[str, object]:
+        """As `prompts.json` writes it, and as a pack is hashed."""
+        return {"text": self.text, "answers": list(self.answers)} if self.answers else self.text
+
+
+PLAIN: Mapping[str, Prompt] = {"plain": Prompt("{query}")}
 """The item unchanged."""
 
-THREE: Mapping[str, str] = {
-    "bare": "",
-    "quoted": "Here is a sentence of good English: ",
-    "chosen": "Which of these is good English?\n{options}\nAnswer: ",
+THREE: Mapping[str, Prompt] = {
+    "bare": Prompt(""),
+    "quoted": Prompt("Here is a sentence of good English: "),
+    "chosen": Prompt("Which of these is good English?\n{options}\nAnswer: "),
 }
 """Over minimal pairs: the sentence alone, the sentence announced, the sentence chosen from the two."""
+
+INSTRUCTIONS: Mapping[str, Prompt] = {
+    "bare": Prompt(""),
+    "completion": Prompt("This sentence is written in correct English: "),
+    "which": Prompt("Which of these two sentences is grammatical?\n{options}\nAnswer: "),
+    "editor": Prompt("An editor keeps the correct sentence and deletes the other one.\n{options}\nShe keeps: "),
+    "a_or_b": Prompt("A: {choice_1}\nB: {choice_2}\nWhich sentence is correct English, A or B? ", ("A", "B")),
+    "yes_no": Prompt("{choice_1}\nIs this sentence grammatical, yes or no? ", ("yes", "no")),
+    "right_wrong": Prompt("{choice_1}\nIs the English of this sentence right or wrong? ", ("right", "wrong")),
+}
+"""Over minimal pairs, in the style of T0 (Sanh et al. 2022): the sentence alone, and six instructions, of which three
+are answered by a sentence and three by a word."""
 
 BETWEEN = "\n"
 """The separator between an example and what follows it."""
 _LONGEST = 4000
+_PLACE = re.compile(r"\{(query|options|choice_([1-9][0-9]*))\}")
 
 
-def filled_prompt(prompt: str, item: TaskItem) -> str:
-    """The text before the choice. Only the two places are filled; no other brace means anything."""
+def filled_prompt(prompt: Prompt, item: TaskItem) -> str:
+    """The text before the answer. No brace means anything but those of the places.
+
+    >>> filled_prompt(Prompt("{choice_2}\\nYes or no? "), TaskItem(0, "", ("it rain.", "it rains."), 1))
+    'it rains.\\nYes or no? '
+    """
+
+    def text_of(place: re.Match[str]) -> str:
+        if place[2] is not None:
+            return item.choices[int(place[2]) - 1]
+        return item.query if place[1] == "query" else "\n".join(item.choices)
+
     # In one pass over the prompt: a query that holds "{options}" must not be filled in turn.
-    head, *rest = prompt.split("{query}")
-    options = "\n".join(item.choices)
-    return item.query.join(part.replace("{options}", options) for part in (head, *rest))
+    return _PLACE.sub(text_of, prompt.text)
 
 
-def read_prompts(path: Path) -> Mapping[str, str]:
+def read_prompts(path: Path) -> Mapping[str, Prompt]:
     """A folder's own prompts, or the plain one."""
     if not path.is_file():
         return dict(PLAIN)
@@ -134,20 +173,56 @@ def read_prompts(path: Path) -> Mapping[str, str]:
         prompts = json.loads(path.read_bytes())
         if not isinstance(prompts, dict) or not prompts:
             raise ValueError("no object of names and texts")
-        for name, text in prompts.items():
-            if (
-                not isinstance(text, str)
-                or len(text) > _LONGEST
-                or not name.replace("_", "").replace("-", "").isalnum()
-            ):
-                raise ValueError(f"'{name}' is no prompt")
+        return {name: _prompt(name, written) for name, written in prompts.items()}
     except (OSError, ValueError) as error:
         raise CorpusError(
             f"{path} holds no prompts ({error})",
-            required='{"NAME": "text with {query} and {options}"}, names of letters, digits, - and _',
+            required='{"NAME": "text with {query} and {options}"}, or {"NAME": {"text": "...", "answers": ["yes", '
+            '"no"]}}; names of letters, digits, - and _',
             where=Where(field=("measure", "harness", "tasks")),
         ) from error
-    return prompts
+
+
+def plain_prompts(prompts: Mapping[str, Prompt]) -> dict[str, object]:
+    """Prompts as `prompts.json` writes them."""
+    return {name: prompt.plain for name, prompt in prompts.items()}
+
+
+def _prompt(name: str, written: object) -> Prompt:
+    """One entry of `prompts.json`; `ValueError` says what is wrong with it."""
+    if not name.replace("_", "").replace("-", "").isalnum():
+        raise ValueError(f"'{name}' is no name")
+    if isinstance(written, str):
+        text, answers = written, None
+    elif isinstance(written, dict) and set(written) == {"text", "answers"}:
+        text, answers = written["text"], written["answers"]
+        if not isinstance(answers, list) or not all(isinstance(answer, str) and answer for answer in answers):
+            raise ValueError(f"the answers of '{name}' are no list of texts")
+        # An answer that stands for two choices would be right and wrong at once.
+        if len(answers) < 2 or len(set(answers)) < len(answers):
+            raise ValueError(f"the answers of '{name}' are not two or more different texts")
+    else:
+        raise ValueError(f"'{name}' is neither a text nor a text with answers")
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        raise ValueError(f"'{name}' has no text of at most {_LONGEST} characters")
+    return Prompt(text, tuple(answers or ()))
+
+
+def _require_fit(prompts: Mapping[str, Prompt], items: Mapping[str, tuple[TaskItem, ...]]) -> None:
+    """Raise `CorpusError` where some item has not the choices that a prompt writes of."""
+    for name, prompt in prompts.items():
+        last = max((int(place[2]) for place in _PLACE.finditer(prompt.text) if place[2]), default=0)
+        for task, of_task in items.items():
+            for item in of_task:
+                n = len(item.choices)
+                if n < last or (prompt.answers and n != len(prompt.answers)):
+                    wanted = f"{len(prompt.answers)} answers" if prompt.answers else f"the place {{choice_{last}}}"
+                    raise CorpusError(
+                        f"the prompt '{name}' has {wanted}, and item {item.number} of task '{task}' has {n} choices",
+                        required="an answer for each choice of every item, and no place for a choice that it lacks",
+                        fix=f"another prompt than '{name}' in prompts.json, or the task in a folder of its own",
+                        where=_FIELD,
+                    )
 
 
 _FIELD = Where(field=("measure", "harness", "tasks"))
@@ -163,7 +238,9 @@ class Known:
     """Hash over {file: sha256} of all its items."""
     n_tasks: int
     source: str
-    prompts: Mapping[str, str] = field(default_factory=lambda: dict(PLAIN))
+    prompts: Mapping[str, Prompt] = field(default_factory=lambda: dict(PLAIN))
+    families: tuple[str, ...] = ("",)
+    """What the names of its tasks begin with, where it has not all that lie in the folder."""
 
 
 _BLIMP = Known(
@@ -172,14 +249,22 @@ _BLIMP = Known(
     n_tasks=67,
     source="the 67 files of data/ in https://github.com/alexwarstadt/blimp (Warstadt et al. 2020, CC BY)",
 )
+_ZORRO = Known(
+    folder=PACK_FOLDERS["zorro"],
+    files_sha256="3ebda86a964f75c100bcf9e550302a7888350d23f8e7d59d11d15a7685a30631",
+    n_tasks=23,
+    source="the 23 files of sentences/babyberta in https://github.com/phueb/Zorro (Huebner et al. 2021, MIT)",
+)
 KNOWN: Mapping[str, Known] = {
     "blimp": _BLIMP,
-    "blimp-prompts": Known(_BLIMP.folder, _BLIMP.files_sha256, _BLIMP.n_tasks, _BLIMP.source, dict(THREE)),
-    "zorro": Known(
-        folder=PACK_FOLDERS["zorro"],
-        files_sha256="3ebda86a964f75c100bcf9e550302a7888350d23f8e7d59d11d15a7685a30631",
-        n_tasks=23,
-        source="the 23 files of sentences/babyberta in https://github.com/phueb/Zorro (Huebner et al. 2021, MIT)",
+    "blimp-prompts": replace(_BLIMP, prompts=THREE),
+    "zorro": _ZORRO,
+    "zorro-prompts": replace(
+        _ZORRO,
+        files_sha256="bd7f3ca1d139c94eb51c0c45d8a22396fe82aca3d753dcfcc6f4251ac44ca1a4",
+        n_tasks=5,
+        families=PACK_FAMILIES["zorro-prompts"],
+        prompts=INSTRUCTIONS,
     ),
 }
 
@@ -194,12 +279,12 @@ class Pack:
     """File -> sha256."""
     items: Mapping[str, tuple[TaskItem, ...]]
     """Task -> its items, in the order of the file; empty where the harness itself reads the folder."""
-    prompts: Mapping[str, str]
+    prompts: Mapping[str, Prompt]
 
     @property
     def sha256(self) -> str:
         """Of everything that is evaluated: the files and the prompts."""
-        return sha256_of({"files": dict(self.files), "prompts": dict(self.prompts)})
+        return sha256_of({"files": dict(self.files), "prompts": plain_prompts(self.prompts)})
 
     @property
     def foreign(self) -> bool:
@@ -251,6 +336,7 @@ def read_pack(name: str, folder: Path, known: Known | None = None) -> Pack:
         }
         return Pack(name, folder, {one: sha256_bytes(_bytes(path)) for one, path in files.items()}, {}, dict(PLAIN))
     paths = sorted([*folder.glob("*.jsonl"), *(folder.glob("*.txt") if known is not None else ())])
+    paths = [path for path in paths if known is None or path.name.startswith(known.families)]
     if not paths:
         raise CorpusError(
             f"{folder} holds no tasks", required="TASK.jsonl files, or tasks of the harness as *.yaml", where=_FIELD
@@ -261,6 +347,7 @@ def read_pack(name: str, folder: Path, known: Known | None = None) -> Pack:
         hashes[path.name] = sha256_bytes(data)
         items[path.stem] = parse_items(path, data)
     prompts = dict(known.prompts) if known is not None else read_prompts(folder / "prompts.json")
+    _require_fit(prompts, items)
     return Pack(name, folder, hashes, items, prompts)
 
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ablate.evaluation.harness.packs import BETWEEN, Pack, TaskItem, filled_prompt, find_pack
+from ablate.evaluation.harness.packs import BETWEEN, Pack, Prompt, TaskItem, filled_prompt, find_pack
 from prereg.errors import CorpusError, Where, nearest
 from prereg.registry.canon import canonical_bytes
 from prereg.registry.paths import Root
@@ -136,8 +136,10 @@ def unwritable(task: str, n_left: int, n_scored: int, tokenizer: Tokenizer) -> C
     )
 
 
-def _writable(tokenizer: Tokenizer | None, prompts: Mapping[str, str], item: TaskItem) -> bool:
-    texts = [*item.choices, *(filled_prompt(prompt, item) for prompt in prompts.values())]
+def _writable(tokenizer: Tokenizer | None, prompts: Mapping[str, Prompt], item: TaskItem) -> bool:
+    texts = list(item.choices)
+    for prompt in prompts.values():
+        texts += [filled_prompt(prompt, item), *prompt.answers]
     return tokenizer is None or can_write(tokenizer, BETWEEN.join(texts))
 
 

@@ -21,7 +21,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from ablate.evaluation.harness.packs import BETWEEN, PLAIN, Pack, TaskItem, filled_prompt
+from ablate.evaluation.harness.packs import BETWEEN, PLAIN, Pack, Prompt, TaskItem, filled_prompt, plain_prompts
 from ablate.evaluation.harness.pins import Tokenizer, can_write, draw_items, require_pin, unwritable
 from prereg.errors import CorpusError, StudyError, UnsupportedError, Where
 from prereg.registry import disk
@@ -119,24 +119,29 @@ class Questions:
 
 def questions_of_pack(pack: Pack, harness: Harness, tokenizer: Tokenizer) -> Questions:
     """The questions of a pack, without the items that the tokenizer cannot write. Needs `load_harness`."""
-    texts, drawn = dict(pack.prompts), draw_items(pack, harness, tokenizer)
+    drawn = draw_items(pack, harness, tokenizer)
     shown = {
-        task: [[filled_prompt(text, item) + item.choices[item.gold] for item in items] for text in texts.values()]
+        task: [[_shown(prompt, item) for item in items] for prompt in pack.prompts.values()]
         for task, items in drawn.examples.items()
     }
     groups = tuple(
-        Group(shots, prompt, tasks)
-        for prompt, text in texts.items()
-        for tasks in [{task: _task(task, text, items, drawn.examples[task]) for task, items in drawn.scored.items()}]
+        Group(shots, name, tasks)
+        for name, prompt in pack.prompts.items()
+        for tasks in [{task: _task(task, prompt, items, drawn.examples[task]) for task, items in drawn.scored.items()}]
         for shots in harness.shots
     )
     return Questions(
         name=pack.name,
         sha256=pack.sha256,
         prompts_sha256=sha256_of(
-            {"prompts": texts, "shots": list(harness.shots), "examples": shown, "between": BETWEEN}
+            {
+                "prompts": plain_prompts(pack.prompts),
+                "shots": list(harness.shots),
+                "examples": shown,
+                "between": BETWEEN,
+            }
         ),
-        prompts=tuple(texts),
+        prompts=tuple(pack.prompts),
         groups=groups,
         numbers={task: tuple(item.number for item in items) for task, items in drawn.scored.items()},
         places=None,
@@ -145,7 +150,7 @@ def questions_of_pack(pack: Pack, harness: Harness, tokenizer: Tokenizer) -> Que
     )
 
 
-def _task(name: str, prompt: str, items: tuple[TaskItem, ...], examples: tuple[TaskItem, ...]) -> Any:
+def _task(name: str, prompt: Prompt, items: tuple[TaskItem, ...], examples: tuple[TaskItem, ...]) -> Any:
     import datasets
     from lm_eval.api.task import ConfigurableTask
 
@@ -167,8 +172,14 @@ def _task(name: str, prompt: str, items: tuple[TaskItem, ...], examples: tuple[T
     )
 
 
-def _row(prompt: str, item: TaskItem) -> dict[str, object]:
-    return {"before": filled_prompt(prompt, item), "choices": list(item.choices), "gold": item.gold}
+def _row(prompt: Prompt, item: TaskItem) -> dict[str, object]:
+    answers = prompt.answers or item.choices
+    return {"before": filled_prompt(prompt, item), "choices": list(answers), "gold": item.gold}
+
+
+def _shown(prompt: Prompt, item: TaskItem) -> str:
+    """An item with its right answer, as it stands among the examples."""
+    return filled_prompt(prompt, item) + (prompt.answers or item.choices)[item.gold]
 
 
 _FIELD = Where(field=("measure", "harness", "tasks"))

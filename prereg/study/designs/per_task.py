@@ -32,8 +32,15 @@ from prereg.text import counted, listed
 if TYPE_CHECKING:
     from prereg.study.spec import Study
 
-PACK_FOLDERS: Final[Mapping[str, str]] = {"blimp": "blimp", "blimp-prompts": "blimp", "zorro": "zorro"}
+PACK_FOLDERS: Final[Mapping[str, str]] = {
+    "blimp": "blimp",
+    "blimp-prompts": "blimp",
+    "zorro": "zorro",
+    "zorro-prompts": "zorro",
+}
 """Known task packs, and the folder that each lies in."""
+PACK_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {"zorro-prompts": ("argument_structure", "island-effects")}
+"""What the names of a pack's tasks begin with, where it has not all tasks of its folder."""
 _METRIC = re.compile(rf"(?<!\S){OF_TASKS}(?!\S)")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*([-.][A-Za-z0-9_]+)*")
 _LONGEST = 80
@@ -65,7 +72,8 @@ def task_names(tasks: str, root: Root, environment: Mapping[str, str] = os.envir
     if folder is None or (not is_pack and any(folder.rglob("*.yaml"))):
         return ()
     files = [*folder.glob("*.jsonl"), *(folder.glob("*.txt") if is_pack else ())]
-    return tuple(sorted(file.stem for file in files))
+    families = PACK_FAMILIES.get(tasks, ("",))
+    return tuple(sorted(file.stem for file in files if file.name.startswith(families)))
 
 
 def refuse_families(document: Document) -> None:
